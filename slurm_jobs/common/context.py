@@ -1,0 +1,120 @@
+"""What a stage's function is told when it runs, apart from its config.
+
+The supervisor writes one `TaskContext` a task into `context.json`; each rank
+reads it and adds who it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.files import read_json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParentStage:
+    """A stage that this one comes after."""
+
+    stage: str
+    run: str
+    """Built-in name (`preprocess`), entry point (`package.module:function`) or `shell`."""
+    output_dir: Path
+    num_slices: int
+    """1 for a stage without an array."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskContext:
+    """Where and as whom a stage's function runs."""
+
+    run_dir: Path
+    run_id: str
+    stage: str
+    slice_index: int
+    """Which slice this array task works on, from 0; 0 for a stage without an array."""
+    num_slices: int
+    attempt: int
+    """Counted from 1 over the whole life of the slice."""
+    rank: int
+    num_ranks: int
+    local_rank: int
+    num_local_ranks: int
+    node_rank: int
+    num_nodes: int
+    node_name: str
+    """Slurm's name of the node (`SLURMD_NODENAME`), or one made up by the local scheduler.
+    Once-a-node work must key on it: in tests several nodes are one host."""
+    main_addr: str
+    """Address of the node of rank 0, for `torch.distributed`."""
+    main_port: int
+    output_dir: Path
+    """This stage's own folder, shared by its array tasks and attempts."""
+    timing_dir: Path
+    """This attempt's folder for step records and spans."""
+    task_dir: Path
+    """This attempt's folder for small files (progress, exit records)."""
+    node_local_dir: Path
+    """Fast storage of this node alone, already keyed by node name; may be empty at the start."""
+    parents: tuple[ParentStage, ...]
+    config: Mapping[str, Any]
+    """The stage's resolved config."""
+    spec_dir: Path
+    limit: int | None
+    """`--limit`: only the first so many samples of the manifest."""
+    deadline_unix_s: float | None
+    """When the scheduler will end this attempt, seconds since 1970; None without a time limit."""
+
+    def parent_running(self, run: str) -> ParentStage:
+        """The nearest parent whose `run:` is `run`.
+
+        Raises:
+            LookupError: no such parent; the spec's `after:` lacks it.
+        """
+        for parent in self.parents:
+            if parent.run == run:
+                return parent
+        known = ", ".join(f"{p.stage} ({p.run})" for p in self.parents) or "none"
+        message = f"stage {self.stage} needs a stage with `run: {run}` before it; it has: {known}"
+        raise LookupError(message)
+
+
+_PATHS = ("run_dir", "output_dir", "timing_dir", "task_dir", "node_local_dir", "spec_dir")
+
+
+def context_to_json(context: TaskContext) -> dict[str, Any]:
+    """The context as JSON values."""
+    values = {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
+    for name in _PATHS:
+        values[name] = str(values[name])
+    values["config"] = dict(context.config)
+    values["parents"] = [
+        {
+            "stage": p.stage,
+            "run": p.run,
+            "output_dir": str(p.output_dir),
+            "num_slices": p.num_slices,
+        }
+        for p in context.parents
+    ]
+    return values
+
+
+def context_from_json(values: Mapping[str, Any]) -> TaskContext:
+    """The context that `context_to_json` described."""
+    known = dict(values)
+    for name in _PATHS:
+        known[name] = Path(known[name])
+    known["parents"] = tuple(
+        ParentStage(**{**parent, "output_dir": Path(parent["output_dir"])})
+        for parent in known["parents"]
+    )
+    return TaskContext(**known)
+
+
+def read_context(path: Path) -> TaskContext:
+    """The context in a `context.json`."""
+    return context_from_json(read_json(path))

@@ -1,0 +1,84 @@
+"""The one tree of errors, and the exit code that each branch means.
+
+Exit codes: 0 fine, 1 the run failed, 2 the user's input is wrong, 3 the
+scheduler could not be asked. A stage that stopped after saving its state
+exits with `STOPPED_EXIT_CODE`, which the supervisor answers with a requeue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STOPPED_EXIT_CODE = 75
+"""EX_TEMPFAIL of sysexits.h: not an error, run me again."""
+
+SUPERSEDED_EXIT_CODE = 79
+"""A job whose intent was superseded: it did no work, and its children must not start."""
+
+NO_RETRY_EXIT_CODE = 78
+"""EX_CONFIG of sysexits.h: trying again cannot help (a GPU job without a GPU)."""
+
+
+class SlurmJobsError(Exception):
+    """Base of every error that slurm-jobs raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(SlurmJobsError, ValueError):
+    """The user's input is wrong; the message names file, line and remedy."""
+
+    exit_code = 2
+
+
+class RunFailedError(SlurmJobsError):
+    """A run, or something that it needs, failed."""
+
+    exit_code = 1
+
+
+class SchedulerError(SlurmJobsError):
+    """The scheduler could not be asked, or refused."""
+
+    exit_code = 3
+
+
+class StageError(SlurmJobsError):
+    """A stage failed in a way that another attempt may mend."""
+
+
+class StageConfigError(StageError, ValueError):
+    """A stage failed in a way that no other attempt can mend: it is not retried."""
+
+    exit_code = NO_RETRY_EXIT_CODE
+
+
+class StageStoppedError(SlurmJobsError):
+    """A stage was asked to stop, saved its state, and wants to be run again."""
+
+    exit_code = STOPPED_EXIT_CODE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One thing wrong in a file of the user's, at a place that an editor can jump to."""
+
+    file: str
+    line: int
+    """Counted from 1; 0 where the problem has no line (a value from `--set`)."""
+    column: int
+    """Counted from 1."""
+    message: str
+    """What is wrong, what was found, what is allowed, and the nearest known word."""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return f"{place}: {self.message}"
+
+
+class SpecError(InputError):
+    """All problems of a spec, found in one pass."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))

@@ -1,0 +1,110 @@
+"""Files that appear whole or not at all, and files that are created exactly once.
+
+Appends and locks are not to be trusted on NFS; `rename` and `link` are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+PRIVATE_DIR_MODE = 0o700
+
+
+def make_private_dir(path: Path) -> None:
+    """Create `path` and its missing parents, the new ones readable by their owner alone."""
+    missing = []
+    folder = path
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=PRIVATE_DIR_MODE, exist_ok=True)
+
+
+def _temp_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
+
+
+def sync_dir(folder: Path) -> None:
+    """Make a rename in `folder` durable. File systems that cannot sync a folder are left alone."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for binary writing that takes the name `path` only when the block ends well.
+
+    On an exception the temporary file is removed and `path` stays as it was.
+    """
+    temp = _temp_name(path)
+    try:
+        with temp.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        temp.replace(path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            temp.unlink()
+        raise
+    sync_dir(path.parent)
+
+
+def write_bytes_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`, whole."""
+    with atomic_writer(path) as stream:
+        stream.write(data)
+
+
+def write_text_atomic(path: Path, text: str) -> None:
+    """Replace `path` by `text` in UTF-8, whole."""
+    write_bytes_atomic(path, text.encode())
+
+
+def write_json_atomic(path: Path, value: Any) -> None:
+    """Replace `path` by `value` as JSON, whole."""
+    write_text_atomic(path, dump_json(value))
+
+
+def dump_json(value: Any) -> str:
+    """JSON with sorted keys and a closing newline, so that equal values are equal bytes."""
+    return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+
+
+def create_once(path: Path, data: bytes) -> bool:
+    """Create `path` with `data`; False if somebody else already created it.
+
+    The file is written under a temporary name and then hard-linked, which is
+    atomic on NFS as well: of any number of callers exactly one gets True.
+    """
+    temp = _temp_name(path)
+    try:
+        with temp.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        try:
+            os.link(temp, path)
+        except FileExistsError:
+            return False
+    finally:
+        with suppress(FileNotFoundError):
+            temp.unlink()
+    sync_dir(path.parent)
+    return True
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value of a file that `write_json_atomic` or `create_once` wrote."""
+    return json.loads(path.read_bytes())

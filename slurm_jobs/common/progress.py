@@ -1,0 +1,38 @@
+"""How far a task is, written seldom enough that a shared file system does not notice."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_jobs.common.files import write_json_atomic
+
+MIN_INTERVAL_S = 2.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """Writes `progress.json` into a task's folder at most every `MIN_INTERVAL_S` seconds."""
+
+    task_dir: Path
+    unit: str
+    total: int
+    _last_write_s: float = 0.0
+
+    def update(self, done: int, *, detail: str = "") -> None:
+        """Say that `done` of `total` are done; the last one is always written."""
+        now = time.monotonic()
+        if done < self.total and now - self._last_write_s < MIN_INTERVAL_S:
+            return
+        self._last_write_s = now
+        write_json_atomic(
+            self.task_dir / "progress.json",
+            {
+                "done": done,
+                "total": self.total,
+                "unit": self.unit,
+                "detail": detail,
+                "updated_unix_s": time.time(),
+            },
+        )

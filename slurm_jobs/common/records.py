@@ -1,0 +1,127 @@
+"""What is written down about attempts, their ends, and what the scheduler accounted.
+
+An attempt record says that a task started; a completion record says how it
+ended. Slice, attempt and outcome stand in the file name, so that the state of
+ten thousand array tasks is one directory listing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal["completed", "failed", "stopped", "superseded"]
+"""`stopped`: asked to stop, saved, wants to run again. `superseded`: fenced off, did no work."""
+
+_ATTEMPT_NAME = re.compile(r"s(\d+)\.a(\d+)\.json")
+_COMPLETION_NAME = re.compile(r"s(\d+)\.a(\d+)\.(completed|failed|stopped|superseded)\.json")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptRecord:
+    """One start of an array task or job."""
+
+    stage: str
+    slice_index: int
+    attempt: int
+    """Counted from 1 over the whole life of the slice."""
+    job_id: str
+    """As squeue shows it: `12`, or `12_3` for an array task."""
+    token: str
+    """Of the intent that this job came from."""
+    fingerprint: str
+    started_unix_s: float
+    node_names: tuple[str, ...]
+    host: str
+    pid: int
+    """The supervisor's."""
+    num_ranks: int
+    scheduler: str
+    restart: int
+    """How often Slurm had requeued the job (SLURM_RESTART_COUNT)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompletionRecord:
+    """How an attempt ended."""
+
+    stage: str
+    slice_index: int
+    attempt: int
+    job_id: str
+    outcome: Outcome
+    fingerprint: str
+    started_unix_s: float
+    ended_unix_s: float
+    exit_code: int
+    """Of the rank that failed first; 0 if completed."""
+    signal: int | None = None
+    """The signal that ended the rank that failed first."""
+    failed_rank: int | None = None
+    failed_node: str | None = None
+    reason: str = ""
+    """One line for `status`; empty if completed."""
+    retryable: bool = True
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """What the stage's function returned on rank 0."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskAccounting:
+    """What the scheduler knows of one job or array task; None where it does not say."""
+
+    job_id: str
+    """`12`, or `12_3`."""
+    state: str
+    """Slurm's own word (`COMPLETED`, `TIMEOUT`, `NODE_FAIL`)."""
+    source: str
+    """`squeue`, `sacct` or `local`."""
+    submit_unix_s: float | None = None
+    eligible_unix_s: float | None = None
+    start_unix_s: float | None = None
+    end_unix_s: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    node_list: str = ""
+    num_cpus: int | None = None
+    num_gpus: int | None = None
+    requested_mem_bytes: float | None = None
+    max_rss_bytes: float | None = None
+    cpu_time_s: float | None = None
+    """Processor time used, over all processes of the task."""
+    time_limit_s: float | None = None
+
+
+def record_to_json(record: AttemptRecord | CompletionRecord | TaskAccounting) -> dict[str, Any]:
+    """The record as JSON values."""
+    return asdict(record)
+
+
+def attempt_from_json(values: Mapping[str, Any]) -> AttemptRecord:
+    """The record that `record_to_json` described."""
+    return AttemptRecord(**{**values, "node_names": tuple(values["node_names"])})
+
+
+def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
+    """The record that `record_to_json` described."""
+    return CompletionRecord(**values)
+
+
+def attempt_label(slice_index: int, attempt: int) -> str:
+    """The part of a file name that names an attempt: `s00003.a0002`."""
+    return f"s{slice_index:05d}.a{attempt:04d}"
+
+
+def parse_attempt_name(name: str) -> tuple[int, int] | None:
+    """Slice and attempt of an attempt record's file name; None for any other file."""
+    match = _ATTEMPT_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def parse_completion_name(name: str) -> tuple[int, int, str] | None:
+    """Slice, attempt and outcome of a completion record's file name; None for any other file."""
+    match = _COMPLETION_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2]), match[3]) if match else None

@@ -1,0 +1,132 @@
+"""The records of time: one fixed-size record a step and rank, and spans for all else.
+
+Step records are appended to `rank-00000.steps`: a JSON header line, then
+packed little-endian records, so that a file cut short by a kill loses at most
+its last record and six million of them are read back as one array. Spans are
+JSON lines in `rank-00000.spans.jsonl`.
+
+Host time only, from clocks that add up: the phases of a step sum to `step_s`.
+`other_s` is what no phase explains.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FORMAT_NAME = "slurm-jobs-steps-1"
+
+STEP_PHASES = (
+    "data_wait_s",  # from before the loader is asked until the batch is in hand
+    "host_to_device_s",
+    "forward_s",
+    "backward_s",
+    "optimizer_s",
+    "checkpoint_s",
+    "evaluation_s",
+    "other_s",  # the unexplained rest
+)
+"""Step phases in the order in which a step goes through them; seconds of host time."""
+
+STEP_FIELDS: tuple[tuple[str, str], ...] = (
+    ("step", "i8"),  # optimizer steps completed before this one: the first has 0
+    ("start_unix_s", "f8"),  # wall clock when the loader was asked
+    ("epoch", "i4"),
+    ("num_microbatches", "i4"),
+    ("num_samples", "i4"),  # on this rank, in this step
+    ("num_tokens", "i4"),  # real ones, image tokens included
+    ("num_padding_tokens", "i4"),
+    ("num_supervised_tokens", "i4"),
+    ("num_images", "i4"),
+    *((name, "f4") for name in STEP_PHASES),
+    ("step_s", "f4"),
+    ("loss", "f4"),  # mean over the supervised tokens of all ranks
+    ("grad_norm", "f4"),  # before clipping; NaN where it is not computed
+    ("learning_rate", "f4"),
+    ("memory_peak_bytes", "f4"),  # device memory, or resident memory on a CPU
+    ("num_allocator_retries", "i4"),
+)
+"""Name and NumPy type of every field of a step record."""
+
+_STRUCT_CODES = {"i8": "q", "i4": "i", "f8": "d", "f4": "f"}
+_PACKER = struct.Struct("<" + "".join(_STRUCT_CODES[code] for _, code in STEP_FIELDS))
+_FIELD_NAMES = tuple(name for name, _ in STEP_FIELDS)
+
+
+def steps_path(timing_dir: Path, rank: int) -> Path:
+    """Where `rank` writes its step records."""
+    return timing_dir / f"rank-{rank:05d}.steps"
+
+
+def spans_path(timing_dir: Path, rank: int) -> Path:
+    """Where `rank` writes its spans."""
+    return timing_dir / f"rank-{rank:05d}.spans.jsonl"
+
+
+def steps_header(metadata: Mapping[str, Any]) -> bytes:
+    """First line of a step file: format, fields, and what the writer wants to say of itself."""
+    header = {"format": FORMAT_NAME, "fields": [list(field) for field in STEP_FIELDS]}
+    return (json.dumps({**header, "metadata": dict(metadata)}) + "\n").encode()
+
+
+def pack_step(values: Mapping[str, float | int]) -> bytes:
+    """One step record as bytes.
+
+    Raises:
+        KeyError: a field of `STEP_FIELDS` is missing from `values`.
+    """
+    return _PACKER.pack(*(values[name] for name in _FIELD_NAMES))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepFile:
+    """A step file read back."""
+
+    metadata: Mapping[str, Any]
+    steps: np.ndarray
+    """Structured array, one entry a record, fields as in `STEP_FIELDS`."""
+
+
+def read_steps(path: Path) -> StepFile:
+    """Read a step file; a record cut short at the end is left out.
+
+    Raises:
+        ValueError: the file is not a step file, or of another version.
+    """
+    import numpy as np  # noqa: PLC0415 - the writers must not pay for it
+
+    with path.open("rb") as stream:
+        header = _read_header(stream, path)
+        dtype = np.dtype([(name, "<" + code) for name, code in header["fields"]])
+        payload = stream.read()
+    whole = len(payload) // dtype.itemsize * dtype.itemsize
+    return StepFile(metadata=header["metadata"], steps=np.frombuffer(payload[:whole], dtype=dtype))
+
+
+def _read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
+    line = stream.readline()
+    try:
+        header: dict[str, Any] = json.loads(line)
+    except ValueError as error:
+        message = f"{path}: not a step file (its first line is no JSON header)"
+        raise ValueError(message) from error
+    if header.get("format") != FORMAT_NAME:
+        message = f"{path}: step format {header.get('format')!r}, expected {FORMAT_NAME!r}"
+        raise ValueError(message)
+    return header
+
+
+def read_spans(path: Path) -> list[dict[str, Any]]:
+    """The spans of a file: `name`, `start_unix_s`, `duration_s` and whatever else was noted.
+
+    A line cut short at the end is left out.
+    """
+    lines = path.read_bytes().split(b"\n")
+    return [json.loads(line) for line in lines[:-1] if line]
