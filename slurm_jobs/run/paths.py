@@ -1,0 +1,146 @@
+"""Every path of a run comes from here.
+
+```
+RUN/
+  run.json                                   who submitted what, when, with which scheduler
+  spec/given.yaml, spec/resolved.json        the spec as written, and as understood
+  plans/0001.json                            one for the submit, one more for each resume
+  code/FINGERPRINT/                          snapshot that the jobs run: start.py, lib/, user/
+  ledger/000001-intent-TOKEN.json            numbered entries, each created once
+  jobs/TOKEN/batch.sh, job.json              what sbatch was given
+  attempts/STAGE/s00003.a0001.json           a task has started
+  completions/STAGE/s00003.a0001.failed.json ... and how it ended
+  tasks/STAGE/s00003.a0001/                  context, progress, exit record of each rank
+  logs/STAGE/s00003.a0001.log, .rank-00001.log
+  timing/STAGE/s00000.a0001/rank-00001.steps
+  data/STAGE/                                what the stage made
+  local/                                     the local scheduler's own book
+  report/report.html, report.json
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_jobs.common.records import Outcome, attempt_label
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """The paths of the run in `run_dir`; nothing is created or looked up here."""
+
+    run_dir: Path
+
+    @property
+    def run_json(self) -> Path:
+        """Id, name, time, user and scheduler of the run."""
+        return self.run_dir / "run.json"
+
+    @property
+    def given_spec(self) -> Path:
+        """The spec as the user wrote it."""
+        return self.run_dir / "spec" / "given.yaml"
+
+    @property
+    def resolved_spec(self) -> Path:
+        """The spec as it was understood: defaults filled in, paths absolute."""
+        return self.run_dir / "spec" / "resolved.json"
+
+    @property
+    def plans_dir(self) -> Path:
+        """One plan for the submit, one more for each resume."""
+        return self.run_dir / "plans"
+
+    def plan(self, number: int) -> Path:
+        """The plan of submission `number`, counted from 1."""
+        return self.plans_dir / f"{number:04d}.json"
+
+    @property
+    def code_dir(self) -> Path:
+        """Snapshots of the code, by fingerprint."""
+        return self.run_dir / "code"
+
+    def code_snapshot(self, fingerprint: str) -> Path:
+        """One snapshot: `start.py`, `lib/` (ours), `user/` (the spec's own modules)."""
+        return self.code_dir / fingerprint
+
+    @property
+    def ledger_dir(self) -> Path:
+        """Numbered entries, each created once."""
+        return self.run_dir / "ledger"
+
+    def job_dir(self, token: str) -> Path:
+        """What the job of one intent was given."""
+        return self.run_dir / "jobs" / token
+
+    def batch_script(self, token: str) -> Path:
+        """The exact text that sbatch was given."""
+        return self.job_dir(token) / "batch.sh"
+
+    def job_json(self, token: str) -> Path:
+        """What the supervisor of that job needs to know."""
+        return self.job_dir(token) / "job.json"
+
+    def attempts_dir(self, stage: str) -> Path:
+        """Attempt records of a stage."""
+        return self.run_dir / "attempts" / stage
+
+    def attempt(self, stage: str, slice_index: int, attempt: int) -> Path:
+        """The record that an attempt started."""
+        return self.attempts_dir(stage) / f"{attempt_label(slice_index, attempt)}.json"
+
+    def completions_dir(self, stage: str) -> Path:
+        """Completion records of a stage."""
+        return self.run_dir / "completions" / stage
+
+    def completion(self, stage: str, slice_index: int, attempt: int, outcome: Outcome) -> Path:
+        """The record of how an attempt ended."""
+        name = f"{attempt_label(slice_index, attempt)}.{outcome}.json"
+        return self.completions_dir(stage) / name
+
+    def task_dir(self, stage: str, slice_index: int, attempt: int) -> Path:
+        """Small files of an attempt: context, progress, exit record of each rank."""
+        return self.run_dir / "tasks" / stage / attempt_label(slice_index, attempt)
+
+    def logs_dir(self, stage: str) -> Path:
+        """Logs of a stage; exists before sbatch is called."""
+        return self.run_dir / "logs" / stage
+
+    def log(self, stage: str, slice_index: int, attempt: int, rank: int | None = None) -> Path:
+        """Log of an attempt's supervisor, or of one of its ranks."""
+        suffix = "" if rank is None else f".rank-{rank:05d}"
+        return self.logs_dir(stage) / f"{attempt_label(slice_index, attempt)}{suffix}.log"
+
+    def timing_stage_dir(self, stage: str) -> Path:
+        """Step records of all attempts of a stage."""
+        return self.run_dir / "timing" / stage
+
+    def timing_dir(self, stage: str, slice_index: int, attempt: int) -> Path:
+        """Step records and spans of an attempt, a file a rank."""
+        return self.timing_stage_dir(stage) / attempt_label(slice_index, attempt)
+
+    def output_dir(self, stage: str) -> Path:
+        """What the stage made."""
+        return self.run_dir / "data" / stage
+
+    @property
+    def local_dir(self) -> Path:
+        """The local scheduler's own book."""
+        return self.run_dir / "local"
+
+    @property
+    def report_dir(self) -> Path:
+        """The report's page and its numbers."""
+        return self.run_dir / "report"
+
+    @property
+    def report_html(self) -> Path:
+        """One HTML file that opens offline."""
+        return self.report_dir / "report.html"
+
+    @property
+    def report_json(self) -> Path:
+        """Everything that the report says, as JSON."""
+        return self.report_dir / "report.json"
