@@ -1,0 +1,155 @@
+"""Image files to uint8 RGB of the processor's size, and those to bytes.
+
+Whatever Pillow opens is taken: EXIF orientation is applied, transparency is
+laid over white, 16-bit grey is scaled to 8 bits, CMYK and other colour models
+are converted without their ICC profile, and an animation gives its first
+frame. What cannot be taken is rejected with a reason. An error of the file
+system itself (`EIO`, `ESTALE`) is no reject: it propagates, so that another
+attempt may read the same image and the data set stays what it would have been.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from pipeline.preprocess.processor import ImageGeometry
+from pipeline.preprocess.rejects import Reason, SampleRejectedError
+from slurm_jobs.common.stage_config.preprocess import ImageFormat
+
+MEMBER_SUFFIX: dict[ImageFormat, str] = {"png": "png", "jpeg": "jpg", "raw": "npy"}
+"""Ending of an image's member in a shard."""
+
+_DIRECT_MODES = frozenset({"RGB", "L", "1", "P", "CMYK", "YCbCr", "HSV"})
+_ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
+
+
+def leave_pixel_limit_to_us() -> None:
+    """Switch off Pillow's own limit, which is one for the whole process and half a warning.
+
+    `decode_image` compares the size in the header with `max_pixels` before it decodes.
+    """
+    Image.MAX_IMAGE_PIXELS = None
+
+
+def read_image_bytes(path: Path) -> bytes:
+    """The content of an image file.
+
+    Raises:
+        SampleRejectedError: the file is missing, empty or may not be read.
+        OSError: the file system failed.
+    """
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SampleRejectedError(
+            reason="missing_image", message=f"{path}: no such file"
+        ) from error
+    except (PermissionError, IsADirectoryError) as error:
+        raise SampleRejectedError(
+            reason="unreadable_image", message=f"{path}: {error.strerror}"
+        ) from error
+    if not data:
+        raise SampleRejectedError(reason="empty_image", message=f"{path}: zero bytes")
+    return data
+
+
+def decode_image(data: bytes, *, max_pixels: int, name: str) -> tuple[Image.Image, tuple[int, int]]:
+    """Decode to mode RGB, upright; also the (width, height) that the file states.
+
+    Raises:
+        SampleRejectedError: not an image, broken, too large, or of an unknown range.
+    """
+    image = _open(data, name)
+    size = image.size
+    if size[0] * size[1] > max_pixels:
+        message = f"{name}: {size[0]} x {size[1]} pixels, max_pixels is {max_pixels}"
+        raise SampleRejectedError(reason="too_many_pixels", message=message)
+    try:
+        image.load()
+        image = ImageOps.exif_transpose(image)
+    except Exception as error:  # Pillow's plugins raise anything on broken bytes
+        raise SampleRejectedError(
+            reason=_broken_reason(error), message=f"{name}: {error}"
+        ) from error
+    return to_rgb(image, name), size
+
+
+def _open(data: bytes, name: str) -> Image.Image:
+    try:
+        return Image.open(io.BytesIO(data))
+    except UnidentifiedImageError as error:
+        message = f"{name}: no image format that Pillow {Image.__version__} knows"
+        raise SampleRejectedError(reason="not_an_image", message=message) from error
+    except Exception as error:  # Pillow's plugins raise anything on broken bytes
+        raise SampleRejectedError(
+            reason=_broken_reason(error), message=f"{name}: {error}"
+        ) from error
+
+
+def _broken_reason(error: Exception) -> Reason:
+    return "truncated_image" if "truncated" in str(error).lower() else "corrupt_image"
+
+
+def to_rgb(image: Image.Image, name: str = "image") -> Image.Image:
+    """A decoded image in mode RGB.
+
+    Raises:
+        SampleRejectedError: the mode's range of values is not known.
+    """
+    if image.mode in _ALPHA_MODES or "transparency" in image.info:
+        return _over_white(image)
+    if image.mode.startswith("I;16"):
+        return _scale_16_bit(image)
+    if image.mode not in _DIRECT_MODES:
+        message = f"{name}: pixels of mode {image.mode}; convert it to 8-bit RGB"
+        raise SampleRejectedError(reason="unsupported_mode", message=message)
+    return image.convert("RGB")
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):  # a 16-bit PNG whose transparent grey is named by a chunk
+        return _scale_16_bit(image)
+    straight = {"La": "LA", "RGBa": "RGBA"}.get(image.mode, image.mode)
+    with_alpha = image.convert(straight).convert("RGBA")
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, with_alpha).convert("RGB")
+
+
+def _scale_16_bit(image: Image.Image) -> Image.Image:
+    values = np.asarray(image).astype(np.uint32)  # convert("L") would clip at 255 instead
+    return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8)).convert("RGB")
+
+
+def resize_image(image: Image.Image, geometry: ImageGeometry) -> np.ndarray:
+    """Resize as the processor does: uint8 [height, width, 3].
+
+    With `shortest_edge`, the shorter side is resized to it and the middle is
+    cut out, as CLIP's image processor does; else both sides are resized.
+    """
+    resample = Image.Resampling(geometry.resample)
+    if geometry.shortest_edge is None:
+        return np.asarray(image.resize((geometry.width, geometry.height), resample))
+    shorter, longer = sorted(image.size)
+    edge = geometry.shortest_edge
+    long_edge = int(edge * longer / shorter)
+    size = (edge, long_edge) if image.width <= image.height else (long_edge, edge)
+    resized = image.resize(size, resample)
+    left, top = (size[0] - geometry.width) // 2, (size[1] - geometry.height) // 2
+    return np.asarray(resized.crop((left, top, left + geometry.width, top + geometry.height)))
+
+
+def image_to_bytes(pixels: np.ndarray, image_format: ImageFormat, quality: int) -> bytes:
+    """Encode uint8 [height, width, 3]; equal pixels give equal bytes."""
+    stream = io.BytesIO()
+    if image_format == "raw":
+        np.lib.format.write_array(stream, np.ascontiguousarray(pixels), version=(1, 0))
+    elif image_format == "jpeg":
+        # 4:4:4: text and thin lines in screenshots lose most to colour subsampling
+        Image.fromarray(pixels).save(stream, "JPEG", quality=quality, subsampling=0)
+    else:
+        Image.fromarray(pixels).save(stream, "PNG", compress_level=6)
+    return stream.getvalue()
