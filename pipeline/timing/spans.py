@@ -1,0 +1,41 @@
+"""Spans: everything that takes time but is no step, as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.timings import spans_path
+
+
+class SpanLog:
+    """Appends one line a span to this rank's file; a line is written when its span ends."""
+
+    def __init__(self, timing_dir: Path, rank: int) -> None:
+        self._path = spans_path(timing_dir, rank)
+
+    @contextmanager
+    def span(self, name: str, **notes: Any) -> Iterator[dict[str, Any]]:
+        """Time the block; the block may add to the dict that it is given.
+
+        A block that raises is recorded too, with the exception's type as `error`.
+        """
+        start_unix_s, start_ns = time.time(), time.perf_counter_ns()
+        try:
+            yield notes
+        except BaseException as error:
+            notes["error"] = type(error).__name__
+            raise
+        finally:
+            duration_s = (time.perf_counter_ns() - start_ns) / 1e9
+            self.add(name, start_unix_s=start_unix_s, duration_s=duration_s, **notes)
+
+    def add(self, name: str, *, start_unix_s: float, duration_s: float, **notes: Any) -> None:
+        """Write a span that was timed elsewhere."""
+        span = {"name": name, "start_unix_s": start_unix_s, "duration_s": duration_s, **notes}
+        with self._path.open("a") as stream:
+            stream.write(json.dumps(span) + "\n")
