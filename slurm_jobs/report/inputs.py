@@ -1,0 +1,183 @@
+"""Reads what a run has written down; decides nothing.
+
+A file that cannot be read becomes a problem that the report names, because a
+report on a broken run is wanted most of all.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.files import read_json
+from slurm_jobs.common.records import (
+    AttemptRecord,
+    CompletionRecord,
+    TaskAccounting,
+    attempt_from_json,
+    completion_from_json,
+    parse_attempt_name,
+    parse_completion_name,
+)
+from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.run.paths import RunPaths
+
+_TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
+_TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankTiming:
+    """What one rank of one attempt timed."""
+
+    slice_index: int
+    attempt: int
+    rank: int
+    steps: StepFile | None
+    spans: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageInputs:
+    """All records of one stage, sorted by slice and attempt."""
+
+    name: str
+    run: str
+    parents: tuple[str, ...]
+    num_slices: int
+    resources: Mapping[str, Any]
+    attempts: tuple[AttemptRecord, ...]
+    completions: tuple[CompletionRecord, ...]
+    timings: tuple[RankTiming, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportInputs:
+    """Everything that a report is made from."""
+
+    run: Mapping[str, Any]
+    """`run.json`."""
+    spec: Mapping[str, Any]
+    """`spec/resolved.json`."""
+    stages: tuple[StageInputs, ...]
+    """In the spec's order."""
+    accounting: tuple[TaskAccounting, ...]
+    read_unix_s: float
+    """When the records were read, seconds since 1970."""
+    problems: tuple[str, ...]
+    """Files that could not be read, and why."""
+
+
+def accounting_path(paths: RunPaths) -> Path:
+    """The scheduler's accounting, as the one who called for the report left it."""
+    return paths.report_dir / "accounting.json"
+
+
+def read_accounting(paths: RunPaths) -> tuple[TaskAccounting, ...]:
+    """The accounting in the run's report folder; empty if nobody put any there."""
+    path = accounting_path(paths)
+    if not path.exists():
+        return ()
+    return tuple(TaskAccounting(**values) for values in read_json(path))
+
+
+def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> ReportInputs:
+    """Read the records of the run; without `accounting`, what lies in its report folder.
+
+    Raises:
+        FileNotFoundError: `paths` is no run (it lacks `run.json` or the resolved spec).
+    """
+    problems: list[str] = []
+    spec = read_json(paths.resolved_spec)
+    stages = tuple(
+        _read_stage(paths, name, stage, problems) for name, stage in spec["stages"].items()
+    )
+    return ReportInputs(
+        run=read_json(paths.run_json),
+        spec=spec,
+        stages=stages,
+        accounting=tuple(accounting) or read_accounting(paths),
+        read_unix_s=time.time(),
+        problems=tuple(problems),
+    )
+
+
+def _read_stage(
+    paths: RunPaths, name: str, stage: Mapping[str, Any], problems: list[str]
+) -> StageInputs:
+    array = stage.get("array")
+    return StageInputs(
+        name=name,
+        run=stage.get("run") or "shell",
+        parents=tuple(stage.get("after") or ()),
+        num_slices=int(array["num_slices"]) if array else 1,
+        resources=stage.get("resources") or {},
+        attempts=_read_attempts(paths.attempts_dir(name), problems),
+        completions=_read_completions(paths.completions_dir(name), problems),
+        timings=_read_timings(paths.timing_stage_dir(name), problems),
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _read_attempts(folder: Path, problems: list[str]) -> tuple[AttemptRecord, ...]:
+    found = []
+    for path in _files(folder):
+        if parse_attempt_name(path.name) is None:
+            continue
+        try:
+            found.append(attempt_from_json(read_json(path)))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            problems.append(f"{path}: not read as an attempt record: {error}")
+    return tuple(sorted(found, key=lambda a: (a.slice_index, a.attempt)))
+
+
+def _read_completions(folder: Path, problems: list[str]) -> tuple[CompletionRecord, ...]:
+    found = []
+    for path in _files(folder):
+        if parse_completion_name(path.name) is None:
+            continue
+        try:
+            found.append(completion_from_json(read_json(path)))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            problems.append(f"{path}: not read as a completion record: {error}")
+    return tuple(sorted(found, key=lambda c: (c.slice_index, c.attempt)))
+
+
+def _read_timings(folder: Path, problems: list[str]) -> tuple[RankTiming, ...]:
+    found: list[RankTiming] = []
+    for attempt_dir in _files(folder):
+        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
+        if match is None:
+            continue
+        names = [_TIMING_FILE.fullmatch(path.name) for path in _files(attempt_dir)]
+        ranks = sorted({int(name[1]) for name in names if name})
+        found.extend(
+            _read_rank(attempt_dir, int(match[1]), int(match[2]), rank, problems) for rank in ranks
+        )
+    return tuple(found)
+
+
+def _read_rank(
+    folder: Path, slice_index: int, attempt: int, rank: int, problems: list[str]
+) -> RankTiming:
+    steps: StepFile | None = None
+    spans: list[dict[str, Any]] = []
+    steps_file = steps_path(folder, rank)
+    spans_file = spans_path(folder, rank)
+    try:
+        if steps_file.exists():
+            steps = read_steps(steps_file)
+        if spans_file.exists():
+            spans = read_spans(spans_file)
+    except (OSError, ValueError) as error:
+        problems.append(f"{folder.name}, rank {rank}: timing not read: {error}")
+    return RankTiming(
+        slice_index=slice_index, attempt=attempt, rank=rank, steps=steps, spans=tuple(spans)
+    )

@@ -1,0 +1,98 @@
+"""What preprocessing and consolidation said of the data: PURE.
+
+Read from the `result` of each slice's completion record. The keys below are
+the ones that the built-in stages return; a key that is not there is said to
+be missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slurm_jobs.report.inputs import ReportInputs, StageInputs
+from slurm_jobs.report.model import DataNumbers, Quantity, known, missing
+
+PREPROCESS_RUN = "preprocess"
+CONSOLIDATE_RUN = "consolidate"
+_EVALUATION_KEYS = ("evaluation", "exact_match")
+
+
+def data_numbers(inputs: ReportInputs) -> tuple[DataNumbers, ...]:
+    """One entry for each stage that preprocesses."""
+    return tuple(
+        _one_stage(stage, inputs) for stage in inputs.stages if stage.run == PREPROCESS_RUN
+    )
+
+
+def _one_stage(stage: StageInputs, inputs: ReportInputs) -> DataNumbers:
+    results = _results(stage)
+    rejects: Counter[str] = Counter()
+    for result in results:
+        given = result.get("rejects")
+        if isinstance(given, Mapping):
+            rejects.update({str(reason): int(count) for reason, count in given.items()})
+    samples, tokens = _total(results, "num_samples"), _total(results, "num_tokens")
+    return DataNumbers(
+        stage=stage.name,
+        num_slices_reported=len(results),
+        num_slices=stage.num_slices,
+        num_rows=_total(results, "num_rows"),
+        num_samples=samples,
+        num_rejects=_rejected(results, rejects),
+        num_too_long=_total(results, "num_too_long"),
+        num_tokens=tokens,
+        mean_tokens=_mean(tokens, samples),
+        num_shards=_num_shards(stage, inputs),
+        rejects=tuple(rejects.most_common()),
+    )
+
+
+def _results(stage: StageInputs) -> list[Mapping[str, Any]]:
+    """The result of each slice; of its last completed attempt, if it completed twice."""
+    by_slice = {c.slice_index: c.result for c in stage.completions if c.outcome == "completed"}
+    return [by_slice[index] for index in sorted(by_slice)]
+
+
+def _total(results: Sequence[Mapping[str, Any]], key: str) -> Quantity:
+    if not results:
+        return missing("count", "no slice has completed")
+    values = [result[key] for result in results if isinstance(result.get(key), (int, float))]
+    if len(values) < len(results):
+        return missing("count", f"{len(results) - len(values)} slices did not return {key}")
+    return known(sum(values), "count")
+
+
+def _rejected(results: Sequence[Mapping[str, Any]], rejects: Counter[str]) -> Quantity:
+    given = _total(results, "num_rejects")
+    if given.value is None and rejects:
+        return known(rejects.total(), "count")
+    return given
+
+
+def _mean(tokens: Quantity, samples: Quantity) -> Quantity:
+    if tokens.value is None or not samples.value:
+        return missing("tokens/sample", tokens.missing or samples.missing or "no samples")
+    return known(tokens.value / samples.value, "tokens/sample")
+
+
+def _num_shards(stage: StageInputs, inputs: ReportInputs) -> Quantity:
+    for other in inputs.stages:
+        if other.run == CONSOLIDATE_RUN and stage.name in other.parents:
+            return _total(_results(other), "num_shards")
+    return missing("count", "no stage consolidates these parts")
+
+
+def evaluation_numbers(results: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    """The numbers of an evaluation among what the stages returned; the last stage's win.
+
+    Args:
+        results: flat numbers of each stage, in the spec's order.
+    """
+    found: dict[str, float] = {}
+    for result in results:
+        for key, value in result.items():
+            if any(part in key for part in _EVALUATION_KEYS):
+                found[key.removeprefix("evaluation.")] = value
+    return found

@@ -1,0 +1,180 @@
+"""Tasks, waits, times and use of resources of each stage: PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.common.records import TaskAccounting
+from slurm_jobs.report.inputs import StageInputs
+from slurm_jobs.report.intervals import max_overlap
+from slurm_jobs.report.model import (
+    Distribution,
+    Quantity,
+    StageNumbers,
+    Status,
+    known,
+    missing,
+)
+from slurm_jobs.report.numbers_attempts import AttemptFacts
+
+Summary = Callable[[list[float]], Any]
+_NO_ACCOUNTING = "no accounting for this stage's jobs"
+
+
+def stage_numbers(stage: StageInputs, facts: Sequence[AttemptFacts]) -> StageNumbers:
+    """All numbers of one stage."""
+    rows = [f.accounting for f in facts if f.accounting is not None]
+    last = {f.bar.slice_index: f for f in facts}
+    completed = {f.bar.slice_index for f in facts if f.bar.outcome == "completed"}
+    open_tasks = [f for index, f in last.items() if index not in completed]
+    num_running = sum(f.bar.outcome == "running" for f in open_tasks)
+    num_failed = sum(f.bar.outcome == "failed" for f in open_tasks)
+    status, reason = _status(stage, len(completed), open_tasks)
+    return StageNumbers(
+        name=stage.name,
+        run=stage.run,
+        status=status,
+        status_reason=reason,
+        num_tasks=stage.num_slices,
+        num_completed=len(completed),
+        num_failed=num_failed,
+        num_running=num_running,
+        num_attempts=len(facts),
+        num_retries=len(facts) - len(last),
+        max_running=max_overlap((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts),
+        dependency_wait_median_s=_wait(rows, "submit_unix_s", "eligible_unix_s", np.median),
+        queue_wait_median_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.median),
+        queue_wait_max_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.max),
+        wall_s=_wall(facts),
+        task_time=_task_time(facts),
+        failures=tuple(_failure(f) for f in facts if f.bar.outcome == "failed"),
+        results=stage_results(stage),
+        **_resources(rows),
+    )
+
+
+def _status(
+    stage: StageInputs, num_completed: int, open_tasks: Sequence[AttemptFacts]
+) -> tuple[Status, str]:
+    if num_completed >= stage.num_slices:
+        return "completed", ""
+    by_outcome: dict[str, list[AttemptFacts]] = {}
+    for fact in open_tasks:
+        by_outcome.setdefault(fact.bar.outcome, []).append(fact)
+    order: tuple[Status, ...] = ("running", "failed", "stopped", "unknown")
+    for status in order:
+        if status in by_outcome:
+            return status, by_outcome[status][0].bar.reason
+    return "waiting", f"{stage.num_slices - num_completed} of {stage.num_slices} not started"
+
+
+def _failure(fact: AttemptFacts) -> str:
+    bar = fact.bar
+    reason = bar.reason or "no reason was written down"
+    return f"slice {bar.slice_index}, attempt {bar.attempt}, job {bar.job_id}: {reason}"
+
+
+def _wall(facts: Sequence[AttemptFacts]) -> Quantity:
+    if not facts:
+        return missing("s", "not started")
+    start = min(f.bar.start_unix_s for f in facts)
+    return known(max(f.bar.end_unix_s for f in facts) - start, "s")
+
+
+def _task_time(facts: Sequence[AttemptFacts]) -> Distribution | None:
+    done = [f.bar for f in facts if f.bar.outcome == "completed"]
+    if not done:
+        return None
+    times = np.array([bar.end_unix_s - bar.start_unix_s for bar in done])
+    slowest = done[int(times.argmax())]
+    return Distribution(
+        num=len(done),
+        min_s=float(times.min()),
+        median_s=float(np.median(times)),
+        mean_s=float(times.mean()),
+        p95_s=float(np.percentile(times, 95)),
+        max_s=float(times.max()),
+        slowest=f"slice {slowest.slice_index} (attempt {slowest.attempt}, {slowest.node})",
+    )
+
+
+def _wait(rows: Sequence[TaskAccounting], begin: str, end: str, of: Summary) -> Quantity:
+    waits = [
+        getattr(row, end) - getattr(row, begin)
+        for row in rows
+        if getattr(row, begin) is not None and getattr(row, end) is not None
+    ]
+    if not waits:
+        return missing("s", _NO_ACCOUNTING if not rows else "the accounting lacks these times")
+    return known(max(0.0, float(of(waits))), "s")
+
+
+def _resources(rows: Sequence[TaskAccounting]) -> dict[str, Quantity]:
+    """What was allocated and used, as far as the accounting says."""
+    return {
+        "cpu_efficiency": _cpu_efficiency(rows),
+        "max_rss_bytes": _largest(rows, "max_rss_bytes", "bytes"),
+        "requested_mem_bytes": _largest(rows, "requested_mem_bytes", "bytes"),
+        "time_limit_s": _largest(rows, "time_limit_s", "s"),
+        "longest_s": _longest(rows),
+        "gpu_hours": _hours(rows, "num_gpus", "GPU h"),
+        "cpu_hours": _hours(rows, "num_cpus", "CPU h"),
+    }
+
+
+def _elapsed_s(row: TaskAccounting) -> float | None:
+    if row.start_unix_s is None or row.end_unix_s is None:
+        return None
+    return row.end_unix_s - row.start_unix_s
+
+
+def _reason(rows: Sequence[TaskAccounting], what: str) -> str:
+    return f"the accounting lacks {what}" if rows else _NO_ACCOUNTING
+
+
+def _largest(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
+    values = [getattr(row, name) for row in rows if getattr(row, name) is not None]
+    return known(max(values), unit) if values else missing(unit, _reason(rows, name))
+
+
+def _longest(rows: Sequence[TaskAccounting]) -> Quantity:
+    elapsed = [s for s in map(_elapsed_s, rows) if s is not None]
+    return known(max(elapsed), "s") if elapsed else missing("s", _reason(rows, "ended jobs"))
+
+
+def _cpu_efficiency(rows: Sequence[TaskAccounting]) -> Quantity:
+    used = allocated = 0.0
+    for row in rows:
+        elapsed = _elapsed_s(row)
+        if row.cpu_time_s is not None and row.num_cpus and elapsed:
+            used += row.cpu_time_s
+            allocated += row.num_cpus * elapsed
+    if not allocated:
+        return missing("fraction", _reason(rows, "processor time"))
+    return known(used / allocated, "fraction")
+
+
+def _hours(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
+    pairs = [(getattr(row, name), _elapsed_s(row)) for row in rows]
+    hours = [count * elapsed / 3600 for count, elapsed in pairs if count is not None and elapsed]
+    return known(sum(hours), unit) if hours else missing(unit, _reason(rows, name))
+
+
+def stage_results(stage: StageInputs) -> Mapping[str, float]:
+    """The plain numbers that slice 0 returned when it completed, nested names joined by a dot."""
+    done = [c for c in stage.completions if c.slice_index == 0 and c.outcome == "completed"]
+    return flat_numbers(done[-1].result) if done else {}
+
+
+def flat_numbers(values: Mapping[str, object], prefix: str = "") -> dict[str, float]:
+    """The numbers in nested mappings: `{"a": {"b": 1}}` is `{"a.b": 1.0}`."""
+    found: dict[str, float] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found.update(flat_numbers(value, f"{prefix}{key}."))
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[f"{prefix}{key}"] = float(value)
+    return found

@@ -1,0 +1,92 @@
+"""The time of a training task from the start of each attempt to its end: PURE.
+
+Start-up and wind-down come from the spans of the lowest rank, the time between
+from its step records. Where spans are nested, the inner one has the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from slurm_jobs.report.inputs import RankTiming
+from slurm_jobs.report.intervals import budget
+from slurm_jobs.report.model import Bar, TimeShare
+from slurm_jobs.report.numbers_steps import AttemptSteps
+
+_IN_LOOP = ("checkpoint", "evaluation")
+"""Step phases that are shown apart from the training proper."""
+
+
+def attempt_budget(
+    attempts: Sequence[AttemptSteps], bars: Mapping[int, Bar], timings: Sequence[RankTiming]
+) -> tuple[TimeShare, ...]:
+    """Shares of all attempts together; they add up to the sum of the attempts' lengths.
+
+    Args:
+        attempts: those that recorded steps.
+        bars: start and end by attempt.
+        timings: of the same slice, for the spans.
+    """
+    seconds: dict[tuple[str, str], float] = {}
+    by_attempt = {a.attempt: a for a in attempts}
+    for number, bar in sorted(bars.items()):
+        ranks = [t for t in timings if t.attempt == number]
+        lead = min(ranks, key=lambda t: t.rank) if ranks else None
+        parts = _one_attempt(bar, by_attempt.get(number), lead)
+        for key, value in parts.items():
+            seconds[key] = seconds.get(key, 0.0) + value
+    rest = seconds.pop(("unexplained", "unexplained"), 0.0)
+    seconds["unexplained", "unexplained"] = rest
+    whole_s = sum(seconds.values())
+    return tuple(
+        TimeShare(name=name, kind=kind, seconds=value, share=value / whole_s)
+        for (name, kind), value in seconds.items()
+        if whole_s > 0 and (value > 0 or kind == "unexplained")
+    )
+
+
+def _one_attempt(
+    bar: Bar, steps: AttemptSteps | None, lead: RankTiming | None
+) -> dict[tuple[str, str], float]:
+    loop = None
+    if steps is not None:
+        first, last = steps.records[0][0], steps.records[0][-1]
+        loop = (float(first["start_unix_s"]), float(last["start_unix_s"]) + float(last["step_s"]))
+    spans = sorted(lead.spans if lead else (), key=lambda s: s["duration_s"])
+    claims = [
+        (s["name"], "startup", [(s["start_unix_s"], s["start_unix_s"] + s["duration_s"])])
+        for s in spans
+        if loop is None or s["start_unix_s"] < loop[0] or s["start_unix_s"] >= loop[1]
+    ]
+    loop_claim = [("loop", "loop", [loop])] if loop else []
+    shares = budget(
+        bar.start_unix_s,
+        bar.end_unix_s,
+        [*loop_claim, *claims],
+        ("unexplained", "unexplained"),
+    )
+    parts: dict[tuple[str, str], float] = {}
+    for share in sorted(shares, key=lambda s: s.kind == "loop"):
+        if share.kind == "loop" and steps is not None:
+            for key, value in _loop_parts(steps, share.seconds).items():
+                parts[key] = parts.get(key, 0.0) + value
+        else:
+            key = (share.name.replace("_", " "), share.kind)
+            parts[key] = parts.get(key, 0.0) + share.seconds
+    return parts
+
+
+def _loop_parts(steps: AttemptSteps, loop_s: float) -> dict[tuple[str, str], float]:
+    """The loop's seconds: steps, checkpoints, evaluation, repeated steps, and between steps."""
+    kept, repeated = steps.kept(0), steps.records[0][steps.num_kept[0] :]
+    parts = {
+        (f"{name} in the loop", name): float(kept[f"{name}_s"].sum(dtype=np.float64))
+        for name in _IN_LOOP
+    }
+    parts["steps", "forward"] = float(kept["step_s"].sum(dtype=np.float64)) - sum(parts.values())
+    parts["steps repeated later", "repeated"] = float(repeated["step_s"].sum(dtype=np.float64))
+    between = loop_s - sum(parts.values())
+    parts["between steps", "between"] = max(0.0, between)
+    return parts

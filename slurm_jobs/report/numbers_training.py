@@ -1,0 +1,205 @@
+"""What the step records of a training stage amount to: PURE, vectorised over the steps.
+
+Steps that a later attempt did again count as repeated, not as progress. The
+first steps of each attempt are left out of the statistics as warm-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.common.timings import STEP_PHASES
+from slurm_jobs.report.inputs import RankTiming, StageInputs
+from slurm_jobs.report.model import (
+    Quantity,
+    RankNumbers,
+    Straggler,
+    TimeShare,
+    TrainingNumbers,
+    known,
+    missing,
+)
+from slurm_jobs.report.numbers_attempts import AttemptFacts
+from slurm_jobs.report.numbers_curves import make_curves
+from slurm_jobs.report.numbers_startup import attempt_budget
+from slurm_jobs.report.numbers_steps import AttemptSteps, split_attempts
+
+MIN_STEPS = 20
+"""Fewer measured steps than this are not judged: one slow step would be 5 % of them, which is
+the lower of XProf's bands."""
+
+PHASE_KINDS = tuple(name.removesuffix("_s") for name in STEP_PHASES[:-1])
+"""The named step phases; the rest of a step is `unexplained`."""
+
+
+def training_numbers(
+    stage: StageInputs, facts: Sequence[AttemptFacts], warmup_steps: int
+) -> tuple[TrainingNumbers, ...]:
+    """One entry for each slice of the stage that recorded steps; empty if none did."""
+    found = []
+    for index in sorted({t.slice_index for t in stage.timings if t.steps is not None}):
+        timings = [t for t in stage.timings if t.slice_index == index]
+        attempts = split_attempts(timings, warmup_steps)
+        if attempts:
+            name = stage.name if stage.num_slices == 1 else f"{stage.name} (slice {index})"
+            bars = {f.bar.attempt: f.bar for f in facts if f.bar.slice_index == index}
+            budget = attempt_budget(attempts, bars, timings)
+            found.append(_numbers(name, attempts, budget))
+    return tuple(found)
+
+
+def _numbers(
+    name: str, attempts: Sequence[AttemptSteps], budget: tuple[TimeShare, ...]
+) -> TrainingNumbers:
+    num_measured = sum(len(a.measured(0)) for a in attempts)
+    ranks = _rank_numbers(attempts) if num_measured else ()
+    repeated = [a.records[0][a.num_kept[0] :] for a in attempts]
+    losses = np.concatenate([a.kept(0)["loss"] for a in attempts])
+    losses = losses[np.isfinite(losses)]
+    memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
+    return TrainingNumbers(
+        stage=name,
+        num_ranks=max(len(a.ranks) for a in attempts),
+        num_attempts=len(attempts),
+        num_steps=sum(a.num_kept[0] for a in attempts),
+        num_measured=num_measured,
+        warmup_steps=attempts[0].warmup_steps,
+        too_few=_too_few(num_measured, attempts[0].warmup_steps),
+        phases=_phases(ranks),
+        ranks=ranks,
+        first_loss=_loss(losses[:1]),
+        last_loss=_loss(losses[-max(1, len(losses) // 50) :]),
+        memory_peak_bytes=known(memory, "bytes")
+        if memory > 0
+        else missing("bytes", "not recorded"),
+        num_allocator_retries=sum(
+            int(r["num_allocator_retries"].sum()) for a in attempts for r in a.records
+        ),
+        straggler=_straggler(ranks),
+        num_repeated_steps=sum(len(r) for r in repeated),
+        repeated_s=float(sum(r["step_s"].sum(dtype=np.float64) for r in repeated)),
+        budget=budget,
+        curves=make_curves(attempts),
+        **_rates(attempts),
+    )
+
+
+def _too_few(num_measured: int, warmup_steps: int) -> str:
+    if num_measured >= MIN_STEPS:
+        return ""
+    return (
+        f"{num_measured} steps after a warm-up of {warmup_steps} an attempt; "
+        f"{MIN_STEPS} are needed for a judgement"
+    )
+
+
+def _loss(values: np.ndarray) -> Quantity:
+    if not len(values):
+        return missing("nats/token", "no step recorded a finite loss")
+    return known(float(values.mean(dtype=np.float64)), "nats/token")
+
+
+def _rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    """Rates over wall time from the first measured step to the end of the last, waits included."""
+    wall_s = 0.0
+    for attempt in attempts:
+        lead = attempt.measured(0)
+        if len(lead):
+            wall_s += float(lead["start_unix_s"][-1] + lead["step_s"][-1] - lead["start_unix_s"][0])
+    measured = [a.measured(i) for a in attempts for i in range(len(a.ranks))]
+    kept = [a.kept(i) for a in attempts for i in range(len(a.ranks))]
+    step_s = np.concatenate([m["step_s"] for m in measured])
+    tokens, padding = _sum(kept, "num_tokens"), _sum(kept, "num_padding_tokens")
+    no_steps = "no step is left after the warm-up"
+
+    def rate(count: float, unit: str) -> Quantity:
+        return known(count / wall_s, unit) if wall_s > 0 else missing(unit, no_steps)
+
+    def percentile(percent: float) -> Quantity:
+        if not len(step_s):
+            return missing("s", no_steps)
+        return known(float(np.percentile(step_s, percent)), "s")
+
+    slots = tokens + padding
+    return {
+        "step_median_s": percentile(50),
+        "step_p95_s": percentile(95),
+        "steps_per_s": rate(sum(len(a.measured(0)) for a in attempts), "steps/s"),
+        "samples_per_s": rate(_sum(measured, "num_samples"), "samples/s"),
+        "tokens_per_s": rate(_sum(measured, "num_tokens"), "tokens/s"),
+        "padding_share": known(padding / slots, "fraction")
+        if slots
+        else missing("fraction", "the steps recorded no tokens"),
+        "num_tokens": known(tokens, "tokens"),
+        "num_samples": known(_sum(kept, "num_samples"), "samples"),
+    }
+
+
+def _sum(records: Sequence[np.ndarray], name: str) -> float:
+    return float(sum(r[name].sum(dtype=np.float64) for r in records))
+
+
+def _rank_numbers(attempts: Sequence[AttemptSteps]) -> tuple[RankNumbers, ...]:
+    by_rank: dict[int, list[tuple[RankTiming, np.ndarray]]] = {}
+    for attempt in attempts:
+        for index, timing in enumerate(attempt.ranks):
+            records = attempt.measured(index)
+            if len(records):
+                by_rank.setdefault(timing.rank, []).append((timing, records))
+    return tuple(_one_rank(rank, by_rank[rank]) for rank in sorted(by_rank))
+
+
+def _one_rank(rank: int, members: Sequence[tuple[RankTiming, np.ndarray]]) -> RankNumbers:
+    records = [r for _, r in members]
+    count = sum(len(r) for r in records)
+    step_mean = _sum(records, "step_s") / count
+    phases = {kind: _sum(records, f"{kind}_s") / count for kind in PHASE_KINDS}
+    phases["unexplained"] = step_mean - sum(phases.values())
+    last = members[-1][0]
+    return RankNumbers(
+        rank=rank,
+        node=str(last.steps.metadata.get("node_name", "")) if last.steps else "",
+        step_mean_s=step_mean,
+        step_p95_s=float(np.percentile(np.concatenate([r["step_s"] for r in records]), 95)),
+        phases_s=phases,
+    )
+
+
+def _phases(ranks: Sequence[RankNumbers]) -> tuple[TimeShare, ...]:
+    """Mean over the ranks; they do the same number of steps, so each weighs the same."""
+    if not ranks:
+        return ()
+    step_mean = sum(r.step_mean_s for r in ranks) / len(ranks)
+    means: Mapping[str, float] = {
+        kind: sum(r.phases_s[kind] for r in ranks) / len(ranks)
+        for kind in (*PHASE_KINDS, "unexplained")
+    }
+    return tuple(
+        TimeShare(
+            name=kind.replace("_", " "),
+            kind=kind,
+            seconds=seconds,
+            share=seconds / step_mean if step_mean > 0 else 0.0,
+        )
+        for kind, seconds in means.items()
+    )
+
+
+def _straggler(ranks: Sequence[RankNumbers]) -> Straggler | None:
+    if len(ranks) < 2:
+        return None
+    slowest = max(ranks, key=lambda r: r.step_mean_s)
+    waiting = max(ranks, key=lambda r: r.phases_s["data_wait"])
+    mean_step = sum(r.step_mean_s for r in ranks) / len(ranks)
+    mean_wait = sum(r.phases_s["data_wait"] for r in ranks) / len(ranks)
+    return Straggler(
+        rank=slowest.rank,
+        node=slowest.node,
+        slowest_over_mean=slowest.step_mean_s / mean_step if mean_step > 0 else 1.0,
+        data_rank=waiting.rank,
+        data_node=waiting.node,
+        data_excess_s=waiting.phases_s["data_wait"] - mean_wait,
+    )

@@ -1,0 +1,105 @@
+"""The sentence and the five tiles at the top of a report: PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slurm_jobs.report import words
+from slurm_jobs.report.model import Finding, RunHeader, Tile, TimeShare, TrainingNumbers
+
+_STATUS_WORDS = {
+    "waiting": "Waiting after",
+    "running": "Still running after",
+    "completed": "Completed in",
+    "failed": "Failed after",
+    "stopped": "Stopped after",
+    "unknown": "Not known how it ended, after",
+}
+
+
+def make_verdict(
+    header: RunHeader, timeline: Sequence[TimeShare], findings: Sequence[Finding]
+) -> str:
+    """How it stands, and what to look at first, in one sentence."""
+    wall_s = header.last_unix_s - header.created_unix_s
+    parts = [f"{_STATUS_WORDS[header.status]} {words.seconds(wall_s)}"]
+    if header.status_reason:
+        parts[0] += f" ({header.status_reason})"
+    worth = [f for f in findings if f.severity != "note"]
+    if worth:
+        title = worth[0].title
+        parts.append(f"look first at this: {title[0].lower()}{title[1:]}")
+    elif header.status == "completed":
+        parts.append("no rule found anything that would make it much faster")
+    largest = max(timeline, key=lambda s: s.seconds, default=None)
+    if largest is not None and not worth:
+        parts.append(f"most of the time went to {largest.name} ({words.percent(largest.share)})")
+    return "; ".join(parts) + "."
+
+
+def make_tiles(
+    header: RunHeader,
+    timeline: Sequence[TimeShare],
+    timeline_note: str,
+    training: Sequence[TrainingNumbers],
+    evaluation: Mapping[str, float],
+) -> tuple[Tile, ...]:
+    """Time, queue, throughput, data wait, result."""
+    main = max(training, key=lambda t: t.num_steps, default=None)
+    return (
+        Tile(
+            label="submit to end",
+            value=words.seconds(header.last_unix_s - header.created_unix_s),
+            note=header.status,
+        ),
+        _queue_tile(timeline, timeline_note),
+        _rate_tile(main),
+        _wait_tile(main),
+        _result_tile(main, evaluation),
+    )
+
+
+def _queue_tile(timeline: Sequence[TimeShare], note: str) -> Tile:
+    queue = [share for share in timeline if share.kind == "queue"]
+    if note and not queue:
+        return Tile(label="queue wait", value=words.NOT_KNOWN, note="no full accounting")
+    return Tile(
+        label="queue wait",
+        value=words.seconds(sum(s.seconds for s in queue)),
+        note=f"{words.percent(sum(s.share for s in queue))} of the time"
+        + (", at least" if note else ""),
+    )
+
+
+def _rate_tile(main: TrainingNumbers | None) -> Tile:
+    if main is None:
+        return Tile(label="tokens/s", value=words.NOT_KNOWN, note="no training steps")
+    rate = main.tokens_per_s
+    if rate.value is None:
+        return Tile(label="tokens/s", value=words.NOT_KNOWN, note=rate.missing)
+    note = f"real ones, {main.num_ranks} rank{'s' if main.num_ranks != 1 else ''}"
+    return Tile(label="tokens/s", value=words.count(rate.value), note=note)
+
+
+def _wait_tile(main: TrainingNumbers | None) -> Tile:
+    if main is None or not main.phases:
+        return Tile(label="data wait", value=words.NOT_KNOWN, note="no training steps")
+    phase = next(p for p in main.phases if p.kind == "data_wait")
+    return Tile(
+        label="data wait",
+        value=words.percent(phase.share),
+        note=f"{words.seconds(phase.seconds)} of {words.quantity(main.step_median_s)} a step",
+    )
+
+
+def _result_tile(main: TrainingNumbers | None, evaluation: Mapping[str, float]) -> Tile:
+    for key in sorted(evaluation):
+        if "exact_match" in key:
+            loss = words.quantity(main.last_loss) if main else words.NOT_KNOWN
+            return Tile(
+                label="exact match", value=words.percent(evaluation[key]), note=f"loss {loss}"
+            )
+    if main is None or main.last_loss.value is None:
+        return Tile(label="result", value=words.NOT_KNOWN, note="no evaluation, no loss")
+    note = f"from {words.quantity(main.first_loss)}"
+    return Tile(label="loss", value=words.significant(main.last_loss.value), note=note)

@@ -1,0 +1,92 @@
+"""Numbers as a reader wants them: PURE. One way to write each unit, in every renderer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from slurm_jobs.report.model import Quantity
+
+NOT_KNOWN = "\u2013"
+"""Stands where a quantity has no value; the reason stands beside it or in the notes."""
+
+
+def seconds(value: float) -> str:
+    """`340 ms`, `12.3 s`, `4 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
+    if value < 0:
+        return "-" + seconds(-value)
+    if value < 0.9995:
+        return f"{significant(value * 1000)} ms"
+    if value < 99.95:
+        return f"{significant(value)} s"
+    total = round(value)
+    if total < 3600:
+        return f"{total // 60} min {total % 60:02d} s"
+    if total < 48 * 3600:
+        return f"{total // 3600} h {total % 3600 // 60:02d} min"
+    return f"{total // 86400} d {total % 86400 // 3600:02d} h"
+
+
+def significant(value: float) -> str:
+    """Three significant digits without an exponent: `0.0123`, `4.56`, `789`, `12,300`."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else str(value)
+    digits = 2 - math.floor(math.log10(abs(value)))
+    return f"{round(value, digits):,.{max(0, min(digits, 6))}f}"
+
+
+def percent(fraction: float) -> str:
+    """`0 %`, `0.4 %`, `12 %`."""
+    value = fraction * 100
+    if value != 0 and abs(value) < 0.05:
+        return "<0.1 %" if value > 0 else ">-0.1 %"
+    return f"{value:.1f} %" if 0 < abs(value) < 9.95 else f"{value:.0f} %"
+
+
+def num_bytes(value: float) -> str:
+    """Decimal units, as in `mem_gb`: `4.2 GB`."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{significant(value / size)} {unit}"
+    return f"{value:.0f} B"
+
+
+def count(value: float) -> str:
+    """`1,234`; from ten million on `12.3 M`, from ten billion on `12.3 G`."""
+    if value >= 1e10:
+        return f"{significant(value / 1e9)} G"
+    if value >= 1e7:
+        return f"{significant(value / 1e6)} M"
+    return f"{value:,.0f}"
+
+
+def quantity(given: Quantity) -> str:
+    """A quantity with its unit, or a dash."""
+    if given.value is None:
+        return NOT_KNOWN
+    if given.unit in _WRITERS:
+        return _WRITERS[given.unit](given.value)
+    if given.unit in {"tokens", "samples"}:
+        return f"{count(given.value)} {given.unit}"
+    return f"{significant(given.value)} {given.unit}"
+
+
+_WRITERS: Mapping[str, Callable[[float], str]] = {
+    "s": seconds,
+    "fraction": percent,
+    "bytes": num_bytes,
+    "count": count,
+}
+
+
+def moment(unix_s: float) -> str:
+    """Date and time in UTC."""
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def times(factor: float) -> str:
+    """`at most 1.9 times`, rounded up so that it stays a ceiling."""
+    if not math.isfinite(factor):
+        return "no finite ceiling"
+    return f"at most {math.ceil(factor * 100 - 1e-9) / 100:.2f} times"
