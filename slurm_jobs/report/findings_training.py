@@ -180,7 +180,7 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
         evidence=(
             (
                 f"{words.seconds(numbers.repeated_s)} on {numbers.num_ranks} ranks, "
-                f"{words.percent(share)} of all recorded steps, over {numbers.num_attempts} attempts"
+                f"{words.percent(share)} of all steps, over {numbers.num_attempts} attempts"
             ),
         ),
         rule="repeated steps are 5 % of all recorded steps or more",

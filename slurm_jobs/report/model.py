@@ -233,8 +233,13 @@ class DataNumbers:
     num_tokens: Quantity
     mean_tokens: Quantity
     num_shards: Quantity
+    num_truncated: Quantity
     rejects: tuple[tuple[str, int], ...]
-    """Reason and count, most frequent first."""
+    """Reason and count, most frequent first; `too_long` is the one that the config chose."""
+    length_counts: tuple[tuple[int, int], ...]
+    """Samples by length: lower bound of the bin in tokens (a power of two), and count."""
+    work_s: Mapping[str, float]
+    """Seconds of decoding, tokenising and writing, summed over the slices."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from slurm_jobs.report.model import DataNumbers, Quantity, known, missing
 
 PREPROCESS_RUN = "preprocess"
 CONSOLIDATE_RUN = "consolidate"
+_WORK = ("decode", "tokenise", "write")
 _EVALUATION_KEYS = ("evaluation", "exact_match")
 
 
@@ -28,25 +29,36 @@ def data_numbers(inputs: ReportInputs) -> tuple[DataNumbers, ...]:
 
 def _one_stage(stage: StageInputs, inputs: ReportInputs) -> DataNumbers:
     results = _results(stage)
-    rejects: Counter[str] = Counter()
-    for result in results:
-        given = result.get("rejects")
-        if isinstance(given, Mapping):
-            rejects.update({str(reason): int(count) for reason, count in given.items()})
     samples, tokens = _total(results, "num_samples"), _total(results, "num_tokens")
+    lengths = _counts(results, "num_tokens_histogram")
     return DataNumbers(
         stage=stage.name,
         num_slices_reported=len(results),
         num_slices=stage.num_slices,
         num_rows=_total(results, "num_rows"),
         num_samples=samples,
-        num_rejects=_rejected(results, rejects),
+        num_rejects=_total(results, "num_rejected"),
         num_too_long=_total(results, "num_too_long"),
+        num_truncated=_total(results, "num_truncated"),
         num_tokens=tokens,
         mean_tokens=_mean(tokens, samples),
         num_shards=_num_shards(stage, inputs),
-        rejects=tuple(rejects.most_common()),
+        rejects=tuple(_counts(results, "rejects_by_reason").most_common()),
+        length_counts=tuple(sorted((int(low), count) for low, count in lengths.items())),
+        work_s={
+            name: sum(result[f"{name}_s"] for result in results)
+            for name in _WORK
+            if results and all(f"{name}_s" in result for result in results)
+        },
     )
+
+
+def _counts(results: Sequence[Mapping[str, Any]], key: str) -> Counter[str]:
+    """The counts that every slice gave under `key`, added up by name."""
+    counts: Counter[str] = Counter()
+    for result in results:
+        counts.update({str(name): int(count) for name, count in result.get(key, {}).items()})
+    return counts
 
 
 def _results(stage: StageInputs) -> list[Mapping[str, Any]]:
@@ -62,13 +74,6 @@ def _total(results: Sequence[Mapping[str, Any]], key: str) -> Quantity:
     if len(values) < len(results):
         return missing("count", f"{len(results) - len(values)} slices did not return {key}")
     return known(sum(values), "count")
-
-
-def _rejected(results: Sequence[Mapping[str, Any]], rejects: Counter[str]) -> Quantity:
-    given = _total(results, "num_rejects")
-    if given.value is None and rejects:
-        return known(rejects.total(), "count")
-    return given
 
 
 def _mean(tokens: Quantity, samples: Quantity) -> Quantity:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from slurm_jobs.report.model import Quantity
 
-NOT_KNOWN = "\u2013"
+NOT_KNOWN = "n/a"
 """Stands where a quantity has no value; the reason stands beside it or in the notes."""
 
 
