@@ -64,7 +64,7 @@ class ReportInputs:
     spec: Mapping[str, Any]
     """`spec/resolved.json`."""
     stages: tuple[StageInputs, ...]
-    """In the spec's order."""
+    """Parents before their children."""
     accounting: tuple[TaskAccounting, ...]
     read_unix_s: float
     """When the records were read, seconds since 1970."""
@@ -94,7 +94,8 @@ def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> Report
     problems: list[str] = []
     spec = read_json(paths.resolved_spec)
     stages = tuple(
-        _read_stage(paths, name, stage, problems) for name, stage in spec["stages"].items()
+        _read_stage(paths, name, spec["stages"][name], problems)
+        for name in parents_first(spec["stages"])
     )
     return ReportInputs(
         run=read_json(paths.run_json),
@@ -104,6 +105,21 @@ def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> Report
         read_unix_s=time.time(),
         problems=tuple(problems),
     )
+
+
+def parents_first(stages: Mapping[str, Any]) -> list[str]:
+    """Names of the stages so that each comes after its parents; by name where that is open."""
+    ordered: list[str] = []
+    while len(ordered) < len(stages):
+        ready = [
+            name
+            for name in sorted(stages)
+            if name not in ordered
+            and all(parent in ordered for parent in stages[name].get("after") or ())
+        ]
+        assert ready, "a spec's stages cannot wait for each other in a circle"
+        ordered.extend(ready)
+    return ordered
 
 
 def _read_stage(

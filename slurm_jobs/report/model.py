@@ -136,7 +136,7 @@ class StageNumbers:
     failures: tuple[str, ...]
     """One line for each attempt that failed."""
     results: Mapping[str, float]
-    """Numbers that the stage returned; for an array, of slice 0 alone."""
+    """Numbers that the stage returned; empty for an array."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,6 +210,7 @@ class TrainingNumbers:
     last_loss: Quantity
     memory_peak_bytes: Quantity
     num_allocator_retries: int
+    """Over all ranks and attempts; each counts from its own start."""
     straggler: Straggler | None
     num_repeated_steps: int
     repeated_s: float
@@ -237,7 +238,7 @@ class DataNumbers:
     rejects: tuple[tuple[str, int], ...]
     """Reason and count, most frequent first; `too_long` is the one that the config chose."""
     length_counts: tuple[tuple[int, int], ...]
-    """Samples by length: lower bound of the bin in tokens (a power of two), and count."""
+    """Samples by length: upper bound of the bin in tokens (a power of two), and count."""
     work_s: Mapping[str, float]
     """Seconds of decoding, tokenising and writing, summed over the slices."""
 

@@ -42,7 +42,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
         tiles=make_tiles(header, shares, note, training, evaluation),
         timeline=shares,
         timeline_note=note,
-        bars=tuple(f.bar for facts in attempts.values() for f in facts),
+        bars=tuple(f.bar for stage in worked for f in attempts[stage.name]),
         stages=stages,
         training=training,
         data=data_numbers(inputs),

@@ -115,12 +115,12 @@ def _how_it_ended(
     """Outcome, reason and end; `timings` is None for the stage that writes this report."""
     if completion is not None:
         return completion.outcome, completion.reason, completion.ended_unix_s
-    if timings is None:
-        return "running", "", now_unix_s
     if row is not None and row.state in _LIVE_STATES:
         return "running", "", now_unix_s
     if row is not None and row.end_unix_s is not None and row.state not in _WAITING_STATES:
         return "failed", f"no completion record; {row.source} says {row.state}", row.end_unix_s
+    if timings is None:
+        return "running", "", now_unix_s
     last_sign = _last_sign_of_life(record, timings)
     return "unknown", "no completion record, and no accounting of its end", last_sign
 

@@ -44,7 +44,7 @@ def _one_stage(stage: StageInputs, inputs: ReportInputs) -> DataNumbers:
         mean_tokens=_mean(tokens, samples),
         num_shards=_num_shards(stage, inputs),
         rejects=tuple(_counts(results, "rejects_by_reason").most_common()),
-        length_counts=tuple(sorted((int(low), count) for low, count in lengths.items())),
+        length_counts=tuple(sorted((int(most), count) for most, count in lengths.items())),
         work_s={
             name: sum(result[f"{name}_s"] for result in results)
             for name in _WORK

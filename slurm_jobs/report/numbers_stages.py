@@ -164,9 +164,9 @@ def _hours(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
 
 
 def stage_results(stage: StageInputs) -> Mapping[str, float]:
-    """The plain numbers that slice 0 returned when it completed, nested names joined by a dot."""
-    done = [c for c in stage.completions if c.slice_index == 0 and c.outcome == "completed"]
-    return flat_numbers(done[-1].result) if done else {}
+    """The plain numbers that a stage without an array returned, nested names joined by a dot."""
+    done = [c for c in stage.completions if c.outcome == "completed"]
+    return flat_numbers(done[-1].result) if done and stage.num_slices == 1 else {}
 
 
 def flat_numbers(values: Mapping[str, object], prefix: str = "") -> dict[str, float]:

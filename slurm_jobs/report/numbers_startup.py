@@ -35,7 +35,7 @@ def attempt_budget(
         ranks = [t for t in timings if t.attempt == number]
         lead = min(ranks, key=lambda t: t.rank) if ranks else None
         parts = _one_attempt(bar, by_attempt.get(number), lead)
-        for key, value in parts.items():
+        for key, value in _in_order(parts, lead):
             seconds[key] = seconds.get(key, 0.0) + value
     rest = seconds.pop(("unexplained", "unexplained"), 0.0)
     seconds["unexplained", "unexplained"] = rest
@@ -45,6 +45,19 @@ def attempt_budget(
         for (name, kind), value in seconds.items()
         if whole_s > 0 and (value > 0 or kind == "unexplained")
     )
+
+
+def _in_order(
+    parts: Mapping[tuple[str, str], float], lead: RankTiming | None
+) -> list[tuple[tuple[str, str], float]]:
+    """The parts by when they first began: spans before the loop, the loop, the rest."""
+    began: dict[str, float] = {}
+    for span in lead.spans if lead else ():
+        began.setdefault(span["name"].replace("_", " "), span["start_unix_s"])
+    if lead is not None and lead.steps is not None and len(lead.steps.steps):
+        loop = float(lead.steps.steps["start_unix_s"][0])
+        began |= {name: loop for name, kind in parts if kind not in {"startup", "unexplained"}}
+    return sorted(parts.items(), key=lambda part: began.get(part[0][0], float("inf")))
 
 
 def _one_attempt(

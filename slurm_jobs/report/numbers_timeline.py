@@ -35,10 +35,8 @@ def timeline(inputs: ReportInputs, attempts: Attempts) -> tuple[tuple[TimeShare,
     """The budget of the whole run, and what it rests on."""
     start, end = run_span(inputs, attempts)
     claims: list[tuple[str, str, Sequence[Interval]]] = [
-        (f"{stage} running", "running", _running(attempts[stage]))
-        for stage in reversed(_worked(inputs))
+        (f"{stage} running", "running", _running(attempts[stage])) for stage in _worked(inputs)
     ]
-    claims.reverse()
     claims.append(("requeue wait", "queue", _requeue_waits(attempts)))
     claims.append(("queue wait", "queue", _queue_waits(inputs, end)))
     claims.append(("waiting for a parent stage", "held", _held(inputs)))

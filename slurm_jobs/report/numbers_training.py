@@ -76,7 +76,7 @@ def _numbers(
         if memory > 0
         else missing("bytes", "not recorded"),
         num_allocator_retries=sum(
-            int(r["num_allocator_retries"].sum()) for a in attempts for r in a.records
+            int(r["num_allocator_retries"].max()) for a in attempts for r in a.records
         ),
         straggler=_straggler(ranks),
         num_repeated_steps=sum(len(r) for r in repeated),

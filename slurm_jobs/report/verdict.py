@@ -95,7 +95,8 @@ def _wait_tile(main: TrainingNumbers | None) -> Tile:
 def _result_tile(main: TrainingNumbers | None, evaluation: Mapping[str, float]) -> Tile:
     for key in sorted(evaluation):
         if "exact_match" in key:
-            loss = words.quantity(main.last_loss) if main else words.NOT_KNOWN
+            last = main.last_loss.value if main else None
+            loss = words.NOT_KNOWN if last is None else words.significant(last)
             return Tile(
                 label="exact match", value=words.percent(evaluation[key]), note=f"loss {loss}"
             )

@@ -1,0 +1,190 @@
+"""The report in one screen of the terminal, in the order of the page. rich honours NO_COLOR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from slurm_jobs.report import words
+from slurm_jobs.report.model import (
+    DataNumbers,
+    Finding,
+    RunReport,
+    StageNumbers,
+    TimeShare,
+    TrainingNumbers,
+)
+
+_BAR_CELLS = 28
+_SHOWN_SHARE = 0.0005
+"""Smaller shares are left to the page."""
+_SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "note": "cyan"}
+_KIND_STYLES = {
+    "data_wait": "red",
+    "unexplained": "bright_black",
+    "queue": "yellow",
+    "checkpoint": "magenta",
+    "evaluation": "magenta",
+    "repeated": "red",
+}
+
+
+def print_report(report: RunReport, console: Console) -> None:
+    """Write the report to the console."""
+    console.print(render(report))
+
+
+def render(report: RunReport) -> RenderableType:
+    """The whole report as one renderable."""
+    parts: list[RenderableType] = [
+        Text(f"{report.header.title}  {report.header.run_id}", style="bold"),
+        Text(report.verdict),
+        _tiles(report),
+    ]
+    for training in report.training:
+        parts.append(_heading(f"Where a step's time goes: {training.stage}"))
+        parts.append(_shares(training.phases))
+    parts.append(_heading("From submit to end"))
+    parts.append(_shares(report.timeline))
+    parts.append(_heading("Findings"))
+    parts.extend(_finding(number, f) for number, f in enumerate(report.findings, 1))
+    if not report.findings:
+        parts.append(Text("  none"))
+    parts.extend([_heading("Stages"), _stages(report.stages)])
+    for training in report.training:
+        parts.extend([_heading(f"Training: {training.stage}"), _training(training)])
+    for data in report.data:
+        parts.extend([_heading(f"Data: {data.stage}"), _data(data)])
+    parts.extend([_heading("Method and what is missing"), _method(report)])
+    return Group(*parts)
+
+
+def _heading(title: str) -> Text:
+    return Text(f"\n{title}", style="bold")
+
+
+def _tiles(report: RunReport) -> RenderableType:
+    panels = [
+        Panel(
+            Group(Text(tile.value, style="bold"), Text(tile.note, style="dim")),
+            title=tile.label,
+            title_align="left",
+            width=24,
+        )
+        for tile in report.tiles
+    ]
+    return Columns(panels, padding=(0, 1))
+
+
+def _shares(shares: Sequence[TimeShare]) -> RenderableType:
+    if not shares:
+        return Text("  nothing was measured")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    for share in shares:
+        if share.share < _SHOWN_SHARE and share.kind != "unexplained":
+            continue
+        cells = max(0, min(_BAR_CELLS, round(share.share * _BAR_CELLS)))
+        bar = Text("█" * cells, style=_KIND_STYLES.get(share.kind, "blue"))
+        bar.append("·" * (_BAR_CELLS - cells), style="dim")
+        table.add_row(
+            Text(f"  {share.name}"), bar, words.percent(share.share), words.seconds(share.seconds)
+        )
+    return table
+
+
+def _finding(number: int, finding: Finding) -> RenderableType:
+    text = Text(f"  {number}. ")
+    text.append(finding.title, style=_SEVERITY_STYLES[finding.severity])
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=10, style="dim")
+    table.add_column(overflow="fold")
+    table.add_row("     why", Text(finding.evidence[0]))
+    table.add_row("     next", Text(finding.next_knob))
+    table.add_row("     gain", Text(finding.ceiling))
+    return Group(text, table)
+
+
+def _stages(stages: Sequence[StageNumbers]) -> RenderableType:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in ("stage", "status"):
+        table.add_column(name, no_wrap=True)
+    for name in ("done", "attempts", "queue", "wall", "CPU", "memory"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for stage in stages:
+        table.add_row(
+            Text(stage.name),
+            stage.status,
+            f"{stage.num_completed}/{stage.num_tasks}",
+            f"{stage.num_attempts}",
+            words.quantity(stage.queue_wait_median_s),
+            words.quantity(stage.wall_s),
+            words.quantity(stage.cpu_efficiency),
+            words.quantity(stage.max_rss_bytes),
+        )
+    failures = [Text(f"  failed: {line}") for stage in stages for line in stage.failures[:3]]
+    return Group(table, *failures)
+
+
+def _pairs(pairs: Sequence[tuple[str, str]]) -> RenderableType:
+    return Columns([Text.assemble("  ", (name, "dim"), f" {value}") for name, value in pairs])
+
+
+def _training(numbers: TrainingNumbers) -> RenderableType:
+    pairs = [
+        ("steps", f"{numbers.num_steps:,} on {numbers.num_ranks} ranks"),
+        ("done twice", f"{numbers.num_repeated_steps:,}"),
+        ("step", f"{words.quantity(numbers.step_median_s)} median"),
+        ("p95", words.quantity(numbers.step_p95_s)),
+        ("", words.quantity(numbers.steps_per_s)),
+        ("", words.quantity(numbers.samples_per_s)),
+        ("", words.quantity(numbers.tokens_per_s)),
+        ("padding", words.quantity(numbers.padding_share)),
+        ("loss", _loss(numbers)),
+        ("memory peak", words.quantity(numbers.memory_peak_bytes)),
+    ]
+    if numbers.straggler is not None:
+        pairs.append(("slowest rank over mean", f"{numbers.straggler.slowest_over_mean:.3f}"))
+    caption = Text("  rank 0, from the start of each attempt to its end:", style="dim")
+    return Group(_pairs(pairs), caption, _shares(numbers.budget))
+
+
+def _loss(numbers: TrainingNumbers) -> str:
+    if numbers.first_loss.value is None or numbers.last_loss.value is None:
+        return words.NOT_KNOWN
+    first = words.significant(numbers.first_loss.value)
+    return f"{first} to {words.significant(numbers.last_loss.value)} nats/token"
+
+
+def _data(numbers: DataNumbers) -> RenderableType:
+    pairs = [
+        ("rows", words.quantity(numbers.num_rows)),
+        ("samples", words.quantity(numbers.num_samples)),
+        ("rejected", words.quantity(numbers.num_rejects)),
+        ("too long", words.quantity(numbers.num_too_long)),
+        ("tokens", words.quantity(numbers.num_tokens)),
+        ("mean", words.quantity(numbers.mean_tokens)),
+        ("shards", words.quantity(numbers.num_shards)),
+    ]
+    rejects = ", ".join(f"{reason} {count:,}" for reason, count in numbers.rejects[:6])
+    lines = [Text(f"  rejects: {rejects}")] if rejects else []
+    return Group(_pairs(pairs), *lines)
+
+
+def _method(report: RunReport) -> RenderableType:
+    abstained = [c for c in report.checks if c.outcome == "abstained"]
+    clear = sum(c.outcome == "clear" for c in report.checks)
+    lines = [
+        f"Rules: {len(report.findings)} found, {clear} clear, {len(abstained)} abstained.",
+        "Ceilings hold one at a time; they do not multiply.",
+        *report.notes,
+    ]
+    return Group(*(Text(f"  {line}") for line in lines))
