@@ -72,9 +72,7 @@ def decode_image(data: bytes, *, max_pixels: int, name: str) -> tuple[Image.Imag
         image.load()
         image = ImageOps.exif_transpose(image)
     except Exception as error:  # Pillow's plugins raise anything on broken bytes
-        raise SampleRejectedError(
-            reason=_broken_reason(error), message=f"{name}: {error}"
-        ) from error
+        raise _broken(error, name) from error
     return to_rgb(image, name), size
 
 
@@ -85,13 +83,12 @@ def _open(data: bytes, name: str) -> Image.Image:
         message = f"{name}: no image format that Pillow {Image.__version__} knows"
         raise SampleRejectedError(reason="not_an_image", message=message) from error
     except Exception as error:  # Pillow's plugins raise anything on broken bytes
-        raise SampleRejectedError(
-            reason=_broken_reason(error), message=f"{name}: {error}"
-        ) from error
+        raise _broken(error, name) from error
 
 
-def _broken_reason(error: Exception) -> Reason:
-    return "truncated_image" if "truncated" in str(error).lower() else "corrupt_image"
+def _broken(error: Exception, name: str) -> SampleRejectedError:
+    reason: Reason = "truncated_image" if "truncated" in str(error).lower() else "corrupt_image"
+    return SampleRejectedError(reason=reason, message=f"{name}: {error}")
 
 
 def to_rgb(image: Image.Image, name: str = "image") -> Image.Image:

@@ -41,7 +41,18 @@ def read_manifest(
     prompt: str = DEFAULT_PROMPT,
     system_prompt: str = "",
 ) -> list[ManifestRow]:
-    """The first `limit` rows of a manifest, or all.
+    """The rows that `iter_manifest` gives, as a list; raises as it does."""
+    return list(iter_manifest(path, limit, prompt=prompt, system_prompt=system_prompt))
+
+
+def iter_manifest(
+    path: Path,
+    limit: int | None = None,
+    *,
+    prompt: str = DEFAULT_PROMPT,
+    system_prompt: str = "",
+) -> Iterator[ManifestRow]:
+    """The first `limit` rows of a manifest, or all, one after the other.
 
     `prompt` and `system_prompt` surround the text of a CSV row; the other
     formats bring their own words.
@@ -64,7 +75,7 @@ def read_manifest(
             f"list (`[`)"
         )
         raise StageConfigError(message)
-    return list(itertools.islice(rows, limit))
+    return itertools.islice(rows, limit)
 
 
 def _first_byte(path: Path) -> bytes:

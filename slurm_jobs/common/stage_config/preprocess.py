@@ -10,6 +10,10 @@ from slurm_jobs.common.config_values import InputPath, ModelRef
 DEFAULT_PROMPT = "Describe the image."
 """What the user is taken to have asked about an image of a CSV manifest."""
 
+DEFAULT_MAX_TOKENS = 2048
+DEFAULT_MAX_IMAGES = 8
+DEFAULT_MAX_PIXELS = 100_000_000
+
 TooLong = Literal["drop", "truncate_text", "error"]
 ImageFormat = Literal["png", "jpeg", "raw"]
 
@@ -28,10 +32,10 @@ class PreprocessConfig:
     image_root: InputPath | None = None
     """Folder that relative image paths start from; the manifest's own folder if not given."""
 
-    max_tokens: int = 2048
+    max_tokens: int = DEFAULT_MAX_TOKENS
     """Longest sample in tokens, image tokens included."""
 
-    max_images: int = 8
+    max_images: int = DEFAULT_MAX_IMAGES
     """Most images in one sample; a sample with more is rejected."""
 
     too_long: TooLong = "drop"
@@ -55,7 +59,7 @@ class PreprocessConfig:
     system_prompt: str = ""
     """For CSV manifests: the system message; empty for none."""
 
-    max_pixels: int = 100_000_000
+    max_pixels: int = DEFAULT_MAX_PIXELS
     """Images with more pixels than this are rejected before they are decoded."""
 
     num_threads: int | None = None

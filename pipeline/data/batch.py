@@ -1,0 +1,92 @@
+"""Samples to one batch of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pipeline.data.sample_format import IGNORED_LABEL, Sample
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """A microbatch of one rank, on the host."""
+
+    input_ids: torch.Tensor
+    """int64 [num_samples, length], padded on the right."""
+    labels: torch.Tensor
+    """int64 [num_samples, length], -100 where nothing is learned; not shifted."""
+    attention_mask: torch.Tensor
+    """int64 [num_samples, length], 1 for real tokens."""
+    images: torch.Tensor
+    """uint8 [num_images, height, width, 3], in the order of the image tokens."""
+    keys: tuple[str, ...]
+    """Keys of the samples."""
+    epoch: int
+    """Of the first sample of the global batch."""
+    num_samples: int
+    num_tokens: int
+    """Real ones, image tokens included."""
+    num_padding_tokens: int
+    num_supervised_tokens: int
+    num_images: int
+
+
+def collate(
+    samples: Sequence[Sample],
+    *,
+    image_shape: tuple[int, int, int],
+    pad_token_id: int,
+    pad_to_multiple: int,
+    epoch: int,
+) -> Batch:
+    """Pad the samples to the longest, rounded up to `pad_to_multiple`, and stack their images.
+
+    Raises:
+        ValueError: an image is not of `image_shape` (height, width, 3).
+    """
+    lengths = [len(sample.input_ids) for sample in samples]
+    length = -(-max(lengths) // pad_to_multiple) * pad_to_multiple
+    shape = (len(samples), length)
+    input_ids = np.full(shape, pad_token_id, dtype=np.int64)
+    labels = np.full(shape, IGNORED_LABEL, dtype=np.int64)
+    attention_mask = np.zeros(shape, dtype=np.int64)
+    for row, (sample, num_tokens) in enumerate(zip(samples, lengths, strict=True)):
+        input_ids[row, :num_tokens] = sample.input_ids
+        labels[row, :num_tokens] = sample.labels
+        attention_mask[row, :num_tokens] = 1
+    images = stack_images(samples, image_shape)
+    return Batch(
+        input_ids=torch.from_numpy(input_ids),
+        labels=torch.from_numpy(labels),
+        attention_mask=torch.from_numpy(attention_mask),
+        images=torch.from_numpy(images),
+        keys=tuple(sample.key for sample in samples),
+        epoch=epoch,
+        num_samples=len(samples),
+        num_tokens=sum(lengths),
+        num_padding_tokens=len(samples) * length - sum(lengths),
+        num_supervised_tokens=int(np.count_nonzero(labels != IGNORED_LABEL)),
+        num_images=len(images),
+    )
+
+
+def stack_images(samples: Sequence[Sample], image_shape: tuple[int, int, int]) -> np.ndarray:
+    """The images of all samples, uint8 [num_images, height, width, 3].
+
+    Raises:
+        ValueError: an image is not of `image_shape`.
+    """
+    stacked = np.empty((sum(len(s.images) for s in samples), *image_shape), dtype=np.uint8)
+    row = 0
+    for sample in samples:
+        for image in sample.images:
+            if image.shape != image_shape:
+                message = f"sample {sample.key}: image {image.shape}, expected {image_shape}"
+                raise ValueError(message)
+            stacked[row] = image
+            row += 1
+    return stacked

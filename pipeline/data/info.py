@@ -1,0 +1,119 @@
+"""`dataset.json`: what a finished data set says of itself. Its presence proves the data set whole.
+
+```
+dataset.json  index.parquet  rejects.jsonl  processor/  shards/shard-000000.tar ...
+```
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from slurm_jobs.common.errors import StageError
+
+DATASET_FORMAT = "slurm-jobs-dataset-1"
+INFO_NAME = "dataset.json"
+INDEX_NAME = "index.parquet"
+REJECTS_NAME = "rejects.jsonl"
+PROCESSOR_DIR = "processor"
+SHARDS_DIR = "shards"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardInfo:
+    """One shard."""
+
+    name: str
+    """`shard-000000.tar`."""
+    num_bytes: int
+    xxh3: str
+    """xxh3-64 of the file, in hexadecimal."""
+    num_samples: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetInfo:
+    """The content of `dataset.json`."""
+
+    num_samples: int
+    num_shards: int
+    num_tokens: int
+    """Image tokens included."""
+    num_images: int
+    seed: int
+    """Of the permutation over all samples."""
+    image_height: int
+    image_width: int
+    image_mean: tuple[float, ...]
+    image_std: tuple[float, ...]
+    rescale_factor: float
+    """uint8 pixels are multiplied by it before mean and deviation are applied."""
+    image_token: str
+    image_token_id: int
+    pad_token_id: int
+    num_image_tokens: int
+    """Tokens that stand for one image."""
+    image_format: str
+    """`png`, `jpeg` or `raw`."""
+    preprocess: Mapping[str, Any]
+    """What shaped the samples: limits, prompts, hashes of manifest and processor, versions."""
+    shards: tuple[ShardInfo, ...]
+    index_xxh3: str
+    """xxh3-64 of `index.parquet`, in hexadecimal."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all shards."""
+        return sum(shard.num_bytes for shard in self.shards)
+
+    @property
+    def fingerprint(self) -> str:
+        """xxh3-128 over all fields, in hexadecimal: equal for equal data sets."""
+        values = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return xxhash.xxh3_128_hexdigest(values.encode())
+
+
+def shard_name(shard: int) -> str:
+    """File name of a shard, counted from 0."""
+    return f"shard-{shard:06d}.tar"
+
+
+def dataset_info_to_json(info: DatasetInfo) -> dict[str, Any]:
+    """The values of `dataset.json`."""
+    values = dataclasses.asdict(info)
+    return {"format": DATASET_FORMAT, **values, "fingerprint": info.fingerprint}
+
+
+def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
+    """Read a data set's `dataset.json`.
+
+    Raises:
+        StageError: it is missing (consolidate did not finish), of another
+            format, or was changed by hand.
+    """
+    path = dataset_dir / INFO_NAME
+    try:
+        values = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        message = f"{path}: missing, so the data set is not finished; run consolidate"
+        raise StageError(message) from error
+    found = values.pop("format", None)
+    if found != DATASET_FORMAT:
+        message = f"{path}: format {found!r}, expected {DATASET_FORMAT!r}; run consolidate again"
+        raise StageError(message)
+    fingerprint = values.pop("fingerprint")
+    values["shards"] = tuple(ShardInfo(**shard) for shard in values["shards"])
+    for name in ("image_mean", "image_std"):
+        values[name] = tuple(values[name])
+    info = DatasetInfo(**values)
+    if info.fingerprint != fingerprint:
+        message = f"{path}: its content does not match its fingerprint; run consolidate again"
+        raise StageError(message)
+    return info

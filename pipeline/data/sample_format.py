@@ -1,0 +1,122 @@
+"""The members of a sample: how they are named, written and read without copying.
+
+`KEY.tokens.npy` int32 [2, num_tokens] (row 0 input_ids, row 1 labels),
+`KEY.meta.json`, and `KEY.image0.png` (or `.jpg`, or `.npy` for raw pixels),
+`KEY.image1...` in the order of the image tokens.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from pipeline.data.tar import sample_bytes, scan_members
+
+TOKENS_SUFFIX = "tokens.npy"
+META_SUFFIX = "meta.json"
+IMAGE_PREFIX = "image"
+IGNORED_LABEL = -100
+"""Label of a token that is not learned; what torch's cross entropy ignores by default."""
+
+_NPY_PRELUDE = 10  # magic, version 1.0, two bytes of header length
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """A sample read back. Tokens and raw images are read-only views into the shard."""
+
+    key: str
+    input_ids: np.ndarray
+    """int32 [num_tokens]."""
+    labels: np.ndarray
+    """int32 [num_tokens], -100 where nothing is learned."""
+    images: tuple[np.ndarray, ...]
+    """uint8 [height, width, 3] each."""
+    meta: Mapping[str, Any]
+    """What preprocess noted: `row`, `source`, `original_sizes` and counts."""
+
+
+def pack_sample(
+    *,
+    key: str,
+    input_ids: np.ndarray,
+    labels: np.ndarray,
+    images: list[bytes],
+    image_suffix: str,
+    meta: Mapping[str, Any],
+) -> bytes:
+    """The bytes of a sample within a tar; equal arguments give equal bytes."""
+    stream = io.BytesIO()
+    tokens = np.stack([input_ids, labels]).astype("<i4")
+    np.lib.format.write_array(stream, tokens, version=(1, 0))
+    members = [(TOKENS_SUFFIX, stream.getvalue())]
+    members.append((META_SUFFIX, json.dumps(meta, sort_keys=True, ensure_ascii=False).encode()))
+    members += [
+        (f"{IMAGE_PREFIX}{index}.{image_suffix}", data) for index, data in enumerate(images)
+    ]
+    return sample_bytes(key, members)
+
+
+def unpack_sample(buffer: memoryview) -> Sample:
+    """The sample whose members fill `buffer`.
+
+    Raises:
+        ValueError: the bytes are not a sample.
+    """
+    tokens: np.ndarray | None = None
+    meta: Mapping[str, Any] = {}
+    images: list[np.ndarray] = []
+    key = ""
+    for member in scan_members(buffer):
+        key, _, suffix = member.name.partition(".")
+        data = buffer[member.start : member.start + member.num_bytes]
+        if suffix == TOKENS_SUFFIX:
+            tokens = view_npy(data)
+        elif suffix == META_SUFFIX:
+            meta = json.loads(bytes(data))
+        elif suffix.startswith(IMAGE_PREFIX):  # in order: pack_sample wrote them so
+            images.append(decode_stored_image(data, suffix))
+    if tokens is None:
+        message = f"sample {key!r} has no member {TOKENS_SUFFIX}"
+        raise ValueError(message)
+    return Sample(key=key, input_ids=tokens[0], labels=tokens[1], images=tuple(images), meta=meta)
+
+
+def decode_stored_image(data: memoryview, suffix: str) -> np.ndarray:
+    """A stored image as uint8 [height, width, 3]."""
+    if suffix.endswith(".npy"):
+        return view_npy(data)
+    return np.asarray(Image.open(io.BytesIO(data)))
+
+
+def view_npy(data: memoryview) -> np.ndarray:
+    """The array of a `.npy` member (version 1.0, C order) as a read-only view.
+
+    Raises:
+        ValueError: another kind of `.npy`.
+    """
+    if bytes(data[:8]) != b"\x93NUMPY\x01\x00":
+        message = "not an .npy file of version 1.0"
+        raise ValueError(message)
+    offset = _NPY_PRELUDE + int.from_bytes(data[8:10], "little")
+    dtype, shape = _parse_npy_header(bytes(data[_NPY_PRELUDE:offset]))
+    array = np.frombuffer(data, dtype=dtype, offset=offset).reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+@functools.lru_cache(maxsize=4096)  # a header is the shape: few differ, and parsing costs 20 us
+def _parse_npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    values = ast.literal_eval(header.decode("latin1"))
+    if values["fortran_order"]:
+        message = "an .npy file in Fortran order"
+        raise ValueError(message)
+    return np.dtype(values["descr"]), values["shape"]

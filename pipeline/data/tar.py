@@ -1,0 +1,70 @@
+"""The tar format of parts and shards: members of equal bytes for equal content, read in place.
+
+A sample is a run of members `KEY.suffix`. Headers carry no time, owner or
+mode of their own, so the bytes of a sample are a function of its content, and
+a shard is nothing but the samples' bytes one after the other and two empty
+blocks: samples are moved from part to shard by copying a range.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+BLOCK = 512
+END_OF_ARCHIVE = bytes(2 * BLOCK)
+
+_NAME = slice(0, 100)
+_SIZE = slice(124, 136)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """One file within a tar."""
+
+    name: str
+    start: int
+    """Of the member's first byte, counted from the start of the buffer."""
+    num_bytes: int
+
+
+def _padded(num_bytes: int) -> int:
+    return -(-num_bytes // BLOCK) * BLOCK
+
+
+def member_bytes(name: str, data: bytes) -> bytes:
+    """Header, content and padding of one member."""
+    header = tarfile.TarInfo(name)  # mtime, uid and gid are 0, mode is 0644
+    header.size = len(data)
+    return header.tobuf(tarfile.USTAR_FORMAT) + data + bytes(_padded(len(data)) - len(data))
+
+
+def sample_bytes(key: str, members: Iterable[tuple[str, bytes]]) -> bytes:
+    """All members of a sample, given as (suffix, content)."""
+    return b"".join(member_bytes(f"{key}.{suffix}", data) for suffix, data in members)
+
+
+def scan_members(buffer: memoryview) -> Iterator[Member]:
+    """The members that lie in `buffer`, up to its end or the end of the archive.
+
+    Raises:
+        ValueError: the buffer is cut short within a member, or holds no tar.
+    """
+    position = 0
+    while position + BLOCK <= len(buffer):
+        header = bytes(buffer[position : position + BLOCK])
+        if not header[0]:
+            return
+        try:
+            num_bytes = int(header[_SIZE].rstrip(b" \0"), 8)
+        except ValueError as error:
+            message = f"no tar header at byte {position}"
+            raise ValueError(message) from error
+        start = position + BLOCK
+        if start + num_bytes > len(buffer):
+            message = f"cut short at byte {len(buffer)}, within a member of {num_bytes} bytes"
+            raise ValueError(message)
+        name = header[_NAME].rstrip(b"\0").decode()
+        yield Member(name=name, start=start, num_bytes=num_bytes)
+        position = start + _padded(num_bytes)

@@ -1,0 +1,213 @@
+"""A manifest row to what the model is given: token ids, labels, resized images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.preprocess.images import (
+    decode_image,
+    leave_pixel_limit_to_us,
+    read_image_bytes,
+    resize_image,
+)
+from pipeline.preprocess.manifest_rows import ManifestRow, Message
+from pipeline.preprocess.processor import ProcessorInfo, read_processor
+from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.preprocess.token_rules import (
+    TokenSequence,
+    count_token,
+    cut_text,
+    multiply_image_tokens,
+)
+from pipeline.preprocess.tokenizer import ChatTokenizer, load_chat_tokenizer
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.preprocess import (
+    DEFAULT_MAX_IMAGES,
+    DEFAULT_MAX_PIXELS,
+    DEFAULT_MAX_TOKENS,
+    TooLong,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedTokens:
+    """The text side of a sample."""
+
+    input_ids: np.ndarray
+    """int32 [num_tokens], image tokens multiplied."""
+    labels: np.ndarray
+    """int32 [num_tokens], -100 where nothing is learned."""
+    truncated: bool
+    """Whether text was cut to fit `max_tokens`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedImages:
+    """The image side of a sample."""
+
+    images: tuple[np.ndarray, ...]
+    """uint8 [height, width, 3] each, of the processor's size."""
+    original_sizes: tuple[tuple[int, int], ...]
+    """(width, height) as each file states it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedSample:
+    """A sample of training data."""
+
+    key: str
+    input_ids: np.ndarray
+    """int32 [num_tokens]."""
+    labels: np.ndarray
+    """int32 [num_tokens]."""
+    images: tuple[np.ndarray, ...]
+    """uint8 [height, width, 3] each."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedPrompt:
+    """A conversation up to its last answer, for generation."""
+
+    key: str
+    input_ids: np.ndarray
+    """int32 [num_tokens], up to where the assistant starts to speak."""
+    images: tuple[np.ndarray, ...]
+    """uint8 [height, width, 3] each."""
+    reference: str
+    """What the manifest has the assistant say there."""
+
+
+class SampleEncoder:
+    """Encodes rows by one processor folder.
+
+    `encode_tokens` is for one thread at a time (fast tokenizers are not
+    thread-safe); `encode_images` may run in many.
+    """
+
+    def __init__(
+        self,
+        processor_dir: Path,
+        *,
+        image_root: Path,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        max_images: int = DEFAULT_MAX_IMAGES,
+        too_long: TooLong = "drop",
+        max_pixels: int = DEFAULT_MAX_PIXELS,
+    ) -> None:
+        leave_pixel_limit_to_us()
+        self.processor: ProcessorInfo = read_processor(processor_dir)
+        self.chat: ChatTokenizer = load_chat_tokenizer(processor_dir, self.processor.image_token)
+        self._image_root = image_root
+        self._max_tokens = max_tokens
+        self._max_images = max_images
+        self._too_long = too_long
+        self._max_pixels = max_pixels
+
+    def encode(self, row: ManifestRow) -> EncodedSample:
+        """Tokens, labels and images of a row.
+
+        Raises:
+            SampleRejectedError: the row cannot become a sample; it has the reason.
+            StageConfigError: the row is too long, and `too_long` is `error`.
+        """
+        tokens = self.encode_tokens(row)
+        images = self.encode_images(row)
+        return EncodedSample(
+            key=row.key, input_ids=tokens.input_ids, labels=tokens.labels, images=images.images
+        )
+
+    def encode_prompt(self, row: ManifestRow) -> EncodedPrompt:
+        """The row's conversation without its last answer, ready for generation.
+
+        Raises:
+            SampleRejectedError: the row cannot be used; it has the reason.
+        """
+        self._check_row(row)
+        asked, answer = row.messages[:-1], row.messages[-1]
+        input_ids = self.chat.encode_prompt([_to_chat(message) for message in asked])
+        tokens = TokenSequence(input_ids=input_ids, supervised=np.zeros(len(input_ids), bool))
+        return EncodedPrompt(
+            key=row.key,
+            input_ids=self._multiply(tokens, row).input_ids,
+            images=self.encode_images(row).images,
+            reference=answer.text,
+        )
+
+    def encode_tokens(self, row: ManifestRow) -> EncodedTokens:
+        """Tokens and labels of a row; raises as `encode` does."""
+        self._check_row(row)
+        tokens = self._multiply(
+            self.chat.encode_conversation([_to_chat(message) for message in row.messages]), row
+        )
+        fitting = self._fit(tokens, row)
+        if not fitting.supervised.any():
+            cut = "after the cut to max_tokens " if fitting is not tokens else ""
+            message = f"{row.origin}: {cut}the assistant says nothing"
+            raise SampleRejectedError(reason="nothing_supervised", message=message)
+        return EncodedTokens(
+            input_ids=fitting.input_ids, labels=fitting.labels, truncated=fitting is not tokens
+        )
+
+    def encode_images(self, row: ManifestRow) -> EncodedImages:
+        """The row's images, decoded and resized; raises as `encode` does."""
+        images, sizes = [], []
+        for name in row.image_paths:
+            data = read_image_bytes(self._image_root / name)
+            image, size = decode_image(data, max_pixels=self._max_pixels, name=name)
+            images.append(resize_image(image, self.processor.geometry))
+            sizes.append(size)
+        return EncodedImages(images=tuple(images), original_sizes=tuple(sizes))
+
+    def _check_row(self, row: ManifestRow) -> None:
+        if row.problem:
+            message = f"{row.origin}: {row.problem}"
+            raise SampleRejectedError(reason="bad_row", message=message)
+        num_images = len(row.image_paths)
+        if num_images > self._max_images:
+            message = f"{row.origin}: {num_images} images, max_images is {self._max_images}"
+            raise SampleRejectedError(reason="too_many_images", message=message)
+
+    def _multiply(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
+        num_found = count_token(tokens.input_ids, self.chat.image_token_id)
+        if num_found != len(row.image_paths):
+            message = (
+                f"{row.origin}: {num_found} image tokens for {len(row.image_paths)} images; a "
+                f"text contains {self.processor.image_token!r}"
+            )
+            raise SampleRejectedError(reason="image_token_in_text", message=message)
+        return multiply_image_tokens(
+            tokens,
+            image_token_id=self.chat.image_token_id,
+            num_image_tokens=self.processor.num_image_tokens,
+        )
+
+    def _fit(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
+        num_tokens = len(tokens.input_ids)
+        if num_tokens <= self._max_tokens:
+            return tokens
+        length = f"{row.origin}: {num_tokens} tokens, max_tokens is {self._max_tokens}"
+        num_image_tokens = count_token(tokens.input_ids, self.chat.image_token_id)
+        if num_image_tokens > self._max_tokens:
+            message = f"{length}; {num_image_tokens} of them are image tokens, never cut"
+            raise SampleRejectedError(reason="images_too_long", message=message)
+        if self._too_long == "drop":
+            raise SampleRejectedError(reason="too_long", message=length)
+        if self._too_long == "error":
+            message = f"{length}; raise it, or set too_long to `drop` or `truncate_text`"
+            raise StageConfigError(message)
+        return cut_text(
+            tokens, max_tokens=self._max_tokens, image_token_id=self.chat.image_token_id
+        )
+
+
+def _to_chat(message: Message) -> dict[str, Any]:
+    """The message as chat templates take it."""
+    content = [
+        {"type": "image"} if item.kind == "image" else {"type": "text", "text": item.value}
+        for item in message.content
+    ]
+    return {"role": message.role, "content": content}

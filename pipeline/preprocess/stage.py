@@ -1,0 +1,229 @@
+"""The stage `preprocess`: one array task turns one slice of the manifest into one part."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from pipeline.preprocess.encode import SampleEncoder
+from pipeline.preprocess.manifest import iter_manifest, slice_range
+from pipeline.preprocess.manifest_rows import ManifestRow
+from pipeline.preprocess.part import (
+    PartBuilder,
+    PartIndex,
+    PartPaths,
+    write_part_index,
+    write_rejects,
+)
+from pipeline.preprocess.processor import hash_folder
+from pipeline.preprocess.rejects import Reject, count_reasons, too_many_rejects
+from pipeline.preprocess.work import RowResult, RowWorker
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import StageConfigError, StageStoppedError
+from slurm_jobs.common.files import atomic_writer, make_private_dir
+from slurm_jobs.common.progress import Progress
+from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
+from slurm_jobs.common.stop import stop_requested
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was counted while the part was written."""
+
+    rejects: list[Reject]
+    num_truncated: int = 0
+
+
+def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
+    """Preprocess this task's slice.
+
+    Raises:
+        StageConfigError: the manifest or the processor cannot be used, or too
+            many rows were rejected (the list of rejects is kept).
+        StageError: the file system failed.
+        StageStoppedError: asked to stop; the slice starts again.
+    """
+    stage = build_config(PreprocessConfig, config)
+    manifest = Path(stage.manifest)
+    encoder = _make_encoder(stage)
+    num_rows = sum(1 for _ in _rows(stage, context.limit))
+    if not num_rows:
+        message = f"{manifest}: no rows; there is nothing to preprocess"
+        raise StageConfigError(message)
+    mine = slice_range(num_rows, context.slice_index, context.num_slices)
+    paths = PartPaths(output_dir=context.output_dir, slice_index=context.slice_index)
+    make_private_dir(paths.tar.parent)
+    worker = RowWorker(
+        encoder=encoder,
+        image_format=stage.image_format,
+        image_quality=stage.image_quality,
+        num_threads=stage.num_threads or len(os.sched_getaffinity(0)),
+    )
+    progress = Progress(context.task_dir, "samples", len(mine))
+    tally = _Tally(rejects=[])
+    with atomic_writer(paths.tar) as stream:
+        builder = PartBuilder(stream)
+        rows = itertools.islice(_rows(stage, context.limit), mine.start, mine.stop)
+        _write_samples(worker, rows, builder, tally, progress)
+        _keep_rejects(paths, tally.rejects, num_rows=len(mine), stage=stage)
+        index = builder.finish(
+            slice_index=context.slice_index,
+            num_slices=context.num_slices,
+            rows=mine,
+            settings=_settings(stage, manifest, num_rows),
+            model_inputs=_model_inputs(encoder),
+            processor_dir=stage.processor,
+            num_rejected=len(tally.rejects),
+        )
+    write_part_index(paths.index, index)
+    return _result(index, tally, worker)
+
+
+def _make_encoder(stage: PreprocessConfig) -> SampleEncoder:
+    manifest_dir = Path(stage.manifest).parent
+    return SampleEncoder(
+        Path(stage.processor),
+        image_root=manifest_dir if stage.image_root is None else Path(stage.image_root),
+        max_tokens=stage.max_tokens,
+        max_images=stage.max_images,
+        too_long=stage.too_long,
+        max_pixels=stage.max_pixels,
+    )
+
+
+def _rows(stage: PreprocessConfig, limit: int | None) -> Iterable[ManifestRow]:
+    return iter_manifest(
+        Path(stage.manifest), limit, prompt=stage.prompt, system_prompt=stage.system_prompt
+    )
+
+
+def _write_samples(
+    worker: RowWorker,
+    rows: Iterable[ManifestRow],
+    builder: PartBuilder,
+    tally: _Tally,
+    progress: Progress,
+) -> None:
+    for num_done, result in enumerate(worker.results(rows), start=1):
+        if stop_requested():
+            message = f"stopped after {num_done - 1} of {progress.total} rows"
+            raise StageStoppedError(message)
+        if result.rejection is not None:
+            tally.rejects.append(_reject(result))
+        else:
+            _add(builder, result, tally, worker)
+        progress.update(num_done, detail=f"{len(tally.rejects)} rejected")
+
+
+def _add(builder: PartBuilder, result: RowResult, tally: _Tally, worker: RowWorker) -> None:
+    assert result.tokens is not None
+    start = time.perf_counter()
+    builder.add(
+        result.row.key,
+        result.data,
+        labels=result.tokens.labels,
+        num_images=len(result.row.image_paths),
+    )
+    worker.seconds.write += time.perf_counter() - start
+    tally.num_truncated += result.tokens.truncated
+
+
+def _reject(result: RowResult) -> Reject:
+    assert result.rejection is not None
+    return Reject(
+        row=result.row.origin.row,
+        key=result.row.key,
+        source=result.row.source,
+        place=str(result.row.origin),
+        reason=result.rejection.reason,
+        message=str(result.rejection),
+    )
+
+
+def _keep_rejects(
+    paths: PartPaths, rejects: list[Reject], *, num_rows: int, stage: PreprocessConfig
+) -> None:
+    write_rejects(paths.rejects, rejects)
+    problem = too_many_rejects(
+        count_reasons(rejects), num_rows=num_rows, max_reject_share=stage.max_reject_share
+    )
+    if problem:
+        first = next(iter(rejects))
+        message = f"{stage.manifest}: {problem}. First: {first.message}. All: {paths.rejects}"
+        raise StageConfigError(message)
+
+
+def _settings(stage: PreprocessConfig, manifest: Path, num_rows: int) -> dict[str, Any]:
+    """What the samples depend on, and nothing that depends on slices or places."""
+    with manifest.open("rb") as stream:
+        digest = xxhash.xxh3_64()
+        while block := stream.read(1 << 22):
+            digest.update(block)
+    return {
+        "manifest": manifest.name,
+        "manifest_xxh3": digest.hexdigest(),
+        "num_rows": num_rows,
+        "processor_xxh3": hash_folder(Path(stage.processor)),
+        "max_tokens": stage.max_tokens,
+        "max_images": stage.max_images,
+        "too_long": stage.too_long,
+        "image_format": stage.image_format,
+        "image_quality": stage.image_quality if stage.image_format == "jpeg" else None,
+        "prompt": stage.prompt,
+        "system_prompt": stage.system_prompt,
+        "max_pixels": stage.max_pixels,
+        "versions": {name: version(name) for name in ("pillow", "transformers")},
+    }
+
+
+def _model_inputs(encoder: SampleEncoder) -> dict[str, Any]:
+    """The fields of `DatasetInfo` that come from the processor."""
+    processor = encoder.processor
+    return {
+        "image_height": processor.geometry.height,
+        "image_width": processor.geometry.width,
+        "image_mean": processor.image_mean,
+        "image_std": processor.image_std,
+        "rescale_factor": processor.rescale_factor,
+        "image_token": processor.image_token,
+        "image_token_id": encoder.chat.image_token_id,
+        "pad_token_id": encoder.chat.pad_token_id,
+        "num_image_tokens": processor.num_image_tokens,
+    }
+
+
+def _result(index: PartIndex, tally: _Tally, worker: RowWorker) -> dict[str, Any]:
+    by_reason = count_reasons(tally.rejects)
+    seconds = worker.seconds
+    return {
+        "num_rows": index.end_row - index.first_row,
+        "num_samples": len(index.keys),
+        "num_rejected": len(tally.rejects),
+        "rejects_by_reason": by_reason,
+        "num_too_long": by_reason.get("too_long", 0),
+        "num_truncated": tally.num_truncated,
+        "num_tokens": sum(index.sample_num_tokens),
+        "num_supervised_tokens": sum(index.sample_num_supervised_tokens),
+        "num_images": sum(index.sample_num_images),
+        "num_bytes": index.num_bytes,
+        "decode_s": round(seconds.decode, 3),
+        "tokenise_s": round(seconds.tokenise, 3),
+        "write_s": round(seconds.write, 3),
+        "num_tokens_histogram": token_histogram(index.sample_num_tokens),
+    }
+
+
+def token_histogram(num_tokens: Iterable[int]) -> dict[str, int]:
+    """Samples by length: each entry counts those of at most so many tokens (powers of two)."""
+    counts = Counter(max(1, count - 1).bit_length() for count in num_tokens)
+    return {str(2**bits): counts[bits] for bits in sorted(counts)}

@@ -1,0 +1,143 @@
+"""The rows of a slice through tokenizer, decoder and writer, in order, on several threads.
+
+Fast tokenizers are not thread-safe, so the calling thread tokenises while the
+pool decodes: Pillow's decoders and resizers release the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from pipeline.data.sample_format import pack_sample
+from pipeline.preprocess.encode import EncodedTokens, SampleEncoder
+from pipeline.preprocess.images import MEMBER_SUFFIX, image_to_bytes
+from pipeline.preprocess.manifest_rows import ManifestRow
+from pipeline.preprocess.rejects import SampleRejectedError
+from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.stage_config.preprocess import ImageFormat
+
+_ROWS_AHEAD_PER_THREAD = 4
+
+
+@dataclass(slots=True)
+class Seconds:
+    """Where the time of a slice went. `decode` is summed over threads."""
+
+    decode: float = 0.0
+    tokenise: float = 0.0
+    write: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredImages:
+    """A row's images as they are stored."""
+
+    images: list[bytes]
+    original_sizes: tuple[tuple[int, int], ...]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowResult:
+    """What became of a row: a sample's bytes, or the reason why there is none."""
+
+    row: ManifestRow
+    tokens: EncodedTokens | None = None
+    data: bytes = b""
+    """Members of the sample, as they stand in the part's tar."""
+    rejection: SampleRejectedError | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowWorker:
+    """Encodes rows with `num_threads` threads, and returns them in order."""
+
+    encoder: SampleEncoder
+    image_format: ImageFormat
+    image_quality: int
+    num_threads: int
+    seconds: Seconds = field(default_factory=Seconds)
+
+    def results(self, rows: Iterable[ManifestRow]) -> Iterator[RowResult]:
+        """One result a row, in the order of the rows.
+
+        Raises:
+            StageError: the file system failed; another attempt may mend it.
+            StageConfigError: a row is too long, and `too_long` is `error`.
+        """
+        waiting: deque[tuple[ManifestRow, EncodedTokens, Future[StoredImages]] | RowResult]
+        waiting = deque()
+        pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="decode")
+        try:
+            for row in rows:
+                waiting.append(self._start(row, pool))
+                if len(waiting) > self.num_threads * _ROWS_AHEAD_PER_THREAD:
+                    yield self._finish(waiting.popleft())
+            while waiting:
+                yield self._finish(waiting.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _start(
+        self, row: ManifestRow, pool: ThreadPoolExecutor
+    ) -> tuple[ManifestRow, EncodedTokens, Future[StoredImages]] | RowResult:
+        start = time.perf_counter()
+        try:
+            tokens = self.encoder.encode_tokens(row)
+        except SampleRejectedError as rejection:
+            return RowResult(row=row, rejection=rejection)
+        finally:
+            self.seconds.tokenise += time.perf_counter() - start
+        return row, tokens, pool.submit(self._store_images, row)
+
+    def _store_images(self, row: ManifestRow) -> StoredImages:
+        start = time.perf_counter()
+        try:
+            encoded = self.encoder.encode_images(row)
+        except OSError as error:
+            message = f"{row.origin}: an image cannot be read: {error}"
+            raise StageError(message) from error
+        return StoredImages(
+            images=[
+                image_to_bytes(pixels, self.image_format, self.image_quality)
+                for pixels in encoded.images
+            ],
+            original_sizes=encoded.original_sizes,
+            seconds=time.perf_counter() - start,
+        )
+
+    def _finish(
+        self, started: tuple[ManifestRow, EncodedTokens, Future[StoredImages]] | RowResult
+    ) -> RowResult:
+        if isinstance(started, RowResult):
+            return started
+        row, tokens, future = started
+        try:
+            stored = future.result()
+        except SampleRejectedError as rejection:
+            return RowResult(row=row, rejection=rejection)
+        self.seconds.decode += stored.seconds
+        data = pack_sample(
+            key=row.key,
+            input_ids=tokens.input_ids,
+            labels=tokens.labels,
+            images=stored.images,
+            image_suffix=MEMBER_SUFFIX[self.image_format],
+            meta=_meta(row, tokens, stored),
+        )
+        return RowResult(row=row, tokens=tokens, data=data)
+
+
+def _meta(row: ManifestRow, tokens: EncodedTokens, stored: StoredImages) -> dict[str, object]:
+    return {
+        "row": row.origin.row,
+        "source": row.source,
+        "num_tokens": len(tokens.input_ids),
+        "num_supervised_tokens": int((tokens.labels >= 0).sum()),
+        "truncated": tokens.truncated,
+        "original_sizes": [list(size) for size in stored.original_sizes],
+    }
