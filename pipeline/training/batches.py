@@ -1,0 +1,35 @@
+"""How the loader's batches are counted and moved to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from pipeline.data.batch import Batch
+from pipeline.models import normalise_pixels
+from pipeline.timing import StepCounts
+from pipeline.training.device import Workplace
+
+
+def count_batches(batches: Sequence[Batch]) -> StepCounts:
+    """What the microbatches of one step hold together."""
+    return StepCounts(
+        epoch=batches[0].epoch,
+        num_microbatches=len(batches),
+        num_samples=sum(b.num_samples for b in batches),
+        num_tokens=sum(b.num_tokens for b in batches),
+        num_padding_tokens=sum(b.num_padding_tokens for b in batches),
+        num_supervised_tokens=sum(b.num_supervised_tokens for b in batches),
+        num_images=sum(b.num_images for b in batches),
+    )
+
+
+def to_device(
+    batch: Batch, workplace: Workplace, *, mean: Sequence[float], std: Sequence[float]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Token ids, labels and normalised images on the device; no synchronisation if pinned."""
+    input_ids = batch.input_ids.to(workplace.device, non_blocking=True)
+    labels = batch.labels.to(workplace.device, non_blocking=True)
+    pixels = batch.images.to(workplace.device, non_blocking=True)
+    return input_ids, labels, normalise_pixels(pixels, mean=mean, std=std, dtype=workplace.dtype)

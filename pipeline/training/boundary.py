@@ -1,0 +1,60 @@
+"""What all ranks agree on when a step is done: the loss, whether to save, whether to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipeline.training.ranks import Ranks
+from slurm_jobs.common.stage_config.train import CheckpointConfig
+from slurm_jobs.common.stop import stop_requested
+
+_S_PER_MIN = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The same on every rank."""
+
+    loss_sum: float
+    """Summed over the supervised tokens of all ranks."""
+    save: bool
+    stop: bool
+
+
+class Boundary:
+    """One small collective a step. Rank 0's clock alone says when a checkpoint is due."""
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        config: CheckpointConfig,
+        num_steps: int,
+        *,
+        is_stop_requested: Callable[[], bool] = stop_requested,
+        read_clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ranks = ranks
+        self._config = config
+        self._num_steps = num_steps
+        self._is_stop_requested = is_stop_requested
+        self._read_clock_s = read_clock_s
+        self._last_save_s = read_clock_s()
+
+    def agree(self, num_steps_done: int, local_loss_sum: float) -> Verdict:
+        """Sum the ranks' losses and wishes; every rank must call it after every step."""
+        stop_here = float(self._is_stop_requested())
+        due_here = float(self._ranks.rank == 0 and self._is_time())
+        loss_sum, num_stops, is_due = self._ranks.sums([local_loss_sum, stop_here, due_here])
+        is_last = num_steps_done == self._num_steps
+        every = self._config.every_steps
+        save = bool(num_stops or is_due or is_last or (every and num_steps_done % every == 0))
+        if save:
+            self._last_save_s = self._read_clock_s()
+        return Verdict(loss_sum=loss_sum, save=save, stop=bool(num_stops) and not is_last)
+
+    def _is_time(self) -> bool:
+        every_min = self._config.every_min
+        elapsed_s = self._read_clock_s() - self._last_save_s
+        return every_min is not None and elapsed_s >= every_min * _S_PER_MIN

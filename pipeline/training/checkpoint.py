@@ -1,0 +1,175 @@
+"""Saving and restoring the whole state of training; collectives, entered by all ranks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+from pipeline.training import checkpoint_files as files
+from pipeline.training.fingerprint import describe_changes, fingerprint
+from pipeline.training.ranks import Ranks
+from slurm_jobs.common.errors import StageConfigError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Restored:
+    """Where training goes on."""
+
+    step: int
+    """Optimizer steps completed; 0 without a checkpoint."""
+    loss: float | None
+    """Of the last of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpointer:
+    """Saves into and restores from one folder of checkpoints."""
+
+    root: Path
+    attempt: int
+    keep_last: int
+    ranks: Ranks
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    lasting_config: Mapping[str, Any]
+    dataset_fingerprint: str
+    versions: Mapping[str, str]
+
+    def save(self, step: int, loss: float) -> None:
+        """Write the state after `step` steps; it gets its name when every rank's part is safe."""
+        temp_dir = files.temp_checkpoint_dir(self.root, step, self.attempt)
+        if self.ranks.rank == 0:
+            temp_dir.mkdir(parents=True)
+        self.ranks.barrier()
+        dcp.save(
+            self._state(), storage_writer=dcp.FileSystemWriter(temp_dir, single_file_per_rank=True)
+        )
+        mine = {p.name: files.hash_file(p) for p in temp_dir.glob(f"__{self.ranks.rank}_*")}
+        parts = self.ranks.gather(mine)
+        if self.ranks.rank == 0:
+            self._publish(temp_dir, step, loss, {k: v for part in parts for k, v in part.items()})
+        self.ranks.barrier()
+
+    def restore(self) -> Restored:
+        """Load the newest checkpoint that is readable.
+
+        Raises:
+            StageConfigError: the checkpoint belongs to another config or data set.
+        """
+        if self.ranks.rank == 0:
+            self.root.mkdir(parents=True, exist_ok=True)
+            files.remove_leftovers(self.root)
+        candidates = self.ranks.from_main(files.list_checkpoints(self.root))
+        for _, folder in candidates:
+            restored, problem = self._try_restore(folder)
+            if restored is not None:
+                return restored
+            if self.ranks.rank == 0:
+                aside = files.set_aside(folder, self.attempt)
+                log.warning(
+                    "checkpoint %s is unreadable (%s); kept as %s, trying the one before",
+                    folder,
+                    problem,
+                    aside.name,
+                )
+            self.ranks.barrier()
+        if candidates and self.ranks.rank == 0:
+            log.warning("no readable checkpoint in %s: training starts again at step 0", self.root)
+        return Restored(step=0, loss=None)
+
+    def _publish(
+        self, temp_dir: Path, step: int, loss: float, parts: dict[str, files.FileFacts]
+    ) -> None:
+        info = files.CheckpointInfo(
+            step=step,
+            loss=loss,
+            num_ranks=self.ranks.num_ranks,
+            config_fingerprint=fingerprint(self.lasting_config),
+            config=self.lasting_config,
+            dataset_fingerprint=self.dataset_fingerprint,
+            files={**parts, ".metadata": files.hash_file(temp_dir / ".metadata")},
+            versions=self.versions,
+        )
+        files.write_info(temp_dir, info)
+        files.publish(temp_dir, files.checkpoint_dir(self.root, step))
+        files.keep_newest(self.root, self.keep_last)
+
+    def _try_restore(self, folder: Path) -> tuple[Restored | None, str | None]:
+        """Load `folder`; or what is wrong with it, the same on every rank."""
+        info, problem = self.ranks.from_main(_read_info(folder) if self.ranks.rank == 0 else None)
+        if problem:
+            return None, problem
+        self._check_fits(folder, info)
+        mine = files.share_of_files(info.files, self.ranks.rank, self.ranks.num_ranks)
+        found = self.ranks.from_main(self.ranks.gather(files.damaged_files(folder, mine)))
+        if damaged := [line for lines in found for line in lines]:
+            return None, "; ".join(damaged)
+        state = self._state(with_rng=info.num_ranks == self.ranks.num_ranks)
+        try:
+            dcp.load(state, checkpoint_id=folder)
+        except CheckpointException as error:  # raised on every rank if one of them failed
+            return None, str(error)
+        set_state_dict(
+            self.model,
+            self.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+        )
+        _set_rng_state(state.get("rng", {}))
+        return Restored(step=info.step, loss=info.loss), None
+
+    def _check_fits(self, folder: Path, info: files.CheckpointInfo) -> None:
+        changes = describe_changes(info.config, self.lasting_config)
+        if info.dataset_fingerprint != self.dataset_fingerprint:
+            changes.append(
+                f"data set: {info.dataset_fingerprint} then, {self.dataset_fingerprint} now"
+            )
+        if changes:
+            message = (
+                f"checkpoint {folder} cannot be continued with this config ({'; '.join(changes)}):"
+                " submit a new run, or set these values back"
+            )
+            raise StageConfigError(message)
+
+    def _state(self, *, with_rng: bool = True) -> dict[str, Any]:
+        model_state, optimizer_state = get_state_dict(self.model, self.optimizer)
+        state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state}
+        if with_rng:
+            state["rng"] = {
+                f"rank-{self.ranks.rank:05d}.{name}": value for name, value in _rng_state().items()
+            }
+        return state
+
+
+def _read_info(folder: Path) -> tuple[files.CheckpointInfo | None, str | None]:
+    try:
+        return files.read_info(folder), None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        return None, f"{files.INFO_NAME}: {error!r}"
+
+
+def _rng_state() -> dict[str, torch.Tensor]:
+    """State of the generators of this rank, uint8 tensors on the host."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _set_rng_state(states: Mapping[str, torch.Tensor]) -> None:
+    for name, value in states.items():
+        if name.endswith(".cpu"):
+            torch.set_rng_state(value)
+        elif torch.cuda.is_available():
+            torch.cuda.set_rng_state(value)

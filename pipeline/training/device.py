@@ -1,0 +1,112 @@
+"""Which device, precision and number of threads a rank works with; nothing falls back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from pipeline.timing import read_process_memory
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+_BF16_CAPABILITY = (8, 0)
+"""Below it torch.cuda.is_bf16_supported() says True, but the card emulates it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workplace:
+    """What a rank computes on."""
+
+    device: torch.device
+    precision: str
+    """`fp32` or `bf16`."""
+    num_compute_threads: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of activations and of the gathered weights."""
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+
+def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
+    """Choose this rank's device and make PyTorch use it as the config says.
+
+    Raises:
+        StageConfigError: `device: cuda`, and this rank sees no GPU.
+    """
+    num_threads = config.num_compute_threads or threads_per_rank(
+        os.environ.get("SLURM_CPUS_PER_TASK"),
+        num_cpus=len(os.sched_getaffinity(0)),
+        num_local_ranks=context.num_local_ranks,
+    )
+    torch.set_num_threads(num_threads)
+    if config.device == "cuda":
+        _require_gpu(context)
+        device = torch.device("cuda", context.local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+    _set_determinism(on=config.deterministic or config.device == "cpu")
+    precision = choose_precision(config.precision, _capability(device))
+    return Workplace(device=device, precision=precision, num_compute_threads=num_threads)
+
+
+def threads_per_rank(slurm_cpus: str | None, *, num_cpus: int, num_local_ranks: int) -> int:
+    """Compute threads of one rank: what Slurm gave it, else an equal share of the node."""
+    if slurm_cpus is not None:
+        return int(slurm_cpus)
+    return max(1, num_cpus // num_local_ranks)
+
+
+def choose_precision(asked: str, capability: tuple[int, int] | None) -> str:
+    """What `precision` means on a GPU of this compute capability, or on a CPU (None).
+
+    Raises:
+        StageConfigError: bf16 on a GPU that only emulates it.
+    """
+    native = capability is not None and capability >= _BF16_CAPABILITY
+    if asked == "auto":
+        return "bf16" if native else "fp32"
+    if asked == "bf16" and capability is not None and not native:
+        message = (
+            f"precision is bf16, and this GPU has compute capability {capability[0]}."
+            f"{capability[1]}, which only emulates it: set `precision: fp32`, or ask for a GPU of "
+            "capability 8.0 or above (A100)"
+        )
+        raise StageConfigError(message)
+    return asked
+
+
+def read_device_memory(device: torch.device) -> tuple[float, int]:
+    """Peak bytes and allocator retries so far; the allocator's own counters, no synchronisation."""
+    if device.type != "cuda":
+        return read_process_memory()
+    retries = torch.cuda.memory_stats(device).get("num_alloc_retries", 0)
+    return float(torch.cuda.max_memory_allocated(device)), int(retries)
+
+
+def _require_gpu(context: TaskContext) -> None:
+    if torch.cuda.is_available() and torch.cuda.device_count() > 0:
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "(not set)")
+    message = (
+        f"stage {context.stage}: config.device is cuda, but rank {context.rank} on node "
+        f"{context.node_name} sees no GPU (CUDA_VISIBLE_DEVICES={visible}, torch "
+        f"{torch.__version__}): set resources.gpus_per_node, or `device: cpu`"
+    )
+    raise StageConfigError(message)
+
+
+def _capability(device: torch.device) -> tuple[int, int] | None:
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+
+
+def _set_determinism(*, on: bool) -> None:
+    if on:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(on)
+    # Filling fresh memory finds reads of uninitialised values; it is not needed to repeat a run.
+    torch.utils.deterministic.fill_uninitialized_memory = False

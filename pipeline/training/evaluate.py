@@ -1,0 +1,139 @@
+"""Greedy answers to held-out samples, compared with what the manifest says."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.models import SmallVLM, load_model, normalise_pixels
+from pipeline.models.generate import generate
+from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
+from pipeline.preprocess.manifest import read_manifest
+from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.training.device import Workplace
+from pipeline.training.ranks import Ranks
+from slurm_jobs.common.files import write_json_atomic, write_text_atomic
+from slurm_jobs.common.stage_config.train import EvaluateConfig
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Generation:
+    """One held-out sample and the model's answer."""
+
+    row: int
+    """In the manifest, from 0."""
+    key: str
+    reference: str
+    generated: str
+    exact: bool
+    """Equal but for white space at both ends."""
+
+
+def evaluate(
+    config: EvaluateConfig,
+    *,
+    manifest: Path,
+    model_dir: Path,
+    out_dir: Path,
+    ranks: Ranks,
+    workplace: Workplace,
+) -> dict[str, Any]:
+    """Generate on every rank's share; `evaluation.json` and `generations.jsonl` on rank 0.
+
+    Each rank loads the exported folder: what is evaluated is what was exported.
+
+    Returns:
+        The content of `evaluation.json`; an empty dict on the other ranks.
+    """
+    model = load_model(model_dir).to(workplace.device).eval()
+    encoder = SampleEncoder(model_dir, image_root=manifest.parent)
+    rows = read_manifest(manifest, config.num_samples)
+    prompts, rejected = [], []
+    for number in range(ranks.rank, len(rows), ranks.num_ranks):
+        try:
+            prompts.append((number, encoder.encode_prompt(rows[number])))
+        except SampleRejectedError as error:
+            rejected.append(str(error))
+    answers = [
+        generation
+        for batch in in_batches(prompts, config.batch_size)
+        for generation in _answer(model, encoder, batch, config, workplace)
+    ]
+    shares = ranks.gather((answers, rejected))
+    if ranks.rank != 0:
+        return {}
+    generations = sorted((g for share, _ in shares for g in share), key=lambda g: g.row)
+    for problem in (line for _, share in shares for line in share):
+        log.warning("held-out sample left out: %s", problem)
+    lines = (json.dumps(asdict(g), ensure_ascii=False) for g in generations)
+    write_text_atomic(out_dir / "generations.jsonl", "".join(f"{line}\n" for line in lines))
+    summary = summarise(generations, num_rejected=len(rows) - len(generations))
+    write_json_atomic(out_dir / "evaluation.json", summary)
+    return summary
+
+
+def summarise(generations: Sequence[Generation], *, num_rejected: int) -> dict[str, Any]:
+    """Counts and the share of exact answers; None without any sample."""
+    num_exact = sum(generation.exact for generation in generations)
+    return {
+        "num_samples": len(generations),
+        "num_rejected": num_rejected,
+        "num_exact": num_exact,
+        "exact_match": num_exact / len(generations) if generations else None,
+        "num_distinct_references": len({g.reference for g in generations}),
+        "num_distinct_generations": len({g.generated for g in generations}),
+    }
+
+
+def in_batches(
+    prompts: Sequence[tuple[int, EncodedPrompt]], batch_size: int
+) -> Iterator[list[tuple[int, EncodedPrompt]]]:
+    """Batches of prompts of similar length, so that little is padded."""
+    by_length = sorted(prompts, key=lambda item: (len(item[1].input_ids), item[0]))
+    for start in range(0, len(by_length), batch_size):
+        yield by_length[start : start + batch_size]
+
+
+def _answer(
+    model: SmallVLM,
+    encoder: SampleEncoder,
+    batch: Sequence[tuple[int, EncodedPrompt]],
+    config: EvaluateConfig,
+    workplace: Workplace,
+) -> Iterator[Generation]:
+    prompts = [prompt for _, prompt in batch]
+    images = normalise_pixels(
+        _stack_images(prompts, model).to(workplace.device),
+        mean=model.config.image_mean,
+        std=model.config.image_std,
+    )
+    token_ids = [prompt.input_ids.tolist() for prompt in prompts]
+    answers = generate(model, token_ids, images, max_new_tokens=config.max_new_tokens)
+    for (row, prompt), answer in zip(batch, answers, strict=True):
+        text = encoder.chat.tokenizer.decode(answer, skip_special_tokens=True).strip()
+        reference = prompt.reference.strip()
+        yield Generation(
+            row=row,
+            key=prompt.key,
+            reference=reference,
+            generated=text,
+            exact=text == reference,
+        )
+
+
+def _stack_images(prompts: Sequence[EncodedPrompt], model: SmallVLM) -> torch.Tensor:
+    """All images in the order of their tokens, uint8 [num_images, height, width, 3]."""
+    images = [image for prompt in prompts for image in prompt.images]
+    if not images:
+        size = model.config.vision["image_size"]
+        return torch.zeros(0, size, size, 3, dtype=torch.uint8)
+    return torch.from_numpy(np.stack(images))

@@ -1,0 +1,224 @@
+"""From a staged data set to trained weights: build, restore, loop."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from pipeline.data.dataset import ShardedDataset
+from pipeline.data.reader import BatchReader
+from pipeline.models import SmallVLM, build_model
+from pipeline.timing import SpanLog, StepRecorder
+from pipeline.training.boundary import Boundary
+from pipeline.training.checkpoint import Checkpointer, Restored
+from pipeline.training.device import Workplace, read_device_memory
+from pipeline.training.facts import DataFacts
+from pipeline.training.fingerprint import lasting_config
+from pipeline.training.loop import LoopEnd, LoopSetup, run_steps
+from pipeline.training.optimizer import make_optimizer
+from pipeline.training.ranks import Ranks
+from pipeline.training.report import TrainingReporter
+from pipeline.training.strategy import apply_strategy, count_parameters
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import StageConfigError, StageStoppedError
+from slurm_jobs.common.progress import Progress
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What every part of the stage needs."""
+
+    config: TrainConfig
+    context: TaskContext
+    spans: SpanLog
+    workplace: Workplace
+    ranks: Ranks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """What training left behind on a rank."""
+
+    model: SmallVLM
+    num_parameters: int
+    resumed: Restored
+    end: LoopEnd
+    tokens_per_s: float | None
+    """Over all ranks, padding not counted; None if no step was made."""
+
+
+def fit(job: Job, dataset: ShardedDataset, facts: DataFacts) -> Trained:
+    """Train from the newest checkpoint, or from the start, to the last step.
+
+    Raises:
+        StageStoppedError: asked to stop; the state is saved.
+        StageConfigError: model, data set, checkpoint and config do not fit together.
+        StageError: the loss is not finite, or data is damaged.
+    """
+    num_steps = steps_to_make(job.config, len(dataset))
+    with job.spans.span("model_build"):
+        model = build_model(job.config.model, facts, seed=job.config.seed)
+        num_parameters = count_parameters([model])
+        model = apply_strategy(model, job.config, job.workplace, num_ranks=job.ranks.num_ranks)
+        optimizer = make_optimizer(model, job.config.optimizer)
+    checkpointer = _make_checkpointer(job, model, optimizer, dataset, num_steps)
+    with job.spans.span("checkpoint_load") as notes:
+        resumed = checkpointer.restore()
+        notes["step"] = resumed.step
+    _announce(job, num_parameters, resumed.step, num_steps)
+    reporter = _make_reporter(job, num_steps)
+    with (
+        _make_reader(job, dataset, resumed.step) as batches,
+        _make_recorder(job, model, num_steps) as recorder,
+    ):
+        setup = LoopSetup(
+            config=job.config,
+            num_steps=num_steps,
+            model=model,
+            optimizer=optimizer,
+            batches=batches,
+            image_mean=facts.image_mean,
+            image_std=facts.image_std,
+            workplace=job.workplace,
+            ranks=job.ranks,
+            recorder=recorder,
+            boundary=Boundary(job.ranks, job.config.checkpoint, num_steps),
+            save=_timed_save(job, checkpointer),
+            report=reporter,
+        )
+        end = run_steps(setup, resumed.step)
+    if end.stopped:
+        message = f"asked to stop: the state after step {end.num_steps_done} is saved"
+        raise StageStoppedError(message)
+    return Trained(
+        model=model,
+        num_parameters=num_parameters,
+        resumed=resumed,
+        end=end,
+        tokens_per_s=_token_rate(job.ranks, reporter),
+    )
+
+
+def steps_to_make(config: TrainConfig, num_samples: int) -> int:
+    """`num_steps`, or what `num_epochs` comes to.
+
+    Raises:
+        StageConfigError: the epochs do not fill one step.
+    """
+    if config.num_steps is not None:
+        return config.num_steps
+    num_steps = math.floor(config.num_epochs * num_samples / config.global_batch_size)
+    if num_steps < 1:
+        message = (
+            f"num_epochs is {config.num_epochs}: with {num_samples} samples that is less than one "
+            f"step of global_batch_size {config.global_batch_size}; give more epochs or num_steps"
+        )
+        raise StageConfigError(message)
+    return num_steps
+
+
+def versions() -> dict[str, str]:
+    """Of the libraries that numbers depend on."""
+    return {name: importlib.metadata.version(name) for name in ("torch", "transformers")}
+
+
+def _make_checkpointer(
+    job: Job,
+    model: SmallVLM,
+    optimizer: torch.optim.Optimizer,
+    dataset: ShardedDataset,
+    num_steps: int,
+) -> Checkpointer:
+    return Checkpointer(
+        root=job.context.output_dir / "checkpoints",
+        attempt=job.context.attempt,
+        keep_last=job.config.checkpoint.keep_last,
+        ranks=job.ranks,
+        model=model,
+        optimizer=optimizer,
+        lasting_config=lasting_config(job.config, num_steps),
+        dataset_fingerprint=dataset.info.fingerprint,
+        versions=versions(),
+    )
+
+
+def _make_reader(job: Job, dataset: ShardedDataset, start_step: int) -> BatchReader:
+    config = job.config
+    return BatchReader(
+        dataset,
+        seed=config.seed,
+        global_batch_size=config.global_batch_size,
+        num_lanes=config.num_lanes,
+        rank=job.ranks.rank,
+        num_ranks=job.ranks.num_ranks,
+        num_microbatches=config.num_microbatches,
+        start_step=start_step,
+        num_threads=config.num_loader_threads,
+        prefetch=config.num_prefetch_batches,
+    )
+
+
+def _timed_save(job: Job, checkpointer: Checkpointer) -> Callable[[int, float], None]:
+    def save(step: int, loss: float) -> None:
+        with job.spans.span("checkpoint", step=step):
+            checkpointer.save(step, loss)
+
+    return save
+
+
+def _token_rate(ranks: Ranks, reporter: TrainingReporter) -> float | None:
+    (num_tokens,) = ranks.sums([reporter.num_tokens])
+    return num_tokens / reporter.elapsed_s if num_tokens else None
+
+
+def _announce(job: Job, num_parameters: int, start_step: int, num_steps: int) -> None:
+    if job.ranks.rank != 0:
+        return
+    log.info(
+        "%d parameters, %s over %d ranks, %s, %d threads each; steps %d to %d",
+        num_parameters,
+        job.config.strategy,
+        job.ranks.num_ranks,
+        job.workplace.precision,
+        job.workplace.num_compute_threads,
+        start_step,
+        num_steps,
+    )
+
+
+def _make_reporter(job: Job, num_steps: int) -> TrainingReporter:
+    is_main = job.ranks.rank == 0
+    return TrainingReporter(
+        Progress(job.context.task_dir, "steps", num_steps) if is_main else None,
+        num_steps=num_steps,
+        num_ranks=job.ranks.num_ranks,
+        log_every_steps=job.config.log_every_steps,
+    )
+
+
+def _make_recorder(job: Job, model: SmallVLM, num_steps: int) -> StepRecorder:
+    context = job.context
+    return StepRecorder(
+        context.timing_dir,
+        job.ranks.rank,
+        {
+            "num_ranks": job.ranks.num_ranks,
+            "local_rank": context.local_rank,
+            "node_name": context.node_name,
+            "device": job.workplace.device.type,
+            "strategy": job.config.strategy,
+            "precision": job.workplace.precision,
+            "attention": model.attention_name,
+            "num_steps": num_steps,
+            "global_batch_size": job.config.global_batch_size,
+        },
+        read_memory=lambda: read_device_memory(job.workplace.device),
+    )

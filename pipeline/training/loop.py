@@ -1,0 +1,152 @@
+"""The training loop: one page, each host-device synchronisation marked SYNC.
+
+Stop and checkpoint requests are agreed on at step boundaries, so that no rank
+enters a collective alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from pipeline.data.batch import Batch
+from pipeline.timing import StepCounts, StepRecorder
+from pipeline.training.batches import count_batches, to_device
+from pipeline.training.boundary import Boundary
+from pipeline.training.device import Workplace
+from pipeline.training.optimizer import set_learning_rate
+from pipeline.training.ranks import Ranks
+from pipeline.training.schedule import learning_rate_at
+from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopSetup:
+    """Everything that the loop uses and does not change by itself."""
+
+    config: TrainConfig
+    num_steps: int
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    batches: Iterator[list[Batch]]
+    """One list of microbatches a step, from the step at which the loop begins."""
+    image_mean: tuple[float, ...]
+    image_std: tuple[float, ...]
+    workplace: Workplace
+    ranks: Ranks
+    recorder: StepRecorder
+    boundary: Boundary
+    save: Callable[[int, float], None]
+    """Saves the state after so many steps, with the loss; called by all ranks at once."""
+    report: Callable[[int, float, StepCounts], None]
+    """Told after each step: steps done, loss, this rank's counts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoopEnd:
+    """Where the loop ended."""
+
+    num_steps_done: int
+    stopped: bool
+    final_loss: float | None
+    """None if no step was made."""
+
+
+def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
+    """Make the steps from `start_step` on, until the last one or a request to stop.
+
+    Raises:
+        StageError: the loss is not finite.
+    """
+    recorder, ranks = setup.recorder, setup.ranks
+    loss = None
+    for step in range(start_step, setup.num_steps):
+        recorder.start_step(step)
+        batches = next(setup.batches)
+        recorder.lap("data_wait_s")
+        counts = count_batches(batches)
+        (num_supervised,) = ranks.sums([counts.num_supervised_tokens])
+        recorder.lap("other_s")  # the wait for the rank whose batch came last
+
+        loss_sum = _accumulate(setup, batches, num_supervised)
+        learning_rate, grad_norm = _update(setup, step)
+        # SYNC: once a step, when all of its work is queued, the host waits for the device.
+        local_loss_sum, grad_norm_value = torch.stack([loss_sum, grad_norm]).tolist()
+        recorder.lap("optimizer_s")
+
+        verdict = setup.boundary.agree(step + 1, local_loss_sum)
+        loss = verdict.loss_sum / max(1.0, num_supervised)
+        recorder.lap("other_s")  # the wait for the slowest rank
+        if not math.isfinite(loss):
+            raise _not_finite(step, loss, local_loss_sum, batches)
+        if verdict.save:
+            setup.save(step + 1, loss)
+            recorder.lap("checkpoint_s")
+        setup.report(step + 1, loss, counts)
+        recorder.end_step(counts, loss=loss, learning_rate=learning_rate, grad_norm=grad_norm_value)
+        if verdict.stop:
+            return LoopEnd(num_steps_done=step + 1, stopped=True, final_loss=loss)
+    return LoopEnd(num_steps_done=setup.num_steps, stopped=False, final_loss=loss)
+
+
+def _accumulate(setup: LoopSetup, batches: Sequence[Batch], num_supervised: float) -> torch.Tensor:
+    """Forward and backward of each microbatch; the summed loss of this rank, on the device."""
+    # FSDP averages gradients over the ranks; this makes the average a mean over all tokens.
+    scale = setup.ranks.num_ranks / max(1.0, num_supervised)
+    loss_sum = torch.zeros((), device=setup.workplace.device)
+    for batch in batches:
+        input_ids, labels, images = to_device(
+            batch, setup.workplace, mean=setup.image_mean, std=setup.image_std
+        )
+        setup.recorder.lap("host_to_device_s")
+        with _autocast(setup):
+            batch_loss = setup.model(input_ids, None, images, labels)
+        setup.recorder.lap("forward_s")
+        (batch_loss * scale).backward()
+        loss_sum += batch_loss.detach()
+        setup.recorder.lap("backward_s")
+    return loss_sum
+
+
+def _update(setup: LoopSetup, step: int) -> tuple[float, torch.Tensor]:
+    """Clip, step and reset; the learning rate, and the gradient's norm before clipping."""
+    config = setup.config
+    learning_rate = learning_rate_at(
+        step,
+        num_steps=setup.num_steps,
+        peak=config.optimizer.learning_rate,
+        schedule=config.schedule,
+    )
+    set_learning_rate(setup.optimizer, learning_rate)
+    max_norm = config.optimizer.grad_clip_norm or math.inf
+    norm = nn.utils.clip_grad_norm_(setup.model.parameters(), max_norm)
+    setup.optimizer.step()
+    setup.optimizer.zero_grad()
+    return learning_rate, norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def _autocast(setup: LoopSetup) -> contextlib.AbstractContextManager[None]:
+    """fsdp2 casts by its own policy; a single process needs autocast for bf16."""
+    workplace = setup.workplace
+    if setup.config.strategy == "single" and workplace.precision == "bf16":
+        return torch.autocast(workplace.device.type, dtype=workplace.dtype)
+    return contextlib.nullcontext()
+
+
+def _not_finite(
+    step: int, loss: float, local_loss_sum: float, batches: Sequence[Batch]
+) -> StageError:
+    keys = ", ".join(key for batch in batches for key in batch.keys)
+    here = "this rank's share is finite" if math.isfinite(local_loss_sum) else "from this rank"
+    return StageError(
+        f"the loss of step {step} is {loss} ({here}; samples of this rank: "
+        f"{keys}): look at these samples, lower "
+        "optimizer.learning_rate, or set `precision: fp32`; the last checkpoint is sound"
+    )

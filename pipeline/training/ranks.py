@@ -1,0 +1,66 @@
+"""The process group of all ranks, and the small agreements that they come to on the host."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from slurm_jobs.common.context import TaskContext
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranks:
+    """Who this process is, and how it talks to the others."""
+
+    rank: int
+    num_ranks: int
+    host_group: dist.ProcessGroup
+    """gloo, whatever the device: an agreement must not wait for the device's queue."""
+
+    def sums(self, values: Sequence[float]) -> list[float]:
+        """Each value summed over all ranks; a collective of the host, in float64."""
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor, group=self.host_group)
+        return tensor.tolist()
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.sums([0.0])
+
+    def from_main(self, value: Any) -> Any:
+        """Rank 0's `value`, on every rank."""
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self.host_group)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all ranks by rank, on rank 0; an empty list on the others."""
+        box = [None] * self.num_ranks if self.rank == 0 else None
+        dist.gather_object(value, box, dst=0, group=self.host_group)
+        return box or []
+
+
+def join_ranks(context: TaskContext, *, device_type: str, timeout_min: float) -> Ranks:
+    """Start the process group of this attempt; every rank must call it."""
+    timeout = dt.timedelta(minutes=timeout_min)
+    dist.init_process_group(
+        backend="nccl" if device_type == "cuda" else "gloo",
+        init_method=f"tcp://{context.main_addr}:{context.main_port}",
+        rank=context.rank,
+        world_size=context.num_ranks,
+        timeout=timeout,
+    )
+    default = dist.group.WORLD
+    host = dist.new_group(backend="gloo", timeout=timeout) if device_type == "cuda" else default
+    return Ranks(rank=context.rank, num_ranks=context.num_ranks, host_group=host)
+
+
+def leave_ranks() -> None:
+    """End the process group, if there is one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,139 @@
+"""The course of the `train` stage on one rank, from staging to evaluation."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from pipeline.data.dataset import open_dataset
+from pipeline.data.info import PROCESSOR_DIR
+from pipeline.stage_in import stage_in
+from pipeline.timing import SpanLog
+from pipeline.training.device import prepare_device
+from pipeline.training.evaluate import evaluate
+from pipeline.training.export import export_model
+from pipeline.training.facts import load_tokenizer, read_facts
+from pipeline.training.fit import Job, Trained, fit, versions
+from pipeline.training.ranks import join_ranks, leave_ranks
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import StageConfigError, StageStoppedError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+log = logging.getLogger(__name__)
+
+
+def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str, Any] | None:
+    """Stage in, train, export, evaluate; the result on rank 0, None on the others.
+
+    Raises:
+        StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    workplace = prepare_device(config, context)
+    dataset_dir = find_dataset(config, context)
+    with spans.span("process_group"):
+        ranks = join_ranks(
+            context,
+            device_type=workplace.device.type,
+            timeout_min=config.collective_timeout_min,
+        )
+    job = Job(
+        config=config,
+        context=context,
+        spans=spans,
+        workplace=workplace,
+        ranks=ranks,
+    )
+    try:
+        result = _run(job, dataset_dir)
+    except StageStoppedError:
+        leave_ranks()
+        raise
+    # After any other error the process ends without leave_ranks, which might wait for the others.
+    leave_ranks()
+    return result
+
+
+def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
+    """The data set's folder: as configured, else what the `consolidate` stage before wrote.
+
+    Raises:
+        StageConfigError: neither is there.
+    """
+    if config.dataset is not None:
+        return Path(config.dataset)
+    try:
+        return context.parent_running("consolidate").output_dir
+    except LookupError as error:
+        message = f"{error}; or set config.dataset"
+        raise StageConfigError(message) from error
+
+
+def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
+    with job.spans.span("stage_in") as notes:
+        staged = stage_in(dataset_dir, job.context.node_local_dir)
+        notes |= {"num_bytes": staged.num_bytes, "copied": staged.copied}
+        job.ranks.barrier()
+    dataset = open_dataset(dataset_dir, staged.folder)
+    processor_dir = dataset_dir / PROCESSOR_DIR
+    facts = read_facts(dataset.info, load_tokenizer(processor_dir))
+    trained = fit(job, dataset, facts)
+    model_dir = job.context.output_dir / "model"
+    with job.spans.span("export"):
+        export_model(
+            trained.model,
+            model_dir,
+            processor_dir=processor_dir,
+            ranks=job.ranks,
+            attempt=job.context.attempt,
+        )
+    evaluation = _evaluate(job, model_dir)
+    if job.ranks.rank != 0:
+        return None
+    return {
+        **_describe(job, trained),
+        "exact_match": evaluation.get("exact_match"),
+        "evaluation": evaluation or None,
+        "stage_in_s": staged.duration_s,
+        "stage_in_bytes": staged.num_bytes,
+    }
+
+
+def _evaluate(job: Job, model_dir: Path) -> dict[str, Any]:
+    manifest = job.config.evaluate.manifest
+    if manifest is None:
+        return {}
+    with job.spans.span("evaluation"):
+        summary = evaluate(
+            job.config.evaluate,
+            manifest=Path(manifest),
+            model_dir=model_dir,
+            out_dir=job.context.output_dir,
+            ranks=job.ranks,
+            workplace=job.workplace,
+        )
+        job.ranks.barrier()
+    if summary and summary["exact_match"] is not None:
+        log.info(
+            "held-out: %d of %d exact (%.1f %%)",
+            summary["num_exact"], summary["num_samples"], 100 * summary["exact_match"],
+        )  # fmt: skip
+    return summary
+
+
+def _describe(job: Job, trained: Trained) -> dict[str, Any]:
+    final_loss = trained.end.final_loss
+    return {
+        "num_steps": trained.end.num_steps_done,
+        "resumed_from_step": trained.resumed.step,
+        "final_loss": trained.resumed.loss if final_loss is None else final_loss,
+        "num_parameters": trained.num_parameters,
+        "strategy": job.config.strategy,
+        "num_ranks": job.ranks.num_ranks,
+        "precision": job.workplace.precision,
+        "attention": trained.model.attention_name,
+        "num_compute_threads": job.workplace.num_compute_threads,
+        "tokens_per_s": trained.tokens_per_s,
+        "versions": versions(),
+    }
