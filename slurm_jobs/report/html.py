@@ -1,0 +1,264 @@
+"""The report as one HTML file that opens offline: PURE but for reading its template.
+
+No script, no request: everything is drawn here. The order is that of the
+terminal report.
+"""
+
+from __future__ import annotations
+
+import json
+from string import Template
+
+from slurm_jobs.report import words
+from slurm_jobs.report.html_charts import count_bars
+from slurm_jobs.report.html_timeline import timeline_section
+from slurm_jobs.report.html_training import step_section, training_section
+from slurm_jobs.report.markup import Html, definitions, el, join, table
+from slurm_jobs.report.model import DataNumbers, Finding, Quantity, RunReport, StageNumbers
+from slurm_jobs.shipped import shipped_path
+
+_MAX_FAILURES = 20
+_MAX_SPEC_CHARS = 60_000
+
+
+def render_html(report: RunReport) -> str:
+    """The whole page."""
+    page = shipped_path("templates", "report", "page.html").read_text(encoding="utf-8")
+    style = shipped_path("templates", "report", "page.css").read_text(encoding="utf-8")
+    sections = [
+        *(step_section(numbers) for numbers in report.training),
+        _findings_section(report),
+        timeline_section(report),
+        *(training_section(numbers) for numbers in report.training),
+        *(_data_section(numbers) for numbers in report.data),
+        _evaluation_section(report),
+        _stages_section(report),
+        _provenance_section(report),
+        _method_section(report),
+    ]
+    return Template(page).substitute(
+        title=join([f"{report.header.title}: run report"]),
+        style=style,
+        header=_header(report),
+        sections=join(sections),
+        footer=join([f"slurm-jobs {report.header.version}"]),
+    )
+
+
+def _header(report: RunReport) -> Html:
+    header = report.header
+    tiles = [
+        el(
+            "li",
+            el("span", tile.label, class_="label"),
+            el("span", tile.value, class_="value"),
+            el("span", tile.note, class_="dim"),
+        )
+        for tile in report.tiles
+    ]
+    return el(
+        "header",
+        el("p", el("span", header.status, class_=f"pill p-{header.status}"), " ", header.run_id),
+        el("h1", header.title),
+        el("p", report.verdict, class_="verdict"),
+        el("ul", tiles, class_="tiles"),
+    )
+
+
+def _findings_section(report: RunReport) -> Html:
+    cards = [_finding_card(number, f) for number, f in enumerate(report.findings, 1)]
+    nothing = el("p", "No rule found anything to change.")
+    return el("section", el("h2", "Findings"), cards or nothing, id="findings")
+
+
+def _finding_card(number: int, finding: Finding) -> Html:
+    return el(
+        "article",
+        el(
+            "h3",
+            el("span", finding.severity, class_=f"pill p-{finding.severity}"),
+            f" {number}. {finding.title}",
+        ),
+        el("p", finding.text),
+        el(
+            "dl",
+            el("dt", "Evidence"),
+            el("dd", [el("div", line) for line in finding.evidence]),
+            el("dt", "Next knob"),
+            el("dd", finding.next_knob),
+            el("dt", "Ceiling"),
+            el("dd", finding.ceiling),
+            el("dt", "Rule"),
+            el("dd", finding.rule, el("span", f" ({finding.source})", class_="dim")),
+        ),
+        class_=f"card c-{finding.severity}",
+    )
+
+
+def _with_reason(quantity: Quantity) -> str:
+    shown = words.quantity(quantity)
+    return f"{shown} ({quantity.missing})" if quantity.missing else shown
+
+
+def _data_section(numbers: DataNumbers) -> Html:
+    facts = [
+        ("rows", _with_reason(numbers.num_rows)),
+        ("samples", _with_reason(numbers.num_samples)),
+        ("rejected", _with_reason(numbers.num_rejects)),
+        ("of these too long", _with_reason(numbers.num_too_long)),
+        ("truncated", _with_reason(numbers.num_truncated)),
+        ("tokens", _with_reason(numbers.num_tokens)),
+        ("mean length", _with_reason(numbers.mean_tokens)),
+        ("shards", _with_reason(numbers.num_shards)),
+        ("slices that reported", f"{numbers.num_slices_reported} of {numbers.num_slices}"),
+        *((f"{name} time", words.seconds(s)) for name, s in numbers.work_s.items()),
+    ]
+    lengths = [(f"to {most:,} tokens", float(count)) for most, count in numbers.length_counts]
+    rejects = [(reason, float(count)) for reason, count in numbers.rejects[:20]]
+    return el(
+        "section",
+        el("h2", f"Data: {numbers.stage}"),
+        definitions(facts),
+        el(
+            "div",
+            el("div", el("h3", "Rejects by reason"), count_bars(rejects, "rejects"))
+            if rejects
+            else None,
+            el("div", el("h3", "Samples by length"), count_bars(lengths, "lengths"))
+            if lengths
+            else None,
+            class_="charts",
+        ),
+        id="data",
+    )
+
+
+def _evaluation_section(report: RunReport) -> Html | None:
+    if not report.evaluation:
+        return None
+    facts = [
+        (name, words.percent(value) if "match" in name else words.significant(value))
+        for name, value in report.evaluation.items()
+    ]
+    return el("section", el("h2", "Evaluation"), definitions(facts))
+
+
+def _stages_section(report: RunReport) -> Html:
+    progress = table(
+        (
+            "stage",
+            "status",
+            "done",
+            "attempts",
+            "dependency wait",
+            "queue wait",
+            "longest queue",
+            "wall",
+            "median task",
+            "p95",
+            "slowest",
+        ),
+        [_progress_row(stage) for stage in report.stages],
+        num_text=2,
+    )
+    use = table(
+        (
+            "stage",
+            "CPU used",
+            "memory used",
+            "memory asked",
+            "longest job",
+            "time limit",
+            "CPU hours",
+            "GPU hours",
+        ),
+        [_use_row(stage) for stage in report.stages],
+    )
+    failures = [line for stage in report.stages for line in stage.failures]
+    more = len(failures) - _MAX_FAILURES
+    return el(
+        "section",
+        el("h2", "Slurm: stages, waits and use"),
+        progress,
+        use,
+        el("h3", "Failed attempts") if failures else None,
+        el("ul", [el("li", line) for line in failures[:_MAX_FAILURES]]) if failures else None,
+        el("p", f"and {more} more, in report.json", class_="dim") if more > 0 else None,
+        el("p", "Waits are medians over jobs: submit to eligible, eligible to start. Hours are "
+           "allocated, not busy. A suggested request stands with its finding.", class_="dim"),
+        id="slurm",
+    )  # fmt: skip
+
+
+def _progress_row(stage: StageNumbers) -> list[str]:
+    times = stage.task_time
+    spread = (times.median_s, times.p95_s, times.max_s) if times else ()
+    shown = [words.seconds(value) for value in spread] or [words.NOT_KNOWN] * 3
+    if times and times.num > 1:
+        shown[2] += f", {times.slowest}"
+    return [
+        stage.name,
+        stage.status,
+        f"{stage.num_completed}/{stage.num_tasks}",
+        f"{stage.num_attempts}",
+        words.quantity(stage.dependency_wait_median_s),
+        words.quantity(stage.queue_wait_median_s),
+        words.quantity(stage.queue_wait_max_s),
+        words.quantity(stage.wall_s),
+        *shown,
+    ]
+
+
+def _use_row(stage: StageNumbers) -> list[str]:
+    numbers = (
+        stage.cpu_efficiency,
+        stage.max_rss_bytes,
+        stage.requested_mem_bytes,
+        stage.longest_s,
+        stage.time_limit_s,
+        stage.cpu_hours,
+        stage.gpu_hours,
+    )
+    return [stage.name, *(words.quantity(number) for number in numbers)]
+
+
+def _provenance_section(report: RunReport) -> Html:
+    header = report.header
+    facts = [
+        ("run", header.run_id),
+        ("submitted", words.moment(header.created_unix_s)),
+        ("by", f"{header.submitted_by} on {header.host}"),
+        ("scheduler", header.scheduler),
+        ("spec", header.spec_file),
+        ("version", header.version),
+    ]
+    spec = json.dumps(report.spec, indent=1, sort_keys=True, ensure_ascii=False)
+    if len(spec) > _MAX_SPEC_CHARS:
+        spec = spec[:_MAX_SPEC_CHARS] + "\n... cut here; report.json has the rest"
+    details = el("details", el("summary", "The spec as it was understood"), el("pre", spec))
+    return el(
+        "section",
+        el("h2", "Configuration and provenance"),
+        definitions(facts),
+        details,
+        id="provenance",
+    )
+
+
+def _method_section(report: RunReport) -> Html:
+    rows = [(check.rule_id, check.outcome, check.reason) for check in report.checks]
+    text = (
+        "Step times are host time from one clock: the phases of a step add up to the step, and "
+        "what no phase covers is shown as unexplained. Rates count real tokens over wall time, "
+        "waits included. A ceiling says what would be gained if that part took no time at all; "
+        "ceilings hold one at a time and do not multiply. A rule without enough data abstains."
+    )
+    return el(
+        "section",
+        el("h2", "Method, and what is missing"),
+        el("p", text),
+        el("ul", [el("li", note) for note in report.notes]),
+        el("h3", "Rules"),
+        table(("rule", "outcome", "because"), rows, num_text=3),
+        id="method",
+    )

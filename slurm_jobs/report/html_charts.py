@@ -1,0 +1,153 @@
+"""Charts as HTML and inline SVG, drawn here so that the page needs no script: PURE.
+
+Bars are HTML boxes in percent of the width, lines are SVG stretched to the
+box, and all text is HTML, so that it stays readable at any width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slurm_jobs.report import words
+from slurm_jobs.report.markup import Html, el
+from slurm_jobs.report.model import TimeShare
+
+_WIDTH, _HEIGHT = 1000.0, 240.0
+"""Of the SVG's own coordinates; the page stretches them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """One line: its name, CSS class suffix and values, NaN where there is none."""
+
+    name: str
+    kind: str
+    values: Sequence[float]
+
+
+def stacked_bar(shares: Sequence[TimeShare], label: str) -> Html:
+    """Shares side by side over the whole width."""
+    boxes = [
+        el(
+            "span",
+            class_=f"seg k-{share.kind}",
+            style=f"width:{100 * max(0.0, share.share):.3f}%",
+            title=f"{share.name}: {words.seconds(share.seconds)}, {words.percent(share.share)}",
+        )
+        for share in shares
+        if share.share > 0
+    ]
+    text = "; ".join(f"{s.name} {words.percent(s.share)}" for s in shares)
+    return el("div", boxes, class_="stack", role="img", aria_label=f"{label}: {text}")
+
+
+def legend(shares: Sequence[TimeShare], what: str) -> Html:
+    """Every share with its seconds: `what` says of what they are."""
+    items = [
+        el(
+            "li",
+            el("span", class_=f"key k-{share.kind}"),
+            el("span", share.name, class_="name"),
+            el("span", words.percent(share.share), class_="num"),
+            el("span", words.seconds(share.seconds), class_="num dim"),
+        )
+        for share in shares
+    ]
+    return el("ul", items, class_="legend", aria_label=what)
+
+
+def line_chart(
+    title: str,
+    x: Sequence[float],
+    series: Sequence[Series],
+    *,
+    unit: str,
+    marks: Sequence[float] = (),
+    from_zero: bool = True,
+) -> Html:
+    """Lines over the steps; `marks` are dashed verticals (resumes)."""
+    low, high = _y_range(series, from_zero=from_zero)
+    x_low, x_high = x[0], max(x[-1], x[0] + 1)
+
+    def place_x(value: float) -> float:
+        return (value - x_low) / (x_high - x_low) * _WIDTH
+
+    lines = [
+        el("line", x1=0, x2=_WIDTH, y1=y, y2=y, class_="grid")
+        for y in (0.5, _HEIGHT / 2, _HEIGHT - 0.5)
+    ]
+    lines += [
+        el("line", x1=_num(place_x(m)), x2=_num(place_x(m)), y1=0, y2=_HEIGHT, class_="mark")
+        for m in marks
+        if x_low <= m <= x_high
+    ]
+    for one in series:
+        points = _points([place_x(value) for value in x], one.values, low, high)
+        lines.append(el("polyline", points=points, class_=f"line s-{one.kind}"))
+    box = el(
+        "svg",
+        lines,
+        viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=title,
+    )
+    ticks = [el("span", words.significant(v)) for v in (high, (low + high) / 2, low)]
+    steps = [el("span", f"{v:,.0f}") for v in (x_low, (x_low + x_high) / 2, x_high)]
+    names = [
+        el("li", el("span", class_=f"key s-{one.kind}"), el("span", one.name, class_="name"))
+        for one in series
+    ]
+    return el(
+        "figure",
+        el("figcaption", el("b", title), f" {unit}", class_="cap"),
+        el("ul", names, class_="keys") if len(series) > 1 else None,
+        el(
+            "div",
+            el("div", ticks, class_="ticks"),
+            el("div", box, class_="plot"),
+            el("div", steps, class_="steps"),
+            class_="chart",
+        ),
+    )
+
+
+def _y_range(series: Sequence[Series], *, from_zero: bool) -> tuple[float, float]:
+    """Lowest and highest value shown; single spikes far above the rest are cut off."""
+    values = sorted(v for one in series for v in one.values if math.isfinite(v))
+    if not values:
+        return 0.0, 1.0
+    usual = values[int(0.98 * (len(values) - 1))]
+    high = min(values[-1], 1.5 * usual) if usual > 0 else values[-1]
+    low = 0.0 if from_zero else values[0]
+    return low, high if high > low else low + 1.0
+
+
+def _points(x: Sequence[float], values: Sequence[float], low: float, high: float) -> str:
+    pairs = []
+    for at, value in zip(x, values, strict=True):
+        if math.isfinite(value):
+            y = _HEIGHT * (1 - (min(max(value, low), high) - low) / (high - low))
+            pairs.append(f"{_num(at)},{_num(y)}")
+    return " ".join(pairs)
+
+
+def _num(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def count_bars(rows: Sequence[tuple[str, float]], label: str) -> Html:
+    """A horizontal bar a row, relative to the largest."""
+    most = max((count for _, count in rows), default=0) or 1
+    items = [
+        el(
+            "li",
+            el("span", name, class_="name"),
+            el("span", el("span", style=f"width:{100 * count / most:.1f}%"), class_="track"),
+            el("span", words.count(count), class_="num"),
+        )
+        for name, count in rows
+    ]
+    return el("ul", items, class_="counts", aria_label=label)

@@ -1,0 +1,63 @@
+"""HTML that cannot be broken by a value: plain text is escaped, only `Html` is not. PURE."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+
+class Html(str):
+    """Text that is already HTML."""
+
+    __slots__ = ()
+
+
+Child = str | None | Iterable["Child"]
+"""`Html` is taken as it is, other text is escaped, None is left out."""
+
+_VOID = frozenset({"br", "hr", "line", "meta", "polyline", "path", "rect"})
+
+
+def el(tag: str, *children: Child, **attributes: str | float | None) -> Html:
+    """An element; `class_` is the attribute `class`, `_` in a name is `-`, None leaves it out."""
+    written = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    if tag in _VOID and not children:
+        return Html(f"<{tag}{written}/>")
+    return Html(f"<{tag}{written}>{join(children)}</{tag}>")
+
+
+def join(children: Iterable[Child]) -> Html:
+    """The children one after the other."""
+    return Html("".join(_one(child) for child in children))
+
+
+def _one(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Html):
+        return child
+    if isinstance(child, str):
+        return html.escape(child)
+    return join(child)
+
+
+def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], num_text: int = 1) -> Html:
+    """A table that scrolls by itself on a narrow screen; columns after `num_text` are numbers."""
+    names = list(header)
+    kinds = [None if index < num_text else "num" for index in range(len(names))]
+    head = el("tr", [el("th", n, class_=k, scope="col") for n, k in zip(names, kinds, strict=True)])
+    body = [
+        el("tr", [el("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)])
+        for row in rows
+    ]
+    return el("div", el("table", el("thead", head), el("tbody", body)), class_="scroll")
+
+
+def definitions(pairs: Iterable[tuple[str, Child]]) -> Html:
+    """Names and values as a compact grid."""
+    items = [el("div", el("dt", name), el("dd", value)) for name, value in pairs]
+    return el("dl", items, class_="facts")

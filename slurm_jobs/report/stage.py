@@ -1,0 +1,63 @@
+"""The built-in stage `report`, and the same work for the command `slurm-jobs report`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.files import make_private_dir, write_json_atomic, write_text_atomic
+from slurm_jobs.common.records import TaskAccounting
+from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.json_form import report_to_json
+from slurm_jobs.report.model import RunReport
+from slurm_jobs.report.numbers import build_report
+from slurm_jobs.run.paths import RunPaths
+
+
+def build_and_write(
+    paths: RunPaths,
+    accounting: Sequence[TaskAccounting] = (),
+    config: ReportConfig | None = None,
+) -> RunReport:
+    """Make the report of a run and write its page and JSON into the run's report folder.
+
+    Args:
+        paths: of the run.
+        accounting: what the scheduler knows of the run's jobs; if empty, what
+            `report/accounting.json` holds, and else the report says that there is none.
+        config: how the report is made; defaults if left out.
+
+    Raises:
+        FileNotFoundError: `paths` is no run.
+    """
+    report = build_report(read_inputs(paths, accounting), config or ReportConfig())
+    make_private_dir(paths.report_dir)
+    write_json_atomic(paths.report_json, report_to_json(report))
+    write_text_atomic(paths.report_html, render_html(report))
+    return report
+
+
+def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
+    """The stage: headline numbers, and the page beside them."""
+    paths = RunPaths(context.run_dir)
+    report = build_and_write(paths, (), build_config(ReportConfig, config))
+    return headline(report, paths)
+
+
+def headline(report: RunReport, paths: RunPaths) -> dict[str, Any]:
+    """The few numbers that a list of runs shows."""
+    main = max(report.training, key=lambda t: t.num_steps, default=None)
+    wait = next((p.share for p in main.phases if p.kind == "data_wait"), None) if main else None
+    return {
+        "html": str(paths.report_html),
+        "status": report.header.status,
+        "verdict": report.verdict,
+        "wall_s": report.header.last_unix_s - report.header.created_unix_s,
+        "tokens_per_s": main.tokens_per_s.value if main else None,
+        "data_wait_share": wait,
+        "num_findings": len(report.findings),
+    }
