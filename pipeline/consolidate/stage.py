@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -52,6 +53,21 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """
     started_s = time.perf_counter()
     stage = build_config(ConsolidateConfig, config)
+    parts = _gather(context)
+    info = _write_dataset(parts, stage, context)
+    return {
+        "num_samples": info.num_samples,
+        "num_shards": info.num_shards,
+        "num_bytes": info.num_bytes,
+        "num_tokens": info.num_tokens,
+        "num_images": info.num_images,
+        "num_rejected": parts.num_rejected,
+        "fingerprint": info.fingerprint,
+        "duration_s": round(time.perf_counter() - started_s, 3),
+    }
+
+
+def _gather(context: TaskContext) -> Parts:
     try:
         parent = context.parent_running("preprocess")
     except LookupError as error:
@@ -60,6 +76,11 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     if not len(parts.samples):
         message = f"{parent.output_dir}: no sample in any part; look at the rejects there"
         raise StageConfigError(message)
+    return parts
+
+
+def _write_dataset(parts: Parts, stage: ConsolidateConfig, context: TaskContext) -> DatasetInfo:
+    """Write all files of the data set; `dataset.json`, which proves the others, comes last."""
     folder = context.output_dir
     (folder / INFO_NAME).unlink(missing_ok=True)  # an older data set is not whole while it changes
     make_private_dir(folder / SHARDS_DIR)
@@ -75,16 +96,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     index_xxh3 = _write_index(parts, order, bounds, folder / INDEX_NAME)
     info = _describe(parts, shards, seed=stage.seed, index_xxh3=index_xxh3)
     write_json_atomic(folder / INFO_NAME, dataset_info_to_json(info))
-    return {
-        "num_samples": info.num_samples,
-        "num_shards": info.num_shards,
-        "num_bytes": info.num_bytes,
-        "num_tokens": info.num_tokens,
-        "num_images": info.num_images,
-        "num_rejected": parts.num_rejected,
-        "fingerprint": info.fingerprint,
-        "duration_s": round(time.perf_counter() - started_s, 3),
-    }
+    return info
 
 
 def _write_shards(
@@ -95,7 +107,7 @@ def _write_shards(
             _write_shard(
                 reader, order[start:stop], folder / shard_name(shard), progress, int(start)
             )
-            for shard, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
+            for shard, (start, stop) in enumerate(itertools.pairwise(bounds))
         ]
     names = {shard.name for shard in shards}
     for path in folder.glob("shard-*.tar"):  # of an attempt that was dealt otherwise

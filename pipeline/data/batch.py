@@ -42,8 +42,11 @@ def collate(
     pad_token_id: int,
     pad_to_multiple: int,
     epoch: int,
+    pin_memory: bool = False,
 ) -> Batch:
     """Pad the samples to the longest, rounded up to `pad_to_multiple`, and stack their images.
+
+    `pin_memory` puts the tensors where a GPU can copy them from without the host waiting.
 
     Raises:
         ValueError: an image is not of `image_shape` (height, width, 3).
@@ -59,11 +62,16 @@ def collate(
         labels[row, :num_tokens] = sample.labels
         attention_mask[row, :num_tokens] = 1
     images = stack_images(samples, image_shape)
+
+    def tensor(array: np.ndarray) -> torch.Tensor:
+        values = torch.from_numpy(array)
+        return values.pin_memory() if pin_memory else values
+
     return Batch(
-        input_ids=torch.from_numpy(input_ids),
-        labels=torch.from_numpy(labels),
-        attention_mask=torch.from_numpy(attention_mask),
-        images=torch.from_numpy(images),
+        input_ids=tensor(input_ids),
+        labels=tensor(labels),
+        attention_mask=tensor(attention_mask),
+        images=tensor(images),
         keys=tuple(sample.key for sample in samples),
         epoch=epoch,
         num_samples=len(samples),

@@ -41,6 +41,7 @@ class BatchReader:
         num_microbatches: int = 1,
         start_step: int = 0,
         pad_to_multiple: int = 1,
+        pin_memory: bool = False,
         num_threads: int = 2,
         prefetch: int = 4,
     ) -> None:
@@ -59,6 +60,7 @@ class BatchReader:
             num_microbatches=num_microbatches,
         )
         self._rank = rank
+        self._pin_memory = pin_memory
         self._pad_to_multiple = pad_to_multiple
         # Two epochs: a batch may reach over the end of one.
         self._order_of = functools.lru_cache(maxsize=2)(
@@ -113,4 +115,5 @@ class BatchReader:
             pad_token_id=info.pad_token_id,
             pad_to_multiple=self._pad_to_multiple,
             epoch=epoch,
+            pin_memory=self._pin_memory,
         )

@@ -63,12 +63,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     mine = slice_range(num_rows, context.slice_index, context.num_slices)
     paths = PartPaths(output_dir=context.output_dir, slice_index=context.slice_index)
     make_private_dir(paths.tar.parent)
-    worker = RowWorker(
-        encoder=encoder,
-        image_format=stage.image_format,
-        image_quality=stage.image_quality,
-        num_threads=stage.num_threads or len(os.sched_getaffinity(0)),
-    )
+    worker = _make_worker(stage, encoder)
     progress = Progress(context.task_dir, "samples", len(mine))
     tally = _Tally(rejects=[])
     with atomic_writer(paths.tar) as stream:
@@ -98,6 +93,15 @@ def _make_encoder(stage: PreprocessConfig) -> SampleEncoder:
         max_images=stage.max_images,
         too_long=stage.too_long,
         max_pixels=stage.max_pixels,
+    )
+
+
+def _make_worker(stage: PreprocessConfig, encoder: SampleEncoder) -> RowWorker:
+    return RowWorker(
+        encoder=encoder,
+        image_format=stage.image_format,
+        image_quality=stage.image_quality,
+        num_threads=stage.num_threads or len(os.sched_getaffinity(0)),
     )
 
 

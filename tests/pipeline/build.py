@@ -1,0 +1,142 @@
+"""Builds a tiny processor folder, images, manifests, task contexts and data sets for the tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from slurm_jobs.common.context import ParentStage, TaskContext
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|start|>' + message['role'] + '\n' }}"
+    "{% if message['role'] == 'assistant' %}{% generation %}"
+    "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}{{ '<|end|>' }}"
+    "{% endgeneration %}"
+    "{% else %}"
+    "{% for item in message['content'] %}"
+    "{% if item['type'] == 'image' %}{{ '<image>' }}{% else %}{{ item['text'] }}{% endif %}"
+    "{% endfor %}{{ '<|end|>' }}"
+    "{% endif %}{{ '\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
+)
+IMAGE_SIZE = 32
+NUM_IMAGE_TOKENS = 4
+COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255)}
+
+
+def write_processor(folder: Path, *, template: str = CHAT_TEMPLATE) -> Path:
+    """A byte-level BPE without merges, and SigLIP's preprocessing at 32 pixels."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bpe = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token="<|pad|>",
+        eos_token="<|end|>",
+        additional_special_tokens=["<image>", "<|start|>"],
+    )
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    images = {
+        "image_processor_type": "SiglipImageProcessor",
+        "size": {"height": IMAGE_SIZE, "width": IMAGE_SIZE},
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+        "resample": 3,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(images))
+    processor = {"processor_class": "LlavaProcessor", "image_token": "<image>", "patch_size": 16}
+    (folder / "processor_config.json").write_text(json.dumps(processor))
+    return folder
+
+
+def write_image(path: Path, colour: tuple[int, ...] = (255, 0, 0), size: int = 40) -> Path:
+    """A picture of one colour with a dark corner, so that its orientation shows."""
+    pixels = np.full((size, size + 8, 3), colour, dtype=np.uint8)
+    pixels[: size // 2, : size // 2] = 20
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def write_csv_manifest(folder: Path, num_rows: int) -> Path:
+    """A manifest of `num_rows` rows over three pictures, each with its own text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, colour in COLOURS.items():
+        write_image(folder / f"{name}.png", colour)
+    names = list(COLOURS)
+    lines = ["image_path,text"]
+    lines += [f"{names[row % 3]}.png,{names[row % 3]} {'x' * (row % 7)}" for row in range(num_rows)]
+    path = folder / "train.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def make_context(folder: Path, **changes: Any) -> TaskContext:
+    """A context of one task whose folders lie in `folder`."""
+    for name in ("output", "timing", "task", "local"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    values: dict[str, Any] = {
+        "run_dir": folder,
+        "run_id": "test",
+        "stage": "preprocess",
+        "slice_index": 0,
+        "num_slices": 1,
+        "attempt": 1,
+        "rank": 0,
+        "num_ranks": 1,
+        "local_rank": 0,
+        "num_local_ranks": 1,
+        "node_rank": 0,
+        "num_nodes": 1,
+        "node_name": "n1",
+        "main_addr": "127.0.0.1",
+        "main_port": 29500,
+        "output_dir": folder / "output",
+        "timing_dir": folder / "timing",
+        "task_dir": folder / "task",
+        "node_local_dir": folder / "local",
+        "parents": (),
+        "config": {},
+        "spec_dir": folder,
+        "limit": None,
+        "deadline_unix_s": None,
+    }
+    return TaskContext(**{**values, **changes})
+
+
+def run_preprocess(folder: Path, config: dict[str, Any], num_slices: int = 1, **changes: Any):
+    """All slices of `preprocess`, one after the other; the results and the output folder."""
+    from pipeline.preprocess import run
+
+    results = []
+    for slice_index in range(num_slices):
+        context = make_context(
+            folder, slice_index=slice_index, num_slices=num_slices, config=config, **changes
+        )
+        results.append(run(config, context))
+    return results, folder / "output"
+
+
+def run_consolidate(
+    folder: Path, parts_dir: Path, num_slices: int = 1, **config: Any
+) -> tuple[dict[str, Any], Path]:
+    """`consolidate` over the parts in `parts_dir`; its result and the data set's folder."""
+    from pipeline.consolidate import run
+
+    parent = ParentStage(
+        stage="prep", run="preprocess", output_dir=parts_dir, num_slices=num_slices
+    )
+    context = make_context(folder, stage="consolidate", parents=(parent,), config=config)
+    return run(config, context), folder / "output"

@@ -1,0 +1,152 @@
+"""The stage `consolidate`, run for real over real parts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xxhash
+
+from pipeline.data import open_dataset, read_dataset_info
+from slurm_jobs.common.errors import StageConfigError, StageError
+from tests.pipeline.build import (
+    make_context,
+    run_consolidate,
+    run_preprocess,
+    write_csv_manifest,
+)
+
+
+def hash_tree(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
+
+
+def preprocess_23(tmp_path: Path, processor_dir: Path, num_slices: int = 2) -> Path:
+    manifest = write_csv_manifest(tmp_path / "source", 23)
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
+    return run_preprocess(tmp_path / "prep", config, num_slices)[1]
+
+
+def test_data_set_is_byte_identical_for_1_4_and_7_slices(
+    make_dataset: Callable[..., Path],
+) -> None:
+    trees = [hash_tree(make_dataset(23, num_slices=n, num_shards=4)) for n in (1, 4, 7)]
+    assert trees[0] == trees[1] == trees[2]
+    assert {"dataset.json", "index.parquet", "shards/shard-000003.tar"} <= trees[0].keys()
+
+
+def test_webdataset_reads_the_shards_as_they_are(dataset_dir: Path) -> None:
+    import webdataset
+
+    urls = [str(path) for path in sorted((dataset_dir / "shards").glob("*.tar"))]
+    samples = list(webdataset.WebDataset(urls, shardshuffle=False).decode("rgb8"))
+    ours = open_dataset(dataset_dir)
+    assert len(samples) == 23
+    for number, theirs in enumerate(samples):
+        sample = ours.sample(number)
+        assert theirs["__key__"] == sample.key
+        assert np.array_equal(theirs["tokens.npy"], [sample.input_ids, sample.labels])
+        assert np.array_equal(theirs["image0.png"], sample.images[0])
+        assert theirs["meta.json"] == sample.meta
+
+
+def test_shard_sizes_differ_by_at_most_one_and_hold_every_sample_once(dataset_dir: Path) -> None:
+    info, index = read_dataset_info(dataset_dir), open_dataset(dataset_dir).index
+    assert [shard.num_samples for shard in info.shards] == [7, 8, 8]
+    assert sorted(index.key) == list(range(23))
+    assert list(index.key) != sorted(index.key)
+
+
+def test_checksums_in_dataset_json_are_those_of_the_files(dataset_dir: Path) -> None:
+    info = read_dataset_info(dataset_dir)
+    for shard in info.shards:
+        data = (dataset_dir / "shards" / shard.name).read_bytes()
+        assert (len(data), xxhash.xxh3_64_hexdigest(data)) == (shard.num_bytes, shard.xxh3)
+
+
+def test_another_seed_gives_another_order(make_dataset: Callable[..., Path]) -> None:
+    orders = [list(open_dataset(make_dataset(23, seed=seed)).index.key) for seed in (1, 2)]
+    assert orders[0] != orders[1]
+
+
+def test_missing_part_is_named(tmp_path: Path, processor_dir: Path) -> None:
+    parts_dir = preprocess_23(tmp_path, processor_dir)
+    (parts_dir / "parts" / "part-00001.json").unlink()
+    with pytest.raises(StageError, match=r"1 of 2 parts are missing: part-00001\.json"):
+        run_consolidate(tmp_path / "set", parts_dir, 2)
+    assert not (tmp_path / "set" / "output" / "dataset.json").exists()
+
+
+def test_truncated_part_is_named(tmp_path: Path, processor_dir: Path) -> None:
+    parts_dir = preprocess_23(tmp_path, processor_dir)
+    tar = parts_dir / "parts" / "part-00001.tar"
+    tar.write_bytes(tar.read_bytes()[:-1000])
+    with pytest.raises(StageError, match=r"part-00001\.tar: .* bytes, expected"):
+        run_consolidate(tmp_path / "set", parts_dir, 2)
+
+
+def test_flipped_bit_in_a_part_is_named_with_its_sample(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    parts_dir = preprocess_23(tmp_path, processor_dir)
+    tar = parts_dir / "parts" / "part-00000.tar"
+    data = bytearray(tar.read_bytes())
+    data[700] ^= 1
+    tar.write_bytes(data)
+    with pytest.raises(StageError, match="sample 000000000 at byte 0 does not match"):
+        run_consolidate(tmp_path / "set", parts_dir, 2)
+
+
+def test_parts_of_different_manifests_are_not_mixed(tmp_path: Path, processor_dir: Path) -> None:
+    parts_dir = preprocess_23(tmp_path, processor_dir)
+    manifest = tmp_path / "source" / "train.csv"
+    manifest.write_text(manifest.read_text().replace("blue ", "azure "))
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
+    from pipeline.preprocess import run
+
+    run(config, make_context(tmp_path / "prep", slice_index=1, num_slices=2))
+    with pytest.raises(StageError, match=r"part-00001.json.*manifest_xxh3"):
+        run_consolidate(tmp_path / "set", parts_dir, 2)
+
+
+def test_run_again_with_fewer_shards_leaves_no_old_shard(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    parts_dir = preprocess_23(tmp_path, processor_dir)
+    run_consolidate(tmp_path / "set", parts_dir, 2, num_shards=5)
+    result, folder = run_consolidate(tmp_path / "set", parts_dir, 2, num_shards=2)
+    assert result["num_shards"] == 2
+    assert len(list((folder / "shards").iterdir())) == 2
+
+
+def test_rejects_of_all_parts_are_merged_in_order(tmp_path: Path, processor_dir: Path) -> None:
+    manifest = write_csv_manifest(tmp_path / "source", 9)
+    lines = manifest.read_text().splitlines()
+    lines[2], lines[8] = "gone.png,a", "also_gone.png,b"
+    manifest.write_text("\n".join(lines) + "\n")
+    config = {
+        "manifest": str(manifest),
+        "processor": str(processor_dir),
+        "num_threads": 1,
+        "max_reject_share": 0.5,
+    }
+    _, parts_dir = run_preprocess(tmp_path / "prep", config, 3)
+    result, folder = run_consolidate(tmp_path / "set", parts_dir, 3)
+    rejects = [json.loads(line) for line in (folder / "rejects.jsonl").read_text().splitlines()]
+    assert [reject["row"] for reject in rejects] == [1, 7]
+    assert (result["num_samples"], result["num_rejected"]) == (7, 2)
+
+
+def test_no_preprocess_stage_before_is_an_error_without_retry(tmp_path: Path) -> None:
+    from pipeline.consolidate import run
+
+    with pytest.raises(StageConfigError, match="run: preprocess"):
+        run({}, make_context(tmp_path, stage="consolidate"))
