@@ -1,0 +1,180 @@
+"""A real data set of the demo's pictures, and ranks as real processes."""
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.context import ParentStage, TaskContext, context_to_json
+
+ROOT = Path(__file__).parents[3]
+TINY_MODEL = {
+    "vision": {"hidden_size": 32, "num_layers": 1, "num_heads": 2},
+    "language": {"hidden_size": 32, "num_layers": 1, "num_heads": 2},
+}
+TIMEOUT_S = 120
+
+
+def make_context(stage: str, root: Path, **changes) -> TaskContext:
+    context = TaskContext(
+        run_dir=root,
+        run_id="test",
+        stage=stage,
+        slice_index=0,
+        num_slices=1,
+        attempt=1,
+        rank=0,
+        num_ranks=1,
+        local_rank=0,
+        num_local_ranks=1,
+        node_rank=0,
+        num_nodes=1,
+        node_name="node-0",
+        main_addr="127.0.0.1",
+        main_port=0,
+        output_dir=root / stage,
+        timing_dir=root / "timing",
+        task_dir=root / "task",
+        node_local_dir=root / "local",
+        parents=(),
+        config={},
+        spec_dir=root,
+        limit=None,
+        deadline_unix_s=None,
+    )
+    context = replace(context, **changes)
+    for folder in (context.output_dir, context.timing_dir, context.task_dir):
+        folder.mkdir(parents=True, exist_ok=True)
+    return context
+
+
+def parent(stage: str, root: Path, run: str | None = None) -> ParentStage:
+    return ParentStage(stage=stage, run=run or stage, output_dir=root / stage, num_slices=1)
+
+
+@pytest.fixture(scope="session")
+def demo_data(tmp_path_factory):
+    """Folder with `render/` (manifests, processor) and `consolidate/` (40 samples)."""
+    from pipeline.consolidate import run as consolidate
+    from pipeline.preprocess import run as preprocess
+
+    root = tmp_path_factory.mktemp("demo")
+    spec = importlib.util.spec_from_file_location("shapes_demo", ROOT / "configs/shapes_demo.py")
+    shapes_demo = importlib.util.module_from_spec(spec)
+    sys.modules["shapes_demo"] = shapes_demo
+    spec.loader.exec_module(shapes_demo)
+    render_config = {"num_train": 40, "num_heldout": 6, "num_broken": 0, "max_side_px": 80}
+    shapes_demo.render(render_config, make_context("render", root))
+    render_dir = root / "render"
+    config = {"manifest": f"{render_dir}/train.jsonl", "processor": f"{render_dir}/processor"}
+    preprocess(config, make_context("preprocess", root, config=config))
+    consolidate(
+        {}, make_context("consolidate", root, parents=(parent("preprocess", root),))
+    )
+    return root
+
+
+class TrainRun:
+    """Starts all ranks of one attempt after the other in a folder of its own."""
+
+    def __init__(self, root: Path, demo_data: Path, config: dict) -> None:
+        self.root = root
+        self.demo_data = demo_data
+        self.config = {
+            "device": "cpu",
+            "model": TINY_MODEL,
+            "num_steps": 6,
+            "global_batch_size": 8,
+            "num_lanes": 4,
+            "num_compute_threads": 1,
+            "collective_timeout_min": 1.0,
+            "checkpoint": {"every_min": None},
+            **config,
+        }
+        self.output_dir = root / "train"
+        self._processes: list[subprocess.Popen] = []
+        self.attempt = 0
+
+    def start(self, num_ranks: int = 2, wrapper: Path | None = None) -> list[subprocess.Popen]:
+        self.attempt += 1
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        script = wrapper or Path(__file__).with_name("rank_process.py")
+        started = []
+        for rank in range(num_ranks):
+            context = make_context(
+                "train",
+                self.root,
+                attempt=self.attempt,
+                rank=rank,
+                num_ranks=num_ranks,
+                local_rank=rank,
+                num_local_ranks=num_ranks,
+                main_port=port,
+                timing_dir=self.timing_dir(),
+                task_dir=self.root / "tasks" / str(self.attempt),
+                parents=(parent("consolidate", self.demo_data),),
+                config=self.config,
+            )
+            file = self.root / f"context.{self.attempt}.{rank}.json"
+            file.write_text(json.dumps(context_to_json(context)))
+            command = [sys.executable, str(script), str(file), str(self.result_path(rank))]
+            env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            started.append(
+                subprocess.Popen(
+                    command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+                )
+            )
+        self._processes += started
+        return started
+
+    def timing_dir(self, attempt: int | None = None) -> Path:
+        return self.root / "timing" / str(attempt or self.attempt)
+
+    def result_path(self, rank: int) -> Path:
+        return self.root / f"result.{self.attempt}.{rank}.json"
+
+    def finish(self, processes: list[subprocess.Popen]) -> list[tuple[int, str]]:
+        """Exit code and standard error of every rank."""
+        ends = []
+        for process in processes:
+            _, stderr = process.communicate(timeout=TIMEOUT_S)
+            ends.append((process.returncode, stderr))
+        return ends
+
+    def run(self, num_ranks: int = 2) -> dict:
+        ends = self.finish(self.start(num_ranks))
+        assert [code for code, _ in ends] == [0] * num_ranks, ends[0][1] + ends[-1][1]
+        return json.loads(self.result_path(0).read_text())
+
+    def weights(self) -> bytes:
+        return (self.output_dir / "model/model.safetensors").read_bytes()
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+
+@pytest.fixture
+def train_run(tmp_path, demo_data):
+    """A maker of training runs: `train_run(num_steps=4)`; their processes end with the test."""
+    runs = []
+
+    def make(**config) -> TrainRun:
+        folder = tmp_path / f"run-{len(runs)}"
+        folder.mkdir()
+        runs.append(TrainRun(folder, demo_data, config))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        run.close()

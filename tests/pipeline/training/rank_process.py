@@ -1,0 +1,29 @@
+"""One rank of the train stage as a process of its own, as the supervisor starts it.
+
+Usage: python rank_process.py CONTEXT_JSON RESULT_JSON [PATCH]
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from pipeline.training import run
+from slurm_jobs.common.context import read_context
+from slurm_jobs.common.errors import SlurmJobsError
+from slurm_jobs.common.stop import install_stop_handler
+
+
+def main() -> int:
+    install_stop_handler()
+    context = read_context(Path(sys.argv[1]))
+    try:
+        result = run(context.config, context)
+    except SlurmJobsError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    Path(sys.argv[2]).write_text(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
