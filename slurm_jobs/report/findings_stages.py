@@ -56,7 +56,7 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="medium",
-        title=f"{stage.name}: one array task takes {ratio:.1f} times the mean",
+        title=f"one array task takes {ratio:.1f} times the mean ({stage.name})",
         text=f"The stage ends when {times.slowest} does.",
         evidence=(
             (
@@ -89,7 +89,7 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="note",
-        title=f"{stage.name}: {words.percent(share)} of the memory asked for was used",
+        title=f"{words.percent(share)} of the memory asked for was used ({stage.name})",
         text="Memory that is asked for and not used keeps jobs waiting, yours and others'.",
         evidence=(
             (
@@ -120,7 +120,7 @@ def time_request(stage: StageNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="note",
-        title=f"{stage.name}: {words.percent(share)} of the time limit was used",
+        title=f"{words.percent(share)} of the time limit was used ({stage.name})",
         text="The backfill scheduler starts short jobs in gaps that a longer limit does not fit.",
         evidence=(
             (

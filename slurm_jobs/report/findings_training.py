@@ -52,7 +52,7 @@ def data_wait(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="high" if share >= 0.20 else "medium",
-        title=f"{numbers.stage}: {words.percent(share)} of each step waits for data",
+        title=f"{words.percent(share)} of each step waits for data ({numbers.stage})",
         text=f"The training is {degree} input-bound: the ranks ask the loader and wait.",
         evidence=_phase_evidence(numbers, "data_wait"),
         rule="data wait below 5 % of the step is fine, to 20 % moderate, above high",
@@ -82,7 +82,7 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="medium",
-        title=f"{numbers.stage}: {place} holds the others up",
+        title=f"{place} holds the others up ({numbers.stage})",
         text="In synchronous training every rank waits for the slowest in each step.",
         evidence=(
             (
@@ -115,7 +115,7 @@ def padding(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="high" if share >= 0.20 else "medium",
-        title=f"{numbers.stage}: {words.percent(share)} of the tokens computed are padding",
+        title=f"{words.percent(share)} of the tokens computed are padding ({numbers.stage})",
         text="The devices compute on tokens that teach nothing.",
         evidence=(
             (
@@ -141,7 +141,7 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
     return Finding(
         rule_id=rule_id,
         severity="high" if share >= 0.20 else "medium",
-        title=f"{numbers.stage}: {kind} takes {words.percent(share)} of the training time",
+        title=f"{kind} takes {words.percent(share)} of the training time ({numbers.stage})",
         text=f"The ranks stand still during {kind}.",
         evidence=_phase_evidence(numbers, kind),
         rule=f"{kind} takes {words.percent(limit)} of the step time or more",
@@ -175,7 +175,7 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="medium",
-        title=f"{numbers.stage}: {numbers.num_repeated_steps:,} steps were done twice",
+        title=f"{numbers.num_repeated_steps:,} steps were done twice ({numbers.stage})",
         text="An attempt ended after its last checkpoint; the next one did those steps again.",
         evidence=(
             (
@@ -198,7 +198,7 @@ def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="medium",
-        title=f"{numbers.stage}: the device's memory is nearly full",
+        title=f"the device's memory is nearly full ({numbers.stage})",
         text="The allocator had to flush its cache and try again, which stalls the device.",
         evidence=(
             (
@@ -224,7 +224,7 @@ def unexplained_time(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="note",
-        title=f"{numbers.stage}: {words.percent(share)} of each step is unexplained",
+        title=f"{words.percent(share)} of each step is unexplained ({numbers.stage})",
         text="No timed phase covers this host time; the other shares are lower bounds.",
         evidence=_phase_evidence(numbers, "unexplained"),
         rule="unexplained time is 10 % of the step or more",

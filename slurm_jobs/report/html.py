@@ -19,6 +19,29 @@ from slurm_jobs.shipped import shipped_path
 
 _MAX_FAILURES = 20
 _MAX_SPEC_CHARS = 60_000
+_PROGRESS_COLUMNS = (
+    "stage",
+    "status",
+    "done",
+    "attempts",
+    "dependency wait",
+    "queue wait",
+    "longest queue",
+    "wall",
+    "median task",
+    "p95",
+    "slowest",
+)
+_USE_COLUMNS = (
+    "stage",
+    "CPU used",
+    "memory used",
+    "memory asked",
+    "longest job",
+    "time limit",
+    "CPU hours",
+    "GPU hours",
+)
 
 
 def render_html(report: RunReport) -> str:
@@ -144,58 +167,45 @@ def _evaluation_section(report: RunReport) -> Html | None:
 
 
 def _stages_section(report: RunReport) -> Html:
-    progress = table(
-        (
-            "stage",
-            "status",
-            "done",
-            "attempts",
-            "dependency wait",
-            "queue wait",
-            "longest queue",
-            "wall",
-            "median task",
-            "p95",
-            "slowest",
-        ),
-        [_progress_row(stage) for stage in report.stages],
-        num_text=2,
+    slowest = [
+        f"slowest task of {stage.name}: {stage.task_time.slowest}"
+        for stage in report.stages
+        if stage.task_time and stage.task_time.num > 1
+    ]
+    note = (
+        "Waits are medians over jobs: submit to eligible, eligible to start. Hours are "
+        "allocated, not busy. A suggested request stands with its finding."
     )
-    use = table(
-        (
-            "stage",
-            "CPU used",
-            "memory used",
-            "memory asked",
-            "longest job",
-            "time limit",
-            "CPU hours",
-            "GPU hours",
-        ),
-        [_use_row(stage) for stage in report.stages],
-    )
-    failures = [line for stage in report.stages for line in stage.failures]
-    more = len(failures) - _MAX_FAILURES
     return el(
         "section",
         el("h2", "Slurm: stages, waits and use"),
-        progress,
-        use,
-        el("h3", "Failed attempts") if failures else None,
-        el("ul", [el("li", line) for line in failures[:_MAX_FAILURES]]) if failures else None,
-        el("p", f"and {more} more, in report.json", class_="dim") if more > 0 else None,
-        el("p", "Waits are medians over jobs: submit to eligible, eligible to start. Hours are "
-           "allocated, not busy. A suggested request stands with its finding.", class_="dim"),
+        table(_PROGRESS_COLUMNS, [_progress_row(stage) for stage in report.stages], num_text=2),
+        el("p", "; ".join(slowest), class_="dim") if slowest else None,
+        table(_USE_COLUMNS, [_use_row(stage) for stage in report.stages]),
+        _failures(report),
+        el("p", note, class_="dim"),
         id="slurm",
-    )  # fmt: skip
+    )
+
+
+def _failures(report: RunReport) -> Html | None:
+    failures = [line for stage in report.stages for line in stage.failures]
+    if not failures:
+        return None
+    more = len(failures) - _MAX_FAILURES
+    return join(
+        [
+            el("h3", "Failed attempts"),
+            el("ul", [el("li", line) for line in failures[:_MAX_FAILURES]]),
+            el("p", f"and {more} more, in report.json", class_="dim") if more > 0 else None,
+        ]
+    )
 
 
 def _progress_row(stage: StageNumbers) -> list[str]:
     times = stage.task_time
     spread = (times.median_s, times.p95_s, times.max_s) if times else ()
     shown = [words.seconds(value) for value in spread] or [words.NOT_KNOWN] * 3
-    if times and times.num > 1:
-        shown[2] += f", {times.slowest}"
     return [
         stage.name,
         stage.status,

@@ -69,41 +69,23 @@ def line_chart(
 ) -> Html:
     """Lines over the steps; `marks` are dashed verticals (resumes)."""
     low, high = _y_range(series, from_zero=from_zero)
-    x_low, x_high = x[0], max(x[-1], x[0] + 1)
-
-    def place_x(value: float) -> float:
-        return (value - x_low) / (x_high - x_low) * _WIDTH
-
-    lines = [
-        el("line", x1=0, x2=_WIDTH, y1=y, y2=y, class_="grid")
-        for y in (0.5, _HEIGHT / 2, _HEIGHT - 0.5)
-    ]
-    lines += [
-        el("line", x1=_num(place_x(m)), x2=_num(place_x(m)), y1=0, y2=_HEIGHT, class_="mark")
-        for m in marks
-        if x_low <= m <= x_high
-    ]
-    for one in series:
-        points = _points([place_x(value) for value in x], one.values, low, high)
-        lines.append(el("polyline", points=points, class_=f"line s-{one.kind}"))
+    x_range = (x[0], max(x[-1], x[0] + 1))
     box = el(
         "svg",
-        lines,
+        _grid(),
+        [_mark(mark, x_range) for mark in marks if x_range[0] <= mark <= x_range[1]],
+        [_line(one, x, x_range, (low, high)) for one in series],
         viewBox=f"0 0 {_WIDTH:.0f} {_HEIGHT:.0f}",
         preserveAspectRatio="none",
         role="img",
         aria_label=title,
     )
     ticks = [el("span", words.significant(v)) for v in (high, (low + high) / 2, low)]
-    steps = [el("span", f"{v:,.0f}") for v in (x_low, (x_low + x_high) / 2, x_high)]
-    names = [
-        el("li", el("span", class_=f"key s-{one.kind}"), el("span", one.name, class_="name"))
-        for one in series
-    ]
+    steps = [el("span", f"{v:,.0f}") for v in (x_range[0], sum(x_range) / 2, x_range[1])]
     return el(
         "figure",
         el("figcaption", el("b", title), f" {unit}", class_="cap"),
-        el("ul", names, class_="keys") if len(series) > 1 else None,
+        _names(series) if len(series) > 1 else None,
         el(
             "div",
             el("div", ticks, class_="ticks"),
@@ -112,6 +94,35 @@ def line_chart(
             class_="chart",
         ),
     )
+
+
+def _grid() -> list[Html]:
+    heights = (0.5, _HEIGHT / 2, _HEIGHT - 0.5)
+    return [el("line", x1=0, x2=_WIDTH, y1=y, y2=y, class_="grid") for y in heights]
+
+
+def _place_x(value: float, x_range: tuple[float, float]) -> float:
+    return (value - x_range[0]) / (x_range[1] - x_range[0]) * _WIDTH
+
+
+def _mark(value: float, x_range: tuple[float, float]) -> Html:
+    x = _num(_place_x(value, x_range))
+    return el("line", x1=x, x2=x, y1=0, y2=_HEIGHT, class_="mark")
+
+
+def _line(
+    one: Series, x: Sequence[float], x_range: tuple[float, float], y_range: tuple[float, float]
+) -> Html:
+    points = _points([_place_x(value, x_range) for value in x], one.values, *y_range)
+    return el("polyline", points=points, class_=f"line s-{one.kind}")
+
+
+def _names(series: Sequence[Series]) -> Html:
+    names = [
+        el("li", el("span", class_=f"key s-{one.kind}"), el("span", one.name, class_="name"))
+        for one in series
+    ]
+    return el("ul", names, class_="keys")
 
 
 def _y_range(series: Sequence[Series], *, from_zero: bool) -> tuple[float, float]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from slurm_jobs.report import words
 from slurm_jobs.report.html_charts import legend, stacked_bar
 from slurm_jobs.report.markup import Html, el
-from slurm_jobs.report.model import Bar, RunReport
+from slurm_jobs.report.model import Bar, RunReport, TimeShare
 
 MAX_ROWS = 32
 """A stage with more slices is drawn as the number of tasks that run and wait."""
@@ -27,17 +28,29 @@ def timeline_section(report: RunReport) -> Html:
     rows = [_stage_rows(stage, bars, span) for stage, bars in by_stage.items()]
     middle = (span[0] + span[1]) / 2
     moments = [el("span", words.seconds(at - span[0])) for at in (span[0], middle, span[1])]
+    shares = _shaded(report.timeline)
     return el(
         "section",
         el("h2", "From submit to end"),
-        stacked_bar(report.timeline, "from submit to end"),
-        legend(report.timeline, "from submit to end"),
+        stacked_bar(shares, "from submit to end"),
+        legend(shares, "from submit to end"),
         el("p", report.timeline_note, class_="note") if report.timeline_note else None,
         el("div", rows, el("div", moments, class_="moments"), class_="gantt"),
         _keys(),
         el("p", f"Starts {words.moment(span[0])}, ends {words.moment(span[1])}.", class_="dim"),
         id="timeline",
     )
+
+
+def _shaded(shares: Sequence[TimeShare]) -> list[TimeShare]:
+    """The stages told apart by alternating shades."""
+    running = [share.name for share in shares if share.kind == "running"]
+    return [
+        replace(share, kind=f"running-{running.index(share.name) % 3}")
+        if share.kind == "running"
+        else share
+        for share in shares
+    ]
 
 
 def _keys() -> Html:

@@ -91,17 +91,7 @@ def _curves(curves: Curves) -> Html:
             unit="real tokens/s, all ranks",
             marks=marks,
         ),
-        line_chart(
-            "Step time",
-            curves.step,
-            [
-                Series(name="maximum", kind="c", values=curves.step_max_s),
-                Series(name="p95", kind="b", values=curves.step_p95_s),
-                Series(name="median", kind="a", values=curves.step_p50_s),
-            ],
-            unit="s, over all ranks",
-            marks=marks,
-        ),
+        _step_times(curves),
         line_chart(
             "Data wait",
             curves.step,
@@ -114,6 +104,20 @@ def _curves(curves: Curves) -> Html:
         " Dashed: resumed." if marks else ""
     )
     return join([el("div", charts, class_="charts"), el("p", note, class_="dim")])
+
+
+def _step_times(curves: Curves) -> Html:
+    return line_chart(
+        "Step time",
+        curves.step,
+        [
+            Series(name="maximum", kind="c", values=curves.step_max_s),
+            Series(name="p95", kind="b", values=curves.step_p95_s),
+            Series(name="median", kind="a", values=curves.step_p50_s),
+        ],
+        unit="s, over all ranks",
+        marks=curves.resumed_at,
+    )
 
 
 def _ranks(numbers: TrainingNumbers) -> Html | None:

@@ -16,6 +16,9 @@ from slurm_jobs.report.numbers_steps import AttemptSteps
 MAX_POINTS = 240
 """Points of a curve: finer than the pixels of a printed chart, and about 20 kB a page."""
 
+MIN_BIN_STEPS = 4
+"""A p95 of fewer steps than this, over two ranks, is the maximum under another name."""
+
 
 def make_curves(attempts: Sequence[AttemptSteps]) -> Curves | None:
     """The curves of one training over all attempts; None if no step counts."""
@@ -49,7 +52,7 @@ def _attempt_points(
     attempt: AttemptSteps, length: int, num_steps: int
 ) -> Iterator[tuple[float, ...]]:
     """Step, loss, tokens/s, step time p50, p95 and max, data-wait share of each bin."""
-    num_bins = max(1, min(length, round(MAX_POINTS * length / num_steps)))
+    num_bins = max(1, min(length // MIN_BIN_STEPS, round(MAX_POINTS * length / num_steps)))
     edges = np.linspace(0, length, num_bins + 1).astype(np.int64)
     lead = attempt.kept(0)[:length]
     ranks = [attempt.kept(i)[:length] for i in range(len(attempt.ranks))]

@@ -18,7 +18,7 @@ from slurm_jobs.report.model import (
     known,
     missing,
 )
-from slurm_jobs.report.numbers_attempts import AttemptFacts
+from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts
 
 Summary = Callable[[list[float]], Any]
 _NO_ACCOUNTING = "no accounting for this stage's jobs"
@@ -48,7 +48,7 @@ def stage_numbers(stage: StageInputs, facts: Sequence[AttemptFacts]) -> StageNum
         dependency_wait_median_s=_wait(rows, "submit_unix_s", "eligible_unix_s", np.median),
         queue_wait_median_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.median),
         queue_wait_max_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.max),
-        wall_s=_wall(facts),
+        wall_s=_wall(stage, facts, status),
         task_time=_task_time(facts),
         failures=tuple(_failure(f) for f in facts if f.bar.outcome == "failed"),
         results=stage_results(stage),
@@ -77,7 +77,9 @@ def _failure(fact: AttemptFacts) -> str:
     return f"slice {bar.slice_index}, attempt {bar.attempt}, job {bar.job_id}: {reason}"
 
 
-def _wall(facts: Sequence[AttemptFacts]) -> Quantity:
+def _wall(stage: StageInputs, facts: Sequence[AttemptFacts], status: Status) -> Quantity:
+    if stage.run == REPORT_RUN and status == "running":
+        return missing("s", "this report is being made")
     if not facts:
         return missing("s", "not started")
     start = min(f.bar.start_unix_s for f in facts)

@@ -27,8 +27,7 @@ def make_verdict(
         parts[0] += f" ({header.status_reason})"
     worth = [f for f in findings if f.severity != "note"]
     if worth:
-        title = worth[0].title
-        parts.append(f"look first at this: {title[0].lower()}{title[1:]}")
+        parts.append(f"look first at finding 1: {worth[0].title}")
     elif header.status == "completed":
         parts.append("no rule found anything that would make it much faster")
     largest = max(timeline, key=lambda s: s.seconds, default=None)

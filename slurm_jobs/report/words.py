@@ -13,19 +13,27 @@ NOT_KNOWN = "n/a"
 
 
 def seconds(value: float) -> str:
-    """`340 ms`, `12.3 s`, `4 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
+    """`0 s`, `12.0 us`, `340 ms`, `12.3 s`, `4 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
     if value < 0:
         return "-" + seconds(-value)
-    if value < 0.9995:
-        return f"{significant(value * 1000)} ms"
     if value < 99.95:
-        return f"{significant(value)} s"
+        return _short(value)
     total = round(value)
     if total < 3600:
         return f"{total // 60} min {total % 60:02d} s"
     if total < 48 * 3600:
         return f"{total // 3600} h {total % 3600 // 60:02d} min"
     return f"{total // 86400} d {total % 86400 // 3600:02d} h"
+
+
+def _short(value: float) -> str:
+    if value < 5e-7:
+        return "0 s"
+    if value < 0.0009995:
+        return f"{significant(value * 1e6)} us"
+    if value < 0.9995:
+        return f"{significant(value * 1000)} ms"
+    return f"{significant(value)} s"
 
 
 def significant(value: float) -> str:
