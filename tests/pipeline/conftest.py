@@ -26,7 +26,9 @@ def make_dataset(
 ) -> Callable[..., Path]:
     """Builds a data set of so many samples, and returns its folder."""
 
-    def build(num_samples: int, *, num_slices: int = 1, image_format: str = "png", **config: object):
+    def build(
+        num_samples: int, *, num_slices: int = 1, image_format: str = "png", **config: object
+    ):
         folder = tmp_path_factory.mktemp("dataset")
         manifest = write_csv_manifest(folder / "source", num_samples)
         values = {

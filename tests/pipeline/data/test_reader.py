@@ -1,0 +1,143 @@
+"""Batches of real data sets, read by background threads."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipeline.data import BatchReader, open_dataset
+from slurm_jobs.common.errors import StageError
+
+
+def reader(folder: Path, **changes: Any) -> BatchReader:
+    values = {
+        "seed": 5,
+        "global_batch_size": 8,
+        "num_lanes": 4,
+        "rank": 0,
+        "num_ranks": 1,
+        "num_threads": 2,
+        "prefetch": 3,
+    }
+    return BatchReader(open_dataset(folder), **{**values, **changes})
+
+
+def keys_of(folder: Path, num_steps: int, **changes: Any) -> list[tuple[str, ...]]:
+    with reader(folder, **changes) as steps:
+        return [
+            tuple(key for batch in batches for key in batch.keys)
+            for batches in itertools.islice(steps, num_steps)
+        ]
+
+
+def test_one_epoch_reads_every_sample_once(dataset_dir: Path) -> None:
+    keys = keys_of(dataset_dir, 23)  # 23 samples, batches of 8: 8 epochs in 23 steps
+    flat = [key for step in keys for key in step]
+    for epoch in range(8):
+        assert len(set(flat[epoch * 23 : (epoch + 1) * 23])) == 23
+
+
+def test_ranks_together_read_what_one_rank_reads(dataset_dir: Path) -> None:
+    alone = keys_of(dataset_dir, 5)
+    for num_ranks in (2, 4):
+        ranks = [keys_of(dataset_dir, 5, rank=r, num_ranks=num_ranks) for r in range(num_ranks)]
+        joined = [sum(step, ()) for step in zip(*ranks, strict=True)]
+        assert joined == alone
+
+
+@pytest.mark.parametrize("step", [1, 2, 7])
+def test_resume_from_any_step_is_bit_equal(dataset_dir: Path, step: int) -> None:
+    with reader(dataset_dir, num_microbatches=2) as steps:
+        through = list(itertools.islice(steps, step + 2))[step:]
+    with reader(dataset_dir, num_microbatches=2, start_step=step) as steps:
+        resumed = list(itertools.islice(steps, 2))
+    for expected, found in zip(through, resumed, strict=True):
+        for left, right in zip(expected, found, strict=True):
+            assert left.keys == right.keys
+            assert torch.equal(left.input_ids, right.input_ids)
+            assert torch.equal(left.images, right.images)
+
+
+def test_batch_has_the_stated_shapes_and_counts(dataset_dir: Path) -> None:
+    with reader(dataset_dir, num_microbatches=2, pad_to_multiple=16) as steps:
+        batches = next(steps)
+    assert len(batches) == 2
+    for batch in batches:
+        length = batch.input_ids.shape[1]
+        assert length % 16 == 0
+        assert batch.input_ids.dtype == batch.labels.dtype == torch.int64
+        assert batch.images.shape == (4, 32, 32, 3)
+        assert batch.images.dtype == torch.uint8
+        assert batch.num_tokens == int(batch.attention_mask.sum())
+        assert batch.num_tokens + batch.num_padding_tokens == 4 * length
+        assert batch.num_supervised_tokens == int((batch.labels != -100).sum())
+        assert bool((batch.labels[batch.attention_mask == 0] == -100).all())
+        assert (batch.num_samples, batch.num_images, batch.epoch) == (4, 4, 0)
+
+
+def test_raw_and_png_images_are_the_same_pixels(make_dataset: Callable[..., Path]) -> None:
+    batches = []
+    for image_format in ("png", "raw"):
+        with reader(make_dataset(8, image_format=image_format)) as steps:
+            batches.append(next(steps)[0])
+    assert torch.equal(batches[0].images, batches[1].images)
+
+
+def test_damaged_sample_is_named_with_its_shard(dataset_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    shutil.copytree(dataset_dir, folder)
+    for shard in (folder / "shards").iterdir():
+        data = bytearray(shard.read_bytes())
+        data[700] ^= 1
+        shard.write_bytes(data)
+    with (
+        reader(folder, global_batch_size=24) as steps,
+        pytest.raises(StageError, match=r"shard-00000\d\.tar: sample \d{9}: .*checksum"),
+    ):
+        next(steps)
+
+
+def test_truncated_shard_is_detected(dataset_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    shutil.copytree(dataset_dir, folder)
+    for shard in (folder / "shards").iterdir():
+        shard.write_bytes(shard.read_bytes()[:-2048])
+    with reader(folder) as steps, pytest.raises(StageError, match=r"bytes, expected \d+"):
+        next(steps)
+
+
+def test_close_ends_the_threads(dataset_dir: Path) -> None:
+    steps = reader(dataset_dir)
+    next(steps)
+    steps.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("batch")]
+    assert list(steps) == []
+
+
+def test_shards_are_read_from_another_folder(dataset_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(dataset_dir / "shards", tmp_path / "elsewhere")
+    dataset = open_dataset(dataset_dir, tmp_path / "elsewhere")
+    assert dataset.sample(3).key == open_dataset(dataset_dir).sample(3).key
+    assert str(tmp_path / "elsewhere") in dataset.where(3)
+
+
+def test_unfinished_data_set_is_refused(dataset_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(dataset_dir, tmp_path / "set")
+    (tmp_path / "set" / "dataset.json").unlink()
+    with pytest.raises(StageError, match="not finished"):
+        open_dataset(tmp_path / "set")
+
+
+def test_edited_dataset_json_is_refused(dataset_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(dataset_dir, tmp_path / "set")
+    path = tmp_path / "set" / "dataset.json"
+    path.write_text(path.read_text().replace('"num_samples": 23', '"num_samples": 22'))
+    with pytest.raises(StageError, match="fingerprint"):
+        open_dataset(tmp_path / "set")
