@@ -25,6 +25,8 @@ def install_stop_handler() -> None:
     """Let `STOP_SIGNAL` and SIGTERM set the flag. Call once, in the main thread."""
     signal.signal(STOP_SIGNAL, _set_flag)
     signal.signal(signal.SIGTERM, _set_flag)
+    # The parent blocks them until now, so that none is lost, or ends the process, while it starts.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT))
 
 
 def stop_requested() -> bool:

@@ -3,7 +3,7 @@
 ```
 RUN/
   run.json                                   who submitted what, when, with which scheduler
-  spec/given.yaml, spec/resolved.json        the spec as written, and as understood
+  spec/given.yaml, resolved.json, origin.json   the spec as written, as understood, whence
   plans/0001.json                            one for the submit, one more for each resume
   code/FINGERPRINT/                          snapshot that the jobs run: start.py, lib/, user/
   ledger/000001-intent-TOKEN.json            numbered entries, each created once
@@ -47,6 +47,11 @@ class RunPaths:
     def resolved_spec(self) -> Path:
         """The spec as it was understood: defaults filled in, paths absolute."""
         return self.run_dir / "spec" / "resolved.json"
+
+    @property
+    def spec_origin(self) -> Path:
+        """Where the spec came from: its file and folder, the overrides, the cluster profile."""
+        return self.run_dir / "spec" / "origin.json"
 
     @property
     def plans_dir(self) -> Path:

@@ -1,0 +1,64 @@
+"""Makes a run folder: private, complete before the first job is submitted."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import socket
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from slurm_jobs import __version__
+from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.files import (
+    PRIVATE_DIR_MODE,
+    make_private_dir,
+    write_json_atomic,
+    write_text_atomic,
+)
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.model import RunMeta
+from slurm_jobs.spec.loader import LoadedSpec
+
+
+def create_run(loaded: LoadedSpec, profile: ClusterProfile) -> RunPaths:
+    """Make the folder of a new run and write down what was asked for.
+
+    Raises:
+        InputError: the folder cannot be made.
+    """
+    created_unix_s = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(created_unix_s))
+    runs_dir = Path(loaded.spec.runs_dir)
+    paths = RunPaths(runs_dir / f"{loaded.spec.name}-{stamp}-{secrets.token_hex(2)}")
+    try:
+        make_private_dir(runs_dir)
+        paths.run_dir.mkdir(mode=PRIVATE_DIR_MODE)
+        paths.given_spec.parent.mkdir(mode=PRIVATE_DIR_MODE)
+    except OSError as error:
+        message = f"runs_dir: cannot make {paths.run_dir}: {error.strerror}"
+        raise InputError(message) from error
+    write_text_atomic(paths.given_spec, loaded.text)
+    write_json_atomic(paths.resolved_spec, loaded.spec.model_dump(mode="json"))
+    origin = {
+        "profile": profile.model_dump(mode="json"),
+        "spec_file": loaded.file,
+        "spec_dir": loaded.spec_dir,
+        "overrides": list(loaded.overrides),
+    }
+    write_json_atomic(paths.spec_origin, origin)
+    meta = RunMeta(
+        run_id=paths.run_dir.name,
+        name=loaded.spec.name,
+        created_unix_s=created_unix_s,
+        submitted_by=getpass.getuser(),
+        host=socket.gethostname(),
+        scheduler=profile.scheduler,
+        version=__version__,
+        spec_file=loaded.file,
+        max_cpus=profile.max_cpus,
+    )
+    write_json_atomic(paths.run_json, asdict(meta))
+    return paths

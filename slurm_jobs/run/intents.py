@@ -1,0 +1,106 @@
+"""What was intended and what came of it: the ledger's entries and what they amount to. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from slurm_jobs.common.ranges import parse_ranges
+
+EntryKind = Literal["intent", "submitted", "refused", "cancelled", "begin", "end"]
+"""begin/end: a command starts and stops submitting. refused: sbatch said no."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One entry of the ledger."""
+
+    number: int
+    kind: EntryKind
+    token: str
+    """Of the intent; of the command for begin and end."""
+    values: Mapping[str, Any]
+    """`time_unix_s` always; the rest by kind."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Intent:
+    """A job that was meant to be submitted, and what came of it."""
+
+    number: int
+    token: str
+    stage: str
+    slices: tuple[int, ...]
+    is_array: bool
+    fingerprint: str
+    job_name: str
+    time_unix_s: float
+    job_id: str | None = None
+    """As sbatch answered; None while that is not known."""
+    refused: str | None = None
+    """Why sbatch refused."""
+    cancelled: bool = False
+    submitted_unix_s: float | None = None
+    base_attempts: Mapping[int, int] = field(default_factory=dict)
+    """Attempts of a slice up to this number belong to earlier intents; 0 where none is given."""
+
+    def element_id(self, slice_index: int) -> str | None:
+        """The job id of one slice as squeue shows it: `12_3`."""
+        if self.job_id is None:
+            return None
+        return f"{self.job_id}_{slice_index}" if self.is_array else self.job_id
+
+
+def intents(entries: Iterable[Entry]) -> list[Intent]:
+    """The intents in order, each with what later entries say of it."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        values = entry.values
+        if entry.kind == "intent":
+            found[entry.token] = {
+                "number": entry.number,
+                "token": entry.token,
+                "stage": values["stage"],
+                "slices": parse_ranges(values["slices"]),
+                "is_array": values["is_array"],
+                "fingerprint": values["fingerprint"],
+                "job_name": values["job_name"],
+                "time_unix_s": values["time_unix_s"],
+                "base_attempts": {int(k): v for k, v in values["base_attempts"].items()},
+            }
+        elif entry.token in found:
+            _add(found[entry.token], entry)
+    return [Intent(**values) for values in found.values()]
+
+
+def _add(intent: dict[str, Any], entry: Entry) -> None:
+    if entry.kind == "submitted":
+        intent["job_id"] = entry.values["job_id"]
+        intent["submitted_unix_s"] = entry.values["time_unix_s"]
+    elif entry.kind == "refused":
+        intent["refused"] = entry.values["reason"]
+    elif entry.kind == "cancelled":
+        intent["cancelled"] = True
+
+
+def latest_intents(all_intents: Iterable[Intent], stage: str) -> dict[int, Intent]:
+    """For each slice of a stage the newest intent that covers it."""
+    newest: dict[int, Intent] = {}
+    for intent in all_intents:
+        if intent.stage == stage and intent.refused is None:
+            newest.update(dict.fromkeys(intent.slices, intent))
+    return newest
+
+
+def is_superseded(all_intents: Iterable[Intent], token: str, slice_index: int) -> bool:
+    """Whether a newer intent covers the slice of the intent `token`, or that one was cancelled.
+
+    A job that finds this of itself when it starts exits without working.
+    """
+    listed = list(all_intents)
+    own = next((intent for intent in listed if intent.token == token), None)
+    if own is None or own.cancelled:
+        return True
+    newest = latest_intents(listed, own.stage).get(slice_index)
+    return newest is not None and newest.token != token

@@ -1,0 +1,64 @@
+"""A run as its folder shows it. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_jobs.common.records import Outcome
+from slurm_jobs.run.intents import Intent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunMeta:
+    """`run.json`."""
+
+    run_id: str
+    name: str
+    created_unix_s: float
+    submitted_by: str
+    host: str
+    scheduler: str
+    version: str
+    spec_file: str
+    max_cpus: int | None
+    """Of the local scheduler."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSummary:
+    """A stage as `status` needs it."""
+
+    name: str
+    run: str
+    num_slices: int
+    is_array: bool
+    retries: int
+    fingerprint: str
+    after: Mapping[str, str]
+    """Kind of dependency by parent."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageRecords:
+    """What the listings of a stage's record folders say."""
+
+    attempts: Mapping[int, tuple[int, ...]]
+    """Attempt numbers by slice, ascending."""
+    outcomes: Mapping[int, Mapping[int, Outcome]]
+    """Outcome by attempt by slice."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRecords:
+    """A run as its folder shows it."""
+
+    meta: RunMeta
+    stages: tuple[StageSummary, ...]
+    intents: tuple[Intent, ...]
+    records: Mapping[str, StageRecords]
+
+    @property
+    def job_ids(self) -> list[str]:
+        """Ids of all jobs that were ever submitted for this run, oldest first."""
+        return [intent.job_id for intent in self.intents if intent.job_id is not None]

@@ -1,0 +1,87 @@
+"""The order of a job: everything that its supervisor needs, written before sbatch is called."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.context import ParentStage
+from slurm_jobs.common.files import read_json
+from slurm_jobs.common.ranges import parse_ranges, ranges_text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobOrder:
+    """One job, as `jobs/TOKEN/job.json` holds it."""
+
+    run_id: str
+    run_dir: str
+    token: str
+    job_name: str
+    scheduler: str
+    stage: str
+    run: str
+    """Built-in name, entry point, or `shell`."""
+    shell: str | None
+    slices: tuple[int, ...]
+    is_array: bool
+    max_running: int | None
+    num_slices: int
+    fingerprint: str
+    retries: int
+    max_requeues: int
+    config: Mapping[str, Any]
+    parents: tuple[ParentStage, ...]
+    ancestor_output_dirs: Mapping[str, str]
+    """For `${stage.output_dir}` in the config."""
+    python: str
+    start_script: str
+    """The snapshot's `start.py`."""
+    setup: tuple[str, ...]
+    environment: Mapping[str, str]
+    node_local_dir: str
+    main_addr: str | None
+    spec_dir: str
+    limit: int | None
+    nodes: int
+    tasks_per_node: int
+    cpus_per_task: int
+    gpus_per_node: int
+    gpu: tuple[str, ...]
+    mem_gb: float | None
+    timeout_min: float
+    signal_lead_s: int
+    slurm: Mapping[str, str | bool | int | float]
+    log_dir: str
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks over all nodes."""
+        return self.nodes * self.tasks_per_node
+
+
+def order_to_json(order: JobOrder) -> dict[str, Any]:
+    """The order as JSON values."""
+    values = {f.name: getattr(order, f.name) for f in dataclasses.fields(order)}
+    values["slices"] = ranges_text(order.slices)
+    values["parents"] = [
+        {**dataclasses.asdict(parent), "output_dir": str(parent.output_dir)}
+        for parent in order.parents
+    ]
+    return values
+
+
+def read_order(path: Path) -> JobOrder:
+    """The order in a `job.json`."""
+    values = read_json(path)
+    values["slices"] = parse_ranges(values["slices"])
+    values["parents"] = tuple(
+        ParentStage(**{**parent, "output_dir": Path(parent["output_dir"])})
+        for parent in values["parents"]
+    )
+    for name in ("setup", "gpu"):
+        values[name] = tuple(values[name])
+    return JobOrder(**values)

@@ -1,0 +1,100 @@
+"""Reads a run back: who made it, its stages, its records. Needs no spec model, so it is quick."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.files import read_json
+from slurm_jobs.common.records import (
+    CompletionRecord,
+    Outcome,
+    completion_from_json,
+    parse_attempt_name,
+    parse_completion_name,
+)
+from slurm_jobs.run.intents import intents
+from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
+from slurm_jobs.run.paths import RunPaths
+
+
+def read_meta(paths: RunPaths) -> RunMeta:
+    """Who made the run, when, and with which scheduler.
+
+    Raises:
+        InputError: the folder is no run folder.
+    """
+    try:
+        return RunMeta(**read_json(paths.run_json))
+    except FileNotFoundError as error:
+        message = f"{paths.run_dir} is no run folder (it has no run.json)"
+        raise InputError(message) from error
+
+
+def last_plan_number(paths: RunPaths) -> int:
+    """Number of the newest plan; 0 before the first."""
+    return max((int(path.stem) for path in paths.plans_dir.glob("[0-9]*.json")), default=0)
+
+
+def read_plan_values(paths: RunPaths) -> Any:
+    """The newest plan as JSON values.
+
+    Raises:
+        InputError: the run has no plan; its submit was cut off at the very start.
+    """
+    number = last_plan_number(paths)
+    if number == 0:
+        message = f"{paths.run_dir} has no plan: its submit was cut off; submit the spec again"
+        raise InputError(message)
+    return read_json(paths.plan(number))
+
+
+def read_run(run_dir: Path) -> RunRecords:
+    """Everything that `status` needs, in a few directory listings."""
+    paths = RunPaths(run_dir)
+    meta = read_meta(paths)
+    names = {field.name for field in dataclasses.fields(StageSummary)}
+    stages = tuple(
+        StageSummary(**{k: v for k, v in values.items() if k in names})
+        for values in read_plan_values(paths)["stages"]
+    )
+    return RunRecords(
+        meta=meta,
+        stages=stages,
+        intents=tuple(intents(read_ledger(paths.ledger_dir))),
+        records={stage.name: read_stage_records(paths, stage.name) for stage in stages},
+    )
+
+
+def read_stage_records(paths: RunPaths, stage: str) -> StageRecords:
+    """Attempts and outcomes of a stage, from two directory listings."""
+    attempts: dict[int, list[int]] = {}
+    for name in _names(paths.attempts_dir(stage)):
+        attempt = parse_attempt_name(name)
+        if attempt is not None:
+            attempts.setdefault(attempt[0], []).append(attempt[1])
+    outcomes: dict[int, dict[int, Outcome]] = {}
+    for name in _names(paths.completions_dir(stage)):
+        completion = parse_completion_name(name)
+        if completion is not None:
+            outcomes.setdefault(completion[0], {})[completion[1]] = completion[2]  # type: ignore[assignment]
+    return StageRecords(
+        attempts={index: tuple(sorted(numbers)) for index, numbers in attempts.items()},
+        outcomes=outcomes,
+    )
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def read_completion(
+    paths: RunPaths, stage: str, slice_index: int, attempt: int, outcome: Outcome
+) -> CompletionRecord:
+    """One completion record."""
+    return completion_from_json(
+        read_json(paths.completion(stage, slice_index, attempt, outcome))
+    )

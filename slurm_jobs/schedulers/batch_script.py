@@ -1,0 +1,91 @@
+"""A job's order -> sbatch options and the shell lines around the supervisor. PURE.
+
+Everything that comes from the spec reaches the shell quoted. A failing set-up
+line ends the job; `exec` makes the supervisor the batch process, so that
+`--signal=B:` reaches it and its exit code is the job's.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from typing import Any
+
+from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.run.orders import JobOrder
+from slurm_jobs.schedulers.protocol import JobDependencies
+
+STOP_SIGNAL_NAME = "USR2"
+
+
+def dependency_text(dependencies: JobDependencies) -> str | None:
+    """Slurm's own form: `afterok:12:13_2,afterany:14`; None without dependencies."""
+    parts = [f"{kind}:{':'.join(ids)}" for kind, ids in sorted(dependencies.items()) if ids]
+    return ",".join(parts) or None
+
+
+def time_limit_text(timeout_min: float) -> str:
+    """A time limit as `MM:SS`, rounded up to a second."""
+    seconds = math.ceil(timeout_min * 60)
+    return f"{seconds // 60}:{seconds % 60:02d}"
+
+
+def mem_text(mem_gb: float) -> str:
+    """Memory in megabytes, rounded up."""
+    return f"{math.ceil(mem_gb * 1024)}M"
+
+
+def array_text(order: JobOrder) -> str | None:
+    """Array indices are the slices' own numbers, so that squeue and status agree."""
+    if not order.is_array:
+        return None
+    throttle = f"%{order.max_running}" if order.max_running is not None else ""
+    return ranges_text(order.slices) + throttle
+
+
+def gpu_options(order: JobOrder) -> dict[str, Any]:
+    """One type is named in the request; of several, all nodes are of whichever comes first."""
+    if not order.gpus_per_node:
+        return {}
+    if len(order.gpu) == 1:
+        return {"gpus-per-node": f"{order.gpu[0]}:{order.gpus_per_node}"}
+    options: dict[str, Any] = {"gpus-per-node": order.gpus_per_node}
+    if order.gpu:
+        options["constraint"] = f"[{'|'.join(order.gpu)}]"
+    return options
+
+
+def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, Any]:
+    """Options of sbatch, by their long names; the profile's and stage's own come last."""
+    log_name = "slurm-%A_%a.log" if order.is_array else "slurm-%j.log"
+    options: dict[str, Any] = {
+        "job-name": order.job_name,
+        "array": array_text(order),
+        "chdir": order.spec_dir,
+        "cpus-per-task": order.cpus_per_task,
+        "dependency": dependency_text(dependencies),
+        "error": None,
+        "mem": mem_text(order.mem_gb) if order.mem_gb is not None else None,
+        "nodes": order.nodes,
+        "ntasks-per-node": order.tasks_per_node,
+        "open-mode": "append",
+        "output": f"{order.log_dir}/{log_name}",
+        "requeue": True,
+        "signal": f"B:{STOP_SIGNAL_NAME}@{order.signal_lead_s}",
+        "time": time_limit_text(order.timeout_min),
+        **gpu_options(order),
+    }
+    options.update({key.replace("_", "-"): value for key, value in order.slurm.items()})
+    return {key: value for key, value in options.items() if value is not None and value is not False}
+
+
+def setup_lines(order: JobOrder) -> list[str]:
+    """Environment and the user's set-up; the first line that fails ends the job."""
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in order.environment.items()]
+    return ["umask 077", "set -eo pipefail", *exports, *order.setup, "set +eo pipefail"]
+
+
+def supervisor_command(order: JobOrder) -> str:
+    """The batch process; -P keeps the working folder's modules from shadowing ours."""
+    words = [order.python, "-P", order.start_script, "task", order.run_dir, order.token]
+    return "exec " + shlex.join(words)

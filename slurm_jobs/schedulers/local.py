@@ -1,0 +1,113 @@
+"""The local scheduler: the same plan on this machine, with Slurm's meaning of every word.
+
+Submitting writes into the run's own book and returns; a detached runner
+process starts the tasks (`local_runner`). Node names are made up, one a node
+that the job asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from slurm_jobs.run.orders import JobOrder
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
+from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers.local_state import ENDED_STATES
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies
+
+
+class LocalScheduler:
+    """This machine."""
+
+    name = "local"
+
+    def __init__(self, *, run_dir: Path, max_cpus: int | None = None) -> None:
+        self._run_dir = run_dir
+        self._max_cpus = max_cpus
+        self._book = LocalBook(RunPaths(run_dir).local_dir)
+
+    def render(self, order: JobOrder, dependencies: JobDependencies) -> str:
+        """The batch script; its options are comments here, and what they ask for is kept."""
+        options = sbatch_options(order, dependencies)
+        lines = ["#!/bin/bash", "", "# Parameters (kept by the local scheduler)"]
+        lines += [f"# --{key}={value}" for key, value in sorted(options.items())]
+        lines += ["", "# setup", *setup_lines(order), "", "# command", supervisor_command(order), ""]
+        return "\n".join(lines)
+
+    def submit(self, order: JobOrder, dependencies: JobDependencies) -> str:
+        """Queue a job in the book."""
+        values = {
+            "token": order.token,
+            "job_name": order.job_name,
+            "dependencies": {kind: list(ids) for kind, ids in dependencies.items()},
+            "max_running": order.max_running,
+            "num_cpus": order.num_ranks * order.cpus_per_task,
+        }
+        return self._book.add_job(values, order.slices if order.is_array else None).job_id
+
+    def start(self) -> None:
+        """Start a runner in a session of its own; it waits for one that still lives."""
+        self._book.create()
+        command = [sys.executable, "-P", "-m", "slurm_jobs.schedulers.local_runner"]
+        command += [str(self._run_dir), str(self._max_cpus or os.cpu_count() or 1)]
+        with self._book.runner_log.open("ab") as log:
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+            )
+
+    def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
+        """Ids of jobs by name."""
+        return {j.job_name: j.job_id for j in self._book.jobs() if j.job_name in set(job_names)}
+
+    def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:  # noqa: ARG002
+        """State of all tasks of these jobs, from the book."""
+        with self._book.runner_lock(wait=False) as is_idle:
+            alive = not is_idle
+        wanted = set(job_ids)
+        tasks = {}
+        for job in self._book.jobs():
+            if job.job_id not in wanted:
+                continue
+            for task_id in job.task_ids:
+                task = self._book.state(task_id)
+                if task is None:
+                    continue
+                if not alive and task.state == "RUNNING":
+                    reason = "the local runner ended while the task ran"
+                    task = dataclasses.replace(task, state="NODE_FAIL", reason=reason)
+                tasks[task_id] = task
+        return Answer(tasks=tasks, asked_unix_s=time.time())
+
+    def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+        """The same: the book holds what each task used."""
+        return self.query(job_ids, since_unix_s=since_unix_s)
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """Ask the runner to end jobs or tasks; without a runner nothing runs, so note it here."""
+        for job_id in job_ids:
+            self._book.request("cancel", job_id)
+        with self._book.runner_lock(wait=False) as is_idle:
+            if is_idle:
+                self._cancel_pending(self._book.take_requests("cancel"))
+
+    def _cancel_pending(self, ids: Sequence[str]) -> None:
+        for job in self._book.jobs():
+            for task_id in job.task_ids:
+                task = self._book.state(task_id)
+                if {job.job_id, task_id}.isdisjoint(ids) or task is None:
+                    continue
+                if task.state not in ENDED_STATES:
+                    ended = dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time())
+                    self._book.write_state(ended)

@@ -1,0 +1,134 @@
+"""The local scheduler's book: queued jobs, states of tasks, requests to cancel or requeue.
+
+Everything is a small file under `RUN/local/`, so that submitting, asking and
+running are different processes with nothing between them but the folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.files import (
+    create_once,
+    dump_json,
+    make_private_dir,
+    read_json,
+    write_json_atomic,
+)
+from slurm_jobs.common.records import TaskAccounting, record_to_json
+from slurm_jobs.schedulers.local_state import LocalJob
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LocalBook:
+    """The book in `folder`."""
+
+    folder: Path
+
+    @property
+    def jobs_dir(self) -> Path:
+        """Queued jobs by id."""
+        return self.folder / "jobs"
+
+    @property
+    def states_dir(self) -> Path:
+        """State of each task."""
+        return self.folder / "states"
+
+    @property
+    def requests_dir(self) -> Path:
+        """Requests by name: `cancel-12_3`, `requeue-12_3`."""
+        return self.folder / "requests"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by the runner while it lives; node-local in meaning, so flock may be trusted."""
+        return self.folder / "runner.lock"
+
+    @property
+    def runner_log(self) -> Path:
+        """What the runner itself prints."""
+        return self.folder / "runner.log"
+
+    def create(self) -> None:
+        """Make the folders."""
+        for folder in (self.jobs_dir, self.states_dir, self.requests_dir):
+            make_private_dir(folder)
+
+    def add_job(self, values: Mapping[str, Any], slices: Sequence[int] | None) -> LocalJob:
+        """Queue a job under the next free id, its tasks pending."""
+        self.create()
+        number = 1 + max((int(path.stem) for path in self.jobs_dir.glob("*.json")), default=0)
+        while True:
+            job_id = str(number)
+            task_ids = [job_id] if slices is None else [f"{job_id}_{i}" for i in slices]
+            data = {
+                **values,
+                "job_id": job_id,
+                "task_ids": task_ids,
+                "submitted_unix_s": time.time(),
+            }
+            if create_once(self.jobs_dir / f"{number:06d}.json", dump_json(data).encode()):
+                break
+            number += 1
+        job = _job(data)
+        for task_id in job.task_ids:
+            self.write_state(
+                TaskAccounting(
+                    job_id=task_id,
+                    state="PENDING",
+                    source="local",
+                    submit_unix_s=job.submitted_unix_s,
+                )
+            )
+        return job
+
+    def jobs(self) -> list[LocalJob]:
+        """All jobs, oldest first."""
+        return [_job(read_json(path)) for path in sorted(self.jobs_dir.glob("*.json"))]
+
+    def write_state(self, task: TaskAccounting) -> None:
+        """Replace the state of a task."""
+        write_json_atomic(self.states_dir / f"{task.job_id}.json", record_to_json(task))
+
+    def state(self, task_id: str) -> TaskAccounting | None:
+        """State of a task; None if the book has none (its job is just being queued)."""
+        try:
+            return TaskAccounting(**read_json(self.states_dir / f"{task_id}.json"))
+        except FileNotFoundError:
+            return None
+
+    def request(self, verb: str, job_or_task_id: str) -> None:
+        """Ask the runner to cancel or requeue."""
+        make_private_dir(self.requests_dir)
+        create_once(self.requests_dir / f"{verb}-{job_or_task_id}", b"")
+
+    def take_requests(self, verb: str) -> list[str]:
+        """The ids of all open requests of a kind, which are open no longer."""
+        taken = []
+        for path in self.requests_dir.glob(f"{verb}-*"):
+            taken.append(path.name.removeprefix(f"{verb}-"))
+            path.unlink()
+        return taken
+
+    @contextmanager
+    def runner_lock(self, *, wait: bool) -> Iterator[bool]:
+        """Hold the runner's lock; yields False if it is held elsewhere and `wait` is False."""
+        self.create()
+        with self.lock_file.open("a") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+
+def _job(values: Mapping[str, Any]) -> LocalJob:
+    return LocalJob(**{**values, "task_ids": tuple(values["task_ids"])})

@@ -1,0 +1,234 @@
+"""The local scheduler's runner: starts tasks, holds their limits, writes down how they ended.
+
+`python -m slurm_jobs.schedulers.local_runner RUN_DIR MAX_CPUS`. It ends when
+nothing runs and nothing ever will. When it dies, its tasks get SIGTERM from
+the kernel, so that none is left behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_jobs.common.records import TaskAccounting
+from slurm_jobs.run.orders import JobOrder, read_order
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers.local_state import ENDED_STATES, LocalJob, decide, is_finished
+
+POLL_S = 0.05
+KILL_WAIT_S = 10.0
+"""From SIGTERM to SIGKILL, as Slurm's KillWait."""
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(slots=True)
+class _Running:
+    """A task's process, and the moments at which its limit will act."""
+
+    process: subprocess.Popen[bytes]
+    accounting: TaskAccounting
+    warn_at_s: float | None
+    end_at_s: float
+    kill_at_s: float | None = None
+    final_state: str | None = None
+    """TIMEOUT or CANCELLED once that has been decided."""
+
+
+class Runner:
+    """Runs the jobs of one book."""
+
+    def __init__(self, run_dir: Path, *, max_cpus: int) -> None:
+        self._paths = RunPaths(run_dir)
+        self._book = LocalBook(self._paths.local_dir)
+        self._max_cpus = max_cpus
+        self._running: dict[str, _Running] = {}
+        self._states: dict[str, TaskAccounting] = {}
+        self._restarts: dict[str, int] = {}
+        self._libc = ctypes.CDLL(None)
+
+    def run(self) -> None:
+        """Work until nothing is left."""
+        while True:
+            jobs = self._book.jobs()
+            self._read_new(jobs)
+            self._cancel(jobs, self._book.take_requests("cancel"))
+            self._reap()
+            self._hold_limits()
+            words = {task_id: task.state for task_id, task in self._states.items()}
+            decision = decide(jobs, words, max_cpus=self._max_cpus)
+            for job, task_id in decision.start:
+                self._start(job, task_id)
+            self._note_reasons(decision.reasons)
+            if not decision.start and not self._running:
+                if is_finished(jobs, words, decision.reasons):
+                    return
+            time.sleep(POLL_S)
+
+    def _read_new(self, jobs: list[LocalJob]) -> None:
+        for job in jobs:
+            for task_id in job.task_ids:
+                if task_id in self._states:
+                    continue
+                task = self._book.state(task_id) or TaskAccounting(
+                    job_id=task_id, state="PENDING", source="local"
+                )
+                if task.state == "RUNNING":  # left by a runner that was killed
+                    task = dataclasses.replace(
+                        task,
+                        state="NODE_FAIL",
+                        reason="the local runner ended while the task ran",
+                        end_unix_s=time.time(),
+                    )
+                    self._book.write_state(task)
+                self._states[task_id] = task
+
+    def _put(self, task: TaskAccounting) -> None:
+        self._states[task.job_id] = task
+        self._book.write_state(task)
+
+    def _note_reasons(self, reasons: Mapping[str, str]) -> None:
+        for task_id, reason in reasons.items():
+            task = self._states[task_id]
+            if task.state == "PENDING" and task.reason != reason:
+                self._put(dataclasses.replace(task, reason=reason))
+
+    def _start(self, job: LocalJob, task_id: str) -> None:
+        order = read_order(self._paths.job_json(job.token))
+        now = time.time()
+        suffix = f"slurm-{task_id}.log"
+        with (self._paths.logs_dir(order.stage) / suffix).open("ab") as log:
+            process = subprocess.Popen(
+                ["/bin/bash", str(self._paths.batch_script(job.token))],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=order.spec_dir,
+                env=self._environment(order, job.job_id, task_id),
+                start_new_session=True,
+                preexec_fn=self._die_with_runner,
+            )
+        limit_s = order.timeout_min * 60
+        lead_s = order.signal_lead_s
+        accounting = dataclasses.replace(
+            self._states[task_id],
+            state="RUNNING",
+            reason="",
+            eligible_unix_s=self._states[task_id].eligible_unix_s or now,
+            start_unix_s=now,
+            end_unix_s=None,
+            node_list="local",
+            num_cpus=job.num_cpus,
+            num_gpus=order.nodes * order.gpus_per_node,
+            requested_mem_bytes=order.mem_gb * 2**30 if order.mem_gb is not None else None,
+            time_limit_s=limit_s,
+        )
+        self._put(accounting)
+        self._running[task_id] = _Running(
+            process=process,
+            accounting=accounting,
+            warn_at_s=now + limit_s - lead_s if 0 < lead_s < limit_s else None,
+            end_at_s=now + limit_s,
+        )
+
+    def _environment(self, order: JobOrder, job_id: str, task_id: str) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
+        return {
+            **kept,
+            "SLURM_JOBS_LOCAL_JOB_ID": job_id,
+            "SLURM_JOBS_LOCAL_TASK_ID": task_id,
+            "SLURM_JOBS_LOCAL_END_UNIX_S": str(time.time() + order.timeout_min * 60),
+            "SLURM_JOBS_LOCAL_RESTART_COUNT": str(self._restarts.get(task_id, 0)),
+        }
+
+    def _die_with_runner(self) -> None:
+        self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    def _reap(self) -> None:
+        for task_id, running in list(self._running.items()):
+            pid, status, usage = os.wait4(running.process.pid, os.WNOHANG)
+            if pid == 0:
+                continue
+            running.process.returncode = os.waitstatus_to_exitcode(status)
+            _kill_group(pid, signal.SIGKILL)  # nothing of a task outlives it
+            del self._running[task_id]
+            code = running.process.returncode
+            ended = dataclasses.replace(
+                running.accounting,
+                state=running.final_state or ("COMPLETED" if code == 0 else "FAILED"),
+                end_unix_s=time.time(),
+                exit_code=max(code, 0),
+                signal=-code if code < 0 else None,
+                cpu_time_s=usage.ru_utime + usage.ru_stime,
+                max_rss_bytes=usage.ru_maxrss * 1024.0,
+            )
+            if self._take_requeue(task_id) and running.final_state != "CANCELLED":
+                self._restarts[task_id] = self._restarts.get(task_id, 0) + 1
+                ended = dataclasses.replace(ended, state="PENDING", reason="Requeued")
+            self._put(ended)
+
+    def _take_requeue(self, task_id: str) -> bool:
+        path = self._book.requests_dir / f"requeue-{task_id}"
+        if not path.exists():
+            return False
+        path.unlink()
+        return True
+
+    def _hold_limits(self) -> None:
+        now = time.time()
+        for running in self._running.values():
+            if running.warn_at_s is not None and now >= running.warn_at_s:
+                running.warn_at_s = None
+                running.process.send_signal(signal.SIGUSR2)
+            if now >= running.end_at_s and running.kill_at_s is None:
+                self._end(running, "TIMEOUT")
+            if running.kill_at_s is not None and now >= running.kill_at_s:
+                _kill_group(running.process.pid, signal.SIGKILL)
+
+    def _end(self, running: _Running, final_state: str) -> None:
+        running.final_state = final_state
+        running.kill_at_s = time.time() + KILL_WAIT_S
+        _kill_group(running.process.pid, signal.SIGTERM)
+
+    def _cancel(self, jobs: list[LocalJob], ids: list[str]) -> None:
+        if not ids:
+            return
+        for job in jobs:
+            for task_id in job.task_ids:
+                task = self._states[task_id]
+                if {job.job_id, task_id}.isdisjoint(ids) or task.state in ENDED_STATES:
+                    continue
+                if task_id in self._running:
+                    self._end(self._running[task_id], "CANCELLED")
+                else:
+                    self._put(
+                        dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time())
+                    )
+
+
+def _kill_group(pid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def main() -> None:
+    """Wait for the lock, then run; a second runner finds nothing left and ends."""
+    run_dir, max_cpus = Path(sys.argv[1]), int(sys.argv[2])
+    book = LocalBook(RunPaths(run_dir).local_dir)
+    with book.runner_lock(wait=True) as is_ours:
+        assert is_ours
+        Runner(run_dir, max_cpus=max_cpus).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Which tasks of the local scheduler may start, and which never can. PURE.
+
+The rules are Slurm's: a job waits for its dependencies, an array runs at most
+`max_running` tasks at once, a task that no condition can satisfy any more
+stays pending with the reason `DependencyNeverSatisfied`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+ENDED_STATES = frozenset(
+    {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}
+)
+NEVER = "DependencyNeverSatisfied"
+WAITING = "Dependency"
+THROTTLED = "JobArrayTaskLimit"
+NO_ROOM = "Resources"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalJob:
+    """A job as it was queued."""
+
+    job_id: str
+    token: str
+    job_name: str
+    task_ids: tuple[str, ...]
+    """`12_3` for array tasks, `12` for a plain job."""
+    dependencies: Mapping[str, Sequence[str]]
+    """Job ids or task ids by kind."""
+    max_running: int | None
+    num_cpus: int
+    """Cores that one task asks for."""
+    submitted_unix_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What to do next."""
+
+    start: tuple[tuple[LocalJob, str], ...]
+    """Jobs and their tasks to start, in order."""
+    reasons: Mapping[str, str]
+    """Why each other pending task does not start."""
+
+
+def decide(
+    jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int
+) -> Decision:
+    """Tasks to start now, given the state of every task; older jobs first.
+
+    A task that asks for more than `max_cpus` runs when nothing else does.
+    """
+    used = sum(
+        job.num_cpus for job in jobs for task in job.task_ids if states[task] == "RUNNING"
+    )
+    start: list[tuple[LocalJob, str]] = []
+    reasons: dict[str, str] = {}
+    members = {job.job_id: job.task_ids for job in jobs}
+    for job in jobs:
+        pending = [task for task in job.task_ids if states[task] == "PENDING"]
+        if not pending:
+            continue
+        blocked = dependency_reason(job, members, states)
+        running = sum(states[task] == "RUNNING" for task in job.task_ids)
+        for task in pending:
+            if blocked is not None:
+                reasons[task] = blocked
+            elif job.max_running is not None and running >= job.max_running:
+                reasons[task] = THROTTLED
+            elif used and used + job.num_cpus > max_cpus:
+                reasons[task] = NO_ROOM
+            else:
+                start.append((job, task))
+                used += job.num_cpus
+                running += 1
+    return Decision(start=tuple(start), reasons=reasons)
+
+
+def dependency_reason(
+    job: LocalJob, members: Mapping[str, Sequence[str]], states: Mapping[str, str]
+) -> str | None:
+    """Why a job's dependencies hold it back; None if they are satisfied."""
+    waiting = False
+    for kind, ids in job.dependencies.items():
+        parents = [states[task] for parent in ids for task in members.get(parent, (parent,))]
+        ended = [state for state in parents if state in ENDED_STATES]
+        succeeded = [state for state in parents if state == "COMPLETED"]
+        if kind == "afterok" and len(succeeded) < len(ended):
+            return NEVER
+        if kind == "afternotok" and len(succeeded) == len(parents):
+            return NEVER
+        waiting = waiting or len(ended) < len(parents)
+    return WAITING if waiting else None
+
+
+def is_finished(jobs: Sequence[LocalJob], states: Mapping[str, str], reasons: Mapping[str, str]) -> bool:
+    """Whether nothing runs and nothing ever will."""
+    return all(
+        states[task] in ENDED_STATES or reasons.get(task) == NEVER
+        for job in jobs
+        for task in job.task_ids
+    )

@@ -1,0 +1,71 @@
+"""What a scheduler can do; the rest of the login node's side knows no more of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from slurm_jobs.common.records import TaskAccounting
+from slurm_jobs.run.orders import JobOrder
+from slurm_jobs.spec.model import DependencyKind
+
+JobDependencies = Mapping[DependencyKind, Sequence[str]]
+"""Ids of jobs (or array elements, `12_3`) that a job comes after, by kind."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a scheduler said about jobs, and what it could not say."""
+
+    tasks: Mapping[str, TaskAccounting] = field(default_factory=dict)
+    """By job id as squeue shows it (`12`, `12_3`)."""
+    problems: tuple[str, ...] = ()
+    """Sources that could not be asked, each with its reason; their silence proves nothing."""
+    asked_unix_s: float = 0.0
+
+
+class Scheduler(Protocol):
+    """Slurm, or this machine."""
+
+    name: str
+
+    def render(self, order: JobOrder, dependencies: JobDependencies) -> str:
+        """The exact text of the batch script; nothing is written or submitted."""
+        ...
+
+    def submit(self, order: JobOrder, dependencies: JobDependencies) -> str:
+        """Queue a job and return its id.
+
+        Raises:
+            SchedulerError: it was refused, or the scheduler could not be asked.
+        """
+        ...
+
+    def start(self) -> None:
+        """Called once all jobs of a command are queued."""
+        ...
+
+    def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
+        """Ids of jobs by name, of those that the scheduler knows.
+
+        Raises:
+            SchedulerError: the scheduler could not be asked.
+        """
+        ...
+
+    def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+        """State of jobs and their array tasks, in a fixed number of calls."""
+        ...
+
+    def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+        """The same with what was used: memory, processor time; requeued attempts included."""
+        ...
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """End jobs or array elements, queued or running.
+
+        Raises:
+            SchedulerError: the scheduler could not be asked.
+        """
+        ...

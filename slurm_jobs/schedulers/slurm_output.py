@@ -1,0 +1,155 @@
+"""What squeue and sacct print -> records. PURE.
+
+Times are seconds since 1970, because the commands run with
+`SLURM_TIME_FORMAT=%s`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from slurm_jobs.common.ranges import parse_ranges
+from slurm_jobs.common.records import TaskAccounting
+
+SQUEUE_FORMAT = "%i|%F|%T|%r|%V|%S|%N"
+"""Job id (with array index), array's id, state, reason, submit, start (or expected), nodes."""
+
+SACCT_FIELDS = (
+    "JobID",
+    "State",
+    "ExitCode",
+    "Submit",
+    "Eligible",
+    "Start",
+    "End",
+    "NodeList",
+    "AllocCPUS",
+    "ReqMem",
+    "MaxRSS",
+    "TotalCPU",
+    "TimelimitRaw",
+    "AllocTRES",
+    "Reason",
+)
+
+_ARRAY_ID = re.compile(r"(\d+)_\[([^\]]+)\]")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_squeue(text: str, wanted: Collection[str]) -> dict[str, TaskAccounting]:
+    """Tasks by id, of the jobs whose plain id is in `wanted`."""
+    tasks = {}
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != 7 or fields[1] not in wanted:
+            continue
+        job_id, _, state, reason, submit, start, nodes = fields
+        for task_id in _expand(job_id):
+            tasks[task_id] = TaskAccounting(
+                job_id=task_id,
+                state=state,
+                source="squeue",
+                reason="" if reason == "None" else reason,
+                submit_unix_s=_time(submit),
+                start_unix_s=_time(start),
+                node_list=nodes,
+            )
+    return tasks
+
+
+def parse_sacct(text: str) -> dict[str, TaskAccounting]:
+    """Tasks by id; what the steps used is added to the task that they belong to."""
+    rows = [line.split("|") for line in text.splitlines()]
+    rows = [row for row in rows if len(row) == len(SACCT_FIELDS)]
+    tasks: dict[str, TaskAccounting] = {}
+    max_rss: dict[str, float] = {}
+    for row in rows:
+        values = dict(zip(SACCT_FIELDS, row, strict=True))
+        job_id, _, step = values["JobID"].partition(".")
+        if step:
+            rss = parse_bytes(values["MaxRSS"])
+            if rss is not None:
+                max_rss[job_id] = max(max_rss.get(job_id, 0.0), rss)
+            continue
+        for task_id in _expand(job_id):
+            tasks[task_id] = _accounting(task_id, values)
+    return {
+        task_id: _with_rss(task, max_rss[task_id]) if task_id in max_rss else task
+        for task_id, task in tasks.items()
+    }
+
+
+def _accounting(task_id: str, values: dict[str, str]) -> TaskAccounting:
+    code, _, signal = values["ExitCode"].partition(":")
+    limit_min = _number(values["TimelimitRaw"])
+    return TaskAccounting(
+        job_id=task_id,
+        state=values["State"].split(" ")[0].rstrip("+"),
+        source="sacct",
+        submit_unix_s=_time(values["Submit"]),
+        eligible_unix_s=_time(values["Eligible"]),
+        start_unix_s=_time(values["Start"]),
+        end_unix_s=_time(values["End"]),
+        exit_code=int(code) if code.isdecimal() else None,
+        signal=int(signal) if signal.isdecimal() and signal != "0" else None,
+        reason="" if values["Reason"] == "None" else values["Reason"],
+        node_list="" if values["NodeList"] == "None assigned" else values["NodeList"],
+        num_cpus=int(values["AllocCPUS"]) if values["AllocCPUS"].isdecimal() else None,
+        num_gpus=_num_gpus(values["AllocTRES"]),
+        requested_mem_bytes=parse_bytes(values["ReqMem"]),
+        cpu_time_s=parse_duration_s(values["TotalCPU"]),
+        time_limit_s=limit_min * 60 if limit_min is not None else None,
+    )
+
+
+def _with_rss(task: TaskAccounting, max_rss_bytes: float) -> TaskAccounting:
+    from dataclasses import replace
+
+    return replace(task, max_rss_bytes=max_rss_bytes)
+
+
+def _expand(job_id: str) -> list[str]:
+    """`12_[0-2%4]` is what a pending array is called before its elements have records."""
+    match = _ARRAY_ID.fullmatch(job_id)
+    if match is None:
+        return [job_id]
+    if "..." in match[2]:  # squeue shortens long lists; their elements are not known from this
+        return []
+    return [f"{match[1]}_{index}" for index in parse_ranges(match[2])]
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdecimal() and text != "0" else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _num_gpus(tres: str) -> int:
+    for part in tres.split(","):
+        name, _, number = part.partition("=")
+        if name == "gres/gpu" and number.isdecimal():
+            return int(number)
+    return 0
+
+
+def parse_bytes(text: str) -> float | None:
+    """`1.5G`, `512M`, `1000K`, also with the `n` or `c` (a node, a core) of older versions."""
+    match = re.fullmatch(r"([0-9.]+)([KMGT]?)[nc]?", text)
+    if match is None:
+        return None
+    return float(match[1]) * _UNITS.get(match[2], 1)
+
+
+def parse_duration_s(text: str) -> float | None:
+    """`1-02:03:04`, `02:03:04`, `03:04.567` in seconds."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = match.groups()
+    return int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds)

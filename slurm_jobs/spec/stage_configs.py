@@ -1,0 +1,41 @@
+"""Which config dataclass belongs to which built-in stage. PURE."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import types
+import typing
+from functools import cache
+from typing import Any
+
+from slurm_jobs.spec.model import BUILTIN_STAGES
+
+_PYDANTIC_CONFIG = {"extra": "forbid", "use_attribute_docstrings": True}
+
+
+@cache
+def config_class(builtin: str) -> type[Any]:
+    """The config dataclass of a built-in stage, ready for validation.
+
+    Only the one that is asked for is imported, so that `check` stays quick.
+    """
+    assert builtin in BUILTIN_STAGES
+    module = importlib.import_module(f"slurm_jobs.common.stage_config.{builtin}")
+    found: type[Any] = getattr(module, f"{builtin.capitalize()}Config")
+    _forbid_unknown_keys(found)
+    return found
+
+
+def _forbid_unknown_keys(cls: Any) -> None:
+    """Give a plain dataclass, and those inside it, pydantic's settings without importing it there."""
+    cls.__pydantic_config__ = _PYDANTIC_CONFIG
+    for hint in typing.get_type_hints(cls).values():
+        inner = typing.get_args(hint) if _is_union(hint) else (hint,)
+        for candidate in inner:
+            if dataclasses.is_dataclass(candidate):
+                _forbid_unknown_keys(candidate)
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in {typing.Union, types.UnionType}

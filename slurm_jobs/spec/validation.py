@@ -1,0 +1,185 @@
+"""Plain values -> a validated model, with every complaint at its line and column. PURE.
+
+Pydantic finds what is wrong; this module says it in the project's words:
+what is wrong, what was found, what is allowed, did you mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import types
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.yaml_values import Path, YamlDocument
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "keys and values",
+    "model_type": "keys and values",
+    "dataclass_type": "keys and values",
+    "model_attributes_type": "keys and values",
+}
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean `x`?` for the nearest known word, or nothing."""
+    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def validate_values(
+    target: Any, document: YamlDocument, values: Any, prefix: Path
+) -> tuple[Any, list[Problem]]:
+    """Validate `values`, which stand at `prefix` in `document`, against the type `target`.
+
+    Returns:
+        The validated object (None if there are problems) and the problems.
+    """
+    adapter: TypeAdapter[Any] = TypeAdapter(target)
+    try:
+        # JSON mode: strict about numbers and text, and yet takes a list for a tuple.
+        return adapter.validate_json(json.dumps(values), strict=True), []
+    except ValidationError as error:
+        problems = [
+            _problem(target, document, values, prefix, entry)
+            for entry in error.errors(include_url=False)
+        ]
+    return None, _merge(problems)
+
+
+def problem_at(document: YamlDocument, path: Path, message: str, *, at_key: bool = False) -> Problem:
+    """A problem at the nearest place that the file knows for `path`."""
+    places = document.key_places if at_key else document.value_places
+    file, line, column = document.file, 1, 1
+    for length in range(len(path), -1, -1):
+        place = places.get(path[:length])
+        if place is not None:
+            line, column = place.line, place.column
+            file = document.sources.get(path[:length], file)
+            break
+    return Problem(file=file, line=line, column=column, message=message)
+
+
+def path_text(path: Path) -> str:
+    """A path as a user writes it: `stages.train.setup[0]`."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+def _problem(
+    target: Any, document: YamlDocument, values: Any, prefix: Path, entry: Any
+) -> Problem:
+    location = _known_part(values, entry["loc"])
+    path = (*prefix, *location)
+    kind = entry["type"]
+    name = path_text(path) or "the file"
+    if kind in {"extra_forbidden", "unexpected_keyword_argument"}:
+        key = str(location[-1])
+        known = known_keys(target, location[:-1])
+        message = f"unknown key `{key}`{did_you_mean(key, known)} (allowed: {', '.join(known)})"
+        return problem_at(document, path, message, at_key=True)
+    if kind in {"missing", "missing_argument", "missing_keyword_only_argument"}:
+        key = str(entry["loc"][-1])
+        return problem_at(document, path, f"key `{key}` is missing in {name}", at_key=True)
+    found = describe(entry["input"])
+    if kind == "literal_error":
+        allowed = entry["ctx"]["expected"].replace("'", "`")
+        near = did_you_mean(str(entry["input"]), allowed.replace("`", "").split(", "))
+        return problem_at(document, path, f"{name}: found {found}; allowed: {allowed}{near}")
+    if kind == "value_error":
+        return problem_at(document, path, f"{name}: {entry['ctx']['error']}")
+    if kind in _EXPECTED:
+        return problem_at(document, path, f"{name}: expected {_EXPECTED[kind]}, found {found}")
+    message = entry["msg"].replace("Input should be", "must be")
+    return problem_at(document, path, f"{name}: {message}, found {found}")
+
+
+def _known_part(values: Any, location: tuple[str | int, ...]) -> Path:
+    """The part of pydantic's location that exists in the values (it adds branches of unions)."""
+    path: list[str | int] = []
+    for step in location:
+        if isinstance(values, dict) and step in values:
+            values = values[step]
+        elif isinstance(values, list) and isinstance(step, int) and step < len(values):
+            values = values[step]
+        else:
+            break
+        path.append(step)
+    return tuple(path)
+
+
+def describe(value: Any) -> str:
+    """A value as an error shows it, with its kind where that is what went wrong."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, str):
+        shown = value if len(value) <= 60 else value[:57] + "..."
+        return f"the text `{shown}`"
+    if isinstance(value, dict):
+        return f"keys and values ({', '.join(map(str, list(value)[:5]))})"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return f"`{value}`"
+
+
+def _merge(problems: list[Problem]) -> list[Problem]:
+    """One problem a place: branches of a union that all failed are one complaint."""
+    merged: dict[tuple[str, int, int, str], Problem] = {}
+    for problem in problems:
+        start, _, rest = problem.message.partition(": expected ")
+        key = (problem.file, problem.line, problem.column, start)
+        first = merged.get(key)
+        if first is not None and rest and ": expected " in first.message:
+            wanted = rest.split(", found")[0]
+            head, _, found = first.message.partition(", found")
+            message = f"{head} or {wanted}, found{found}"
+            merged[key] = dataclasses.replace(first, message=message)
+        else:
+            merged.setdefault(key, problem)
+    return list(merged.values())
+
+
+def known_keys(target: Any, location: Path) -> list[str]:
+    """The keys that the model reached from `target` through `location` knows."""
+    for step in location:
+        target = _step_into(_without_none(target), step)
+    target = _without_none(target)
+    if isinstance(target, type) and issubclass(target, BaseModel):
+        return list(target.model_fields)
+    if dataclasses.is_dataclass(target):
+        return [field.name for field in dataclasses.fields(target)]
+    return []
+
+
+def _step_into(target: Any, step: str | int) -> Any:
+    if isinstance(target, type) and issubclass(target, BaseModel):
+        return target.model_fields[str(step)].annotation
+    if dataclasses.is_dataclass(target):
+        return typing.get_type_hints(target)[str(step)]
+    arguments = typing.get_args(target)
+    return arguments[-1] if typing.get_origin(target) is dict else arguments[0]
+
+
+def _without_none(target: Any) -> Any:
+    if typing.get_origin(target) in {typing.Union, types.UnionType}:
+        return next(a for a in typing.get_args(target) if a is not type(None))
+    if typing.get_origin(target) is typing.Annotated:
+        return _without_none(typing.get_args(target)[0])
+    return target

@@ -1,0 +1,98 @@
+"""Finds a stage's function and calls it, with our packages found before anybody else's.
+
+A built-in stage must get our `pipeline` even where the user has a package of
+that name; a user's own stage must get the user's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import slurm_jobs
+from slurm_jobs.common.context import TaskContext, read_context
+from slurm_jobs.common.errors import (
+    SlurmJobsError,
+    StageConfigError,
+    StageStoppedError,
+)
+from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.stop import install_stop_handler
+from slurm_jobs.task.rank import error_path, result_path
+
+BUILTIN_ENTRY_POINTS = {
+    "preprocess": "pipeline.preprocess:run",
+    "consolidate": "pipeline.consolidate:run",
+    "train": "pipeline.training:run",
+    "report": "slurm_jobs.report.stage:run",
+}
+
+StageFunction = Callable[[dict[str, Any], TaskContext], Any]
+
+
+def call_stage(context_path: Path) -> int:
+    """Call the stage's function once, and write its result or its error."""
+    os.umask(0o077)
+    context = read_context(context_path)
+    task_dir = context_path.parent
+    run = os.environ["SLURM_JOBS_ENTRY_POINT"]
+    install_stop_handler()
+    try:
+        function = find_function(run)
+        result = function(dict(context.config), context)
+        write_json_atomic(result_path(task_dir, context.rank), result or {})
+    except StageStoppedError as error:
+        print(f"stopped: {error}", flush=True)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - whatever a stage raises is recorded, then ends it
+        _record_error(task_dir, context.rank, error)
+        return error.exit_code if isinstance(error, StageConfigError) else 1
+    return 0
+
+
+def _record_error(task_dir: Path, rank: int, error: Exception) -> None:
+    if isinstance(error, SlurmJobsError):
+        print(f"error: {error}", file=sys.stderr, flush=True)
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    write_json_atomic(
+        error_path(task_dir, rank),
+        {
+            "type": type(error).__name__,
+            "message": str(error),
+            "retryable": not isinstance(error, StageConfigError),
+        },
+    )
+
+
+def find_function(run: str) -> StageFunction:
+    """The function that a stage's `run:` names.
+
+    Raises:
+        StageConfigError: there is no such module or function here.
+    """
+    user_dir = Path(slurm_jobs.__file__).resolve().parent.parent.parent / "user"
+    if run in BUILTIN_ENTRY_POINTS:
+        sys.path.append(str(user_dir))
+        run = BUILTIN_ENTRY_POINTS[run]
+    else:
+        sys.path.insert(0, str(user_dir))
+    module_name, _, function_name = run.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        message = (
+            f"`run: {run}`: {error} in {sys.executable}; install it there, put it beside the "
+            "spec, or name the stage's `python:`"
+        )
+        raise StageConfigError(message) from error
+    function: StageFunction | None = getattr(module, function_name, None)
+    if function is None:
+        message = f"`run: {run}`: {module.__file__} has no function `{function_name}`"
+        raise StageConfigError(message)
+    return function

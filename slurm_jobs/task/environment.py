@@ -1,0 +1,153 @@
+"""Who this job is: Slurm's variables, or those of the local scheduler, as one value."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_jobs.run.orders import JobOrder
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.schedulers.local_book import LocalBook
+
+COMMAND_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobEnvironment:
+    """One job or array task as the scheduler started it."""
+
+    element_id: str
+    """As squeue shows it: `12`, `12_3`."""
+    slice_index: int
+    restart: int
+    node_names: tuple[str, ...]
+    deadline_unix_s: float
+    is_slurm: bool
+
+
+def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnvironment:
+    """The environment of this process.
+
+    Raises:
+        KeyError: neither Slurm nor the local scheduler started it.
+    """
+    if "SLURM_JOBS_LOCAL_JOB_ID" in variables:
+        task_id = variables["SLURM_JOBS_LOCAL_TASK_ID"]
+        return JobEnvironment(
+            element_id=task_id,
+            slice_index=int(task_id.partition("_")[2] or 0),
+            restart=int(variables["SLURM_JOBS_LOCAL_RESTART_COUNT"]),
+            node_names=tuple(f"local{i}" for i in range(order.nodes)),
+            deadline_unix_s=float(variables["SLURM_JOBS_LOCAL_END_UNIX_S"]),
+            is_slurm=False,
+        )
+    index = variables.get("SLURM_ARRAY_TASK_ID")
+    job_id = variables.get("SLURM_ARRAY_JOB_ID", variables["SLURM_JOB_ID"])
+    return JobEnvironment(
+        element_id=job_id if index is None else f"{job_id}_{index}",
+        slice_index=int(index or 0),
+        restart=int(variables.get("SLURM_RESTART_COUNT", "0")),
+        node_names=_host_names(variables),
+        deadline_unix_s=_deadline(order, variables),
+        is_slurm=True,
+    )
+
+
+def _deadline(order: JobOrder, variables: Mapping[str, str]) -> float:
+    """Slurm says it since 23.02; before that the job's own limit from now is a close upper bound."""
+    end = variables.get("SLURM_JOB_END_TIME", "")
+    return float(end) if end.isdecimal() else time.time() + order.timeout_min * 60
+
+
+def _host_names(variables: Mapping[str, str]) -> tuple[str, ...]:
+    nodes = variables.get("SLURM_JOB_NODELIST", "")
+    if "[" not in nodes and "," not in nodes:
+        return (nodes or variables.get("SLURMD_NODENAME", socket.gethostname()),)
+    output = _output(["scontrol", "show", "hostnames", nodes])
+    return tuple(output.split()) if output else (nodes,)
+
+
+def _output(command: list[str]) -> str | None:
+    """Standard output; None if the command is missing, failed or did not answer."""
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout if result.returncode == 0 else None
+
+
+def main_address(order: JobOrder, environment: JobEnvironment) -> str:
+    """Where the other nodes reach the first one, on which this supervisor runs."""
+    if order.main_addr is not None:
+        return order.main_addr
+    if not environment.is_slurm or len(environment.node_names) == 1:
+        return "127.0.0.1"
+    name = environment.node_names[0]
+    if _resolves(name):
+        return name
+    shown = _output(["scontrol", "show", "node", "-o", name]) or ""
+    for word in shown.split():
+        if word.startswith("NodeAddr="):
+            return word.partition("=")[2]
+    return socket.gethostname()
+
+
+def _resolves(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None)
+    except socket.gaierror:
+        return False
+    return True
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def requeue(order: JobOrder, environment: JobEnvironment) -> str | None:
+    """Ask for this job to be run again under the same id; None, or why that was not possible."""
+    if not environment.is_slurm:
+        book = LocalBook(RunPaths(Path(order.run_dir)).local_dir)
+        book.request("requeue", environment.element_id)
+        return None
+    command = ["scontrol", "requeue", environment.element_id]
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+        )
+    except FileNotFoundError:
+        return "scontrol is missing on this node; `slurm-jobs resume` runs it again"
+    except subprocess.TimeoutExpired:
+        return f"scontrol did not answer within {COMMAND_TIMEOUT_S} s"
+    if result.returncode != 0:
+        return f"scontrol requeue failed: {result.stderr.strip()}"
+    return None
+
+
+def rank_variables() -> dict[str, int | str]:
+    """Who this rank is, from srun or from the supervisor: rank, local_rank, node_rank, node_name."""
+    variables = os.environ
+    if "SLURM_JOBS_RANK" in variables:
+        return {
+            "rank": int(variables["SLURM_JOBS_RANK"]),
+            "local_rank": int(variables["SLURM_JOBS_LOCAL_RANK"]),
+            "node_rank": int(variables["SLURM_JOBS_NODE_RANK"]),
+            "node_name": variables["SLURM_JOBS_NODE_NAME"],
+        }
+    return {
+        "rank": int(variables["SLURM_PROCID"]),
+        "local_rank": int(variables["SLURM_LOCALID"]),
+        "node_rank": int(variables["SLURM_NODEID"]),
+        "node_name": variables["SLURMD_NODENAME"],
+    }

@@ -1,0 +1,190 @@
+"""Starts the ranks of an attempt, passes signals on, and finds out which rank failed first.
+
+Under Slurm several ranks are one srun step; a single rank, and every rank of
+the local scheduler, is a child of the supervisor. The exit records that the
+ranks' keepers wrote decide what happened, not srun's exit code alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+from slurm_jobs.common.errors import STOPPED_EXIT_CODE
+from slurm_jobs.common.files import read_json
+from slurm_jobs.common.stop import STOP_SIGNAL
+from slurm_jobs.run.orders import JobOrder
+from slurm_jobs.task.environment import JobEnvironment
+from slurm_jobs.task.rank import exit_path, started_path
+
+KILL_WAIT_S = 20.0
+"""How long the other ranks may take to end after one has failed."""
+POLL_S = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RanksEnd:
+    """How all ranks of an attempt ended."""
+
+    outcome: Literal["completed", "failed", "stopped"]
+    exit_code: int = 0
+    signal: int | None = None
+    failed_rank: int | None = None
+    failed_node: str | None = None
+    reason: str = ""
+    retryable: bool = True
+
+
+class Ranks:
+    """The ranks of one job or array task, over its attempts."""
+
+    def __init__(self, order: JobOrder, environment: JobEnvironment) -> None:
+        self._order = order
+        self._environment = environment
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.stop_signalled = False
+        """STOP_SIGNAL came: the time limit is near."""
+        self.term_signalled = False
+        """SIGTERM came: cancelled, preempted, or out of time."""
+        signal.signal(STOP_SIGNAL, self._pass_on)
+        signal.signal(signal.SIGTERM, self._pass_on)
+
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        self.stop_signalled = True
+        self.term_signalled = self.term_signalled or number == signal.SIGTERM
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    def run(self, task_dir: Path) -> RanksEnd:
+        """Start the ranks, wait for all of them, and say how it ended."""
+        order = self._order
+        is_step = self._environment.is_slurm and order.num_ranks > 1
+        commands = [self._srun(task_dir)] if is_step else [self._keeper(task_dir)] * order.num_ranks
+        self._processes = [
+            subprocess.Popen(command, env=self._variables(None if is_step else rank))
+            for rank, command in enumerate(commands)
+        ]
+        self._wait()
+        codes = [process.returncode for process in self._processes]
+        return read_end(task_dir, order.num_ranks, codes)
+
+    def _wait(self) -> None:
+        """Wait for all; once one has failed the others get SIGTERM, then SIGKILL."""
+        kill_at_s: float | None = None
+        while any(process.poll() is None for process in self._processes):
+            failed = any(process.returncode for process in self._processes)
+            if failed and kill_at_s is None:
+                kill_at_s = time.monotonic() + KILL_WAIT_S
+                self._signal_all(signal.SIGTERM)
+            if kill_at_s is not None and time.monotonic() > kill_at_s:
+                self._signal_all(signal.SIGKILL)
+            time.sleep(POLL_S)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    def _keeper(self, task_dir: Path) -> list[str]:
+        return [sys.executable, "-P", self._order.start_script, "rank", str(task_dir)]
+
+    def _srun(self, task_dir: Path) -> list[str]:
+        order = self._order
+        return [
+            "srun",
+            f"--nodes={order.nodes}",
+            f"--ntasks={order.num_ranks}",
+            f"--ntasks-per-node={order.tasks_per_node}",
+            f"--cpus-per-task={order.cpus_per_task}",  # not inherited since Slurm 22.05
+            "--kill-on-bad-exit=1",
+            "--unbuffered",
+            f"--job-name={order.stage}",
+            *self._keeper(task_dir),
+        ]
+
+    def _variables(self, rank: int | None) -> dict[str, str]:
+        """The environment; an inherited CPU binding would pin every rank to the same few cores."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_CPU_BIND")}
+        kept["SLURM_JOBS_ENTRY_POINT"] = self._order.run
+        if rank is None:
+            return kept
+        node_rank = rank // self._order.tasks_per_node
+        names = self._environment.node_names
+        return {
+            **kept,
+            "SLURM_JOBS_RANK": str(rank),
+            "SLURM_JOBS_LOCAL_RANK": str(rank % self._order.tasks_per_node),
+            "SLURM_JOBS_NODE_RANK": str(node_rank),
+            "SLURM_JOBS_NODE_NAME": names[min(node_rank, len(names) - 1)],
+        }
+
+
+def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
+    """How the attempt in `task_dir` ended, from the records of its ranks."""
+    ends = {
+        rank: read_json(exit_path(task_dir, rank))
+        for rank in range(num_ranks)
+        if exit_path(task_dir, rank).exists()
+    }
+    failed = [e for e in ends.values() if e["exit_code"] not in {0, STOPPED_EXIT_CODE}]
+    if failed:
+        return _failed(min(failed, key=lambda e: e["ended_unix_s"]))
+    missing = [rank for rank in range(num_ranks) if rank not in ends]
+    if missing:
+        return _missing(task_dir, missing, exit_codes)
+    if any(end["exit_code"] == STOPPED_EXIT_CODE for end in ends.values()):
+        return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
+    if any(exit_codes):  # every rank ended well, and yet srun complains: do not hide it
+        reason = f"All ranks ended well, but the step ended with exit code {max(exit_codes)}."
+        return RanksEnd(outcome="failed", exit_code=max(exit_codes), reason=reason)
+    return RanksEnd(outcome="completed")
+
+
+def _failed(end: Mapping[str, Any]) -> RanksEnd:
+    error = end["error"]
+    if error is not None:
+        message = error["message"].strip().splitlines() or [""]
+        reason = f"rank {end['rank']} on {end['node']}: {error['type']}: {message[0]}"
+    elif end["signal"] is not None:
+        name = signal.Signals(end["signal"]).name
+        reason = f"rank {end['rank']} on {end['node']} was killed by {name}"
+    else:
+        reason = f"rank {end['rank']} on {end['node']} ended with exit code {end['exit_code']}"
+    return RanksEnd(
+        outcome="failed",
+        exit_code=end["exit_code"],
+        signal=end["signal"],
+        failed_rank=end["rank"],
+        failed_node=end["node"],
+        reason=reason,
+        retryable=error["retryable"] if error is not None else True,
+    )
+
+
+def _missing(task_dir: Path, missing: list[int], exit_codes: list[int]) -> RanksEnd:
+    """Ranks without an exit record: their keepers, or their nodes, are gone."""
+    rank = missing[0]
+    node = None
+    if started_path(task_dir, rank).exists():
+        node = read_json(started_path(task_dir, rank))["node"]
+        reason = f"rank {rank} on {node} ended without a record (its node or its keeper is gone)"
+    else:
+        reason = f"rank {rank} never started (exit codes: {shlex.join(map(str, exit_codes))})"
+    code = next((code for code in exit_codes if code), 1)
+    return RanksEnd(
+        outcome="failed",
+        exit_code=code if code > 0 else 128 - code,
+        failed_rank=rank,
+        failed_node=node,
+        reason=reason,
+    )

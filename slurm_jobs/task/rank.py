@@ -1,0 +1,160 @@
+"""One rank's keeper: its log, its signals, and a record of how it ended, whatever ended it.
+
+The keeper starts the stage's process and outlives it, so that a rank killed
+with SIGKILL leaves a record that names it. It exits 0 for a rank that stopped
+on request: srun must not kill the others for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from slurm_jobs.common.context import TaskContext, context_to_json, read_context
+from slurm_jobs.common.errors import STOPPED_EXIT_CODE
+from slurm_jobs.common.files import make_private_dir, read_json, write_json_atomic
+from slurm_jobs.common.stop import STOP_SIGNAL
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.task.environment import rank_variables
+
+_PR_SET_PDEATHSIG = 1
+FORWARDED = (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT)
+
+
+def started_path(task_dir: Path, rank: int) -> Path:
+    """Says that a rank has started, and under which pid."""
+    return task_dir / f"rank-{rank:05d}.started.json"
+
+
+def exit_path(task_dir: Path, rank: int) -> Path:
+    """Says how a rank ended."""
+    return task_dir / f"rank-{rank:05d}.exit.json"
+
+
+def error_path(task_dir: Path, rank: int) -> Path:
+    """The exception that ended a rank, written by the rank itself."""
+    return task_dir / f"rank-{rank:05d}.error.json"
+
+
+def result_path(task_dir: Path, rank: int) -> Path:
+    """What the stage's function returned."""
+    return task_dir / f"rank-{rank:05d}.result.json"
+
+
+def keep_rank(task_dir: Path) -> int:
+    """Run one rank to its end and write its exit record."""
+    import dataclasses
+
+    who = rank_variables()
+    context = dataclasses.replace(read_context(task_dir / "context.json"), **who)  # type: ignore[arg-type]
+    context = dataclasses.replace(context, node_local_dir=_node_local_dir(context))
+    order = read_json(task_dir / "order.json")
+    log = RunPaths(context.run_dir).log(
+        context.stage, context.slice_index, context.attempt, context.rank
+    )
+    rank_context = task_dir / f"rank-{context.rank:05d}.context.json"
+    write_json_atomic(rank_context, context_to_json(context))
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # the child inherits this, see call.py
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            _command(order, rank_context),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env=_variables(context, order),
+            preexec_fn=_prepare_shell if order["shell"] is not None else _die_with_keeper,
+        )
+    _forward_signals(process, skipped=(STOP_SIGNAL,) if order["shell"] is not None else ())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    started = {"rank": context.rank, "pid": process.pid, "node": context.node_name}
+    write_json_atomic(
+        started_path(task_dir, context.rank),
+        {**started, "keeper_pid": os.getpid(), "started_unix_s": time.time()},
+    )
+    code = process.wait()
+    _write_exit(task_dir, context, code)
+    return 0 if code == STOPPED_EXIT_CODE else min(abs(code), 125)
+
+
+def _write_exit(task_dir: Path, context: TaskContext, code: int) -> None:
+    record: dict[str, Any] = {
+        "rank": context.rank,
+        "node": context.node_name,
+        "exit_code": code if code >= 0 else 128 - code,
+        "signal": -code if code < 0 else None,
+        "ended_unix_s": time.time(),
+        "error": None,
+    }
+    if error_path(task_dir, context.rank).exists():
+        record["error"] = read_json(error_path(task_dir, context.rank))
+    write_json_atomic(exit_path(task_dir, context.rank), record)
+
+
+def _command(order: dict[str, Any], rank_context: Path) -> list[str]:
+    if order["shell"] is not None:
+        return ["/bin/bash", "-c", order["shell"]]
+    return [sys.executable, "-P", order["start_script"], "call", str(rank_context)]
+
+
+def _node_local_dir(context: TaskContext) -> Path:
+    """The node's own folder for this user; keyed by node name, because nodes may share a host."""
+    base = os.path.expanduser(os.path.expandvars(context.node_local_dir))  # noqa: PTH111
+    folder = Path(base) / f"slurm-jobs-{os.getuid()}" / context.node_name
+    make_private_dir(folder)
+    return folder
+
+
+def _variables(context: TaskContext, order: dict[str, Any]) -> dict[str, str]:
+    """Environment of the stage's process: torch's own names, and ours for shell stages."""
+    own = {
+        "RANK": context.rank,
+        "WORLD_SIZE": context.num_ranks,
+        "LOCAL_RANK": context.local_rank,
+        "LOCAL_WORLD_SIZE": context.num_local_ranks,
+        "GROUP_RANK": context.node_rank,
+        "MASTER_ADDR": context.main_addr,
+        "MASTER_PORT": context.main_port,
+        "SLURM_JOBS_RUN_DIR": context.run_dir,
+        "SLURM_JOBS_STAGE": context.stage,
+        "SLURM_JOBS_SLICE": context.slice_index,
+        "SLURM_JOBS_NUM_SLICES": context.num_slices,
+        "SLURM_JOBS_ATTEMPT": context.attempt,
+        "SLURM_JOBS_OUTPUT_DIR": context.output_dir,
+        "SLURM_JOBS_NODE_LOCAL_DIR": context.node_local_dir,
+        "SLURM_JOBS_CONFIG": json.dumps(context.config),
+        "PYTHONUNBUFFERED": "1",
+    }
+    for parent in context.parents:
+        name = parent.stage.upper().replace("-", "_")
+        own[f"SLURM_JOBS_{name}_OUTPUT_DIR"] = parent.output_dir
+    threads = {"OMP_NUM_THREADS": str(order["cpus_per_task"])}
+    return {**threads, **os.environ, **{key: str(value) for key, value in own.items()}}
+
+
+def _die_with_keeper() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prepare_shell() -> None:
+    """A shell command knows nothing of blocked signals."""
+    _die_with_keeper()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+
+
+def _forward_signals(process: subprocess.Popen[bytes], skipped: tuple[int, ...]) -> None:
+    """Pass signals on; a shell command gets no STOP_SIGNAL, which would end it."""
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if number not in skipped:
+            process.send_signal(number)
+
+    for number in FORWARDED:
+        signal.signal(number, forward)
