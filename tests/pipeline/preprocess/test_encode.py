@@ -1,0 +1,193 @@
+"""Rows through a real tokenizer and chat template."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.preprocess.encode import SampleEncoder
+from pipeline.preprocess.manifest import read_manifest
+from pipeline.preprocess.manifest_rows import ManifestRow
+from pipeline.preprocess.processor import read_processor
+from pipeline.preprocess.rejects import SampleRejectedError
+from slurm_jobs.common.errors import StageConfigError
+from tests.pipeline.build import CHAT_TEMPLATE, NUM_IMAGE_TOKENS, write_image, write_processor
+
+
+def user(*content: str) -> dict[str, object]:
+    items = [
+        {"type": "image", "path": "a.png"} if text == "IMAGE" else {"type": "text", "text": text}
+        for text in content
+    ]
+    return {"role": "user", "content": items}
+
+
+def assistant(text: str) -> dict[str, object]:
+    return {"role": "assistant", "content": text}
+
+
+def make_row(folder: Path, *messages: dict[str, object]) -> ManifestRow:
+    write_image(folder / "a.png")
+    path = folder / "rows.jsonl"
+    path.write_text(json.dumps({"messages": messages}) + "\n")
+    return read_manifest(path)[0]
+
+
+def make_encoder(processor_dir: Path, folder: Path, **limits: object) -> SampleEncoder:
+    return SampleEncoder(processor_dir, image_root=folder, **limits)
+
+
+def learned(encoder: SampleEncoder, labels: np.ndarray) -> str:
+    return encoder.chat.tokenizer.decode(labels[labels >= 0])
+
+
+def rejection(encoder: SampleEncoder, row: ManifestRow) -> str:
+    with pytest.raises(SampleRejectedError) as raised:
+        encoder.encode(row)
+    return raised.value.reason
+
+
+def test_only_the_assistants_words_and_end_of_turn_are_learned(
+    processor_dir: Path, tmp_path: Path
+) -> None:
+    encoder = make_encoder(processor_dir, tmp_path)
+    row = make_row(
+        tmp_path,
+        user("IMAGE", "What is it?"),
+        assistant("A red square."),
+        user("Sure?"),
+        assistant("Yes, quite."),
+    )
+    sample = encoder.encode(row)
+    assert learned(encoder, sample.labels) == "A red square.<|end|>Yes, quite.<|end|>"
+    supervised = sample.labels >= 0
+    assert np.array_equal(sample.labels[supervised], sample.input_ids[supervised])
+    assert sample.input_ids.dtype == sample.labels.dtype == np.int32
+
+
+def test_each_image_has_its_tokens_and_pixels(processor_dir: Path, tmp_path: Path) -> None:
+    encoder = make_encoder(processor_dir, tmp_path)
+    sample = encoder.encode(make_row(tmp_path, user("IMAGE", "and", "IMAGE"), assistant("x")))
+    num_found = int((sample.input_ids == encoder.chat.image_token_id).sum())
+    assert num_found == 2 * NUM_IMAGE_TOKENS
+    assert [image.shape for image in sample.images] == [(32, 32, 3)] * 2
+
+
+def test_prompt_ends_where_the_last_answer_starts(processor_dir: Path, tmp_path: Path) -> None:
+    encoder = make_encoder(processor_dir, tmp_path)
+    row = make_row(
+        tmp_path, user("IMAGE", "What?"), assistant("Red."), user("Sure?"), assistant("Yes.")
+    )
+    prompt, sample = encoder.encode_prompt(row), encoder.encode(row)
+    assert prompt.reference == "Yes."
+    assert np.array_equal(prompt.input_ids, sample.input_ids[: len(prompt.input_ids)])
+    rest = encoder.chat.tokenizer.decode(sample.input_ids[len(prompt.input_ids) :])
+    assert rest == "Yes.<|end|>\n"
+
+
+def test_too_long_sample_is_dropped_cut_or_an_error(processor_dir: Path, tmp_path: Path) -> None:
+    row = make_row(tmp_path, user("IMAGE", "What?"), assistant("abc" * 40))
+    num_tokens = len(make_encoder(processor_dir, tmp_path).encode(row).input_ids)
+    limit = num_tokens - 20
+    assert rejection(make_encoder(processor_dir, tmp_path, max_tokens=limit), row) == "too_long"
+    cutting = make_encoder(processor_dir, tmp_path, max_tokens=limit, too_long="truncate_text")
+    cut = cutting.encode_tokens(row)
+    assert (len(cut.input_ids), cut.truncated) == (limit, True)
+    strict = make_encoder(processor_dir, tmp_path, max_tokens=limit, too_long="error")
+    with pytest.raises(StageConfigError, match=rf"rows\.jsonl:1: {num_tokens} tokens"):
+        strict.encode(row)
+
+
+def test_cut_never_takes_image_tokens(processor_dir: Path, tmp_path: Path) -> None:
+    row = make_row(tmp_path, user("What?"), assistant("Red."), user("IMAGE"), assistant("Blue."))
+    encoder = make_encoder(processor_dir, tmp_path, max_tokens=40, too_long="truncate_text")
+    tokens = encoder.encode_tokens(row)
+    assert len(tokens.input_ids) == 40
+    is_image = tokens.input_ids == encoder.chat.image_token_id
+    assert int(is_image.sum()) == NUM_IMAGE_TOKENS
+
+
+def test_images_alone_over_the_limit_are_rejected(processor_dir: Path, tmp_path: Path) -> None:
+    row = make_row(tmp_path, user("IMAGE", "IMAGE"), assistant("x"))
+    encoder = make_encoder(processor_dir, tmp_path, max_tokens=7, too_long="truncate_text")
+    assert rejection(encoder, row) == "images_too_long"
+
+
+def test_cut_that_leaves_no_answer_is_rejected(processor_dir: Path, tmp_path: Path) -> None:
+    row = make_row(tmp_path, user("IMAGE", "q" * 50), assistant("x"))
+    encoder = make_encoder(processor_dir, tmp_path, max_tokens=20, too_long="truncate_text")
+    assert rejection(encoder, row) == "nothing_supervised"
+
+
+def test_too_many_images_are_rejected(processor_dir: Path, tmp_path: Path) -> None:
+    row = make_row(tmp_path, user("IMAGE", "IMAGE"), assistant("x"))
+    assert rejection(make_encoder(processor_dir, tmp_path, max_images=1), row) == "too_many_images"
+
+
+def test_image_token_in_a_text_is_rejected(processor_dir: Path, tmp_path: Path) -> None:
+    row = make_row(tmp_path, user("IMAGE", "the word <image>"), assistant("x"))
+    assert rejection(make_encoder(processor_dir, tmp_path), row) == "image_token_in_text"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("{% generation %}", ""), "does not mark what the assistant says"),
+        (("{{ '<image>' }}", ""), "gives 0 image tokens"),
+        (("{{ '<image>' }}", "{{ '<image><image>' }}"), "gives 2 image tokens"),
+        (
+            ("{% for item in message['content'] %}{{ item['text'] }}{% endfor %}", "{{ message }}"),
+            "as the assistant's words",
+        ),
+    ],
+)
+def test_template_that_would_train_on_nonsense_is_refused(
+    tmp_path: Path, change: tuple[str, str], words: str
+) -> None:
+    template = CHAT_TEMPLATE.replace(*change, 1)
+    if "generation" in change[0]:
+        template = template.replace("{% endgeneration %}", "")
+    folder = write_processor(tmp_path / "processor", template=template)
+    with pytest.raises(StageConfigError, match=words):
+        make_encoder(folder, tmp_path)
+
+
+def test_clip_like_processor_is_understood(processor_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "clip"
+    shutil.copytree(processor_dir, folder)
+    path = folder / "preprocessor_config.json"
+    values = json.loads(path.read_text())
+    crop = {"height": 336, "width": 336}
+    values |= {"size": {"shortest_edge": 336}, "crop_size": crop, "do_center_crop": True}
+    path.write_text(json.dumps(values))
+    llava = {
+        "image_token": "<image>",
+        "patch_size": 14,
+        "num_additional_image_tokens": 1,
+        "vision_feature_select_strategy": "default",
+    }
+    (folder / "processor_config.json").write_text(json.dumps(llava))
+    processor = read_processor(folder)
+    assert processor.num_image_tokens == 576
+    assert processor.geometry.shortest_edge == 336
+
+
+@pytest.mark.parametrize("size", [{"longest_edge": 512}, {"shortest_edge": 224}, None])
+def test_images_without_one_size_are_refused(
+    processor_dir: Path, tmp_path: Path, size: object
+) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(processor_dir, folder)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "size": size}))
+    with pytest.raises(StageConfigError, match="does not give images of one size"):
+        read_processor(folder)
+
+
+def test_missing_processor_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StageConfigError, match="no such processor folder"):
+        read_processor(tmp_path / "gone")

@@ -1,0 +1,133 @@
+"""Image files of every kind, good and broken, through the real decoder."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline.preprocess.images import decode_image, image_to_bytes, read_image_bytes, resize_image
+from pipeline.preprocess.processor import ImageGeometry
+from pipeline.preprocess.rejects import SampleRejectedError
+
+EXACT = ImageGeometry(height=8, width=8, resample=3, shortest_edge=None)
+
+
+def encode(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def decode(data: bytes, max_pixels: int = 10_000) -> np.ndarray:
+    image, _ = decode_image(data, max_pixels=max_pixels, name="x")
+    assert image.mode == "RGB"
+    return np.asarray(image)
+
+
+def gradient(mode: str = "RGB") -> Image.Image:
+    pixels = np.arange(16 * 16 * 3, dtype=np.uint32).reshape(16, 16, 3) % 256
+    return Image.fromarray(pixels.astype(np.uint8)).convert(mode)
+
+
+def test_exif_orientation_is_applied() -> None:
+    pixels = np.zeros((8, 16, 3), np.uint8)
+    pixels[:, :8] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # stored rotated by 90 degrees
+    data = encode(Image.fromarray(pixels), "JPEG", quality=95, exif=exif)
+    upright = decode(data)
+    assert upright.shape == (16, 8, 3)
+    assert upright[0].mean() > 250
+    assert upright[-1].mean() < 5
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparency_becomes_white(mode: str) -> None:
+    clear = Image.new("RGBA", (4, 4), (0, 0, 0, 0)).convert(mode)
+    assert decode(encode(clear)).min() == 255
+
+
+def test_transparent_palette_entry_becomes_white() -> None:
+    image = Image.new("P", (4, 4), 0)
+    image.putpalette([10, 20, 30, 200, 100, 50])
+    image.putpixel((0, 0), 1)
+    pixels = decode(encode(image, transparency=0))
+    assert tuple(pixels[0, 0]) == (200, 100, 50)
+    assert tuple(pixels[1, 1]) == (255, 255, 255)
+
+
+def test_16_bit_grey_is_scaled_and_not_clipped() -> None:
+    values = np.array([[0, 257, 32896, 65535]], dtype=np.uint16)
+    pixels = decode(encode(Image.fromarray(values)))
+    assert pixels[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"), [("CMYK", "JPEG"), ("L", "PNG"), ("1", "PNG"), ("P", "GIF"), ("RGB", "WEBP")]
+)
+def test_common_modes_become_rgb(mode: str, kind: str) -> None:
+    assert decode(encode(gradient(mode), kind)).shape == (16, 16, 3)
+
+
+def test_animation_gives_its_first_frame() -> None:
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
+    data = encode(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert tuple(decode(data)[0, 0]) == (255, 0, 0)
+
+
+BROKEN = {
+    "not_an_image": b"this is no image",
+    "truncated_image": encode(gradient(), "JPEG")[:-200],
+    "corrupt_image": encode(gradient())[:60] + b"\0" * 40 + encode(gradient())[100:],
+    "too_many_pixels": encode(Image.new("L", (101, 100))),
+    "unsupported_mode": encode(Image.new("F", (4, 4)), "TIFF"),
+}
+
+
+@pytest.mark.parametrize("reason", BROKEN)
+def test_broken_image_is_rejected_with_its_reason(reason: str) -> None:
+    with pytest.raises(SampleRejectedError) as raised:
+        decode(BROKEN[reason])
+    assert raised.value.reason == reason
+
+
+def test_files_that_cannot_be_read_are_rejected_with_their_reason(tmp_path: Path) -> None:
+    (tmp_path / "empty.png").touch()
+    for name, reason in {
+        "gone.png": "missing_image",
+        "empty.png": "empty_image",
+        ".": "unreadable_image",
+    }.items():
+        with pytest.raises(SampleRejectedError) as raised:
+            read_image_bytes(tmp_path / name)
+        assert raised.value.reason == reason
+
+
+def test_resize_equals_the_hugging_face_processor() -> None:
+    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 50, 3), dtype=np.uint8))
+    theirs = SiglipImageProcessorPil(size={"height": 8, "width": 8}, resample=3)(image)
+    ours = resize_image(image, EXACT) / 255.0 * 2 - 1
+    expected = np.asarray(theirs["pixel_values"][0]).transpose(1, 2, 0)
+    assert np.allclose(ours, expected, atol=1e-5)
+
+
+def test_shortest_edge_is_resized_and_the_middle_cut_out() -> None:
+    pixels = np.zeros((20, 60, 3), np.uint8)
+    pixels[:, 20:40] = 255
+    geometry = ImageGeometry(height=10, width=10, resample=0, shortest_edge=10)
+    assert resize_image(Image.fromarray(pixels), geometry).min() == 255
+
+
+@pytest.mark.parametrize("image_format", ["png", "raw"])
+def test_lossless_formats_keep_every_pixel(image_format: str) -> None:
+    pixels = np.asarray(gradient())
+    data = image_to_bytes(pixels, image_format, 95)
+    assert data == image_to_bytes(pixels.copy(), image_format, 95)
+    found = np.load(io.BytesIO(data)) if image_format == "raw" else decode(data)
+    assert np.array_equal(found, pixels)

@@ -1,0 +1,116 @@
+"""Manifests of all formats, and what is said of bad rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.preprocess.manifest import read_manifest, slice_range
+from pipeline.preprocess.manifest_rows import ManifestRow
+from slurm_jobs.common.errors import StageConfigError
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def said(row: ManifestRow) -> list[tuple[str, list[tuple[str, str]]]]:
+    return [(m.role, [(item.kind, item.value) for item in m.content]) for m in row.messages]
+
+
+def read_chat(tmp_path: Path, *values: object) -> list[ManifestRow]:
+    lines = "".join(json.dumps(value) + "\n" for value in values)
+    return read_manifest(write(tmp_path / "m.jsonl", lines))
+
+
+ANSWER = {"role": "assistant", "content": "yes"}
+
+
+def test_csv_row_is_prompt_and_answer(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.csv", 'text,image_path\n"a, b\nc",x.png\nd,y.png\n')
+    rows = read_manifest(path, prompt="What?", system_prompt="Be brief.")
+    assert said(rows[0]) == [
+        ("system", [("text", "Be brief.")]),
+        ("user", [("image", "x.png"), ("text", "What?")]),
+        ("assistant", [("text", "a, b\nc")]),
+    ]
+    assert [row.origin.line for row in rows] == [2, 4]
+    assert [row.key for row in rows] == ["000000000", "000000001"]
+
+
+def test_csv_without_its_columns_names_them(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.csv", "image,text\nx.png,a\n")
+    with pytest.raises(StageConfigError, match=r"m\.csv:1: column image_path missing"):
+        read_manifest(path)
+
+
+def test_chat_images_stand_inline_or_in_a_list(tmp_path: Path) -> None:
+    inline = [{"type": "image", "path": "x.png"}, {"type": "text", "text": "ok?"}]
+    listed = [{"type": "image"}, {"type": "text", "text": "ok?"}]
+    rows = read_chat(
+        tmp_path,
+        {"messages": [{"role": "user", "content": inline}, ANSWER]},
+        {"messages": [{"role": "user", "content": listed}, ANSWER], "images": ["x.png"]},
+        {"messages": [{"role": "user", "content": "<image>\nok?"}, ANSWER], "images": ["x.png"]},
+        {"messages": [{"role": "user", "content": "ok?"}, ANSWER], "images": ["x.png"]},
+    )
+    expected = [("user", [("image", "x.png"), ("text", "ok?")]), ("assistant", [("text", "yes")])]
+    assert [said(row) for row in rows] == [expected] * 4
+    assert {row.source for row in rows} == {"x.png"}
+
+
+def test_llava_conversations_are_read(tmp_path: Path) -> None:
+    turns = [
+        {"from": "human", "value": "<image>\nWhat?"},
+        {"from": "gpt", "value": "A cat."},
+        {"from": "human", "value": "Sure?"},
+        {"from": "gpt", "value": "Yes."},
+    ]
+    value = [{"id": "n7", "image": "x.png", "conversations": turns}]
+    (row,) = read_manifest(write(tmp_path / "m.json", json.dumps(value)))
+    assert [role for role, _ in said(row)] == ["user", "assistant"] * 2
+    assert (row.image_paths, row.source, row.problem) == (("x.png",), "n7", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"text": "x"}, "neither `messages` nor `conversations`"),
+        ({"messages": []}, "empty"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "last turn is the user's"),
+        ({"messages": [{"role": "bot", "content": "x"}]}, "role 'bot'; allowed are"),
+        ({"messages": [ANSWER, {"role": "user"}]}, "without `role` and `content`"),
+        (
+            {"messages": [{"role": "user", "content": "<image>"}, ANSWER]},
+            "1 places for images, 0 images listed",
+        ),
+        ({"messages": [{"role": "user", "content": [{"type": "video"}]}, ANSWER]}, "'video'"),
+    ],
+)
+def test_bad_row_says_what_is_wrong(tmp_path: Path, value: object, problem: str) -> None:
+    (row,) = read_chat(tmp_path, value)
+    assert problem in row.problem
+
+
+def test_bad_line_does_not_hide_the_others(tmp_path: Path) -> None:
+    good = json.dumps({"messages": [{"role": "user", "content": "a"}, ANSWER]})
+    rows = read_manifest(write(tmp_path / "m.jsonl", f"{good}\n\n{{broken\n{good}\n"))
+    assert [bool(row.problem) for row in rows] == [False, True, False]
+    assert str(rows[1].origin) == "m.jsonl:3"
+
+
+@pytest.mark.parametrize("text", ["", "hello\n"])
+def test_unknown_format_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(StageConfigError, match="neither"):
+        read_manifest(write(tmp_path / "m.txt", text))
+
+
+@given(st.integers(0, 200), st.integers(1, 30))
+def test_slices_cover_every_row_once(num_rows: int, num_slices: int) -> None:
+    rows = [row for i in range(num_slices) for row in slice_range(num_rows, i, num_slices)]
+    assert rows == list(range(num_rows))

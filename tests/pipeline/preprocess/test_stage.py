@@ -1,0 +1,148 @@
+"""The stage `preprocess`, run for real."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.preprocess import run
+from pipeline.preprocess import stage as module
+from pipeline.preprocess.part import PartPaths, read_part_index
+from pipeline.preprocess.stage import token_histogram
+from slurm_jobs.common.errors import StageConfigError, StageError, StageStoppedError
+from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
+from tests.pipeline.build import make_context, run_preprocess, write_csv_manifest
+
+
+def base_config(tmp_path: Path, processor_dir: Path, num_rows: int = 10) -> dict[str, Any]:
+    manifest = write_csv_manifest(tmp_path / "source", num_rows)
+    return {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 2}
+
+
+def break_rows(config: dict[str, Any], *rows: int) -> None:
+    manifest = Path(config["manifest"])
+    lines = manifest.read_text().splitlines()
+    for row in rows:
+        lines[row + 1] = "gone.png,words"
+    manifest.write_text("\n".join(lines) + "\n")
+
+
+def test_slice_that_runs_twice_writes_the_same_bytes(tmp_path: Path, processor_dir: Path) -> None:
+    config = base_config(tmp_path, processor_dir)
+    trees = []
+    for name, num_threads in (("a", 1), ("b", 3)):
+        _, folder = run_preprocess(tmp_path / name, {**config, "num_threads": num_threads}, 2)
+        trees.append({p.name: p.read_bytes() for p in (folder / "parts").iterdir()})
+    assert trees[0] == trees[1]
+    assert len(trees[0]) == 6
+
+
+def test_samples_do_not_depend_on_slices(tmp_path: Path, processor_dir: Path) -> None:
+    config = base_config(tmp_path, processor_dir)
+    hashes = []
+    for num_slices in (1, 3):
+        _, folder = run_preprocess(tmp_path / str(num_slices), config, num_slices)
+        indexes = [
+            read_part_index(PartPaths(output_dir=folder, slice_index=i).index)
+            for i in range(num_slices)
+        ]
+        hashes.append([pair for i in indexes for pair in zip(i.keys, i.sample_xxh3, strict=True)])
+    assert hashes[0] == hashes[1]
+
+
+def test_result_counts_what_was_done(tmp_path: Path, processor_dir: Path) -> None:
+    (result,), folder = run_preprocess(tmp_path, base_config(tmp_path, processor_dir))
+    index = read_part_index(PartPaths(output_dir=folder, slice_index=0).index)
+    assert (result["num_rows"], result["num_samples"], result["num_images"]) == (10, 10, 10)
+    assert result["num_tokens"] == sum(index.sample_num_tokens)
+    assert sum(result["num_tokens_histogram"].values()) == 10
+    json.dumps(result)
+    progress = json.loads((tmp_path / "task" / "progress.json").read_text())
+    assert (progress["done"], progress["total"]) == (10, 10)
+
+
+def test_limit_takes_the_first_rows(tmp_path: Path, processor_dir: Path) -> None:
+    config = base_config(tmp_path, processor_dir)
+    results, folder = run_preprocess(tmp_path, config, 2, limit=5)
+    assert [result["num_rows"] for result in results] == [2, 3]
+    index = read_part_index(PartPaths(output_dir=folder, slice_index=1).index)
+    assert index.keys == ["000000002", "000000003", "000000004"]
+
+
+def test_few_rejects_are_listed_with_their_reason(tmp_path: Path, processor_dir: Path) -> None:
+    config = base_config(tmp_path, processor_dir)
+    break_rows(config, 4)
+    (result,), folder = run_preprocess(tmp_path, config)
+    assert result["rejects_by_reason"] == {"missing_image": 1}
+    line = PartPaths(output_dir=folder, slice_index=0).rejects.read_text()
+    reject = json.loads(line)
+    assert (reject["row"], reject["source"], reject["place"]) == (4, "gone.png", "train.csv:6")
+
+
+def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir: Path) -> None:
+    config = base_config(tmp_path, processor_dir)
+    break_rows(config, 4, 5)
+    words = r"2 of 10 rows cannot be used \(most common: missing_image 2\); .* allows 1"
+    with pytest.raises(StageConfigError, match=words):
+        run(config, make_context(tmp_path))
+    paths = PartPaths(output_dir=tmp_path / "output", slice_index=0)
+    assert len(paths.rejects.read_text().splitlines()) == 2
+    assert not paths.index.exists()
+    assert not paths.tar.exists()
+
+
+def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_dir: Path) -> None:
+    config = {**base_config(tmp_path, processor_dir), "max_tokens": 53, "max_reject_share": 0.0}
+    (result,), _ = run_preprocess(tmp_path, config)
+    assert 0 < result["num_too_long"] < 10
+    assert result["num_samples"] == 10 - result["num_too_long"]
+
+
+def test_stop_leaves_no_half_part(
+    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "stop_requested", lambda: True)
+    with pytest.raises(StageStoppedError, match="after 0 of 10 rows"):
+        run(base_config(tmp_path, processor_dir), make_context(tmp_path))
+    assert not list((tmp_path / "output" / "parts").iterdir())
+
+
+def test_failing_file_system_is_no_reject(
+    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline.preprocess import encode
+
+    def fail(path: Path) -> bytes:
+        raise OSError(116, "Stale file handle", str(path))
+
+    monkeypatch.setattr(encode, "read_image_bytes", fail)
+    with pytest.raises(StageError, match=r"train\.csv:2: an image cannot be read.*Stale"):
+        run(base_config(tmp_path, processor_dir), make_context(tmp_path))
+
+
+def test_manifest_without_rows_is_refused(tmp_path: Path, processor_dir: Path) -> None:
+    config = base_config(tmp_path, processor_dir, num_rows=0)
+    with pytest.raises(StageConfigError, match="no rows"):
+        run(config, make_context(tmp_path))
+
+
+def test_histogram_counts_up_to_powers_of_two() -> None:
+    assert token_histogram([1, 2, 3, 4, 5, 64, 65]) == {
+        "2": 2,
+        "4": 2,
+        "8": 1,
+        "64": 1,
+        "128": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("max_tokens", 0), ("max_reject_share", 1.5), ("image_quality", 0), ("num_threads", 0)],
+)
+def test_config_out_of_range_names_the_field(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{field} is {value}; allowed"):
+        PreprocessConfig(manifest="m", processor="p", **{field: value})
