@@ -51,16 +51,10 @@ def collate(
     Raises:
         ValueError: an image is not of `image_shape` (height, width, 3).
     """
-    lengths = [len(sample.input_ids) for sample in samples]
-    length = -(-max(lengths) // pad_to_multiple) * pad_to_multiple
-    shape = (len(samples), length)
-    input_ids = np.full(shape, pad_token_id, dtype=np.int64)
-    labels = np.full(shape, IGNORED_LABEL, dtype=np.int64)
-    attention_mask = np.zeros(shape, dtype=np.int64)
-    for row, (sample, num_tokens) in enumerate(zip(samples, lengths, strict=True)):
-        input_ids[row, :num_tokens] = sample.input_ids
-        labels[row, :num_tokens] = sample.labels
-        attention_mask[row, :num_tokens] = 1
+    input_ids, labels, attention_mask = pad_tokens(
+        samples, pad_token_id=pad_token_id, pad_to_multiple=pad_to_multiple
+    )
+    num_tokens = int(attention_mask.sum())
     images = stack_images(samples, image_shape)
 
     def tensor(array: np.ndarray) -> torch.Tensor:
@@ -75,11 +69,28 @@ def collate(
         keys=tuple(sample.key for sample in samples),
         epoch=epoch,
         num_samples=len(samples),
-        num_tokens=sum(lengths),
-        num_padding_tokens=len(samples) * length - sum(lengths),
+        num_tokens=num_tokens,
+        num_padding_tokens=input_ids.size - num_tokens,
         num_supervised_tokens=int(np.count_nonzero(labels != IGNORED_LABEL)),
         num_images=len(images),
     )
+
+
+def pad_tokens(
+    samples: Sequence[Sample], *, pad_token_id: int, pad_to_multiple: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Token ids, labels and attention mask, each int64 [num_samples, length]."""
+    longest = max(len(sample.input_ids) for sample in samples)
+    shape = (len(samples), -(-longest // pad_to_multiple) * pad_to_multiple)
+    input_ids = np.full(shape, pad_token_id, dtype=np.int64)
+    labels = np.full(shape, IGNORED_LABEL, dtype=np.int64)
+    attention_mask = np.zeros(shape, dtype=np.int64)
+    for row, sample in enumerate(samples):
+        num_tokens = len(sample.input_ids)
+        input_ids[row, :num_tokens] = sample.input_ids
+        labels[row, :num_tokens] = sample.labels
+        attention_mask[row, :num_tokens] = 1
+    return input_ids, labels, attention_mask
 
 
 def stack_images(samples: Sequence[Sample], image_shape: tuple[int, int, int]) -> np.ndarray:

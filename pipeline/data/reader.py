@@ -45,23 +45,19 @@ class BatchReader:
         num_threads: int = 2,
         prefetch: int = 4,
     ) -> None:
-        """Start to read ahead.
-
-        `prefetch` counts steps.
+        """Start to read `prefetch` steps ahead.
 
         Raises:
             StageConfigError: the sizes do not divide evenly.
         """
-        self._dataset = dataset
+        self._dataset, self._rank = dataset, rank
         self._layout = BatchLayout(
             global_batch_size=global_batch_size,
             num_lanes=num_lanes,
             num_ranks=num_ranks,
             num_microbatches=num_microbatches,
         )
-        self._rank = rank
-        self._pin_memory = pin_memory
-        self._pad_to_multiple = pad_to_multiple
+        self._pin_memory, self._pad_to_multiple = pin_memory, pad_to_multiple
         # Two epochs: a batch may reach over the end of one.
         self._order_of = functools.lru_cache(maxsize=2)(
             functools.partial(epoch_order, len(dataset), seed)

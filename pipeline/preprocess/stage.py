@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -118,15 +119,16 @@ def _write_samples(
     tally: _Tally,
     progress: Progress,
 ) -> None:
-    for num_done, result in enumerate(worker.results(rows), start=1):
-        if stop_requested():
-            message = f"stopped after {num_done - 1} of {progress.total} rows"
-            raise StageStoppedError(message)
-        if result.rejection is not None:
-            tally.rejects.append(_reject(result))
-        else:
-            _add(builder, result, tally, worker)
-        progress.update(num_done, detail=f"{len(tally.rejects)} rejected")
+    with contextlib.closing(worker.results(rows)) as results:  # a stop must end its threads too
+        for num_done, result in enumerate(results, start=1):
+            if stop_requested():
+                message = f"stopped after {num_done - 1} of {progress.total} rows"
+                raise StageStoppedError(message)
+            if result.rejection is not None:
+                tally.rejects.append(_reject(result))
+            else:
+                _add(builder, result, tally, worker)
+            progress.update(num_done, detail=f"{len(tally.rejects)} rejected")
 
 
 def _add(builder: PartBuilder, result: RowResult, tally: _Tally, worker: RowWorker) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -62,7 +62,7 @@ class RowWorker:
     num_threads: int
     seconds: Seconds = field(default_factory=Seconds)
 
-    def results(self, rows: Iterable[ManifestRow]) -> Iterator[RowResult]:
+    def results(self, rows: Iterable[ManifestRow]) -> Generator[RowResult, None, None]:
         """One result a row, in the order of the rows.
 
         Raises:
