@@ -43,19 +43,20 @@ def evaluate(
     *,
     manifest: Path,
     model_dir: Path,
+    processor_dir: Path,
     out_dir: Path,
     ranks: Ranks,
     workplace: Workplace,
 ) -> dict[str, Any]:
     """Generate on every rank's share; `evaluation.json` and `generations.jsonl` on rank 0.
 
-    Each rank loads the exported folder: what is evaluated is what was exported.
+    Each rank loads the exported weights: what is evaluated is what was exported.
 
     Returns:
         The content of `evaluation.json`; an empty dict on the other ranks.
     """
     model = load_model(model_dir).to(workplace.device).eval()
-    encoder = SampleEncoder(model_dir, image_root=manifest.parent)
+    encoder = SampleEncoder(processor_dir, image_root=manifest.parent)
     rows = read_manifest(manifest, config.num_samples)
     prompts, rejected = [], []
     for number in range(ranks.rank, len(rows), ranks.num_ranks):

@@ -88,7 +88,7 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
             ranks=job.ranks,
             attempt=job.context.attempt,
         )
-    evaluation = _evaluate(job, model_dir)
+    evaluation = _evaluate(job, model_dir, processor_dir)
     if job.ranks.rank != 0:
         return None
     return {
@@ -100,7 +100,7 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
     }
 
 
-def _evaluate(job: Job, model_dir: Path) -> dict[str, Any]:
+def _evaluate(job: Job, model_dir: Path, processor_dir: Path) -> dict[str, Any]:
     manifest = job.config.evaluate.manifest
     if manifest is None:
         return {}
@@ -109,6 +109,7 @@ def _evaluate(job: Job, model_dir: Path) -> dict[str, Any]:
             job.config.evaluate,
             manifest=Path(manifest),
             model_dir=model_dir,
+            processor_dir=processor_dir,
             out_dir=job.context.output_dir,
             ranks=job.ranks,
             workplace=job.workplace,

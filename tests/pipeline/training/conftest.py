@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.common.context import ParentStage, TaskContext, context_to_json
+from slurm_jobs.common.timings import read_steps, steps_path
 
 ROOT = Path(__file__).parents[3]
 TINY_MODEL = {
@@ -58,6 +59,14 @@ def parent(stage: str, root: Path, run: str | None = None) -> ParentStage:
     return ParentStage(stage=stage, run=run or stage, output_dir=root / stage, num_slices=1)
 
 
+def lengthen_answers(manifest: Path) -> None:
+    """Answers of many lengths, so that ranks and microbatches supervise unequal numbers."""
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    for index, row in enumerate(rows):
+        row["messages"][1]["content"][0]["text"] += " circle" * (index * index % 11)
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 @pytest.fixture(scope="session")
 def demo_data(tmp_path_factory):
     """Folder with `render/` (manifests, processor) and `consolidate/` (40 samples)."""
@@ -72,12 +81,17 @@ def demo_data(tmp_path_factory):
     render_config = {"num_train": 40, "num_heldout": 6, "num_broken": 0, "max_side_px": 80}
     shapes_demo.render(render_config, make_context("render", root))
     render_dir = root / "render"
+    lengthen_answers(render_dir / "train.jsonl")
     config = {"manifest": f"{render_dir}/train.jsonl", "processor": f"{render_dir}/processor"}
     preprocess(config, make_context("preprocess", root, config=config))
-    consolidate(
-        {}, make_context("consolidate", root, parents=(parent("preprocess", root),))
-    )
+    consolidate({}, make_context("consolidate", root, parents=(parent("preprocess", root),)))
     return root
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 class TrainRun:
@@ -101,12 +115,10 @@ class TrainRun:
         self._processes: list[subprocess.Popen] = []
         self.attempt = 0
 
-    def start(self, num_ranks: int = 2, wrapper: Path | None = None) -> list[subprocess.Popen]:
+    def start(self, num_ranks: int = 2) -> list[subprocess.Popen]:
         self.attempt += 1
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        script = wrapper or Path(__file__).with_name("rank_process.py")
+        port = free_port()
+        script = Path(__file__).with_name("rank_process.py")
         started = []
         for rank in range(num_ranks):
             context = make_context(
@@ -149,6 +161,30 @@ class TrainRun:
             ends.append((process.returncode, stderr))
         return ends
 
+    def run_here(self, **changes) -> dict:
+        """One rank in the test's own process, strategy `single` unless `changes` say otherwise."""
+        from pipeline.training import run
+        from pipeline.training.ranks import leave_ranks
+
+        self.attempt += 1
+        context = make_context(
+            "train",
+            self.root,
+            attempt=self.attempt,
+            main_port=free_port(),
+            timing_dir=self.timing_dir(),
+            task_dir=self.root / "tasks" / str(self.attempt),
+            parents=(parent("consolidate", self.demo_data),),
+        )
+        try:
+            return run({**self.config, "strategy": "single", **changes}, context)
+        finally:
+            leave_ranks()  # the next test of this process joins another group
+
+    def losses(self, attempt: int | None = None) -> list[float]:
+        steps = read_steps(steps_path(self.timing_dir(attempt), 0)).steps
+        return steps["loss"].tolist()
+
     def run(self, num_ranks: int = 2) -> dict:
         ends = self.finish(self.start(num_ranks))
         assert [code for code, _ in ends] == [0] * num_ranks, ends[0][1] + ends[-1][1]
@@ -164,15 +200,13 @@ class TrainRun:
                 process.communicate()
 
 
-@pytest.fixture
-def train_run(tmp_path, demo_data):
-    """A maker of training runs: `train_run(num_steps=4)`; their processes end with the test."""
+@pytest.fixture(scope="session")
+def make_train_run(tmp_path_factory, demo_data):
+    """A maker of training runs that several tests look at; their processes end with the session."""
     runs = []
 
     def make(**config) -> TrainRun:
-        folder = tmp_path / f"run-{len(runs)}"
-        folder.mkdir()
-        runs.append(TrainRun(folder, demo_data, config))
+        runs.append(TrainRun(tmp_path_factory.mktemp("run"), demo_data, config))
         return runs[-1]
 
     yield make

@@ -1,6 +1,6 @@
 """One rank of the train stage as a process of its own, as the supervisor starts it.
 
-Usage: python rank_process.py CONTEXT_JSON RESULT_JSON [PATCH]
+Usage: python rank_process.py CONTEXT_JSON RESULT_JSON
 """
 
 import json

@@ -1,11 +1,219 @@
-"""The train stage as a whole, on real gloo processes."""
+"""The train stage as a whole: real data, real processes over gloo, real signals and kills."""
 
 import json
+import signal
+import time
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from pipeline.models import SmallVLM
+from pipeline.training.checkpoint_files import list_checkpoints, read_info
+from slurm_jobs.common.errors import STOPPED_EXIT_CODE, StageConfigError, StageError
+from slurm_jobs.common.timings import STEP_PHASES, read_spans, read_steps, spans_path, steps_path
+
+NUM_STEPS = 120
 
 
-def test_two_ranks_train_export_and_evaluate(train_run, demo_data):
-    run = train_run(evaluate={"manifest": str(demo_data / "render/heldout.jsonl")})
-    result = run.run()
-    print(result)
-    assert result["num_steps"] == 6
+@pytest.fixture(scope="session")
+def long_config(demo_data):
+    return {
+        "num_steps": NUM_STEPS,
+        "checkpoint": {"every_min": None, "every_steps": 20},
+        "evaluate": {"manifest": str(demo_data / "render/heldout.jsonl"), "max_new_tokens": 4},
+    }
+
+
+@pytest.fixture(scope="session")
+def undisturbed(make_train_run, long_config):
+    run = make_train_run(**long_config)
+    return run, run.run()
+
+
+@pytest.fixture(scope="session")
+def disturbed(make_train_run, long_config):
+    """Killed by SIGKILL in the middle, then stopped by SIGUSR2 on one rank, then finished."""
+    run = make_train_run(**long_config)
+    processes = run.start()
+    wait_for_checkpoint(run, 20)
+    for process in processes:
+        process.kill()
+    killed = run.finish(processes)
+    processes = run.start()
+    wait_for_checkpoint(run, 40)
+    processes[1].send_signal(signal.SIGUSR2)
+    stopped = run.finish(processes)
+    saved_steps = [step for step, _ in list_checkpoints(run.output_dir / "checkpoints")]
+    return run, killed, stopped, saved_steps, run.run()
+
+
+def wait_for_checkpoint(run, at_least):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = list_checkpoints(run.output_dir / "checkpoints")
+        if found and found[0][0] >= at_least:
+            return
+        time.sleep(0.005)
+    pytest.fail(f"no checkpoint of step {at_least} within a minute")
+
+
+def test_result_says_what_ran(undisturbed):
+    _, result = undisturbed
+    assert result["num_steps"] == NUM_STEPS
+    assert result["resumed_from_step"] == 0
+    assert (result["strategy"], result["num_ranks"]) == ("fsdp2", 2)
+    assert (result["precision"], result["attention"]) == ("fp32", "sdpa")
+    assert result["tokens_per_s"] > 0
+    assert result["stage_in_bytes"] > 0
     assert result["evaluation"]["num_samples"] == 6
+
+
+def test_every_rank_records_every_step_and_its_phases_add_up(undisturbed):
+    run, _ = undisturbed
+    for rank in (0, 1):
+        steps = read_steps(steps_path(run.timing_dir(), rank)).steps
+        assert steps["step"].tolist() == list(range(NUM_STEPS))
+        total = sum(steps[name].astype(float) for name in STEP_PHASES)
+        np.testing.assert_allclose(total, steps["step_s"], atol=1e-5)
+        assert (steps["checkpoint_s"] > 0).sum() == NUM_STEPS // 20
+        names = {span["name"] for span in read_spans(spans_path(run.timing_dir(), rank))}
+        assert names == {
+            "startup_import", "process_group", "stage_in", "model_build",
+            "checkpoint_load", "checkpoint", "export", "evaluation",
+        }  # fmt: skip
+
+
+def test_exported_model_loads_and_has_its_processor(undisturbed):
+    run, result = undisturbed
+    model = SmallVLM.from_pretrained(run.output_dir / "model")
+    assert sum(p.numel() for p in model.parameters()) == result["num_parameters"]
+    assert (run.output_dir / "model/tokenizer.json").is_file()
+    lines = (run.output_dir / "generations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["row"] for line in lines] == list(range(6))
+
+
+def test_kept_checkpoints_are_the_newest(undisturbed):
+    run, _ = undisturbed
+    steps = [step for step, _ in list_checkpoints(run.output_dir / "checkpoints")]
+    assert steps == [NUM_STEPS, NUM_STEPS - 20]
+
+
+def test_killed_ranks_leave_only_whole_checkpoints(disturbed):
+    _, killed, *_ = disturbed
+    assert [code for code, _ in killed] == [-signal.SIGKILL] * 2
+
+
+def test_stop_signal_on_one_rank_saves_on_both_at_the_same_step(disturbed):
+    run, _, stopped, saved_steps, result = disturbed
+    assert [code for code, _ in stopped] == [STOPPED_EXIT_CODE] * 2, stopped
+    ends = [read_steps(steps_path(run.timing_dir(2), rank)).steps["step"][-1] for rank in (0, 1)]
+    assert ends[0] == ends[1] == saved_steps[0] - 1
+    assert result["resumed_from_step"] == saved_steps[0] < NUM_STEPS
+
+
+def test_killed_and_resumed_weights_are_byte_identical(undisturbed, disturbed):
+    assert disturbed[0].weights() == undisturbed[0].weights()
+
+
+def test_two_sharded_ranks_learn_what_one_process_learns(make_train_run, undisturbed):
+    run = make_train_run(num_steps=NUM_STEPS, evaluate={})
+    run.run_here(num_steps=NUM_STEPS)
+    two_ranks, one_process = undisturbed[0].losses(), run.losses()
+    assert two_ranks[0] == pytest.approx(one_process[0], rel=1e-6)
+    assert two_ranks == pytest.approx(one_process, rel=1e-2)
+
+
+def test_ranks_supervise_unequal_numbers_of_tokens(undisturbed):
+    run, _ = undisturbed
+    counts = [
+        read_steps(steps_path(run.timing_dir(), rank)).steps["num_supervised_tokens"]
+        for rank in (0, 1)
+    ]
+    assert (counts[0] != counts[1]).any()
+
+
+def test_accumulated_microbatches_learn_what_the_large_batch_learns(make_train_run):
+    large, small = make_train_run(), make_train_run()
+    large.run_here()
+    small.run_here(num_microbatches=4)
+    assert small.losses() == pytest.approx(large.losses(), rel=1e-4)
+
+
+def test_run_after_completion_changes_nothing(make_train_run):
+    run = make_train_run()
+    first = run.run_here()
+    weights, inode = run.weights(), (run.output_dir / "model").stat().st_ino
+    again = run.run_here()
+    assert run.weights() == weights
+    assert (run.output_dir / "model").stat().st_ino == inode
+    assert again["resumed_from_step"] == again["num_steps"] == 6
+    assert again["final_loss"] == first["final_loss"]
+
+
+def test_damaged_checkpoint_falls_back_to_the_one_before(make_train_run, caplog):
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 2})
+    run.run_here()
+    weights = run.weights()
+    newest = run.output_dir / "checkpoints/step-00000006"
+    shard = next(newest.glob("__0_*"))
+    damaged = bytearray(shard.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    shard.write_bytes(damaged)
+    result = run.run_here()
+    assert result["resumed_from_step"] == 4
+    assert "step-00000006 is unreadable" in caplog.text
+    assert run.weights() == weights
+
+
+def test_last_resort_is_the_first_step(make_train_run, caplog):
+    run = make_train_run()
+    run.run_here()
+    weights = run.weights()
+    (run.output_dir / "checkpoints/step-00000006/checkpoint.json").write_text("{")
+    assert run.run_here()["resumed_from_step"] == 0
+    assert "starts again at step 0" in caplog.text
+    assert run.weights() == weights
+
+
+def test_checkpoint_of_another_config_is_refused_by_name(make_train_run):
+    run = make_train_run()
+    run.run_here()
+    with pytest.raises(StageConfigError, match=r"seed: 0 then, 1 now"):
+        run.run_here(seed=1)
+
+
+def test_checkpoint_knows_the_step_and_the_data(make_train_run):
+    run = make_train_run()
+    result = run.run_here()
+    info = read_info(run.output_dir / "checkpoints/step-00000006")
+    assert (info.step, info.num_ranks, info.loss) == (6, 1, result["final_loss"])
+    assert len(info.dataset_fingerprint) == 32
+
+
+def test_loss_that_is_not_finite_names_step_and_samples(make_train_run):
+    run = make_train_run(optimizer={"learning_rate": 1e20, "grad_clip_norm": None})
+    with pytest.raises(StageError, match=r"loss of step \d+ is nan .*samples of this rank: \w+"):
+        run.run_here()
+
+
+def test_cuda_without_a_gpu_fails_at_once(make_train_run):
+    run = make_train_run()
+    with pytest.raises(StageConfigError, match=r"CUDA_VISIBLE_DEVICES.*device: cpu"):
+        run.run_here(device="cuda")
+    assert not (run.output_dir / "checkpoints").exists()
+
+
+def test_single_strategy_refuses_several_ranks(make_train_run):
+    run = make_train_run(strategy="single")
+    ends = run.finish(run.start())
+    assert {code for code, _ in ends} == {StageConfigError.exit_code}
+    assert "strategy: fsdp2" in ends[0][1]
+
+
+def test_sharded_export_holds_every_tensor(undisturbed):
+    run, _ = undisturbed
+    folder = run.output_dir / "model"
+    assert load_file(folder / "model.safetensors").keys() == (
+        SmallVLM.from_pretrained(folder).state_dict().keys()
+    )
