@@ -1,7 +1,6 @@
 """What a report says, as plain values: made by `numbers`, shown by the three renderers.
 
-A number that could not be had is a `Quantity` without a value and with the
-reason; it is never a guess.
+A number that could not be had is a `Quantity` with the reason; never a guess.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ class Quantity:
 
     value: float | None
     unit: str
-    """`s`, `bytes`, `fraction`, `tokens/s` ..."""
     missing: str = ""
     """Why there is no value; empty if there is one."""
 
@@ -75,12 +73,11 @@ class Bar:
     attempt: int
     job_id: str
     node: str
-    submit_unix_s: float | None
     eligible_unix_s: float | None
     start_unix_s: float
     end_unix_s: float
     outcome: str
-    """`completed`, `failed`, `stopped`, `superseded`, `running` or `unknown`."""
+    """An outcome of `records.Outcome`, `running` or `unknown`."""
     reason: str
 
 
@@ -131,7 +128,6 @@ class StageNumbers:
     longest_s: Quantity
     """Longest elapsed time of one job, for comparison with the limit."""
     gpu_hours: Quantity
-    """Allocated, not busy."""
     cpu_hours: Quantity
     failures: tuple[str, ...]
     """One line for each attempt that failed."""
@@ -162,8 +158,7 @@ class Straggler:
     data_rank: int
     data_node: str
     data_excess_s: float
-    """How much longer than the mean rank `data_rank` waits for its data, seconds a step.
-    In synchronous training the others wait for it inside a collective."""
+    """How much longer than the mean rank `data_rank` waits for its data, seconds a step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,14 +184,14 @@ class TrainingNumbers:
     num_ranks: int
     num_attempts: int
     num_steps: int
-    """Steps that count: repeated ones once."""
+    """Repeated ones count once."""
     num_measured: int
     """Steps left after the warm-up of each attempt."""
     warmup_steps: int
     too_few: str
     """Why no judgement is made; empty if there are enough steps."""
     phases: tuple[TimeShare, ...]
-    """Mean seconds a step over all ranks, and the share of the step."""
+    """Seconds of a mean step, over all ranks."""
     ranks: tuple[RankNumbers, ...]
     step_median_s: Quantity
     step_p95_s: Quantity

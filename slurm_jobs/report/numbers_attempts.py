@@ -96,7 +96,6 @@ def _bar(
         attempt=record.attempt,
         job_id=record.job_id,
         node=",".join(record.node_names),
-        submit_unix_s=row.submit_unix_s if row else None,
         eligible_unix_s=row.eligible_unix_s if row else None,
         start_unix_s=record.started_unix_s,
         end_unix_s=max(end, record.started_unix_s),

@@ -74,7 +74,9 @@ def _status(
 def _failure(fact: AttemptFacts) -> str:
     bar = fact.bar
     reason = bar.reason or "no reason was written down"
-    return f"slice {bar.slice_index}, attempt {bar.attempt}, job {bar.job_id}: {reason}"
+    return (
+        f"{bar.stage}, slice {bar.slice_index}, attempt {bar.attempt}, job {bar.job_id}: {reason}"
+    )
 
 
 def _wall(stage: StageInputs, facts: Sequence[AttemptFacts], status: Status) -> Quantity:

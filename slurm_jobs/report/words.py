@@ -40,8 +40,9 @@ def significant(value: float) -> str:
     """Three significant digits without an exponent: `0.0123`, `4.56`, `789`, `12,300`."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
-    digits = 2 - math.floor(math.log10(abs(value)))
-    return f"{round(value, digits):,.{max(0, min(digits, 6))}f}"
+    rounded = float(f"{value:.3g}")
+    digits = 2 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(0, min(digits, 6))}f}"
 
 
 def percent(fraction: float) -> str:

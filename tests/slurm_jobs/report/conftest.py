@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import itertools
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -14,32 +13,26 @@ from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.model import RunReport
 from slurm_jobs.report.numbers import build_report
 
+# Tests are no package that could be imported from.
+sys.path.insert(0, str(Path(__file__).parent))
 
-def _load() -> ModuleType:
-    """The generator beside this file: tests are no package that could be imported from."""
-    spec = importlib.util.spec_from_file_location(
-        "report_fabricate", Path(__file__).with_name("fabricate.py")
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def fabrication() -> ModuleType:
-    return _load()
+import fabricate_run
 
 
 @pytest.fixture
-def report_of(fabrication, tmp_path):
+def fabrication():
+    return fabricate_run
+
+
+@pytest.fixture
+def report_of(tmp_path):
     """Make a run with the given properties and its report: `report_of(data_wait_s=0.2)`."""
+    numbers = itertools.count()
 
     def make(*, with_accounting: bool = True, **properties) -> RunReport:
-        scenario = fabrication.Scenario(**properties)
-        paths, accounting = fabrication.fabricate(tmp_path / "run", scenario)
+        scenario = fabricate_run.Scenario(**properties)
+        run_dir = tmp_path / f"run-{next(numbers)}"
+        paths, accounting = fabricate_run.fabricate(run_dir, scenario)
         inputs = read_inputs(paths, accounting if with_accounting else ())
         return build_report(inputs, ReportConfig())
 

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.records import record_to_json
+from slurm_jobs.report.inputs import accounting_path, parents_first, read_inputs
+
+
+def test_stages_come_parents_first_whatever_the_order_in_the_file():
+    stages = {
+        "a_last": {"after": {"middle": "afterany", "first": "afterok"}},
+        "middle": {"after": {"first": "afterok"}},
+        "first": {"after": {}},
+    }
+    assert parents_first(stages) == ["first", "middle", "a_last"]
+
+
+def test_a_broken_record_is_named_and_the_rest_is_read(fabrication, tmp_path):
+    paths, _ = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
+    paths.attempt("preprocess", 2, 1).write_text("{")
+    steps = paths.timing_dir("train", 0, 2) / "rank-00001.steps"
+    steps.write_bytes(b"no header\n")
+    inputs = read_inputs(paths, ())
+    assert len(inputs.problems) == 2
+    assert "s00002.a0001.json" in inputs.problems[0]
+    preprocess = inputs.stages[0]
+    assert [a.slice_index for a in preprocess.attempts] == [0, 1, 1, 3]
+
+
+def test_accounting_is_read_from_the_report_folder_if_none_is_given(fabrication, tmp_path):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
+    accounting_path(paths).parent.mkdir()
+    write_json_atomic(accounting_path(paths), [record_to_json(row) for row in rows])
+    assert read_inputs(paths, ()).accounting == tuple(rows)
+    assert read_inputs(paths, rows[:1]).accounting == tuple(rows[:1])
+
+
+def test_a_folder_that_is_no_run_is_refused(fabrication, tmp_path):
+    paths, _ = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
+    paths.run_json.unlink()
+    with pytest.raises(FileNotFoundError, match=r"run\.json"):
+        read_inputs(paths, ())

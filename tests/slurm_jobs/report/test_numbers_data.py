@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+
+def test_counts_of_all_slices_are_added_up(report_of):
+    data = report_of().data[0]
+    assert data.num_rows.value == 10_000
+    assert data.num_samples.value == 9_984
+    assert data.num_rejects.value == 16
+    assert data.rejects == (("truncated_image", 10), ("too_long", 4), ("not_an_image", 2))
+    assert data.length_counts[0] == (16, 320)
+    assert data.work_s["decode"] == pytest.approx(842.0)
+    assert data.mean_tokens.value == pytest.approx(364_006 / 9_984)
+
+
+def test_shards_come_from_the_stage_that_consolidates(report_of):
+    assert report_of().data[0].num_shards.value == 8
+
+
+def test_the_evaluation_is_found_in_what_training_returned(report_of):
+    assert report_of().evaluation == {"exact_match": 0.93, "num_samples": 480.0}

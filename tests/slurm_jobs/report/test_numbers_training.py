@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from slurm_jobs.common.timings import StepFile
+from slurm_jobs.report.inputs import RankTiming, StageInputs
+from slurm_jobs.report.numbers_training import training_numbers
+
+
+def phase(numbers, kind):
+    return next(p for p in numbers.phases if p.kind == kind)
+
+
+def test_phases_add_up_to_the_whole_step_over_all_ranks_and_for_each(report_of):
+    numbers = report_of().training[0]
+    assert sum(p.share for p in numbers.phases) == pytest.approx(1.0)
+    for rank in numbers.ranks:
+        assert sum(rank.phases_s.values()) == pytest.approx(rank.step_mean_s)
+
+
+def test_time_that_no_phase_recorded_shows_as_unexplained(fabrication):
+    steps = make_steps(fabrication, 60)
+    steps["step_s"] += 0.2
+    numbers = numbers_of([[steps]])
+    assert phase(numbers, "unexplained").seconds == pytest.approx(0.203, rel=1e-3)
+
+
+def test_steps_done_again_count_once_and_are_called_lost(report_of):
+    numbers = report_of(num_steps=400, stopped_at=170, resumed_at=150).training[0]
+    assert numbers.num_steps == 400
+    assert numbers.num_repeated_steps == 20
+    assert numbers.repeated_s > 10
+    assert numbers.num_attempts == 2
+    assert numbers.curves.resumed_at == (150,)
+    assert list(numbers.curves.step) == sorted(numbers.curves.step)
+
+
+def test_a_run_without_a_stop_repeats_nothing(report_of):
+    numbers = report_of(stopped_at=None).training[0]
+    assert (numbers.num_repeated_steps, numbers.repeated_s) == (0, 0.0)
+
+
+def test_the_first_steps_of_each_attempt_are_warm_up(report_of):
+    numbers = report_of(num_steps=400).training[0]
+    assert numbers.num_measured == 400 - 2 * 5
+    assert numbers.step_p95_s.value < 1.0
+
+
+def test_rates_are_over_wall_time_waits_included(report_of):
+    numbers = report_of(stopped_at=None, data_wait_s=0.3).training[0]
+    mean_step_s = numbers.ranks[0].step_mean_s
+    assert numbers.steps_per_s.value == pytest.approx(1 / mean_step_s, rel=1e-3)
+    assert numbers.samples_per_s.value == pytest.approx(64 / mean_step_s, rel=1e-3)
+
+
+def test_gaps_between_steps_lower_the_rate(fabrication):
+    steps = make_steps(fabrication, 60)
+    even = numbers_of([[steps]])
+    late = steps.copy()
+    late["start_unix_s"][30:] += 100.0
+    gap = numbers_of([[late]])
+    assert gap.tokens_per_s.value < 0.5 * even.tokens_per_s.value
+
+
+def test_padding_is_the_share_of_all_token_slots(report_of):
+    numbers = report_of(padding_share=0.3).training[0]
+    assert numbers.padding_share.value == pytest.approx(0.3, abs=0.002)
+
+
+def test_the_rank_that_waits_longest_for_data_is_named(report_of):
+    straggler = report_of(num_ranks=4, slow_rank_extra_s=0.25).training[0].straggler
+    assert straggler.data_rank == 3
+    assert straggler.data_excess_s == pytest.approx(0.25 * 3 / 4, rel=0.1)
+
+
+def test_too_few_steps_are_said_and_not_judged(report_of):
+    report = report_of(num_steps=24, stopped_at=None)
+    assert "19 steps after a warm-up of 5" in report.training[0].too_few
+    abstained = {c.rule_id for c in report.checks if c.outcome == "abstained"}
+    assert {"data-wait:train", "padding:train"} <= abstained
+
+
+def test_fewer_steps_than_the_warm_up_break_nothing(report_of):
+    numbers = report_of(num_steps=3, stopped_at=None).training[0]
+    assert numbers.phases == ()
+    assert numbers.tokens_per_s.value is None
+    assert "warm-up" in numbers.tokens_per_s.missing
+
+
+def test_the_budget_of_the_attempts_adds_up_and_names_start_up(report_of):
+    numbers = report_of().training[0]
+    shares = {s.name: s.seconds for s in numbers.budget}
+    assert sum(s.share for s in numbers.budget) == pytest.approx(1.0)
+    assert shares["stage in"] == pytest.approx(28.0)
+    assert shares["checkpoint load"] == pytest.approx(3.0)
+    assert shares["steps repeated later"] == pytest.approx(numbers.repeated_s)
+    assert list(shares)[-1] == "unexplained"
+
+
+def test_curves_of_a_long_run_stay_short(fabrication):
+    numbers = numbers_of([[make_steps(fabrication, 20_000)]])
+    assert len(numbers.curves.loss) == 240
+
+
+def test_a_hundred_thousand_steps_of_eight_ranks_take_seconds(fabrication):
+    ranks = [make_steps(fabrication, 100_000)] * 8
+    start = time.perf_counter()
+    numbers_of([ranks])
+    assert time.perf_counter() - start < 5
+
+
+def test_a_rank_killed_early_shortens_the_curves_alone(fabrication):
+    steps = make_steps(fabrication, 100)
+    numbers = numbers_of([[steps, steps[:60]]])
+    assert numbers.num_steps == 100
+    assert numbers.curves.step[-1] < 60
+
+
+def make_steps(fabrication, num_steps) -> np.ndarray:
+    scenario = fabrication.Scenario(num_ranks=1)
+    return fabrication.fabricate_steps(scenario, 0, 0, num_steps, fabrication.CREATED)
+
+
+def numbers_of(attempts):
+    """The numbers of a stage with the given records: a list of attempts, each a list of ranks."""
+    timings = tuple(
+        RankTiming(
+            slice_index=0,
+            attempt=attempt,
+            rank=rank,
+            steps=StepFile(metadata={}, steps=steps),
+            spans=(),
+        )
+        for attempt, ranks in enumerate(attempts, 1)
+        for rank, steps in enumerate(ranks)
+    )
+    stage = StageInputs(
+        name="train",
+        run="train",
+        parents=(),
+        num_slices=1,
+        resources={},
+        attempts=(),
+        completions=(),
+        timings=timings,
+    )
+    return training_numbers(stage, (), 5)[0]

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.report.stage import build_and_write, run
+from slurm_jobs.shipped import shipped_path
+
+
+@pytest.fixture
+def fabricated(fabrication, tmp_path):
+    return fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
+
+
+def context_of(paths) -> TaskContext:
+    return TaskContext(
+        run_dir=paths.run_dir,
+        run_id="r",
+        stage="report",
+        slice_index=0,
+        num_slices=1,
+        attempt=1,
+        rank=0,
+        num_ranks=1,
+        local_rank=0,
+        num_local_ranks=1,
+        node_rank=0,
+        num_nodes=1,
+        node_name="n",
+        main_addr="127.0.0.1",
+        main_port=1,
+        output_dir=paths.output_dir("report"),
+        timing_dir=paths.timing_dir("report", 0, 1),
+        task_dir=paths.task_dir("report", 0, 1),
+        node_local_dir=Path("/nowhere"),
+        parents=(),
+        config={},
+        spec_dir=Path("/nowhere"),
+        limit=None,
+        deadline_unix_s=None,
+    )
+
+
+def test_the_stage_writes_both_files_and_returns_the_headline(fabricated):
+    paths, _ = fabricated
+    result = run({"title": "Shapes, second try", "warmup_steps": 10}, context_of(paths))
+    assert json.loads(json.dumps(result)) == result
+    assert result["status"] == "completed"
+    assert "<h1>Shapes, second try</h1>" in paths.report_html.read_text()
+    written = json.loads(paths.report_json.read_text())
+    assert written["format"] == "slurm-jobs-report-1"
+    assert written["training"][0]["warmup_steps"] == 10
+    assert sorted(p.name for p in paths.report_dir.iterdir()) == ["report.html", "report.json"]
+
+
+def test_json_has_everything_and_no_nan(fabricated):
+    paths, rows = fabricated
+    report = build_and_write(paths, rows)
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    written = json.loads(paths.report_json.read_text(), parse_constant=refuse)
+    assert written["training"][0]["num_steps"] == report.training[0].num_steps
+    assert len(written["findings"]) == len(report.findings)
+    assert written["spec"]["stages"]["train"]["config"]["batch_size"] == 32
+
+
+def test_a_second_report_replaces_the_first(fabricated):
+    paths, rows = fabricated
+    build_and_write(paths)
+    assert "no accounting" in paths.report_html.read_text()
+    build_and_write(paths, rows)
+    assert "no accounting" not in paths.report_html.read_text()
+
+
+def test_a_negative_warm_up_is_refused():
+    with pytest.raises(ValueError, match="warmup_steps is -1"):
+        ReportConfig(warmup_steps=-1)
+
+
+def test_a_file_that_did_not_ship_is_named():
+    assert shipped_path("templates", "report", "page.html").is_file()
+    with pytest.raises(FileNotFoundError, match=r"templates/report/none\.html"):
+        shipped_path("templates", "report", "none.html")
+
+
+def test_the_report_imports_neither_torch_nor_pipeline():
+    code = (
+        "import sys, slurm_jobs.report.stage;"
+        "print(sorted({'torch', 'pipeline', 'transformers', 'submitit'} & set(sys.modules)))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"

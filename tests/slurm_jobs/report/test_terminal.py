@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from slurm_jobs.report.terminal import print_report
+
+
+def printed(report, *, width=80, **options) -> str:
+    stream = io.StringIO()
+    print_report(report, Console(file=stream, width=width, **options))
+    return stream.getvalue()
+
+
+def test_the_report_fits_eighty_columns_and_names_all_parts(report_of):
+    text = printed(report_of())
+    assert max(map(len, text.splitlines())) <= 80
+    for part in ("Where a step's time goes", "Findings", "Stages", "Training", "Data", "Method"):
+        assert part in text
+    for name in ("preprocess ", "consolidate ", "completed "):
+        assert name in text
+
+
+def test_no_colour_is_used_where_it_is_not_wanted(report_of, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = printed(report_of(), force_terminal=True)
+    assert not [code for code in ("[31m", "[33m", "[34m") if code in text]
+
+
+def test_markup_in_a_name_is_printed_as_it_is(report_of):
+    assert "[bold]x[/bold]" in printed(report_of(name="[bold]x[/bold]"))
+
+
+@pytest.mark.parametrize("num_steps", [1, 400])
+def test_a_run_without_accounting_prints_why(report_of, num_steps):
+    text = printed(report_of(with_accounting=False, stopped_at=None, num_steps=num_steps))
+    assert "no accounting" in text

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from slurm_jobs.report import words
+from slurm_jobs.report.model import known, missing
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 s"),
+        (2e-4, "200 us"),
+        (0.0571, "57.1 ms"),
+        (0.9999, "1.00 s"),
+        (59.97, "60.0 s"),
+        (99.96, "1 min 40 s"),
+        (245.2, "4 min 05 s"),
+        (3599.7, "1 h 00 min"),
+        (7620, "2 h 07 min"),
+        (273_600, "3 d 04 h"),
+        (-3, "-3.00 s"),
+    ],
+)
+def test_seconds_are_written_in_the_unit_that_fits(value, text):
+    assert words.seconds(value) == text
+
+
+def test_a_ceiling_is_rounded_up_so_that_it_stays_one():
+    assert words.times(1.231) == "at most 1.24 times"
+    assert words.times(1.25) == "at most 1.25 times"
+    assert words.times(float("inf")) == "no finite ceiling"
+
+
+def test_a_small_share_is_not_shown_as_nothing():
+    assert words.percent(0.0001) == "<0.1 %"
+    assert words.percent(0) == "0 %"
+
+
+def test_every_quantity_carries_its_unit():
+    assert words.quantity(known(6.4e9, "bytes")) == "6.40 GB"
+    assert words.quantity(known(0.12, "fraction")) == "12 %"
+    assert words.quantity(known(12_345, "tokens")) == "12,345 tokens"
+    assert words.quantity(known(1.5, "steps/s")) == "1.50 steps/s"
+    assert words.quantity(missing("s", "nobody looked")) == words.NOT_KNOWN
