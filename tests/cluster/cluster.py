@@ -1,30 +1,19 @@
-"""The test cluster as tests and the command line use it: up, down, run as the user, break things."""
+"""The cluster as tests and the command line use it: up, down, run as the user, break things."""
 
 import contextlib
-import dataclasses
-import json
 import os
-import pwd
-import secrets
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.cluster import daemons, host, processes
-from tests.cluster.config import GPUS_PER_NODE, NODES, NUM_PORTS, ClusterConfig
+from tests.cluster import daemons, host, lifecycle, processes, user
+from tests.cluster.config import NODES, ClusterConfig
 from tests.cluster.errors import ClusterError, ClusterUnavailableError
-from tests.cluster.packages import SEARCH_PATH, ensure_packages
+from tests.cluster.lifecycle import DEFAULT_FOLDER
 
-# Not in the checkout: that may lie where an ordinary user cannot go, and sockets want short paths.
-DEFAULT_FOLDER = Path("/var/tmp/slurm-jobs-cluster")
-CHECKOUT = Path(__file__).resolve().parents[2]
 _SQUEUE_FIELDS = {"job_id": "%i", "partition": "%P", "name": "%j", "state": "%T", "reason": "%r"}
 _SQUEUE_FIELDS |= {"nodes": "%N", "dependency": "%E"}
 _SACCT_FIELDS = ("JobID", "JobName", "Partition", "State", "ExitCode", "NodeList", "MaxRSS")
@@ -53,7 +42,7 @@ class Cluster:
 
     @classmethod
     def up(cls, folder: Path = DEFAULT_FOLDER, **settings: object) -> "Cluster":
-        """Start a cluster and return it; one that already runs in this folder is returned as it is.
+        """Start a cluster and return it; if one runs in this folder already, return that one.
 
         Args:
             folder: Absolute; what an earlier cluster left in it is stopped and removed first.
@@ -63,30 +52,11 @@ class Cluster:
             ClusterUnavailableError: this machine cannot have it.
             ClusterError: a daemon did not start; the message carries the logs' tails.
         """
-        ensure_packages()
         with contextlib.suppress(ClusterUnavailableError):
             cluster = cls.attach(folder)
             if cluster.is_up():
                 return cluster
-        cls.down(folder)
-        config = ClusterConfig(
-            folder=folder,
-            host=socket.gethostname().partition(".")[0],
-            first_port=_free_ports(folder),
-            db_password=secrets.token_hex(16),
-            **settings,  # type: ignore[arg-type]
-        )
-        cluster = cls(config)
-        try:
-            cluster._prepare()
-            daemons.start_all(config)
-        except BaseException as error:
-            tails = daemons.log_tails(config)
-            cls.down(folder)
-            if isinstance(error, ClusterError) and not isinstance(error, ClusterUnavailableError):
-                raise ClusterError(f"the cluster did not start: {error}\n{tails}") from error
-            raise
-        return cluster
+        return cls(lifecycle.bring_up(folder, settings))
 
     @classmethod
     def attach(cls, folder: Path = DEFAULT_FOLDER) -> "Cluster":
@@ -95,82 +65,28 @@ class Cluster:
         Raises:
             ClusterUnavailableError: there is none.
         """
-        try:
-            fields = json.loads((folder / "cluster.json").read_text())
-        except FileNotFoundError as error:
-            raise ClusterUnavailableError(f"no cluster was started in {folder}") from error
-        return cls(ClusterConfig(**{**fields, "folder": Path(fields["folder"])}))
+        return cls(lifecycle.load(folder))
 
-    @staticmethod
-    def down(folder: Path = DEFAULT_FOLDER) -> None:
-        """Stop the folder's cluster and undo all that it changed. Nothing happens if there is none."""
-        if not folder.exists():
-            return
-        try:
-            config = Cluster.attach(folder).config
-        except ClusterUnavailableError:
-            if any(folder.iterdir()):
-                raise ClusterError(f"{folder} is not a cluster's folder: move it away") from None
-            folder.rmdir()
-            return
-        daemons.stop_daemons(config, daemons.STOP_ORDER, grace_s=3)
-        for _ in range(5):  # a process that forks while the list is made is seen the next time
-            left = processes.strays(folder, config.slurm_conf)
-            if not left:
-                break
-            processes.stop(left, grace_s=1)
-        host.unmount_below(folder)
-        _restore_host(config)
-        if host.mount_points_below(folder):
-            raise ClusterError(f"something is still mounted below {folder}")
-        shutil.rmtree(folder)
-
-    def _prepare(self) -> None:
-        config = self.config
-        user = host.ensure_user(config.user)
-        config.folder.mkdir(mode=0o755, parents=True)
-        config.folder.chmod(0o755)
-        record = config.folder / "cluster.json"
-        record.touch(mode=0o600)
-        record.write_text(json.dumps(dataclasses.asdict(config), default=str, indent=1) + "\n")
-        daemons.write_files(config)
-        host.make_devices(config.devices, GPUS_PER_NODE)
-        config.home.mkdir(mode=0o755)
-        os.chown(config.home, user.pw_uid, user.pw_gid)
-        host.write_hosts(host.hosts_with_block(host.HOSTS.read_text(), config.folder, NODES))
-        paths = _paths_for_user()
-        for folder, permission in host.private_folders(paths, user.pw_uid).items():
-            host.grant(folder, user.pw_uid, permission)
-        tried = self.run_as_user([self.python, "-c", "import tests.cluster"], cwd=CHECKOUT, check=False)
-        if tried.returncode != 0:
-            raise ClusterUnavailableError(
-                f"user {config.user} cannot use {self.python} in {CHECKOUT}:\n{tried.stderr[-2000:]}"
-            )
+    def down(self) -> None:
+        """Stop it and undo all that it changed on the machine."""
+        lifecycle.bring_down(self.config.folder)
 
     @property
     def python(self) -> str:
         """The interpreter for jobs: this one. `up` has seen to it that the user can run it."""
         return sys.executable
 
-    @property
-    def user(self) -> pwd.struct_passwd:
-        return pwd.getpwnam(self.config.user)
-
     def is_up(self) -> bool:
         """Return whether every daemon runs."""
         return all(daemons.running(self.config, name) for name in daemons.STOP_ORDER)
 
     def env(self) -> dict[str, str]:
-        """Return the whole environment of the user's commands; nothing is taken from the caller's."""
-        return {
-            "PATH": f"{Path(self.python).parent}:{SEARCH_PATH}",
-            "HOME": str(self.config.home),
-            "USER": self.config.user,
-            "LOGNAME": self.config.user,
-            "SHELL": "/bin/bash",
-            "LANG": "C.UTF-8",
-            "SLURM_CONF": str(self.config.slurm_conf),
-        }
+        """Return the whole environment of the user's commands; nothing comes from the caller's."""
+        return user.env(self.config)
+
+    def as_user(self, argv: Sequence[str | Path]) -> list[str]:
+        """Return the command line that runs argv as the user, for Popen with `env()`."""
+        return user.command(self.config, argv)
 
     def run_as_user(
         self,
@@ -178,7 +94,7 @@ class Cluster:
         *,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        stdin: str | None = None,
+        stdin: str = "",
         timeout_s: float | None = 120.0,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
@@ -196,39 +112,23 @@ class Cluster:
             ClusterError: it failed; with its output.
             subprocess.TimeoutExpired: it ran too long.
         """
-        done = subprocess.run(
-            self.as_user(argv),
-            cwd=cwd or self.config.home,
-            env={**self.env(), **(env or {})},
-            input=stdin or "",
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
+        done = user.run(
+            self.config, argv, cwd=cwd, extra_env=env or {}, stdin=stdin, timeout_s=timeout_s
         )
         if check and done.returncode != 0:
             words = " ".join(str(word) for word in argv)
             raise ClusterError(f"{words}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
-    def as_user(self, argv: Sequence[str | Path]) -> list[str]:
-        """Return the command line that runs argv as the user, for Popen with `env()`."""
-        name = self.config.user
-        switch = ["setpriv", f"--reuid={name}", f"--regid={name}", "--clear-groups", "--no-new-privs"]
-        return [*switch, "--", *(str(word) for word in argv)]
-
     def work_dir(self, prefix: str = "work") -> Path:
         """Return a new empty folder that belongs to the user."""
-        path = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=self.config.work))
-        path.chmod(0o755)
-        os.chown(path, self.user.pw_uid, self.user.pw_gid)
-        return path
+        return user.make_folder(self.config, prefix)
 
     def small_disk(self, *, size_mb: int) -> Path:
-        """Return a new folder of the user's that holds no more than this (a tmpfs); `down` unmounts it."""
-        path = Path(tempfile.mkdtemp(prefix="disk-", dir=self.config.work)) / "disk"
-        path.parent.chmod(0o755)
-        host.mount_small_disk(path, size_mb=size_mb, uid=self.user.pw_uid, gid=self.user.pw_gid)
+        """Return a folder of the user's that holds no more than this (a tmpfs, until `down`)."""
+        path = self.work_dir("disk") / "disk"
+        who = user.account(self.config)
+        host.mount_small_disk(path, size_mb=size_mb, uid=who.pw_uid, gid=who.pw_gid)
         return path
 
     def submit(self, script: str, *options: str, cwd: Path) -> int:
@@ -311,6 +211,16 @@ class Cluster:
         self._admin("scontrol", "update", f"nodename={node}", "state=resume")
         wait_until(lambda: self.node_state(node) == ["IDLE"], f"node {node} to be idle")
 
+    def heal(self) -> None:
+        """Undo what a test broke: no jobs, every daemon running, every node idle."""
+        for name in reversed(daemons.STOP_ORDER):
+            if daemons.running(self.config, name) is None:
+                self.start_daemon(name)
+        self.cancel_all()
+        for node in NODES:
+            if {"DOWN", "DRAIN"} & set(self.node_state(node)):
+                self.resume_node(node)
+
     def cancel_all(self) -> None:
         """Cancel every job and wait until the queue is empty."""
         self._admin("scancel", "--quiet", f"--user={self.config.user}")
@@ -324,44 +234,3 @@ class Cluster:
         if done.returncode != 0:
             raise ClusterError(f"{' '.join(argv)}: {done.stdout}{done.stderr}")
         return done.stdout
-
-
-def _paths_for_user() -> list[Path]:
-    """Return the folders that the user's jobs read: Python, its packages, the checkout."""
-    executable = Path(sys.executable)
-    found = [Path(sys.prefix), Path(sys.base_prefix), executable.parent, executable.resolve().parent]
-    return [*dict.fromkeys([*found, CHECKOUT])]
-
-
-def _restore_host(config: ClusterConfig) -> None:
-    text = host.HOSTS.read_text()
-    host.write_hosts(host.hosts_without_block(text, config.folder))
-    if host.other_clusters(text, config.folder):
-        return  # they need the same folders; the last cluster closes them
-    with contextlib.suppress(KeyError):
-        uid = pwd.getpwnam(config.user).pw_uid
-        for path in _paths_for_user():
-            for folder in (path, *path.parents):
-                if host.has_grant(folder, uid):
-                    host.revoke(folder, uid)
-
-
-def _free_ports(folder: Path) -> int:
-    """Return the first of NUM_PORTS free ports: where the folder's name points, or the next ones."""
-    start = zlib.crc32(str(folder).encode()) % 1000
-    for attempt in range(1000):
-        # Below 32768, where the kernel takes the ports of outgoing connections from.
-        first = 20_000 + (start + attempt) % 1000 * 10
-        if all(_is_free(port) for port in range(first, first + NUM_PORTS)):
-            return first
-    raise ClusterUnavailableError(f"no {NUM_PORTS} free ports between 20000 and 30000")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True

@@ -39,8 +39,8 @@ class ClusterConfig:
     default_mem_mb_per_cpu: int = 500
     max_array_size: int = 1001
     """Slurm's default. It caps the largest index, plus one."""
-    grace_time_s: int = 20
-    """How long a preempted job of partition `low` has between its signal and its end."""
+    grace_time_s: int = 10
+    """How long, at least, a preempted job of `low` has between its signal and SIGTERM."""
     send_user_signal: bool = True
     """Preemption sends the signal of `sbatch --signal` instead of SIGTERM."""
     kill_invalid_depend: bool = False
@@ -124,7 +124,7 @@ class ClusterConfig:
 
 
 def render_my_cnf(config: ClusterConfig) -> str:
-    """Return MariaDB's configuration: own folder, socket and port, small and quick rather than safe."""
+    """Return MariaDB's configuration: own folder, socket and port; quick rather than safe."""
     return f"""\
 [mariadbd]
 datadir={config.database}
@@ -195,7 +195,7 @@ def _scheduler_parameters(config: ClusterConfig) -> str:
 
 
 def _node_lines(config: ClusterConfig) -> list[str]:
-    kinds = {node: "v100" for node in V100_NODES} | {node: "a100" for node in A100_NODES}
+    kinds = dict.fromkeys(V100_NODES, "v100") | dict.fromkeys(A100_NODES, "a100")
     lines = []
     for node in NODES:
         words = [
@@ -215,12 +215,12 @@ def _node_lines(config: ClusterConfig) -> list[str]:
 def _partition_lines(config: ClusterConfig) -> list[str]:
     all_nodes = ",".join(NODES)
     limits = "DefaultTime=60 MaxTime=1440 State=UP"
+    safe = "PriorityTier=5 PreemptMode=OFF"
+    preempted = f"PreemptMode=REQUEUE GraceTime={config.grace_time_s}"
     return [
-        f"PartitionName=cpu Nodes={','.join(CPU_NODES)} Default=YES {limits} PriorityTier=5"
-        " PreemptMode=OFF",
-        f"PartitionName=gpu Nodes={','.join(GPU_NODES)} {limits} PriorityTier=5 PreemptMode=OFF",
-        f"PartitionName=low Nodes={all_nodes} {limits} PriorityTier=1"
-        f" PreemptMode=REQUEUE GraceTime={config.grace_time_s}",
+        f"PartitionName=cpu Nodes={','.join(CPU_NODES)} Default=YES {limits} {safe}",
+        f"PartitionName=gpu Nodes={','.join(GPU_NODES)} {limits} {safe}",
+        f"PartitionName=low Nodes={all_nodes} {limits} PriorityTier=1 {preempted}",
         f"PartitionName=high Nodes={all_nodes} {limits} PriorityTier=10 PreemptMode=OFF",
     ]
 
@@ -249,7 +249,8 @@ def render_slurm_conf(config: ClusterConfig) -> str:
         "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
         "MpiDefault=none",
-        "ReturnToService=2",
+        # A dead slurmd's node comes back by itself; one that was set down waits for `resume`.
+        "ReturnToService=1",
         f"SlurmdTimeout={config.slurmd_timeout_s}",
         f"KillWait={config.kill_wait_s}",
         f"MinJobAge={config.min_job_age_s}",

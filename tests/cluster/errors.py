@@ -1,8 +1,8 @@
-"""What the test cluster raises. It belongs to the tests, so it stays out of the product's error tree."""
+"""What the test cluster raises; it belongs to the tests, not to the product's error tree."""
 
 
 class ClusterError(Exception):
-    """The test cluster did not do what it was told; the message carries the log tails that tell why."""
+    """The test cluster did not do what it was told; the message says why."""
 
 
 class ClusterUnavailableError(ClusterError):

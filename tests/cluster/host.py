@@ -42,7 +42,11 @@ def ensure_user(name: str) -> pwd.struct_passwd:
 
 def hosts_with_block(text: str, folder: Path, names: Iterable[str]) -> str:
     """Return an /etc/hosts text with this cluster's block at its end."""
-    block = [_BEGIN.format(folder=folder), f"127.0.0.1 {' '.join(names)}", _END.format(folder=folder)]
+    block = [
+        _BEGIN.format(folder=folder),
+        f"127.0.0.1 {' '.join(names)}",
+        _END.format(folder=folder),
+    ]
     base = hosts_without_block(text, folder)
     # A file without a last newline gets one inside the block's span, so that removal restores it.
     glue = "" if base.endswith("\n") or not base else "\n"
@@ -110,7 +114,7 @@ def mount_small_disk(path: Path, *, size_mb: int, uid: int, gid: int) -> None:
 
 
 def unmount_below(folder: Path) -> None:
-    """Unmount everything below `folder`; lazily, since a stopped job may still be on its way out."""
+    """Unmount everything below `folder`; lazily, since a killed job may not be gone yet."""
     for point in mount_points_below(folder):
         subprocess.run([program("umount"), "--lazy", point], check=True)
 
@@ -149,7 +153,7 @@ def grant(folder: Path, uid: int, permission: int) -> None:
         os.setxattr(folder, _ACL, _pack_acl(entries))
     except OSError as error:
         raise ClusterUnavailableError(
-            f"{folder} is closed to ordinary users and its file system takes no ACL ({error.strerror}):"
+            f"{folder} is closed to ordinary users, and takes no ACL ({error.strerror}):"
             " put the checkout and Python where everybody can read them"
         ) from error
 

@@ -33,7 +33,9 @@ def program(name: str) -> str:
     """Return the path of a system program, whatever the caller's PATH is."""
     found = shutil.which(name, path=SEARCH_PATH)
     if found is None:
-        raise ClusterUnavailableError(f"{name} is not installed (package {PROGRAMS.get(name, '?')})")
+        raise ClusterUnavailableError(
+            f"{name} is not installed (package {PROGRAMS.get(name, '?')})"
+        )
     return found
 
 
@@ -58,7 +60,7 @@ def ensure_packages() -> None:
     """Install what is missing.
 
     Raises:
-        ClusterUnavailableError: not Linux, not root, or packages are missing and cannot be installed.
+        ClusterUnavailableError: not Linux, not root, or missing packages cannot be installed.
     """
     if platform.system() != "Linux":
         raise ClusterUnavailableError("the Slurm test cluster needs Linux")

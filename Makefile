@@ -1,0 +1,58 @@
+# `make` lists the targets. Everything runs in .venv, which is made on first use.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-slow test-all lint cluster cluster-down constraints clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP)  ## make .venv with the package, its training part and the tools
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "slurm-jobs needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+	       "Say which one to use: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@echo "installing into $(VENV) (once; minutes on a slow network)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
+	@touch $@
+
+demo: venv  ## one YAML file to a trained model and a report, on this machine
+	@$(BIN)/slurm-jobs run configs/demo.yaml
+
+test: venv  ## the tests without the slow ones (as root on Debian or Ubuntu: on a real Slurm too)
+	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: venv  ## the slow tests alone
+	@$(BIN)/python -m pytest -m slow $(PYTEST_ARGS) || { code=$$?; \
+	  test $$code -eq 5 && echo "no test is marked slow" || exit $$code; }
+
+test-all: test test-slow  ## every test
+
+lint: venv  ## ruff, formatting, types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+cluster: venv  ## start the Slurm test cluster for use by hand (root, Debian or Ubuntu)
+	@$(BIN)/python -m tests.cluster up
+
+cluster-down: venv  ## stop it; nothing is left behind
+	@$(BIN)/python -m tests.cluster down
+
+constraints:  ## resolve the newest allowed versions and write constraints.txt
+	@rm -rf build/resolve && $(PYTHON) -m venv build/resolve
+	@build/resolve/bin/python -m pip install --quiet -e '.[train,dev]' hatchling editables
+	@{ grep '^#' constraints.txt; build/resolve/bin/python -m pip list --format=freeze \
+	    --exclude-editable --exclude pip | sed 's/+[a-z0-9.]*$$//'; } > build/constraints.txt
+	@mv build/constraints.txt constraints.txt && rm -rf build/resolve
+
+clean:  ## remove .venv, caches and build outputs; runs stay
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,62 @@
+"""Fixtures for every test: the Slurm test cluster, started on first use.
+
+A test that needs it is marked `cluster` and takes the fixture of that name. Where the machine
+cannot have a cluster the test is skipped with the reason; with CI or SLURM_JOBS_REQUIRE_CLUSTER
+set, it fails. SLURM_JOBS_CLUSTER=FOLDER uses a cluster that was brought up by hand.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Test modules import `tests.cluster`; import mode "importlib" puts nothing on the path by itself.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.errors import ClusterUnavailableError
+from tests.cluster.lifecycle import bring_down
+
+_FOLDERS = Path("/var/tmp")
+_PREFIX = "slurm-jobs-pytest-"
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A Slurm with six nodes, for the whole session."""
+    given = os.environ.get("SLURM_JOBS_CLUSTER")
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    try:
+        # What is said here (packages are installed) belongs on the screen, not into a report.
+        with capture.global_and_fixture_disabled():
+            started = Cluster.attach(Path(given)) if given else _start()
+    except ClusterUnavailableError as error:
+        if os.environ.get("CI") == "true" or os.environ.get("SLURM_JOBS_REQUIRE_CLUSTER"):
+            pytest.fail(f"the Slurm test cluster is required: {error}", pytrace=False)
+        pytest.skip(f"no Slurm test cluster: {error}")
+    yield started
+    if not given:
+        started.down()
+
+
+@pytest.fixture(autouse=True)
+def _cluster_as_found(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What one test breaks or leaves in the queue, the next one does not see."""
+    yield
+    if "cluster" in request.fixturenames and request.node.get_closest_marker("cluster"):
+        request.getfixturevalue("cluster").heal()
+
+
+@pytest.fixture
+def user_dir(cluster: Cluster) -> Path:
+    """A new folder of the ordinary user who submits jobs; it lives as long as the cluster."""
+    return cluster.work_dir()
+
+
+def _start() -> Cluster:
+    for old in _FOLDERS.glob(f"{_PREFIX}*"):
+        if not Path("/proc", old.name.removeprefix(_PREFIX)).exists():
+            bring_down(old)  # its session was killed
+    return Cluster.up(_FOLDERS / f"{_PREFIX}{os.getpid()}")
