@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.spec.graph import stage_order
-from slurm_jobs.spec.model import DependencyKind, RunSpec, SlurmValue, Stage
+from slurm_jobs.spec.model import RunSpec, SlurmValue, Stage
 
 Slices = frozenset[int]
 

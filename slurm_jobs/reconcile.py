@@ -205,7 +205,7 @@ def _never_cause(summary: StageSummary, parents: Mapping[str, StageStatus]) -> s
     """Why this stage can never start, named by the stage where it began."""
     for parent, kind in summary.after.items():
         above = parents[parent]
-        if kind == "afterok" and above.status == "stranded":
+        if above.status == "stranded":
             return above.reason or f"`{parent}` can never start"
         if kind == "afterok" and above.status in {"failed", "cancelled"}:
             return f"`{parent}` {above.status}"

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+DependencyKind = Literal["afterok", "afterany", "afternotok"]
+"""Slurm's own words."""
+
 Outcome = Literal["completed", "failed", "stopped", "superseded"]
 """`stopped`: asked to stop, saved, wants to run again. `superseded`: fenced off, did no work."""
 

@@ -29,6 +29,7 @@ from slurm_jobs.common.files import (
     write_text_atomic,
 )
 from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
 from slurm_jobs.run.intents import Entry
 from slurm_jobs.run.ledger import append_entry, read_ledger
@@ -37,7 +38,6 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run.store import last_plan_number, read_stage_records
 from slurm_jobs.schedulers.protocol import JobDependencies, Scheduler
-from slurm_jobs.spec.model import DependencyKind
 
 MAX_REQUEUES = 50
 """How often a job may be requeued at its time limit before a person should look at it."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurm_jobs.cluster.profile import ClusterProfile
+from typing import TYPE_CHECKING
+
 from slurm_jobs.schedulers.protocol import Scheduler
+
+if TYPE_CHECKING:
+    from slurm_jobs.cluster.profile import ClusterProfile
 
 
 def scheduler_named(name: str, run_dir: Path, *, max_cpus: int | None = None) -> Scheduler:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from slurm_jobs.common.records import TaskAccounting
+from slurm_jobs.common.records import DependencyKind, TaskAccounting
 from slurm_jobs.run.orders import JobOrder
-from slurm_jobs.spec.model import DependencyKind
 
 JobDependencies = Mapping[DependencyKind, Sequence[str]]
 """Ids of jobs (or array elements, `12_3`) that a job comes after, by kind."""

@@ -15,7 +15,7 @@ from typing import Any
 from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.config_values import ModelMarker
 from slurm_jobs.common.errors import Problem, SpecError
-from slurm_jobs.spec.graph import graph_problems
+from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
 from slurm_jobs.spec.markers import MarkedString, absolute, resolve_marked
 from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec
 from slurm_jobs.spec.overrides import apply_overrides
@@ -66,11 +66,13 @@ def load_spec(
     if document.value is None:
         raise SpecError(list(document.problems))
     spec, problems = validate_values(RunSpec, document, document.value, ())
-    problems = [*document.problems, *problems]
+    views = stage_views(document.value)
+    configs, more = _validate_configs(views, document)
+    problems = [*document.problems, *problems, *graph_problems(views, document), *more]
     if spec is None:
         raise SpecError(_sorted(problems))
     spec_dir = str(PurePosixPath(file).parent)
-    spec, more = _complete(spec, document, spec_dir, files)
+    spec, more = _complete(spec, configs, document, spec_dir, files)
     problems += more
     profile, more = _load_profile(spec, document, spec_dir, files)
     problems += more
@@ -103,29 +105,41 @@ def _read(file: str, shown: str, files: Files) -> str:
     raise SpecError([Problem(file=shown, line=0, column=0, message=message)])
 
 
+def _validate_configs(
+    views: Mapping[str, StageView], document: YamlDocument
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Configs of the built-in stages, of those without problems, and the problems."""
+    configs: dict[str, Any] = {}
+    problems = []
+    for name, view in views.items():
+        if view.run in BUILTIN_STAGES:
+            target = config_class(view.run)
+            path: Path = ("stages", name, "config")
+            config, found = validate_values(target, document, view.config, path)
+            problems += found
+            if config is not None:
+                configs[name] = config
+    return configs, problems
+
+
 def _complete(
-    spec: RunSpec, document: YamlDocument, spec_dir: str, files: Files
+    spec: RunSpec, configs: Mapping[str, Any], document: YamlDocument, spec_dir: str, files: Files
 ) -> tuple[RunSpec, list[Problem]]:
-    """Absolute paths and complete configs; graph and stage checks."""
-    problems = graph_problems(spec, document)
+    """Absolute paths and complete configs; what stages and resources must agree on."""
+    problems: list[Problem] = []
     values = spec.model_dump(mode="json")
     values, marked = resolve_marked(RunSpec, values, base_dir=spec_dir, exists=files.exists)
-    for name, stage in spec.stages.items():
-        if stage.run not in BUILTIN_STAGES:
-            continue
-        path: Path = ("stages", name, "config")
-        target = config_class(stage.run)
-        config, found = validate_values(target, document, stage.config, path)
-        problems += found
-        if config is None:
-            continue
-        plain = dataclasses.asdict(config)
+    for name, config in configs.items():
         plain, more = resolve_marked(
-            target, plain, base_dir=spec_dir, exists=files.exists, path=path
+            type(config),
+            dataclasses.asdict(config),
+            base_dir=spec_dir,
+            exists=files.exists,
+            path=("stages", name, "config"),
         )
         values["stages"][name]["config"] = plain
         marked += more
-        problems += stage_problems(name, stage, config, document)
+        problems += stage_problems(name, spec.stages[name], config, document)
     problems += _missing_files(marked, document, files)
     return RunSpec.model_validate_json(_json(values), strict=True), problems
 

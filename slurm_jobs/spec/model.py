@@ -7,13 +7,13 @@ configs are the dataclasses of `slurm_jobs.common.stage_config`.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from slurm_jobs.common.config_values import InputPath, OutputPath
+from slurm_jobs.common.records import DependencyKind
 
-DependencyKind = Literal["afterok", "afterany", "afternotok"]
 BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
@@ -110,7 +110,7 @@ class Resources(Values):
     slurm: dict[str, SlurmValue] = {}
     """Further options of sbatch under Slurm's own names, such as `partition` or `qos`."""
 
-    @field_validator("gpu", mode="before")
+    @field_validator("gpu", mode="before", json_schema_input_type=str | list[str])
     @classmethod
     def _one_is_a_list(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value
@@ -171,7 +171,11 @@ class Stage(Values):
     config: dict[str, Any] = {}
     """The stage's own settings."""
 
-    @field_validator("after", mode="before")
+    @field_validator(
+        "after",
+        mode="before",
+        json_schema_input_type=str | list[str] | dict[str, DependencyKind],
+    )
     @classmethod
     def _names_mean_afterok(cls, value: Any) -> Any:
         if isinstance(value, str):

@@ -1,0 +1,99 @@
+"""The command line: one file a verb; each parses, calls the library, prints.
+
+Exit codes: 0 fine, 1 the run failed, 2 the user's input is wrong, 3 the
+scheduler could not be asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from slurm_jobs import __version__
+from slurm_jobs.common.errors import SlurmJobsError
+
+VERBS = {
+    "check": "find everything wrong with a spec",
+    "plan": "show the jobs that a spec means, and submit nothing",
+    "submit": "submit a spec's jobs and return at once",
+    "run": "submit and follow to the end",
+    "status": "show how a run is doing",
+    "logs": "show or follow a run's logs",
+    "resume": "run what is missing of a run, and nothing else",
+    "cancel": "cancel a run, or one of its stages",
+    "report": "show where a run's time went and what to change",
+    "schema": "print the JSON Schema of specs, for editors",
+}
+
+_EPILOG = """\
+RUN is a run folder, the start of a run's id, or a spec file (its newest run);
+left out, it is the newest run in ./runs (or $SLURM_JOBS_RUNS_DIR).
+
+Exit codes: 0 fine, 1 the run failed, 2 the input is wrong, 3 the scheduler
+could not be asked.
+"""
+
+
+def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser; only the verbs in `verbs` bring their own arguments."""
+    parser = argparse.ArgumentParser(
+        prog="slurm-jobs",
+        description="From one YAML file to a fine-tuned vision-language model on Slurm, "
+        "and a report that can be trusted.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"slurm-jobs {__version__}")
+    commands = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb, text in VERBS.items():
+        command = commands.add_parser(verb, help=text, description=text, allow_abbrev=False)
+        if verb in verbs:
+            importlib.import_module(f"slurm_jobs.cli.{verb}").add_arguments(command)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, run the verb, and end the process with its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    verb = next((word for word in words if word in VERBS), None)
+    options = build_parser([verb] if verb else []).parse_args(words)
+    os.umask(0o077)
+    module = importlib.import_module(f"slurm_jobs.cli.{options.verb}")
+    try:
+        code = module.run(options)
+        sys.stdout.flush()
+    except SlurmJobsError as error:
+        _print_error(error, as_json=getattr(options, "json", False))
+        code = error.exit_code
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)
+
+
+def _print_error(error: SlurmJobsError, *, as_json: bool) -> None:
+    from slurm_jobs.common.errors import SpecError
+
+    if as_json:
+        from slurm_jobs.common.files import dump_json
+
+        problems = error.problems if isinstance(error, SpecError) else ()
+        listed = [
+            {"file": p.file, "line": p.line, "column": p.column, "message": p.message}
+            for p in problems
+        ]
+        print(dump_json({"error": str(error), "problems": listed}), end="")
+        return
+    if isinstance(error, SpecError):
+        print(error, file=sys.stderr)
+        number = len(error.problems)
+        print(f"{number} problem{'s' if number > 1 else ''} found", file=sys.stderr)
+    else:
+        print(f"slurm-jobs: {error}", file=sys.stderr)

@@ -1,0 +1,80 @@
+"""Arguments and small words that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import time
+from pathlib import Path
+
+from slurm_jobs.common.files import dump_json
+
+
+def add_spec(parser: argparse.ArgumentParser) -> None:
+    """SPEC, --set and --limit."""
+    parser.add_argument("spec", metavar="SPEC", type=Path, help="the YAML file")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="set a value of the spec, such as stages.train.resources.nodes=1; may be repeated",
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=_positive,
+        help="run the whole chain on the first N samples of the manifest",
+    )
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """RUN."""
+    parser.add_argument("run", metavar="RUN", nargs="?", help="default: the newest run")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """--json."""
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        message = f"{text} is not a whole number above 0"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+def print_json(value: object) -> None:
+    """Print a result for programs."""
+    print(dump_json(value), end="")
+
+
+def duration_text(seconds: float) -> str:
+    """`47 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def age_text(unix_s: float) -> str:
+    """How long ago that was."""
+    return f"{duration_text(max(0.0, time.time() - unix_s))} ago"
+
+
+def command_text(*words: str) -> str:
+    """A command to type, its words quoted where the shell needs it."""
+    return shlex.join(["slurm-jobs", *words])
+
+
+def shown_path(path: Path) -> str:
+    """A path relative to here where that is shorter."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

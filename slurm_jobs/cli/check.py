@@ -1,0 +1,30 @@
+"""`slurm-jobs check SPEC`: find everything wrong with a spec, in one pass."""
+
+from __future__ import annotations
+
+import argparse
+
+from slurm_jobs.cli.arguments import add_json, add_spec, print_json, shown_path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the verb takes."""
+    add_spec(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, and say that all is well; what is not well is raised as one error."""
+    from slurm_jobs.operations import load
+
+    loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
+    stages = loaded.spec.stages
+    if options.json:
+        print_json({"problems": [], "name": loaded.spec.name, "stages": list(stages)})
+        return 0
+    tasks = sum(stage.array.num_slices if stage.array else 1 for stage in stages.values())
+    print(
+        f"{shown_path(options.spec.absolute())}: no problems found "
+        f"({len(stages)} stages, {tasks} tasks: {' '.join(stages)})"
+    )
+    return 0

@@ -1,0 +1,145 @@
+"""`slurm-jobs logs RUN [STAGE]`: the log of a task or a rank, whole, its end, or as it grows."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_jobs.cli.arguments import add_run
+from slurm_jobs.common.errors import InputError
+
+if TYPE_CHECKING:
+    from slurm_jobs.reconcile import RunStatus, SliceStatus
+    from slurm_jobs.run.paths import RunPaths
+
+_RANK_LOG = re.compile(r"s(\d+)\.a(\d+)\.rank-(\d+)\.log")
+FOLLOW_INTERVAL_S = 0.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the verb takes."""
+    add_run(parser)
+    parser.add_argument(
+        "stage", metavar="STAGE", nargs="?", help="default: the one that failed or runs"
+    )
+    parser.add_argument("--slice", dest="slice_index", type=int, help="only this slice")
+    parser.add_argument("--rank", type=int, help="only this rank")
+    parser.add_argument("--attempt", type=int, help="this attempt; default: each slice's newest")
+    parser.add_argument("--failed", action="store_true", help="only slices that failed")
+    parser.add_argument("--tail", metavar="N", type=int, help="only the last N lines of each log")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on as the logs grow")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the chosen logs, each under its name where there are several."""
+    from slurm_jobs.operations import status_of
+    from slurm_jobs.run.paths import RunPaths
+
+    run_dir, stage_name = _run_and_stage(options.run, options.stage)
+    paths = RunPaths(run_dir)
+    status = status_of(run_dir)
+    stage = _stage(status, stage_name)
+    chosen = [
+        part
+        for part in status.stage(stage).slices
+        if options.slice_index in {None, part.slice_index}
+        and (not options.failed or part.status == "failed")
+    ]
+    logs = chosen_logs(paths, stage, chosen, rank=options.rank, attempt=options.attempt)
+    if not logs:
+        print(f"no log of `{stage}` yet", file=sys.stderr)
+        return 0
+    for log in logs:
+        if len(logs) > 1:
+            print(f"==> {log.name} <==")
+        _print_log(log, options.tail)
+    if options.follow:
+        _follow(logs)
+    return 0
+
+
+def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
+    """`logs train` means that stage of the newest run, where no run is called so."""
+    from slurm_jobs.operations import find_run
+    from slurm_jobs.run.store import read_run
+
+    try:
+        return find_run(run), stage
+    except InputError:
+        if run is None or stage is not None:
+            raise
+        newest = find_run(None)
+        if run not in {summary.name for summary in read_run(newest).stages}:
+            raise
+        return newest, run
+
+
+def _stage(status: RunStatus, name: str | None) -> str:
+    names = [stage.stage.name for stage in status.stages]
+    if name is not None:
+        if name not in names:
+            from slurm_jobs.spec.validation import did_you_mean
+
+            near = did_you_mean(name, names)
+            message = f"no stage `{name}`{near} (stages: {', '.join(names)})"
+            raise InputError(message)
+        return name
+    for word in ("failed", "running", "completed"):
+        found = [stage.stage.name for stage in status.stages if stage.status == word]
+        if found:
+            return found[0] if word == "failed" else found[-1]
+    return names[0]
+
+
+def chosen_logs(
+    paths: RunPaths,
+    stage: str,
+    slices: Sequence[SliceStatus],
+    *,
+    rank: int | None,
+    attempt: int | None,
+) -> list[Path]:
+    """Rank logs of the slices' newest (or the given) attempts; where a slice has none, the
+    supervisor's own, which also holds what set-up lines printed."""
+    folder = paths.logs_dir(stage)
+    found: dict[int, list[tuple[int, int, Path]]] = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = _RANK_LOG.fullmatch(path.name)
+        if match is not None:
+            index, number, owner = (int(group) for group in match.groups())
+            found.setdefault(index, []).append((number, owner, path))
+    logs = []
+    for part in slices:
+        ranks = found.get(part.slice_index, [])
+        wanted = attempt or max((number for number, _, _ in ranks), default=0)
+        logs += [p for n, r, p in sorted(ranks) if n == wanted and rank in {None, r}]
+        supervisor = folder / f"slurm-{part.job_id}.log"
+        if not ranks and part.job_id is not None and supervisor.exists():
+            logs.append(supervisor)
+    return logs
+
+
+def _print_log(log: Path, tail: int | None) -> None:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    for line in lines if tail is None else lines[-tail:]:
+        print(line)
+
+
+def _follow(logs: Sequence[Path]) -> None:
+    """Print what is added, until interrupted."""
+    offsets = {log: log.stat().st_size for log in logs}
+    while True:
+        for log, offset in offsets.items():
+            with log.open("rb") as stream:
+                stream.seek(offset)
+                added = stream.read()
+            if added:
+                offsets[log] = offset + len(added)
+                sys.stdout.write(added.decode(errors="replace"))
+                sys.stdout.flush()
+        time.sleep(FOLLOW_INTERVAL_S)

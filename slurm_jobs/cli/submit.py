@@ -1,0 +1,58 @@
+"""`slurm-jobs submit SPEC`: submit all jobs of a spec and return at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from slurm_jobs.cli.arguments import add_json, add_spec, command_text, print_json, shown_path
+
+if TYPE_CHECKING:
+    from slurm_jobs.operations import Submission
+    from slurm_jobs.run.submission import SubmittedJob
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the verb takes."""
+    add_spec(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Submit, and say where the run lies and what to type next."""
+    submission = submit_spec(options)
+    if options.json:
+        print_json(submission_values(submission))
+        return 0
+    folder = shown_path(submission.paths.run_dir)
+    print(f"run folder: {folder}")
+    print(f"next: {command_text('status', folder)}")
+    return 0
+
+
+def submit_spec(options: argparse.Namespace) -> Submission:
+    """Load and submit; each job is named as the scheduler takes it."""
+    from slurm_jobs.operations import load, submit
+
+    loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
+    return submit(loaded, on_job=(lambda _job: None) if options.json else print_job)
+
+
+def print_job(job: SubmittedJob) -> None:
+    """One line for a job that the scheduler took."""
+    tasks = f" ({job.num_tasks} tasks)" if job.num_tasks > 1 else ""
+    print(f"submitted {job.stage}{tasks} as job {job.job_id}")
+    sys.stdout.flush()
+
+
+def submission_values(submission: Submission) -> dict[str, Any]:
+    """A submission for programs."""
+    return {
+        "run_id": submission.paths.run_dir.name,
+        "run_dir": str(submission.paths.run_dir),
+        "jobs": [
+            {"stage": job.stage, "job_id": job.job_id, "num_tasks": job.num_tasks}
+            for job in submission.jobs
+        ],
+    }

@@ -1,0 +1,243 @@
+"""What the verbs do, as functions: load, plan, submit, look, resume, cancel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.common.errors import InputError, SchedulerError
+from slurm_jobs.common.files import read_json
+from slurm_jobs.plan import Done, Plan, make_plan
+from slurm_jobs.reconcile import RunStatus, reconcile
+from slurm_jobs.run.create import create_run
+from slurm_jobs.run.intents import latest_intents
+from slurm_jobs.run.ledger import append_entry
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.resume import Preparation, prepare_resume
+from slurm_jobs.run.snapshot import take_snapshot, tree_fingerprint, user_sources
+from slurm_jobs.run.store import read_meta, read_run
+from slurm_jobs.run.submission import (
+    RunContext,
+    SubmittedJob,
+    submit_plan,
+    submitting,
+    write_plan,
+)
+from slurm_jobs.schedulers import scheduler_for, scheduler_named
+from slurm_jobs.schedulers.protocol import Answer, Scheduler
+from slurm_jobs.spec.loader import Files, LoadedSpec, load_spec
+from slurm_jobs.spec.model import RunSpec
+
+OnJob = Callable[[SubmittedJob], None]
+
+
+def disk_files() -> Files:
+    """The loader's view of the real file system."""
+    return Files(
+        read_text=lambda file: Path(file).read_text(encoding="utf-8"),
+        exists=lambda file: Path(file).expanduser().exists(),
+    )
+
+
+def load(file: Path, *, overrides: Sequence[str] = (), limit: int | None = None) -> LoadedSpec:
+    """The spec in `file`.
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    return load_spec(str(file.absolute()), disk_files(), overrides=overrides, limit=limit)
+
+
+def profile_of(loaded: LoadedSpec) -> ClusterProfile:
+    """The spec's cluster profile; `auto` asks this machine.
+
+    Raises:
+        SchedulerError: `auto`, and there is no Slurm here.
+    """
+    if loaded.profile is not None:
+        return loaded.profile
+    from slurm_jobs.cluster.probe import probe_profile
+
+    return probe_profile()
+
+
+def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
+    """The user's files that the jobs run."""
+    names = [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
+    return user_sources(names, spec.code, spec_dir)
+
+
+def plan_spec(loaded: LoadedSpec, profile: ClusterProfile) -> Plan:
+    """The plan of a first submit; touches nothing."""
+    code = tree_fingerprint(code_sources(loaded.spec, Path(loaded.spec_dir)))
+    return make_plan(loaded.spec, profile, code_fingerprint=code)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """What a submit or resume did."""
+
+    paths: RunPaths
+    plan: Plan
+    jobs: tuple[SubmittedJob, ...]
+    preparation: Preparation | None = None
+
+
+def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submission:
+    """Make a run and submit all its jobs.
+
+    Raises:
+        SchedulerError: a job was refused, or the scheduler could not be asked.
+    """
+    profile = profile_of(loaded)
+    paths = create_run(loaded, profile)
+    with submitting(paths):
+        context = _context(paths, loaded.spec, profile, Path(loaded.spec_dir))
+        plan = make_plan(
+            loaded.spec, profile, code_fingerprint=context.snapshot.user_fingerprint
+        )
+        write_plan(paths, plan)
+        jobs = submit_plan(context, plan, {}, on_job=on_job)
+    return Submission(paths=paths, plan=plan, jobs=tuple(jobs))
+
+
+def _context(
+    paths: RunPaths, spec: RunSpec, profile: ClusterProfile, spec_dir: Path
+) -> RunContext:
+    return RunContext(
+        paths=paths,
+        run_id=paths.run_dir.name,
+        scheduler=scheduler_for(profile, paths.run_dir),
+        snapshot=take_snapshot(paths.code_dir, code_sources(spec, spec_dir)),
+        spec_dir=str(spec_dir),
+        limit=spec.limit,
+        main_addr=profile.main_addr,
+    )
+
+
+def resume(run_dir: Path, *, on_job: OnJob = lambda _job: None) -> Submission:
+    """Submit what is missing of a run, and nothing else.
+
+    Raises:
+        RunFailedError: another command is submitting for this run.
+        SchedulerError: the scheduler could not be asked, or refused a job.
+    """
+    paths = RunPaths(run_dir)
+    read_meta(paths)
+    spec = RunSpec.model_validate(read_json(paths.resolved_spec))
+    origin = read_json(paths.spec_origin)
+    profile = ClusterProfile.model_validate(origin["profile"])
+    with submitting(paths):
+        context = _context(paths, spec, profile, Path(origin["spec_dir"]))
+        preparation = prepare_resume(paths, context.scheduler)
+        plan = make_plan(
+            spec,
+            profile,
+            code_fingerprint=context.snapshot.user_fingerprint,
+            done=Done(
+                completed=preparation.done.completed, active=preparation.done.active
+            ),
+        )
+        write_plan(paths, plan)
+        jobs = submit_plan(context, plan, preparation.active, on_job=on_job)
+    return Submission(paths=paths, plan=plan, jobs=tuple(jobs), preparation=preparation)
+
+
+def scheduler_of(paths: RunPaths) -> Scheduler:
+    """The scheduler that a run was submitted to."""
+    meta = read_meta(paths)
+    return scheduler_named(meta.scheduler, paths.run_dir, max_cpus=meta.max_cpus)
+
+
+def status_of(run_dir: Path) -> RunStatus:
+    """Status of a run: its records, and one question to the scheduler."""
+    run = read_run(run_dir)
+    ids = run.job_ids
+    answer = Answer()
+    if ids:
+        scheduler = scheduler_of(RunPaths(run_dir))
+        answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s)
+    return reconcile(run, answer)
+
+
+def accounting_of(run_dir: Path) -> Answer:
+    """What the scheduler accounted for a run's jobs."""
+    run = read_run(run_dir)
+    if not run.job_ids:
+        return Answer()
+    scheduler = scheduler_of(RunPaths(run_dir))
+    return scheduler.accounting(run.job_ids, since_unix_s=run.meta.created_unix_s)
+
+
+def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
+    """Cancel all jobs of a run, or of one stage, that have not ended.
+
+    Returns:
+        The ids that the scheduler was asked to cancel.
+
+    Raises:
+        SchedulerError: the scheduler could not be asked.
+    """
+    paths = RunPaths(run_dir)
+    run = read_run(run_dir)
+    names = [s.name for s in run.stages]
+    if stage is not None and stage not in names:
+        message = f"run {run.meta.run_id} has no stage `{stage}` (stages: {', '.join(names)})"
+        raise InputError(message)
+    status = status_of(run_dir)
+    chosen = []
+    for name in names if stage is None else [stage]:
+        newest = latest_intents(run.intents, name)
+        for part in status.stage(name).slices:
+            if part.status in {"running", "waiting", "stranded", "unknown"} and part.job_id:
+                chosen.append(newest[part.slice_index])
+    tokens = {intent.token: intent for intent in chosen}
+    ids = [i.job_id for i in tokens.values() if i.job_id is not None]
+    if status.problems and not ids:
+        raise SchedulerError("; ".join(status.problems))
+    for token in tokens:
+        append_entry(paths.ledger_dir, "cancelled", token, {})
+    if ids:
+        scheduler_of(paths).cancel(ids)
+    return ids
+
+
+def find_run(text: str | None) -> Path:
+    """The run folder that a user means: a folder, a run's id or the start of one, a spec's newest
+    run, or (None) the newest run.
+
+    Raises:
+        InputError: there is no such run, or several begin so.
+    """
+    if text is not None:
+        path = Path(text)
+        if (path / "run.json").is_file():
+            return path.absolute()
+        if path.suffix in {".yaml", ".yml"} and path.is_file():
+            loaded = load(path)
+            return _newest(Path(loaded.spec.runs_dir), f"{loaded.spec.name}-")
+    runs_dir = Path(os.environ.get("SLURM_JOBS_RUNS_DIR", "runs")).absolute()
+    if text is None:
+        return _newest(runs_dir, "")
+    matches = sorted(path.parent for path in runs_dir.glob(f"{text}*/run.json"))
+    if len(matches) == 1:
+        return matches[0]
+    found = ", ".join(path.name for path in matches[:5]) or "none"
+    message = (
+        f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: {found}. "
+        "Name the folder, or set SLURM_JOBS_RUNS_DIR"
+    )
+    raise InputError(message)
+
+
+def _newest(runs_dir: Path, prefix: str) -> Path:
+    runs = [path.parent for path in runs_dir.glob(f"{prefix}*/run.json")]
+    if not runs:
+        message = (
+            f"no run in {runs_dir}; name a run folder, or set SLURM_JOBS_RUNS_DIR to where runs lie"
+        )
+        raise InputError(message)
+    return max(runs, key=lambda path: (path / "run.json").stat().st_mtime).absolute()
