@@ -18,6 +18,7 @@ from slurm_jobs.report.findings_stages import (
 )
 from slurm_jobs.report.findings_training import (
     allocator_retries,
+    around_steps,
     checkpoint_stall,
     data_wait,
     evaluation_stall,
@@ -36,6 +37,7 @@ _TRAINING_RULES = (
     evaluation_stall,
     repeated_steps,
     allocator_retries,
+    around_steps,
     unexplained_time,
 )
 _STAGE_RULES = (array_imbalance, memory_request, time_request)

@@ -57,8 +57,8 @@ def data_wait(numbers: TrainingNumbers) -> Finding | Check:
         evidence=_phase_evidence(numbers, "data_wait"),
         rule="data wait below 5 % of the step is fine, to 20 % moderate, above high",
         source="XProf, input-pipeline analysis",
-        next_knob="more loader threads or a deeper prefetch; then check that shards were staged "
-        "on node-local storage, and that cpus_per_task leaves cores for the loader",
+        next_knob="more num_loader_threads, then num_prefetch_batches; check that shards were "
+        "staged on node-local storage, and that cpus_per_task leaves cores for the loader",
         ceiling=_ceiling(share, "no data wait"),
     )
 
@@ -153,7 +153,7 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
 
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Checkpoints that take 5 % of the step time."""
-    knob = "save less often (the lost work of a kill grows), or save asynchronously"
+    knob = "save less often: checkpoint.every_min (the work that a kill loses grows with it)"
     return _stall(numbers, "checkpoint", 0.05, knob)
 
 
@@ -185,7 +185,7 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
         ),
         rule="repeated steps are 5 % of all recorded steps or more",
         source=OWN_CHOICE,
-        next_knob="save more often, or give the job more notice before its limit",
+        next_knob="save more often (checkpoint.every_min), or give the job more notice of its end",
         ceiling=_ceiling(share, "no repeated steps"),
     )
 
@@ -210,6 +210,29 @@ def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
         source="DeepSpeed, memory-pressure warning",
         next_knob="a smaller microbatch, or activation checkpointing",
         ceiling="not known: the cost of a retry is not timed apart",
+    )
+
+
+def around_steps(numbers: TrainingNumbers) -> Finding | Check:
+    """A quarter of the training task's time outside its loop, start-up and evaluation included."""
+    rule_id = f"around-the-steps:{numbers.stage}"
+    outside = [s for s in numbers.budget if s.kind in {"startup", "unexplained", "between"}]
+    share = sum(s.share for s in outside)
+    if not numbers.budget or share < 0.25:
+        return _clear(rule_id, f"{words.percent(share)} of the attempts' time")
+    largest = sorted(outside, key=lambda s: -s.seconds)[:3]
+    return Finding(
+        rule_id=rule_id,
+        severity="medium" if share >= 0.5 else "note",
+        title=f"{words.percent(share)} of the attempts' time is no training step ({numbers.stage})",
+        text="Start-up, staging, export and evaluation weigh most on short or often stopped jobs.",
+        evidence=tuple(
+            f"{s.name}: {words.seconds(s.seconds)}, {words.percent(s.share)}" for s in largest
+        ),
+        rule="time outside the steps is a quarter of the attempts' time or more",
+        source=OWN_CHOICE,
+        next_knob=f"look at {largest[0].name}; fewer and longer attempts spread it over more steps",
+        ceiling=_ceiling(share, "nothing but steps"),
     )
 
 

@@ -116,10 +116,16 @@ def _coverage_note(inputs: ReportInputs, attempts: Attempts) -> str:
             "no accounting was available: queue wait cannot be told from other gaps, "
             "which count as unexplained"
         )
-    known_jobs = {row.job_id for row in inputs.accounting}
-    all_jobs = {f.record.job_id for stage in _worked(inputs) for f in attempts[stage]}
-    lacking = sorted(all_jobs - known_jobs)
+    known: dict[tuple[str, int], bool] = {}
+    for fact in (f for stage in _worked(inputs) for f in attempts[stage]):
+        start = (fact.record.job_id, fact.record.restart)
+        known[start] = known.get(start, False) or fact.accounting is not None
+    lacking = sorted({job_id for (job_id, _), is_known in known.items() if not is_known})
     if lacking:
+        num_lacking = sum(not is_known for is_known in known.values())
         shown = ", ".join(lacking[:5]) + (" ..." if len(lacking) > 5 else "")
-        return f"accounting knows nothing of {len(lacking)} of {len(all_jobs)} jobs ({shown})"
+        return (
+            f"the accounting lacks {num_lacking} of {len(known)} starts (jobs {shown}): "
+            "their queue wait counts as unexplained"
+        )
     return ""

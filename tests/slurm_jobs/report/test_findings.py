@@ -37,6 +37,11 @@ def test_padding_straggler_and_lost_steps_are_found_where_they_are_planted(repor
     assert "50 steps were done twice" in findings["repeated-steps:train"].title
 
 
+def test_a_short_training_is_told_what_its_start_up_costs(report_of):
+    finding = found(report_of(num_steps=60, stopped_at=None))["around-the-steps:train"]
+    assert finding.evidence[0].startswith("stage in: 14.0 s")
+
+
 def test_an_array_with_one_slow_task_is_called_unbalanced(report_of):
     report = report_of(task_times_s=(300.0, 310.0, 1200.0, 305.0, 290.0))
     finding = found(report)["array-imbalance:preprocess"]

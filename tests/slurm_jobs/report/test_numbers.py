@@ -51,10 +51,20 @@ def test_without_accounting_gaps_are_unexplained_and_the_reason_is_said(report_o
     assert "no accounting" in stage(report, "train").cpu_efficiency.missing
 
 
-def test_a_job_that_accounting_lacks_is_named(inputs):
+def test_a_start_that_accounting_lacks_is_named(inputs):
     rows = tuple(row for row in inputs.accounting if row.job_id != "13")
     report = build_report(dataclasses.replace(inputs, accounting=rows), ReportConfig())
-    assert "1 of 6 jobs (13)" in report.timeline_note
+    assert "lacks 1 of 8 starts (jobs 13)" in report.timeline_note
+
+
+def test_only_the_last_row_of_a_requeued_job_leaves_its_first_wait_unexplained(inputs):
+    last_rows = {row.job_id: row for row in inputs.accounting}
+    report = build_report(
+        dataclasses.replace(inputs, accounting=tuple(last_rows.values())), ReportConfig()
+    )
+    shares = {s.name: s.seconds for s in report.timeline}
+    assert "nothing submitted" not in shares
+    assert "lacks 2 of 8 starts (jobs 12_1, 14)" in report.timeline_note
 
 
 def test_a_retry_counts_as_an_attempt_and_its_failure_is_told(report_of):
