@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from pipeline.models import SmallVLM
-from pipeline.training.checkpoint_files import list_checkpoints, read_info
+from pipeline.training.checkpoint_files import damaged_files, list_checkpoints, read_info
 from slurm_jobs.common.errors import STOPPED_EXIT_CODE, StageConfigError, StageError
 from slurm_jobs.common.timings import STEP_PHASES, read_spans, read_steps, spans_path, steps_path
 
@@ -40,12 +40,14 @@ def disturbed(make_train_run, long_config):
     for process in processes:
         process.kill()
     killed = run.finish(processes)
+    left = list_checkpoints(run.output_dir / "checkpoints")
+    whole = [not damaged_files(folder, read_info(folder).files) for _, folder in left]
     processes = run.start()
     wait_for_checkpoint(run, 40)
     processes[1].send_signal(signal.SIGUSR2)
     stopped = run.finish(processes)
     saved_steps = [step for step, _ in list_checkpoints(run.output_dir / "checkpoints")]
-    return run, killed, stopped, saved_steps, run.run()
+    return run, (killed, whole), stopped, saved_steps, run.run()
 
 
 def wait_for_checkpoint(run, at_least):
@@ -100,8 +102,10 @@ def test_kept_checkpoints_are_the_newest(undisturbed):
 
 
 def test_killed_ranks_leave_only_whole_checkpoints(disturbed):
-    _, killed, *_ = disturbed
+    _, (killed, whole), *_ = disturbed
     assert [code for code, _ in killed] == [-signal.SIGKILL] * 2
+    assert whole
+    assert all(whole)
 
 
 def test_stop_signal_on_one_rank_saves_on_both_at_the_same_step(disturbed):

@@ -1,0 +1,102 @@
+"""The recorder of steps, and spans."""
+
+import time
+
+import pytest
+
+from pipeline.timing import SpanLog, StepCounts, StepRecorder
+from slurm_jobs.common.timings import STEP_PHASES, read_spans, read_steps, spans_path, steps_path
+
+COUNTS = StepCounts(
+    epoch=1,
+    num_microbatches=2,
+    num_samples=4,
+    num_tokens=40,
+    num_padding_tokens=2,
+    num_supervised_tokens=9,
+    num_images=4,
+)
+
+
+def record(recorder, num_steps):
+    for step in range(num_steps):
+        recorder.start_step(step)
+        recorder.lap("data_wait_s")
+        recorder.end_step(COUNTS, loss=0.5, learning_rate=1e-3)
+
+
+def test_phases_sum_to_the_step_and_the_rest_is_other(tmp_path):
+    with StepRecorder(tmp_path, 3, {"node_name": "n1"}) as recorder:
+        recorder.start_step(7)
+        time.sleep(0.02)
+        recorder.lap("data_wait_s")
+        for _ in range(2):
+            time.sleep(0.01)
+            recorder.lap("forward_s")
+        time.sleep(0.005)
+        recorder.end_step(COUNTS, loss=0.5, learning_rate=1e-3, grad_norm=2.0)
+    file = read_steps(steps_path(tmp_path, 3))
+    (step,) = file.steps
+    assert file.metadata == {"rank": 3, "node_name": "n1"}
+    assert step["step"] == 7
+    assert step["data_wait_s"] >= 0.02
+    assert step["forward_s"] >= 0.02
+    assert step["other_s"] >= 0.005
+    assert sum(float(step[name]) for name in STEP_PHASES) == pytest.approx(step["step_s"], abs=1e-6)
+    assert step["num_supervised_tokens"] == 9
+    assert step["memory_peak_bytes"] > 1e6
+
+
+def test_data_wait_begins_before_the_loader_is_asked(tmp_path):
+    with StepRecorder(tmp_path, 0, {}) as recorder:
+        recorder.start_step(0)
+        asked_unix_s = time.time()
+        recorder.lap("data_wait_s")
+        recorder.end_step(COUNTS, loss=0.0, learning_rate=0.0)
+    assert read_steps(steps_path(tmp_path, 0)).steps["start_unix_s"][0] <= asked_unix_s
+
+
+def test_laps_of_one_step_do_not_leak_into_the_next(tmp_path):
+    with StepRecorder(tmp_path, 0, {}) as recorder:
+        recorder.start_step(0)
+        time.sleep(0.02)
+        recorder.lap("forward_s")
+        recorder.end_step(COUNTS, loss=0.0, learning_rate=0.0)
+        record(recorder, 1)
+    assert read_steps(steps_path(tmp_path, 0)).steps["forward_s"][1] == 0
+
+
+def test_file_torn_by_a_kill_still_reads(tmp_path):
+    with StepRecorder(tmp_path, 0, {}) as recorder:
+        record(recorder, 5)
+    path = steps_path(tmp_path, 0)
+    path.write_bytes(path.read_bytes()[:-7])
+    assert read_steps(path).steps["step"].tolist() == [0, 1, 2, 3]
+
+
+def test_crash_loses_only_what_waits_to_be_written(tmp_path):
+    recorder = StepRecorder(tmp_path, 0, {})
+    record(recorder, 3)
+    recorder.flush()
+    record(recorder, 1)
+    assert len(read_steps(steps_path(tmp_path, 0)).steps) == 3
+    recorder.close()
+    assert len(read_steps(steps_path(tmp_path, 0)).steps) == 4
+
+
+def test_record_of_another_process_is_never_overwritten(tmp_path):
+    StepRecorder(tmp_path, 0, {}).close()
+    with pytest.raises(FileExistsError):
+        StepRecorder(tmp_path, 0, {})
+
+
+def test_spans_keep_notes_and_failures(tmp_path):
+    log = SpanLog(tmp_path, 2)
+    with log.span("stage_in", source="shared") as notes:
+        notes["num_bytes"] = 5
+    with pytest.raises(ValueError), log.span("export"):
+        raise ValueError
+    first, second = read_spans(spans_path(tmp_path, 2))
+    assert (first["name"], first["source"], first["num_bytes"]) == ("stage_in", "shared", 5)
+    assert first["duration_s"] >= 0
+    assert (second["name"], second["error"]) == ("export", "ValueError")
