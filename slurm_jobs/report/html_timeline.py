@@ -72,7 +72,7 @@ def _keys() -> Html:
 def _stage_rows(stage: str, bars: Sequence[Bar], span: tuple[float, float]) -> list[Html]:
     slices = sorted({bar.slice_index for bar in bars})
     if len(slices) > MAX_ROWS:
-        return [_row(f"{stage} ({len(slices):,} tasks)", [_crowd(bars, span)], "tall")]
+        return [_row(f"{stage} x {len(slices):,}", [_crowd(bars, span)], "tall")]
     rows = []
     for index in slices:
         name = stage if len(slices) == 1 else f"{stage} {index}"

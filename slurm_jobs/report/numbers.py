@@ -38,7 +38,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
     evaluation = evaluation_numbers([stage.results for stage in worked])
     return RunReport(
         header=header,
-        verdict=make_verdict(header, shares, findings),
+        verdict=make_verdict(header, shares, findings, checks),
         tiles=make_tiles(header, shares, note, training, evaluation),
         timeline=shares,
         timeline_note=note,

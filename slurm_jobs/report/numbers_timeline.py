@@ -37,6 +37,7 @@ def timeline(inputs: ReportInputs, attempts: Attempts) -> tuple[tuple[TimeShare,
     claims: list[tuple[str, str, Sequence[Interval]]] = [
         (f"{stage} running", "running", _running(attempts[stage])) for stage in _worked(inputs)
     ]
+    claims.append(("job start, end, pauses", "startup", _jobs(inputs)))
     claims.append(("requeue wait", "queue", _requeue_waits(attempts)))
     claims.append(("queue wait", "queue", _queue_waits(inputs, end)))
     claims.append(("waiting for a parent stage", "held", _held(inputs)))
@@ -61,6 +62,15 @@ def _all_completed(inputs: ReportInputs) -> bool:
 
 def _running(facts: Sequence[AttemptFacts]) -> list[Interval]:
     return [(f.bar.start_unix_s, f.bar.end_unix_s) for f in facts]
+
+
+def _jobs(inputs: ReportInputs) -> list[Interval]:
+    """All the time that Slurm counts as running; what is no attempt is the job's own."""
+    return [
+        (row.start_unix_s, row.end_unix_s)
+        for row in inputs.accounting
+        if row.start_unix_s is not None and row.end_unix_s is not None
+    ]
 
 
 def _requeue_waits(attempts: Attempts) -> list[Interval]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model import Finding, RunHeader, Tile, TimeShare, TrainingNumbers
+from slurm_jobs.report.model import Check, Finding, RunHeader, Tile, TimeShare, TrainingNumbers
 
 _STATUS_WORDS = {
     "waiting": "Waiting after",
@@ -18,7 +18,10 @@ _STATUS_WORDS = {
 
 
 def make_verdict(
-    header: RunHeader, timeline: Sequence[TimeShare], findings: Sequence[Finding]
+    header: RunHeader,
+    timeline: Sequence[TimeShare],
+    findings: Sequence[Finding],
+    checks: Sequence[Check],
 ) -> str:
     """How it stands, and what to look at first, in one sentence."""
     wall_s = header.last_unix_s - header.created_unix_s
@@ -29,7 +32,12 @@ def make_verdict(
     if worth:
         parts.append(f"look first at finding 1: {worth[0].title}")
     elif header.status == "completed":
-        parts.append("no rule found anything that would make it much faster")
+        num_abstained = sum(check.outcome == "abstained" for check in checks)
+        parts.append(
+            "too little data for most rules"
+            if 2 * num_abstained > len(checks)
+            else "no rule found anything that would make it much faster"
+        )
     largest = max(timeline, key=lambda s: s.seconds, default=None)
     if largest is not None and not worth:
         parts.append(f"most of the time went to {largest.name} ({words.percent(largest.share)})")

@@ -67,6 +67,19 @@ def test_only_the_last_row_of_a_requeued_job_leaves_its_first_wait_unexplained(i
     assert "lacks 2 of 8 starts (jobs 12_1, 14)" in report.timeline_note
 
 
+def test_what_a_job_spends_before_and_after_its_attempt_is_the_jobs_own(inputs):
+    rows = tuple(
+        dataclasses.replace(row, start_unix_s=row.start_unix_s - 4, end_unix_s=row.end_unix_s + 2)
+        if row.job_id == "13"
+        else row
+        for row in inputs.accounting
+    )
+    report = build_report(dataclasses.replace(inputs, accounting=rows), ReportConfig())
+    shares = {s.name: s.seconds for s in report.timeline}
+    assert shares["job start, end, pauses"] == pytest.approx(6.0)
+    assert shares["consolidate running"] == pytest.approx(44.0)
+
+
 def test_a_retry_counts_as_an_attempt_and_its_failure_is_told(report_of):
     preprocess = stage(report_of(), "preprocess")
     assert (preprocess.num_tasks, preprocess.num_completed) == (4, 4)
