@@ -25,7 +25,7 @@ from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.files import write_json_atomic, write_text_atomic
 from slurm_jobs.common.progress import Progress
 
-SIZES = {"small": (0.24, 0.32), "big": (0.56, 0.70)}
+SIZES = {"small": (0.36, 0.44), "big": (0.66, 0.80)}
 """Width of the shape as a share of the picture's shorter side, so that resizing keeps the word."""
 COLOURS = {
     "red": (215, 40, 40),
@@ -35,14 +35,25 @@ COLOURS = {
     "purple": (150, 55, 190),
     "cyan": (60, 205, 220),
 }
-SHAPES = ("circle", "square", "triangle", "star")
+_ARM = 0.3
+OUTLINES = {
+    "square": ((-0.8, -0.8), (0.8, -0.8), (0.8, 0.8), (-0.8, 0.8)),
+    "bar": ((-1, -_ARM), (1, -_ARM), (1, _ARM), (-1, _ARM)),
+    "cross": (
+        *((-_ARM, -1), (_ARM, -1), (_ARM, -_ARM), (1, -_ARM), (1, _ARM), (_ARM, _ARM)),
+        *((_ARM, 1), (-_ARM, 1), (-_ARM, _ARM), (-1, _ARM), (-1, -_ARM), (-_ARM, -_ARM)),
+    ),
+}
+"""Corners around (0, 0), for a radius of 1."""
+SHAPES = ("ring", *OUTLINES)
 CAPTIONS = tuple(product(SIZES, COLOURS, SHAPES))
 """Every (size, colour, shape): 48 of them."""
 
 QUESTION = "Describe"
-IMAGE_SIZE = 64
-PATCH_SIZE = 16
+IMAGE_SIZE, PATCH_SIZE = 64, 16
 MAX_ASPECT = 1.25
+MAX_SHIFT = 0.12
+"""How far from the middle of the picture the shape may lie, as a share of the side."""
 BREAKAGES = ("truncated", "empty", "text", "missing")
 _EXIF_ORIENTATION = 0x0112
 _UNDO_TURN = {
@@ -105,7 +116,7 @@ class Picture:
 
     @property
     def caption(self) -> str:
-        """The answer that the model is to give: `a small red circle`."""
+        """The answer that the model is to give: `a small red ring`."""
         return f"a {self.size} {self.colour} {self.shape}"
 
 
@@ -193,33 +204,22 @@ def draw(picture: Picture, config: RenderConfig) -> Image.Image:
     for _ in range(3):
         line = [rng.random() * side for side in (width, height, width, height)]
         canvas.line(line, fill=tuple(c + 18 for c in background), width=max(1, width // 64))
-    low, high = SIZES[picture.size]
-    radius = rng.uniform(low, high) * min(width, height) / 2
-    centre = (rng.uniform(radius, width - radius), rng.uniform(radius, height - radius))
+    radius = rng.uniform(*SIZES[picture.size]) * min(width, height) / 2
+    centre = tuple(_place(side, radius, rng) for side in (width, height))
     fill = tuple(max(0, min(255, c + rng.randint(-18, 18))) for c in COLOURS[picture.colour])
-    if picture.shape == "circle":
+    if picture.shape == "ring":
         box = (centre[0] - radius, centre[1] - radius, centre[0] + radius, centre[1] + radius)
-        canvas.ellipse(box, fill=fill)
+        canvas.ellipse(box, outline=fill, width=max(2, round(0.4 * radius)))
     else:
-        canvas.polygon(outline(picture.shape, centre, radius), fill=fill)
+        corners = OUTLINES[picture.shape]
+        canvas.polygon([(centre[0] + radius * x, centre[1] + radius * y) for x, y in corners], fill)
     return image
 
 
-def outline(shape: str, centre: tuple[float, float], radius: float) -> list[tuple[float, float]]:
-    """Corners of a square, triangle or star within the circle of `radius` pixels."""
-    radii, start = {
-        "square": ((1.0,) * 4, math.pi / 4),
-        "triangle": ((1.0,) * 3, -math.pi / 2),
-        "star": ((1.0, 0.42) * 5, -math.pi / 2),
-    }[shape]
-    turn = 2 * math.pi / len(radii)
-    return [
-        (
-            centre[0] + share * radius * math.cos(start + i * turn),
-            centre[1] + share * radius * math.sin(start + i * turn),
-        )
-        for i, share in enumerate(radii)
-    ]
+def _place(side: int, radius: float, rng: random.Random) -> float:
+    """Where along a side of the picture the shape's middle lies: near the middle, never cut off."""
+    room = min(side / 2 - radius, MAX_SHIFT * side)
+    return side / 2 + rng.uniform(-room, room)
 
 
 def _render_all(pictures: list[Picture], config: RenderConfig) -> Iterator[None]:
@@ -229,10 +229,10 @@ def _render_all(pictures: list[Picture], config: RenderConfig) -> Iterator[None]
 
 def _save(picture: Picture, config: RenderConfig) -> None:
     """Write one picture; a broken one as its breakage says."""
-    if picture.breakage == "missing":
-        return
-    if picture.breakage in ("empty", "text"):
-        picture.path.write_text("" if picture.breakage == "empty" else "404 not found\n")
+    instead = {"empty": "", "text": "404 not found\n"}
+    if picture.breakage in instead:
+        picture.path.write_text(instead[picture.breakage])
+    if picture.breakage in (*instead, "missing"):
         return
     image = draw(picture, config)
     if picture.path.suffix == ".png":
@@ -269,10 +269,7 @@ def write_processor(folder: Path) -> None:
             "image_processor_type": "SiglipImageProcessor",
             "size": {"height": IMAGE_SIZE, "width": IMAGE_SIZE},
             "resample": 3,
-            "do_resize": True,
-            "do_rescale": True,
             "rescale_factor": 1 / 255,
-            "do_normalize": True,
             "image_mean": [0.5, 0.5, 0.5],
             "image_std": [0.5, 0.5, 0.5],
         },

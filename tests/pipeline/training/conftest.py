@@ -63,7 +63,7 @@ def lengthen_answers(manifest: Path) -> None:
     """Answers of many lengths, so that ranks and microbatches supervise unequal numbers."""
     rows = [json.loads(line) for line in manifest.read_text().splitlines()]
     for index, row in enumerate(rows):
-        row["messages"][1]["content"][0]["text"] += " circle" * (index * index % 11)
+        row["messages"][1]["content"][0]["text"] += " ring" * (index * index % 11)
     manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
