@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,10 @@ from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import InputError, SchedulerError
 from slurm_jobs.common.files import read_json
 from slurm_jobs.plan import Done, Plan, make_plan
-from slurm_jobs.reconcile import RunStatus, reconcile
 from slurm_jobs.run.create import create_run
 from slurm_jobs.run.intents import latest_intents
 from slurm_jobs.run.ledger import append_entry
+from slurm_jobs.run.observe import scheduler_of, status_of
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.resume import Preparation, prepare_resume
 from slurm_jobs.run.snapshot import take_snapshot, tree_fingerprint, user_sources
@@ -26,8 +25,7 @@ from slurm_jobs.run.submission import (
     submitting,
     write_plan,
 )
-from slurm_jobs.schedulers import scheduler_for, scheduler_named
-from slurm_jobs.schedulers.protocol import Answer, Scheduler
+from slurm_jobs.schedulers import scheduler_for
 from slurm_jobs.spec.loader import Files, LoadedSpec, load_spec
 from slurm_jobs.spec.model import RunSpec
 
@@ -96,17 +94,13 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
     paths = create_run(loaded, profile)
     with submitting(paths):
         context = _context(paths, loaded.spec, profile, Path(loaded.spec_dir))
-        plan = make_plan(
-            loaded.spec, profile, code_fingerprint=context.snapshot.user_fingerprint
-        )
+        plan = make_plan(loaded.spec, profile, code_fingerprint=context.snapshot.user_fingerprint)
         write_plan(paths, plan)
         jobs = submit_plan(context, plan, {}, on_job=on_job)
     return Submission(paths=paths, plan=plan, jobs=tuple(jobs))
 
 
-def _context(
-    paths: RunPaths, spec: RunSpec, profile: ClusterProfile, spec_dir: Path
-) -> RunContext:
+def _context(paths: RunPaths, spec: RunSpec, profile: ClusterProfile, spec_dir: Path) -> RunContext:
     return RunContext(
         paths=paths,
         run_id=paths.run_dir.name,
@@ -137,39 +131,11 @@ def resume(run_dir: Path, *, on_job: OnJob = lambda _job: None) -> Submission:
             spec,
             profile,
             code_fingerprint=context.snapshot.user_fingerprint,
-            done=Done(
-                completed=preparation.done.completed, active=preparation.done.active
-            ),
+            done=Done(completed=preparation.done.completed, active=preparation.done.active),
         )
         write_plan(paths, plan)
         jobs = submit_plan(context, plan, preparation.active, on_job=on_job)
     return Submission(paths=paths, plan=plan, jobs=tuple(jobs), preparation=preparation)
-
-
-def scheduler_of(paths: RunPaths) -> Scheduler:
-    """The scheduler that a run was submitted to."""
-    meta = read_meta(paths)
-    return scheduler_named(meta.scheduler, paths.run_dir, max_cpus=meta.max_cpus)
-
-
-def status_of(run_dir: Path) -> RunStatus:
-    """Status of a run: its records, and one question to the scheduler."""
-    run = read_run(run_dir)
-    ids = run.job_ids
-    answer = Answer()
-    if ids:
-        scheduler = scheduler_of(RunPaths(run_dir))
-        answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s)
-    return reconcile(run, answer)
-
-
-def accounting_of(run_dir: Path) -> Answer:
-    """What the scheduler accounted for a run's jobs."""
-    run = read_run(run_dir)
-    if not run.job_ids:
-        return Answer()
-    scheduler = scheduler_of(RunPaths(run_dir))
-    return scheduler.accounting(run.job_ids, since_unix_s=run.meta.created_unix_s)
 
 
 def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
@@ -188,13 +154,12 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
         message = f"run {run.meta.run_id} has no stage `{stage}` (stages: {', '.join(names)})"
         raise InputError(message)
     status = status_of(run_dir)
-    chosen = []
+    tokens = {}
     for name in names if stage is None else [stage]:
         newest = latest_intents(run.intents, name)
         for part in status.stage(name).slices:
             if part.status in {"running", "waiting", "stranded", "unknown"} and part.job_id:
-                chosen.append(newest[part.slice_index])
-    tokens = {intent.token: intent for intent in chosen}
+                tokens[newest[part.slice_index].token] = newest[part.slice_index]
     ids = [i.job_id for i in tokens.values() if i.job_id is not None]
     if status.problems and not ids:
         raise SchedulerError("; ".join(status.problems))
@@ -203,41 +168,3 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
     if ids:
         scheduler_of(paths).cancel(ids)
     return ids
-
-
-def find_run(text: str | None) -> Path:
-    """The run folder that a user means: a folder, a run's id or the start of one, a spec's newest
-    run, or (None) the newest run.
-
-    Raises:
-        InputError: there is no such run, or several begin so.
-    """
-    if text is not None:
-        path = Path(text)
-        if (path / "run.json").is_file():
-            return path.absolute()
-        if path.suffix in {".yaml", ".yml"} and path.is_file():
-            loaded = load(path)
-            return _newest(Path(loaded.spec.runs_dir), f"{loaded.spec.name}-")
-    runs_dir = Path(os.environ.get("SLURM_JOBS_RUNS_DIR", "runs")).absolute()
-    if text is None:
-        return _newest(runs_dir, "")
-    matches = sorted(path.parent for path in runs_dir.glob(f"{text}*/run.json"))
-    if len(matches) == 1:
-        return matches[0]
-    found = ", ".join(path.name for path in matches[:5]) or "none"
-    message = (
-        f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: {found}. "
-        "Name the folder, or set SLURM_JOBS_RUNS_DIR"
-    )
-    raise InputError(message)
-
-
-def _newest(runs_dir: Path, prefix: str) -> Path:
-    runs = [path.parent for path in runs_dir.glob(f"{prefix}*/run.json")]
-    if not runs:
-        message = (
-            f"no run in {runs_dir}; name a run folder, or set SLURM_JOBS_RUNS_DIR to where runs lie"
-        )
-        raise InputError(message)
-    return max(runs, key=lambda path: (path / "run.json").stat().st_mtime).absolute()

@@ -17,13 +17,14 @@ from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.model import RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 
-Status = Literal[
-    "waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"
-]
+Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 
 PENDING_STATES = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
-RUNNING_STATES = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"})
+RUNNING_STATES = frozenset(
+    {"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"}
+)
 NEVER_REASON = "DependencyNeverSatisfied"
+NOT_NEEDED = "not needed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,9 +104,7 @@ def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> fro
     )
 
 
-def _own_outcome(
-    index: int, intent: Intent, records: StageRecords, outcome: Outcome
-) -> int | None:
+def _own_outcome(index: int, intent: Intent, records: StageRecords, outcome: Outcome) -> int | None:
     """Newest attempt of this intent's that ended so."""
     base = intent.base_attempts.get(index, 0)
     ends = records.outcomes.get(index, {})
@@ -144,9 +143,7 @@ def slice_status(
 def _from_scheduler(
     status: SliceStatus, task: TaskAccounting, intent: Intent, failed: int | None
 ) -> SliceStatus:
-    known = replace(
-        status, source=task.source, state=task.state, start_unix_s=task.start_unix_s
-    )
+    known = replace(status, source=task.source, state=task.state, start_unix_s=task.start_unix_s)
     if task.state in RUNNING_STATES:
         if failed is not None and failed == status.attempt and task.state == "COMPLETING":
             return replace(known, status="failed", source="record", failed_attempt=failed)
@@ -210,18 +207,20 @@ def _never_cause(summary: StageSummary, parents: Mapping[str, StageStatus]) -> s
         if kind == "afterok" and above.status in {"failed", "cancelled"}:
             return f"`{parent}` {above.status}"
         if kind == "afternotok" and above.status == "completed":
-            return f"not needed: `{parent}` completed"
+            return f"{NOT_NEEDED}: `{parent}` completed"
     return None
 
 
 def _run_status(stages: tuple[StageStatus, ...]) -> Status:
-    counts = Counter(
-        s.status for s in stages if not s.reason.startswith("not needed") or s.status == "running"
+    """Going while anything runs, or waits that can start; then the worst that happened."""
+    needed = [s for s in stages if not s.reason.startswith(NOT_NEEDED)]
+    words = {stage.status for stage in needed}
+    worst_first: tuple[Status, ...] = (
+        "running",
+        "waiting",
+        "failed",
+        "unknown",
+        "cancelled",
+        "stranded",
     )
-    if counts["running"]:
-        return "running"
-    for word in ("waiting", "failed", "unknown", "cancelled", "stranded"):
-        status: Status = word  # type: ignore[assignment]
-        if counts[status] and not (word == "waiting" and counts["failed"]):
-            return status
-    return "completed"
+    return next((word for word in worst_first if word in words), "completed")

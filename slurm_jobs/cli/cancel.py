@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask once, then cancel."""
-    from slurm_jobs.operations import cancel, find_run
+    from slurm_jobs.operations import cancel
+    from slurm_jobs.run.find import find_run
 
     run_dir = find_run(options.run)
     what = f"stage `{options.stage}` of {run_dir.name}" if options.stage else run_dir.name

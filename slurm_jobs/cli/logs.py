@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the chosen logs, each under its name where there are several."""
-    from slurm_jobs.operations import status_of
+    from slurm_jobs.run.observe import status_of
     from slurm_jobs.run.paths import RunPaths
 
     run_dir, stage_name = _run_and_stage(options.run, options.stage)
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
     """`logs train` means that stage of the newest run, where no run is called so."""
-    from slurm_jobs.operations import find_run
+    from slurm_jobs.run.find import find_run
     from slurm_jobs.run.store import read_run
 
     try:
@@ -104,8 +104,10 @@ def chosen_logs(
     rank: int | None,
     attempt: int | None,
 ) -> list[Path]:
-    """Rank logs of the slices' newest (or the given) attempts; where a slice has none, the
-    supervisor's own, which also holds what set-up lines printed."""
+    """Rank logs of the slices' newest (or the given) attempts.
+
+    Where a slice has none: its supervisor's own, which also holds what set-up lines printed.
+    """
     folder = paths.logs_dir(stage)
     found: dict[int, list[tuple[int, int, Path]]] = {}
     for path in folder.iterdir() if folder.is_dir() else ():

@@ -1,4 +1,4 @@
-"""`slurm-jobs plan SPEC`: the graph, each job's resources, the sbatch texts; nothing is submitted."""
+"""`slurm-jobs plan SPEC`: the graph, each job's resources, the sbatch texts; submits nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def render_scripts(loaded: LoadedSpec, plan: Plan) -> dict[str, str]:
         dependencies = job_dependencies(plan, job, planned, {})
         scripts[job.stage] = context.scheduler.render(order, dependencies)
         job_id = f"{job.stage.upper()}_ID"
-        planned.append(SubmittedJob(stage=job.stage, token="TOKEN", job_id=job_id, num_tasks=1))
+        planned.append(SubmittedJob(stage=job.stage, token=order.token, job_id=job_id, num_tasks=1))
     return scripts
 
 

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make the report anew from the records, and print it."""
-    from slurm_jobs.operations import find_run
+    from slurm_jobs.run.find import find_run
 
     write_report(find_run(options.run), as_json=options.json)
     return 0
@@ -26,10 +26,10 @@ def write_report(run_dir: Path, *, as_json: bool = False) -> None:
     """Write page and JSON into the run folder, and print one of them."""
     from rich.console import Console
 
-    from slurm_jobs.operations import accounting_of
     from slurm_jobs.report.json_form import report_to_json
     from slurm_jobs.report.stage import build_and_write
     from slurm_jobs.report.terminal import print_report
+    from slurm_jobs.run.observe import accounting_of
     from slurm_jobs.run.paths import RunPaths
 
     answer = accounting_of(run_dir)

@@ -17,7 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Resume, and say what that meant."""
     from slurm_jobs.common.ranges import ranges_text
-    from slurm_jobs.operations import find_run, resume
+    from slurm_jobs.operations import resume
+    from slurm_jobs.run.find import find_run
 
     run_dir = find_run(options.run)
     submission = resume(run_dir, on_job=(lambda _job: None) if options.json else print_job)
@@ -40,9 +41,13 @@ def run(options: argparse.Namespace) -> int:
     for stage, job_id in preparation.adopted.items():
         print(f"found the job of {stage} again: {job_id}")
     if preparation.cancel:
-        print(f"cancelled, because they could not start as they were: {' '.join(preparation.cancel)}")
+        print(
+            f"cancelled, because they could not start as they were: {' '.join(preparation.cancel)}"
+        )
     for job in submission.plan.jobs:
-        slices = f" slices {ranges_text(job.slices)}" if len(job.slices) > 1 or job.slices[0] else ""
+        slices = (
+            f" slices {ranges_text(job.slices)}" if len(job.slices) > 1 or job.slices[0] else ""
+        )
         print(f"runs again: {job.stage}{slices} ({job.why})")
     if not submission.jobs:
         print("nothing is missing; nothing was submitted")

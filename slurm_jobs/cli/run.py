@@ -67,7 +67,9 @@ def _finish(run_dir: Path, status: RunStatus) -> None:
     if status.status != "completed":
         return
     folder = shown_path(run_dir)
-    last = next(stage.stage.name for stage in reversed(status.stages) if stage.stage.run != "report")
+    last = next(
+        stage.stage.name for stage in reversed(status.stages) if stage.stage.run != "report"
+    )
     print("\nTry next:")
     print(f"  {command_text('status', folder)}")
     print(f"  {command_text('logs', folder, last, '--tail', '20')}")
@@ -85,7 +87,7 @@ def follow(run_dir: Path, *, quiet: bool) -> RunStatus:
 
 
 def _look(run_dir: Path) -> tuple[RunStatus, float]:
-    from slurm_jobs.operations import status_of
+    from slurm_jobs.run.observe import status_of
     from slurm_jobs.run.paths import RunPaths
     from slurm_jobs.run.store import read_meta
 

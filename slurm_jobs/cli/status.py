@@ -16,13 +16,14 @@ from slurm_jobs.cli.arguments import (
     shown_path,
 )
 from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.reconcile import Status
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
 
-_STYLES = {
+_STYLES: dict[Status, str] = {
     "completed": "green",
     "running": "cyan",
     "waiting": "dim",
@@ -42,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print; exit code 1 if the run failed."""
-    from slurm_jobs.operations import find_run, status_of
+    from slurm_jobs.run.find import find_run
+    from slurm_jobs.run.observe import status_of
 
     run_dir = find_run(options.run)
     status = status_of(run_dir)
@@ -148,7 +150,10 @@ def problem_lines(run_dir: Path, status: RunStatus) -> list[str]:
     if failed:
         folder = shown_path(run_dir)
         stage, part = failed[0]
-        where = [stage.stage.name, *(["--slice", str(part.slice_index)] if stage.stage.is_array else [])]
+        where = [
+            stage.stage.name,
+            *(["--slice", str(part.slice_index)] if stage.stage.is_array else []),
+        ]
         lines.append(f"next: {command_text('logs', folder, *where)}")
         lines.append(f"then: {command_text('resume', folder)}")
     return lines

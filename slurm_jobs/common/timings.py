@@ -100,7 +100,7 @@ def read_steps(path: Path) -> StepFile:
     Raises:
         ValueError: the file is not a step file, or of another version.
     """
-    import numpy as np  # noqa: PLC0415 - the writers must not pay for it
+    import numpy as np
 
     with path.open("rb") as stream:
         header = _read_header(stream, path)

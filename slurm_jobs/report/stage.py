@@ -43,8 +43,15 @@ def build_and_write(
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """The stage: headline numbers, and the page beside them."""
+    from slurm_jobs.run.observe import accounting_of
+
     paths = RunPaths(context.run_dir)
-    report = build_and_write(paths, (), build_config(ReportConfig, config))
+    answer = accounting_of(context.run_dir)
+    for problem in answer.problems:
+        print(f"the scheduler could not be asked: {problem}", flush=True)
+    report = build_and_write(
+        paths, tuple(answer.tasks.values()), build_config(ReportConfig, config)
+    )
     return headline(report, paths)
 
 

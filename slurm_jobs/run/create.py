@@ -18,8 +18,8 @@ from slurm_jobs.common.files import (
     write_json_atomic,
     write_text_atomic,
 )
-from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.model import RunMeta
+from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.loader import LoadedSpec
 
 

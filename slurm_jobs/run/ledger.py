@@ -20,9 +20,7 @@ from slurm_jobs.run.intents import Entry, EntryKind
 _NAME = re.compile(r"(\d{6})-([a-z]+)-([A-Za-z0-9]+)\.json")
 
 
-def append_entry(
-    folder: Path, kind: EntryKind, token: str, values: Mapping[str, Any]
-) -> Entry:
+def append_entry(folder: Path, kind: EntryKind, token: str, values: Mapping[str, Any]) -> Entry:
     """Add an entry under the next free number; safe against other writers."""
     make_private_dir(folder)
     data = {**values, "kind": kind, "token": token, "time_unix_s": time.time()}
@@ -50,8 +48,6 @@ def read_ledger(folder: Path) -> list[Entry]:
         if match is not None:
             values = read_json(path)
             entries.append(
-                Entry(
-                    number=int(match[1]), kind=values["kind"], token=match[3], values=values
-                )
+                Entry(number=int(match[1]), kind=values["kind"], token=match[3], values=values)
             )
     return entries

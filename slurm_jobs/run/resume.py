@@ -64,8 +64,8 @@ def prepare_resume(paths: RunPaths, scheduler: Scheduler) -> Preparation:
     ids = run.job_ids
     answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s) if ids else None
     if answer is not None and answer.problems:
-        message = (
-            "cannot resume without knowing which jobs still live: " + "; ".join(answer.problems)
+        message = "cannot resume without knowing which jobs still live: " + "; ".join(
+            answer.problems
         )
         raise SchedulerError(message)
     from slurm_jobs.schedulers.protocol import Answer
@@ -96,7 +96,7 @@ def sort_out(run: RunRecords, status: RunStatus) -> Preparation:
         completed[name] = completed_slices(run.records[name], newest)
         live = _live(stage, keep_waiting=not parent_again)
         active[name] = frozenset(live)
-        active_ids[name] = _ids(stage, newest, live)
+        active_ids[name] = tuple(_shortest({i: newest[i] for i in sorted(live)}, newest))
         cancel += _in_the_way(stage, newest, live)
         missing = stage.stage.num_slices - len(live | completed[name])
         if missing or parent_again:
@@ -130,12 +130,6 @@ def _in_the_way(
         and s.status in {"waiting", "stranded"}
     }
     return _shortest({i: newest[i] for i in doomed}, newest)
-
-
-def _ids(
-    stage: StageStatus, newest: Mapping[int, Intent], live: frozenset[int]
-) -> tuple[str, ...]:
-    return tuple(_shortest({i: newest[i] for i in sorted(live)}, newest))
 
 
 def _shortest(chosen: Mapping[int, Intent], newest: Mapping[int, Intent]) -> list[str]:

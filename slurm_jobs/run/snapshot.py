@@ -20,7 +20,7 @@ from slurm_jobs.shipped import shipped_path
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".venv", "runs")
 
-START_SCRIPT = '''"""Starts slurm-jobs from this snapshot; `python -P` keeps other folders off sys.path."""
+START_SCRIPT = '''"""Starts slurm-jobs from this snapshot; run it with `python -P`."""
 
 import os
 import sys

@@ -95,6 +95,4 @@ def read_completion(
     paths: RunPaths, stage: str, slice_index: int, attempt: int, outcome: Outcome
 ) -> CompletionRecord:
     """One completion record."""
-    return completion_from_json(
-        read_json(paths.completion(stage, slice_index, attempt, outcome))
-    )
+    return completion_from_json(read_json(paths.completion(stage, slice_index, attempt, outcome)))

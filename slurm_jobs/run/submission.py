@@ -155,9 +155,7 @@ def _stage_values(stage: PlannedStage) -> dict[str, Any]:
 def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> JobOrder:
     """Everything that the job's supervisor needs."""
     stage = plan.stage(job.stage)
-    resources = stage.resources
     paths = context.paths
-    parents = tuple(_parent(plan.stage(d.stage), paths) for d in stage.after)
     return JobOrder(
         run_id=context.run_id,
         run_dir=str(paths.run_dir),
@@ -175,7 +173,7 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         retries=stage.retries,
         max_requeues=MAX_REQUEUES,
         config=stage.config,
-        parents=parents,
+        parents=tuple(_parent(plan.stage(d.stage), paths) for d in stage.after),
         ancestor_output_dirs={s.name: str(paths.output_dir(s.name)) for s in plan.stages},
         python=stage.python or sys.executable,
         start_script=str(context.snapshot.start_script),
@@ -185,16 +183,8 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         main_addr=context.main_addr,
         spec_dir=context.spec_dir,
         limit=context.limit,
-        nodes=resources.nodes,
-        tasks_per_node=resources.tasks_per_node,
-        cpus_per_task=resources.cpus_per_task,
-        gpus_per_node=resources.gpus_per_node,
-        gpu=resources.gpu,
-        mem_gb=resources.mem_gb,
-        timeout_min=resources.timeout_min,
-        signal_lead_s=resources.signal_lead_s,
-        slurm=resources.slurm,
         log_dir=str(paths.logs_dir(stage.name)),
+        **dataclasses.asdict(stage.resources),
     )
 
 

@@ -38,7 +38,15 @@ class LocalScheduler:
         options = sbatch_options(order, dependencies)
         lines = ["#!/bin/bash", "", "# Parameters (kept by the local scheduler)"]
         lines += [f"# --{key}={value}" for key, value in sorted(options.items())]
-        lines += ["", "# setup", *setup_lines(order), "", "# command", supervisor_command(order), ""]
+        lines += [
+            "",
+            "# setup",
+            *setup_lines(order),
+            "",
+            "# command",
+            supervisor_command(order),
+            "",
+        ]
         return "\n".join(lines)
 
     def submit(self, order: JobOrder, dependencies: JobDependencies) -> str:

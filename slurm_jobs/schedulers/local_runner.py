@@ -68,9 +68,9 @@ class Runner:
             for job, task_id in decision.start:
                 self._start(job, task_id)
             self._note_reasons(decision.reasons)
-            if not decision.start and not self._running:
-                if is_finished(jobs, words, decision.reasons):
-                    return
+            idle = not decision.start and not self._running
+            if idle and is_finished(jobs, words, decision.reasons):
+                return
             time.sleep(POLL_S)
 
     def _read_new(self, jobs: list[LocalJob]) -> None:
@@ -114,7 +114,7 @@ class Runner:
                 cwd=order.spec_dir,
                 env=self._environment(order, job.job_id, task_id),
                 start_new_session=True,
-                preexec_fn=self._die_with_runner,
+                preexec_fn=self._die_with_runner,  # noqa: PLW1509 - this process has one thread
             )
         limit_s = order.timeout_min * 60
         lead_s = order.signal_lead_s
@@ -209,9 +209,7 @@ class Runner:
                 if task_id in self._running:
                     self._end(self._running[task_id], "CANCELLED")
                 else:
-                    self._put(
-                        dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time())
-                    )
+                    self._put(dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time()))
 
 
 def _kill_group(pid: int, number: signal.Signals) -> None:

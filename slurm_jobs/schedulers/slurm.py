@@ -71,15 +71,19 @@ class SlurmScheduler:
         """Ids of jobs by name, from squeue and, where it has forgotten them, sacct."""
         names = ",".join(job_names)
         found: dict[str, str] = {}
-        text = _ask(["squeue", "--me", "--noheader", "--states=all", "--name", names, "-o", "%F|%j"])
+        text = _ask(
+            ["squeue", "--me", "--noheader", "--states=all", "--name", names, "-o", "%F|%j"]
+        )
         for line in text.splitlines():
             job_id, _, name = line.partition("|")
             found[name] = job_id
         missing = [name for name in job_names if name not in found]
         if missing:
             text = _ask(
-                ["sacct", "-X", "-n", "-P", "-S", "now-30days", "--name", ",".join(missing)]
-                + ["--format", "JobID,JobName"]
+                [
+                    *("sacct", "-X", "-n", "-P", "-S", "now-30days"),
+                    *("--name", ",".join(missing), "--format", "JobID,JobName"),
+                ]
             )
             for line in text.splitlines():
                 job_id, _, name = line.partition("|")
@@ -104,7 +108,9 @@ class SlurmScheduler:
         except SchedulerError as error:
             problems.append(f"sacct: {error}")
         try:
-            text = _ask(["squeue", "--me", "--noheader", "--array", "--states=all", "-o", SQUEUE_FORMAT])
+            text = _ask(
+                ["squeue", "--me", "--noheader", "--array", "--states=all", "-o", SQUEUE_FORMAT]
+            )
             queue = parse_squeue(text, ids)
             tasks.update({k: v for k, v in queue.items() if _is_newer(v.state, k, tasks)})
         except SchedulerError as error:
@@ -121,7 +127,7 @@ _LIVE_STATES = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", 
 
 
 def _is_newer(queue_state: str, job_id: str, accounted: Mapping[str, Any]) -> bool:
-    """squeue is right about what lives; about what has ended, sacct knows more where it has it."""
+    """Squeue is right about what lives; about what has ended, sacct knows more where it has it."""
     if queue_state in _LIVE_STATES:
         return True
     return job_id not in accounted or accounted[job_id].state in _LIVE_STATES
@@ -140,7 +146,7 @@ def _submitit_parameters(order: JobOrder, dependencies: JobDependencies) -> dict
 
 
 def _underscored(options: Mapping[str, Any]) -> dict[str, Any]:
-    """submitit prints `a_b` as `--a-b`; its defaults, to be replaced, stand under such names."""
+    """Submitit prints `a_b` as `--a-b`; its defaults, to be replaced, stand under such names."""
     return {
         key if key == "open-mode" else key.replace("-", "_"): value
         for key, value in options.items()

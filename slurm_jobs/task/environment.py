@@ -59,7 +59,7 @@ def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnviro
 
 
 def _deadline(order: JobOrder, variables: Mapping[str, str]) -> float:
-    """Slurm says it since 23.02; before that the job's own limit from now is a close upper bound."""
+    """Slurm says it since 23.02; before that, the job's limit from now is a close upper bound."""
     end = variables.get("SLURM_JOB_END_TIME", "")
     return float(end) if end.isdecimal() else time.time() + order.timeout_min * 60
 
@@ -136,7 +136,7 @@ def requeue(order: JobOrder, environment: JobEnvironment) -> str | None:
 
 
 def rank_variables() -> dict[str, int | str]:
-    """Who this rank is, from srun or from the supervisor: rank, local_rank, node_rank, node_name."""
+    """Who this rank is, from srun or from the supervisor."""
     variables = os.environ
     if "SLURM_JOBS_RANK" in variables:
         return {

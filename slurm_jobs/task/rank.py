@@ -62,6 +62,7 @@ def keep_rank(task_dir: Path) -> int:
     )
     rank_context = task_dir / f"rank-{context.rank:05d}.context.json"
     write_json_atomic(rank_context, context_to_json(context))
+    is_shell = order["shell"] is not None
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # the child inherits this, see call.py
     with log.open("ab") as stream:
         process = subprocess.Popen(
@@ -70,9 +71,9 @@ def keep_rank(task_dir: Path) -> int:
             stdout=stream,
             stderr=subprocess.STDOUT,
             env=_variables(context, order),
-            preexec_fn=_prepare_shell if order["shell"] is not None else _die_with_keeper,
+            preexec_fn=_prepare_shell if is_shell else _die_with_keeper,  # noqa: PLW1509 - one thread
         )
-    _forward_signals(process, skipped=(STOP_SIGNAL,) if order["shell"] is not None else ())
+    _forward_signals(process, skipped=(STOP_SIGNAL,) if is_shell else ())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     started = {"rank": context.rank, "pid": process.pid, "node": context.node_name}
     write_json_atomic(

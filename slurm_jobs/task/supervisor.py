@@ -171,12 +171,7 @@ def _write_orders(task: _Task, record: AttemptRecord, task_dir: Path) -> None:
         deadline_unix_s=environment.deadline_unix_s,
     )
     write_json_atomic(task_dir / "context.json", context_to_json(context))
-    launch: dict[str, Any] = {
-        "shell": order.shell,
-        "run": order.run,
-        "start_script": order.start_script,
-        "cpus_per_task": order.cpus_per_task,
-    }
+    launch = {name: getattr(order, name) for name in ("shell", "start_script", "cpus_per_task")}
     write_json_atomic(task_dir / "order.json", launch)
 
 
@@ -220,8 +215,10 @@ def _is_complete(task: _Task) -> bool:
 
 
 def _is_own(task: _Task, attempt: int) -> bool:
-    """Whether this job itself completed the slice, before it was requeued; a later
-    submit of a complete slice means to run it again."""
+    """Whether the attempt is one of this job's own, from before it was requeued.
+
+    A later submit of a complete slice means to run it again.
+    """
     path = task.paths.attempt(task.order.stage, task.slice_index, attempt)
     return bool(read_json(path)["token"] == task.order.token)
 
@@ -260,5 +257,3 @@ def _stopped(task: _Task, ranks: Ranks) -> int:
 def _say(text: str) -> None:
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     print(f"[{stamp}] slurm-jobs: {text}", file=sys.stderr, flush=True)
-
-

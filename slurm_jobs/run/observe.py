@@ -1,0 +1,37 @@
+"""Looks at a run: its records, and what its scheduler says. Needs no spec model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurm_jobs.reconcile import RunStatus, reconcile
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_meta, read_run
+from slurm_jobs.schedulers import scheduler_named
+from slurm_jobs.schedulers.protocol import Answer, Scheduler
+
+
+def scheduler_of(paths: RunPaths) -> Scheduler:
+    """The scheduler that a run was submitted to."""
+    meta = read_meta(paths)
+    return scheduler_named(meta.scheduler, paths.run_dir, max_cpus=meta.max_cpus)
+
+
+def status_of(run_dir: Path) -> RunStatus:
+    """Status of a run: its records, and one question to the scheduler."""
+    run = read_run(run_dir)
+    ids = run.job_ids
+    answer = Answer()
+    if ids:
+        scheduler = scheduler_of(RunPaths(run_dir))
+        answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s)
+    return reconcile(run, answer)
+
+
+def accounting_of(run_dir: Path) -> Answer:
+    """What the scheduler accounted for a run's jobs."""
+    run = read_run(run_dir)
+    if not run.job_ids:
+        return Answer()
+    scheduler = scheduler_of(RunPaths(run_dir))
+    return scheduler.accounting(run.job_ids, since_unix_s=run.meta.created_unix_s)
