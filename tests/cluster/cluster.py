@@ -149,6 +149,8 @@ class Cluster:
     ) -> list[dict[str, str]]:
         """Return the accounting's rows, steps included; it lags behind the queue.
 
+        slurmctld sends the start of a job up to 5 s late. A job that ended before has a makeshift
+        row until then: its state is right, its name is "allocation", its partition empty.
         With `duplicates`, the earlier starts of requeued jobs too.
         """
         argv = ["sacct", "--parsable2", "--noheader", f"--format={','.join(fields)}"]

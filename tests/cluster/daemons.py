@@ -156,7 +156,7 @@ def wait_daemon(config: ClusterConfig, name: str) -> None:
         "munged": lambda: "" if config.munge_socket.exists() else "no socket",
         "mariadb": lambda: _no_listener(config.db_port),
         "slurmdbd": lambda: _refusal(config, ["sacctmgr", "--noheader", "show", "cluster"]),
-        "slurmctld": lambda: _refusal(config, ["scontrol", "ping"]) or _not_registered(config),
+        "slurmctld": lambda: _refusal(config, ["scontrol", "ping"]),
     }
     wait_ready(config, name, probes.get(name) or partial(_node_lack, config, name))
 
@@ -167,15 +167,6 @@ def _node_lack(config: ClusterConfig, name: str) -> str:
     if state[0] == "UNKNOWN" or "NOT_RESPONDING" in state:
         return "+".join(state)
     return _no_listener(config.slurmd_port(node))
-
-
-def _not_registered(config: ClusterConfig) -> str:
-    # Of a job that starts before slurmdbd knows slurmctld, sacct shows no partition (seen).
-    if running(config, "slurmdbd") is None:
-        return ""
-    argv = ["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=controlport"]
-    known = slurm_command(config, argv).stdout.strip()
-    return "" if known == str(config.slurmctld_port) else f"slurmdbd knows its port as {known!r}"
 
 
 def _no_listener(port: int) -> str:

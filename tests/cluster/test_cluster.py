@@ -30,13 +30,13 @@ def test_a_job_runs_as_the_ordinary_user_and_is_accounted_for(cluster: Cluster, 
     cluster.wait_for_state(job, "FAILED")
     assert (user_dir / f"slurm-{job}.out").read_text() == f"{cluster.config.user}\n"
     _wait_for_accounting(cluster, job, ["FAILED"])
-    wait_until(lambda: bool(_batch_memory(cluster, job)), "MaxRSS of the batch step")
-    row = next(r for r in cluster.sacct(job) if r["JobID"] == str(job))
-    assert (row["State"], row["ExitCode"], row["Partition"]) == ("FAILED", "3:0", "cpu")
+    wait_until(lambda: _row(cluster, job)["Partition"] == "cpu", "the whole row of the job")
+    assert (_row(cluster, job)["State"], _row(cluster, job)["ExitCode"]) == ("FAILED", "3:0")
+    wait_until(lambda: _row(cluster, job, ".batch")["MaxRSS"] != "", "the batch step's memory")
 
 
-def _batch_memory(cluster: Cluster, job: int) -> str:
-    return next((r["MaxRSS"] for r in cluster.sacct(job) if r["JobID"] == f"{job}.batch"), "")
+def _row(cluster: Cluster, job: int, step: str = "") -> dict[str, str]:
+    return next(row for row in cluster.sacct(job) if row["JobID"] == f"{job}{step}")
 
 
 def test_jobs_run_the_python_of_the_tests(cluster: Cluster, user_dir: Path):
