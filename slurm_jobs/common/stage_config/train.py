@@ -252,6 +252,12 @@ class TrainConfig:
             value = getattr(self, name)
             _require(value is None or value > 0, name, value, "give more than 0")
         _require(
+            self.shard_unit_min_params >= 0,
+            "shard_unit_min_params",
+            self.shard_unit_min_params,
+            "give 0 or more",
+        )
+        _require(
             self.global_batch_size % self.num_lanes == 0,
             "num_lanes",
             self.num_lanes,

@@ -1,6 +1,7 @@
 """The train stage as a whole: real data, real processes over gloo, real signals and kills."""
 
 import json
+import shutil
 import signal
 import time
 
@@ -20,6 +21,7 @@ NUM_STEPS = 120
 def long_config(demo_data):
     return {
         "num_steps": NUM_STEPS,
+        "shard_unit_min_params": 0,  # every layer a unit of its own
         "checkpoint": {"every_min": None, "every_steps": 20},
         "evaluate": {"manifest": str(demo_data / "render/heldout.jsonl"), "max_new_tokens": 4},
     }
@@ -126,6 +128,15 @@ def test_two_sharded_ranks_learn_what_one_process_learns(make_train_run, undistu
     two_ranks, one_process = undisturbed[0].losses(), run.losses()
     assert two_ranks[0] == pytest.approx(one_process[0], rel=1e-6)
     assert two_ranks == pytest.approx(one_process, rel=1e-2)
+
+
+def test_checkpoint_of_two_ranks_continues_on_one(make_train_run, undisturbed):
+    run = make_train_run(num_steps=NUM_STEPS, checkpoint={"every_min": None, "every_steps": 20})
+    name = f"checkpoints/step-{NUM_STEPS - 20:08d}"
+    shutil.copytree(undisturbed[0].output_dir / name, run.output_dir / name)
+    result = run.run_here()
+    assert result["resumed_from_step"] == NUM_STEPS - 20
+    assert run.losses() == pytest.approx(undisturbed[0].losses()[-20:], rel=1e-2)
 
 
 def test_ranks_supervise_unequal_numbers_of_tokens(undisturbed):
