@@ -10,6 +10,7 @@ from pipeline.data.batch import Batch
 from pipeline.models import normalise_pixels
 from pipeline.timing import StepCounts
 from pipeline.training.device import Workplace
+from pipeline.training.facts import DataFacts
 
 
 def count_batches(batches: Sequence[Batch]) -> StepCounts:
@@ -26,10 +27,13 @@ def count_batches(batches: Sequence[Batch]) -> StepCounts:
 
 
 def to_device(
-    batch: Batch, workplace: Workplace, *, mean: Sequence[float], std: Sequence[float]
+    batch: Batch, workplace: Workplace, facts: DataFacts
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Token ids, labels and normalised images on the device; no synchronisation if pinned."""
     input_ids = batch.input_ids.to(workplace.device, non_blocking=True)
     labels = batch.labels.to(workplace.device, non_blocking=True)
     pixels = batch.images.to(workplace.device, non_blocking=True)
-    return input_ids, labels, normalise_pixels(pixels, mean=mean, std=std, dtype=workplace.dtype)
+    images = normalise_pixels(
+        pixels, mean=facts.image_mean, std=facts.image_std, dtype=workplace.dtype
+    )
+    return input_ids, labels, images

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from pipeline.models import SmallVLM, load_model, normalise_pixels
 from pipeline.models.generate import generate
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
+from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
@@ -58,12 +59,7 @@ def evaluate(
     model = load_model(model_dir).to(workplace.device).eval()
     encoder = SampleEncoder(processor_dir, image_root=manifest.parent)
     rows = read_manifest(manifest, config.num_samples)
-    prompts, rejected = [], []
-    for number in range(ranks.rank, len(rows), ranks.num_ranks):
-        try:
-            prompts.append((number, encoder.encode_prompt(rows[number])))
-        except SampleRejectedError as error:
-            rejected.append(str(error))
+    prompts, rejected = _encode(encoder, rows, range(ranks.rank, len(rows), ranks.num_ranks))
     answers = [
         generation
         for batch in in_batches(prompts, config.batch_size)
@@ -80,6 +76,19 @@ def evaluate(
     summary = summarise(generations, num_rejected=len(rows) - len(generations))
     write_json_atomic(out_dir / "evaluation.json", summary)
     return summary
+
+
+def _encode(
+    encoder: SampleEncoder, rows: Sequence[ManifestRow], numbers: Iterable[int]
+) -> tuple[list[tuple[int, EncodedPrompt]], list[str]]:
+    """The prompts of these rows, and why rows have none."""
+    prompts, rejected = [], []
+    for number in numbers:
+        try:
+            prompts.append((number, encoder.encode_prompt(rows[number])))
+        except SampleRejectedError as error:
+            rejected.append(str(error))
+    return prompts, rejected
 
 
 def summarise(generations: Sequence[Generation], *, num_rejected: int) -> dict[str, Any]:

@@ -56,23 +56,13 @@ class Trained:
 
 
 def fit(job: Job, dataset: ShardedDataset, facts: DataFacts) -> Trained:
-    """Train from the newest checkpoint, or from the start, to the last step.
-
-    Raises:
-        StageStoppedError: asked to stop; the state is saved.
-        StageConfigError: model, data set, checkpoint and config do not fit together.
-        StageError: the loss is not finite, or data is damaged.
-    """
+    """Train from the newest checkpoint, or from the start, to the last step; raises as `run`."""
     num_steps = steps_to_make(job.config, len(dataset))
     with job.spans.span("model_build"):
-        model = build_model(job.config.model, facts, seed=job.config.seed)
-        num_parameters = count_parameters([model])
-        model = apply_strategy(model, job.config, job.workplace, num_ranks=job.ranks.num_ranks)
+        model, num_parameters = _build(job, facts)
         optimizer = make_optimizer(model, job.config.optimizer)
     checkpointer = _make_checkpointer(job, model, optimizer, dataset, num_steps)
-    with job.spans.span("checkpoint_load") as notes:
-        resumed = checkpointer.restore()
-        notes["step"] = resumed.step
+    resumed = _restore(job, checkpointer)
     _announce(job, num_parameters, resumed.step, num_steps)
     reporter = _make_reporter(job, num_steps)
     with (
@@ -81,14 +71,13 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts) -> Trained:
     ):
         setup = LoopSetup(
             config=job.config,
+            workplace=job.workplace,
+            ranks=job.ranks,
             num_steps=num_steps,
             model=model,
             optimizer=optimizer,
             batches=batches,
-            image_mean=facts.image_mean,
-            image_std=facts.image_std,
-            workplace=job.workplace,
-            ranks=job.ranks,
+            facts=facts,
             recorder=recorder,
             boundary=Boundary(job.ranks, job.config.checkpoint, num_steps),
             save=_timed_save(job, checkpointer),
@@ -130,6 +119,14 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("torch", "transformers")}
 
 
+def _build(job: Job, facts: DataFacts) -> tuple[SmallVLM, int]:
+    """The model as the strategy spreads it, and how many parameters it has as a whole."""
+    model = build_model(job.config.model, facts, seed=job.config.seed)
+    num_parameters = count_parameters([model])
+    spread = apply_strategy(model, job.config, job.workplace, num_ranks=job.ranks.num_ranks)
+    return spread, num_parameters
+
+
 def _make_checkpointer(
     job: Job,
     model: SmallVLM,
@@ -148,6 +145,13 @@ def _make_checkpointer(
         dataset_fingerprint=dataset.info.fingerprint,
         versions=versions(),
     )
+
+
+def _restore(job: Job, checkpointer: Checkpointer) -> Restored:
+    with job.spans.span("checkpoint_load") as notes:
+        resumed = checkpointer.restore()
+        notes["step"] = resumed.step
+    return resumed
 
 
 def _make_reader(job: Job, dataset: ShardedDataset, start_step: int) -> BatchReader:

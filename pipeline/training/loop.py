@@ -20,6 +20,7 @@ from pipeline.timing import StepCounts, StepRecorder
 from pipeline.training.batches import count_batches, to_device
 from pipeline.training.boundary import Boundary
 from pipeline.training.device import Workplace
+from pipeline.training.facts import DataFacts
 from pipeline.training.optimizer import set_learning_rate
 from pipeline.training.ranks import Ranks
 from pipeline.training.schedule import learning_rate_at
@@ -37,8 +38,7 @@ class LoopSetup:
     optimizer: torch.optim.Optimizer
     batches: Iterator[list[Batch]]
     """One list of microbatches a step, from the step at which the loop begins."""
-    image_mean: tuple[float, ...]
-    image_std: tuple[float, ...]
+    facts: DataFacts
     workplace: Workplace
     ranks: Ranks
     recorder: StepRecorder
@@ -102,9 +102,7 @@ def _accumulate(setup: LoopSetup, batches: Sequence[Batch], num_supervised: floa
     scale = setup.ranks.num_ranks / max(1.0, num_supervised)
     loss_sum = torch.zeros((), device=setup.workplace.device)
     for batch in batches:
-        input_ids, labels, images = to_device(
-            batch, setup.workplace, mean=setup.image_mean, std=setup.image_std
-        )
+        input_ids, labels, images = to_device(batch, setup.workplace, setup.facts)
         setup.recorder.lap("host_to_device_s")
         with _autocast(setup):
             batch_loss = setup.model(input_ids, None, images, labels)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any
 
 from pipeline.data.dataset import open_dataset
 from pipeline.data.info import PROCESSOR_DIR
-from pipeline.stage_in import stage_in
+from pipeline.stage_in import StageInResult, stage_in
 from pipeline.timing import SpanLog
 from pipeline.training.device import prepare_device
 from pipeline.training.evaluate import evaluate
@@ -38,13 +39,7 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
             device_type=workplace.device.type,
             timeout_min=config.collective_timeout_min,
         )
-    job = Job(
-        config=config,
-        context=context,
-        spans=spans,
-        workplace=workplace,
-        ranks=ranks,
-    )
+    job = Job(config=config, context=context, spans=spans, workplace=workplace, ranks=ranks)
     try:
         result = _run(job, dataset_dir)
     except StageStoppedError:
@@ -71,10 +66,7 @@ def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
 
 
 def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
-    with job.spans.span("stage_in") as notes:
-        staged = stage_in(dataset_dir, job.context.node_local_dir)
-        notes |= {"num_bytes": staged.num_bytes, "copied": staged.copied}
-        job.ranks.barrier()
+    staged = _stage_together(job, dataset_dir)
     dataset = open_dataset(dataset_dir, staged.folder)
     processor_dir = dataset_dir / PROCESSOR_DIR
     facts = read_facts(dataset.info, load_tokenizer(processor_dir))
@@ -98,6 +90,20 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
         "stage_in_s": staged.duration_s,
         "stage_in_bytes": staged.num_bytes,
     }
+
+
+def _stage_together(job: Job, dataset_dir: Path) -> StageInResult:
+    """Stage in on every rank; if one was asked to stop meanwhile, all stop."""
+    staged = None
+    with job.spans.span("stage_in") as notes:
+        with contextlib.suppress(StageStoppedError):
+            staged = stage_in(dataset_dir, job.context.node_local_dir)
+            notes |= {"num_bytes": staged.num_bytes, "copied": staged.copied}
+        (num_stopped,) = job.ranks.sums([float(staged is None)])
+    if num_stopped or staged is None:
+        message = "asked to stop while the data set was staged in"
+        raise StageStoppedError(message)
+    return staged
 
 
 def _evaluate(job: Job, model_dir: Path, processor_dir: Path) -> dict[str, Any]:
