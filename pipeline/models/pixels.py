@@ -29,7 +29,7 @@ def normalise_pixels(
     """
     scale = [1 / (255 * s) for s in std]
     shift = [-m / s for m, s in zip(mean, std, strict=True)]
-    as_tensor = images.new_tensor
+    as_tensor = images.new_tensor  # SYNC: on a GPU, two copies of three numbers
     scaled = images.to(torch.float32) * as_tensor(scale, dtype=torch.float32)
     shifted = scaled + as_tensor(shift, dtype=torch.float32)
     return shifted.permute(0, 3, 1, 2).to(dtype).contiguous()

@@ -155,6 +155,18 @@ def test_accumulated_microbatches_learn_what_the_large_batch_learns(make_train_r
     assert small.losses() == pytest.approx(large.losses(), rel=1e-4)
 
 
+@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
+def test_bf16_stays_close_to_fp32_and_exports_fp32(make_train_run, strategy):
+    exact, rounded = make_train_run(), make_train_run()
+    exact.run_here()
+    result = rounded.run_here(strategy=strategy, precision="bf16")
+    assert (result["precision"], result["strategy"]) == ("bf16", strategy)
+    assert rounded.losses() == pytest.approx(exact.losses(), rel=0.02)
+    assert rounded.losses() != exact.losses()
+    weights = load_file(rounded.output_dir / "model/model.safetensors")
+    assert {str(tensor.dtype) for tensor in weights.values()} == {"torch.float32"}
+
+
 def test_run_after_completion_changes_nothing(make_train_run):
     run = make_train_run()
     first = run.run_here()

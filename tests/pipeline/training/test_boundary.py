@@ -1,0 +1,44 @@
+"""What the ranks agree on between steps; the other ranks are a fake."""
+
+from pipeline.training.boundary import Boundary
+from slurm_jobs.common.stage_config.train import CheckpointConfig
+
+
+class FakeRanks:
+    """A group in which the other rank has nothing to add but `others`."""
+
+    def __init__(self, rank=0, others=(0.0, 0.0, 0.0)):
+        self.rank, self.others = rank, others
+
+    def sums(self, values):
+        return [mine + other for mine, other in zip(values, self.others, strict=True)]
+
+
+def boundary(config, *, ranks=None, stop=False, clock=lambda: 0.0):
+    return Boundary(
+        ranks or FakeRanks(), config, 10, is_stop_requested=lambda: stop, read_clock_s=clock
+    )
+
+
+def test_stop_of_another_rank_saves_and_stops_here():
+    config = CheckpointConfig(every_min=None)
+    verdict = boundary(config, ranks=FakeRanks(others=(1.5, 1.0, 0.0))).agree(3, 2.0)
+    assert (verdict.loss_sum, verdict.save, verdict.stop) == (3.5, True, True)
+
+
+def test_last_step_saves_and_does_not_stop():
+    verdict = boundary(CheckpointConfig(every_min=None), stop=True).agree(10, 0.0)
+    assert (verdict.save, verdict.stop) == (True, False)
+
+
+def test_only_the_clock_of_rank_0_counts():
+    times = iter([0.0, 30.0, 61.0, 61.0, 70.0])
+    asked = boundary(CheckpointConfig(every_min=1.0), clock=lambda: next(times))
+    assert [asked.agree(step, 0.0).save for step in (1, 2, 3)] == [False, True, False]
+    late = boundary(CheckpointConfig(every_min=1.0), ranks=FakeRanks(rank=1), clock=lambda: 0.0)
+    assert not late.agree(1, 0.0).save
+
+
+def test_checkpoints_by_steps():
+    asked = boundary(CheckpointConfig(every_min=None, every_steps=3))
+    assert [step for step in range(1, 10) if asked.agree(step, 0.0).save] == [3, 6, 9]

@@ -1,0 +1,31 @@
+"""Precision and threads."""
+
+import pytest
+
+from pipeline.training.device import choose_precision, threads_per_rank
+from slurm_jobs.common.errors import StageConfigError
+
+
+@pytest.mark.parametrize(
+    ("asked", "capability", "given"),
+    [
+        ("auto", None, "fp32"),
+        ("auto", (7, 0), "fp32"),
+        ("auto", (8, 0), "bf16"),
+        ("bf16", None, "bf16"),
+        ("fp32", (9, 0), "fp32"),
+    ],
+)
+def test_precision_follows_the_card(asked, capability, given):
+    assert choose_precision(asked, capability) == given
+
+
+def test_bf16_on_a_v100_is_refused():
+    with pytest.raises(StageConfigError, match=r"capability 7\.0.*precision: fp32"):
+        choose_precision("bf16", (7, 0))
+
+
+def test_threads_are_what_slurm_gave_else_a_share_of_the_node():
+    assert threads_per_rank("3", num_cpus=64, num_local_ranks=4) == 3
+    assert threads_per_rank(None, num_cpus=64, num_local_ranks=4) == 16
+    assert threads_per_rank(None, num_cpus=2, num_local_ranks=4) == 1

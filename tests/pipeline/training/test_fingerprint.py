@@ -1,0 +1,20 @@
+"""Which configs continue which checkpoints."""
+
+from pipeline.training.fingerprint import describe_changes, fingerprint, lasting_config
+from slurm_jobs.common.stage_config.train import OptimizerConfig, TrainConfig
+
+
+def test_fingerprint_ignores_what_does_not_change_the_learning():
+    one = lasting_config(TrainConfig(num_steps=5), 5)
+    other = lasting_config(TrainConfig(num_steps=5, device="cpu", log_every_steps=1), 5)
+    assert fingerprint(one) == fingerprint(other)
+    changed = TrainConfig(num_steps=5, optimizer=OptimizerConfig(learning_rate=1.0))
+    assert describe_changes(one, lasting_config(changed, 5)) == [
+        "optimizer.learning_rate: 0.0001 then, 1.0 now"
+    ]
+
+
+def test_epochs_and_the_steps_they_come_to_are_one_config():
+    assert lasting_config(TrainConfig(num_epochs=2), 5) == lasting_config(
+        TrainConfig(num_steps=5), 5
+    )
