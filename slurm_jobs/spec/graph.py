@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.markers import referenced_stage, references
+from slurm_jobs.spec.model import MAX_STAGES
 from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
-from slurm_jobs.spec.yaml_values import YamlDocument
+from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,79 +20,105 @@ class StageView:
 
     run: str | None
     parents: tuple[str, ...]
-    config: Mapping[str, Any]
+    parent_places: Mapping[str, Path]
+    """Where each parent is named, under the stage."""
+    config: Mapping[str, Any] | None
+    """None if what is given has no keys."""
     num_ranks: int
     has_array: bool
+    keys: Mapping[str, Any]
+    """All that is given."""
 
 
 Views = Mapping[str, StageView]
 
 
 def stage_views(values: Any) -> dict[str, StageView]:
-    """The stages of a spec's raw values, as far as they have a readable form."""
+    """The stages of a spec's raw values; one of unreadable form counts as empty."""
     stages = values.get("stages") if isinstance(values, dict) else None
     if not isinstance(stages, dict):
         return {}
-    return {name: _view(stage) for name, stage in stages.items() if isinstance(stage, dict)}
+    chosen = list(stages.items())[:MAX_STAGES]
+    return {name: _view(stage if isinstance(stage, dict) else {}) for name, stage in chosen}
 
 
 def _view(stage: Mapping[str, Any]) -> StageView:
-    after = stage.get("after") or ()
-    parents = (after,) if isinstance(after, str) else tuple(after) if _is_many(after) else ()
+    places = _parent_places(stage.get("after"))
     resources = stage.get("resources")
     resources = resources if isinstance(resources, dict) else {}
     counts = [resources.get(key, 1) for key in ("nodes", "tasks_per_node")]
     known = all(isinstance(count, int) for count in counts)
-    config = stage.get("config")
+    config = stage.get("config", {})
     run = stage.get("run")
     return StageView(
         run=run if isinstance(run, str) else None,
-        parents=tuple(p for p in parents if isinstance(p, str)),
-        config=config if isinstance(config, dict) else {},
+        parents=tuple(places),
+        parent_places=places,
+        config=config if isinstance(config, dict) else None,
         num_ranks=counts[0] * counts[1] if known else 1,
         has_array=stage.get("array") is not None,
+        keys=stage,
     )
 
 
-def _is_many(after: Any) -> bool:
-    return isinstance(after, (list, dict))
+def _parent_places(after: Any) -> dict[str, Path]:
+    if isinstance(after, str):
+        return {after: ("after",)}
+    if isinstance(after, list):
+        return {name: ("after", i) for i, name in enumerate(after) if isinstance(name, str)}
+    if isinstance(after, dict):
+        return {name: ("after", name) for name in after}
+    return {}
 
 
 def stage_order(parents: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Stages so that each comes after its parents; among equals, the order of the file.
 
     Raises:
-        ValueError: there is a cycle; the message shows it.
+        ValueError: there is a cycle.
     """
+    order, cycles = _walk(parents)
+    if cycles:
+        message = f"the stages wait for each other: {cycle_text(cycles[0])}"
+        raise ValueError(message)
+    return order
+
+
+def cycle_text(cycle: Sequence[str]) -> str:
+    """`train after consolidate after train`."""
+    return " after ".join([*cycle, cycle[0]])
+
+
+def _walk(parents: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Depth first, parents before children: the order, and the cycles found on the way."""
     order: list[str] = []
-    state: dict[str, str] = {}
-
-    def visit(name: str, trail: tuple[str, ...]) -> None:
-        if state.get(name) == "done":
-            return
-        if state.get(name) == "open":
-            cycle = (*trail[trail.index(name) :], name)
-            raise ValueError(" -> ".join(cycle))
-        state[name] = "open"
-        for parent in parents[name]:
-            if parent in parents:
-                visit(parent, (*trail, name))
-        state[name] = "done"
-        order.append(name)
-
-    for name in parents:
-        visit(name, ())
-    return tuple(order)
+    cycles: list[tuple[str, ...]] = []
+    done: set[str] = set()
+    for root in parents:
+        trail: dict[str, Iterator[str]] = {} if root in done else {root: iter(parents[root])}
+        while trail:
+            name = next(reversed(trail))
+            parent = next(trail[name], None)
+            if parent is None:
+                del trail[name]
+                done.add(name)
+                order.append(name)
+            elif parent in trail:
+                names = list(trail)
+                cycles.append(tuple(names[names.index(parent) :]))
+            elif parent in parents and parent not in done:
+                trail[parent] = iter(parents[parent])
+    return tuple(order), cycles
 
 
 def ancestors(views: Views, stage: str) -> tuple[str, ...]:
-    """All stages that come before `stage`, nearest first; the graph has no cycle."""
-    found: list[str] = []
-    queue = list(views[stage].parents)
+    """All stages that come before `stage`, nearest first."""
+    found: dict[str, None] = {}
+    queue = deque(views[stage].parents)
     while queue:
-        name = queue.pop(0)
-        if name not in found and name in views:
-            found.append(name)
+        name = queue.popleft()
+        if name not in found and name in views and name != stage:
+            found[name] = None
             queue.extend(views[name].parents)
     return tuple(found)
 
@@ -98,31 +126,40 @@ def ancestors(views: Views, stage: str) -> tuple[str, ...]:
 def graph_problems(views: Views, document: YamlDocument) -> list[Problem]:
     """Unknown parents, cycles, references to stages that do not come before, missing parents."""
     problems = _unknown_parents(views, document)
-    try:
-        stage_order({name: stage.parents for name, stage in views.items()})
-    except ValueError as error:
-        first = str(error).split(" -> ", maxsplit=1)[0]
-        message = f"the stages wait for each other in a cycle: {error}"
-        return [*problems, problem_at(document, ("stages", first, "after"), message, at_key=True)]
+    problems += _cycle_problems(views, document)
     for name, stage in views.items():
         problems += _reference_problems(views, document, name, stage)
         problems += _builtin_problems(views, document, name, stage)
     return problems
 
 
+def _cycle_problems(views: Views, document: YamlDocument) -> list[Problem]:
+    _, cycles = _walk({name: stage.parents for name, stage in views.items()})
+    problems = []
+    for cycle in cycles:
+        # The last of the trail names the first: that is where the cycle closes.
+        place = ("stages", cycle[-1], *views[cycle[-1]].parent_places[cycle[0]])
+        if len(cycle) == 1:
+            message = f"stage `{cycle[0]}` comes after itself"
+        else:
+            message = f"the stages wait for each other in a cycle: {cycle_text(cycle)}"
+        problems.append(problem_at(document, place, message, at_key=True))
+    return problems
+
+
 def _unknown_parents(views: Views, document: YamlDocument) -> list[Problem]:
     problems = []
     for name, stage in views.items():
-        for parent in stage.parents:
+        for parent, place in stage.parent_places.items():
             if parent in views:
                 continue
-            near = did_you_mean(parent, views)
             message = (
-                f"stage `{name}` comes after `{parent}`, which is no stage of this spec{near} "
-                f"(stages: {', '.join(views)})"
+                f"stage `{name}` comes after `{parent}`, which is no stage of this spec"
+                f"{did_you_mean(parent, views)} (stages: {', '.join(views)})"
             )
-            place = ("stages", name, "after", parent)
-            problems.append(problem_at(document, place, message))
+            # A name alone is the value of `after`; in a list or mapping it is the key.
+            at_key = len(place) > 1
+            problems.append(problem_at(document, ("stages", name, *place), message, at_key=at_key))
     return problems
 
 
@@ -131,12 +168,12 @@ def _reference_problems(
 ) -> list[Problem]:
     known = ancestors(views, name)
     problems = []
-    for path, inner in references(stage.config, ("stages", name, "config")):
+    for path, inner in references(stage.config or {}, ("stages", name, "config")):
         target = referenced_stage(inner)
         if target is None:
             message = (
                 f"{path_text(path)}: `${{{inner}}}` is no reference; "
-                "`${stage.output_dir}` is the only form"
+                "`${stage.output_dir}` is the only form (a path may begin with `$VARIABLE`)"
             )
         elif target not in known:
             near = did_you_mean(target, known)
@@ -155,11 +192,15 @@ def _builtin_problems(
 ) -> list[Problem]:
     problems = []
     needed = {"consolidate": "preprocess", "train": "consolidate"}.get(stage.run or "")
-    has_own = stage.run == "train" and stage.config.get("dataset") is not None
-    if needed and not has_own and not any(
-        views[p].run == needed for p in stage.parents if p in views
+    has_own = stage.run == "train" and (stage.config or {}).get("dataset") is not None
+    if (
+        needed
+        and not has_own
+        and not any(views[p].run == needed for p in stage.parents if p in views)
     ):
-        message = f"stage `{name}` runs `{stage.run}` and must come after a stage that runs `{needed}`"
+        message = (
+            f"stage `{name}` runs `{stage.run}` and must come after a stage that runs `{needed}`"
+        )
         if stage.run == "train":
             message += ", or name its data set as config.dataset"
         problems.append(problem_at(document, ("stages", name), message, at_key=True))

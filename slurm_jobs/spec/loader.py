@@ -7,24 +7,29 @@ the command line, the tests and a notebook.
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
-from slurm_jobs.common.config_values import ModelMarker
 from slurm_jobs.common.errors import Problem, SpecError
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
-from slurm_jobs.spec.markers import MarkedString, absolute, resolve_marked
-from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec
+from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
+from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec, Stage
 from slurm_jobs.spec.overrides import apply_overrides
-from slurm_jobs.spec.stage_checks import stage_problems
+from slurm_jobs.spec.path_checks import path_problems
+from slurm_jobs.spec.stage_checks import form_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
-from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at, validate_values
-from slurm_jobs.spec.yaml_values import Path, YamlDocument, read_yaml
+from slurm_jobs.spec.validation import did_you_mean, problem_at, validate_values
+from slurm_jobs.spec.yaml_values import Path, YamlDocument, printable, read_yaml
 
 SPECIAL_CLUSTERS = ("auto", "local")
+
+
+_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)(?=/|$)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +39,29 @@ class Files:
     read_text: Callable[[str], str]
     """Text of a file; raises OSError or UnicodeDecodeError."""
     exists: Callable[[str], bool]
+    variables: Mapping[str, str] | None = None
+    """Environment variables, for paths that begin with `$NAME` or `~`; None leaves them alone."""
+
+    def holds(self, path: str) -> bool:
+        """Whether something can be seen to lie at `path`."""
+        try:
+            return self.exists(path)
+        except (
+            OSError,
+            ValueError,
+            RuntimeError,
+        ):  # a name too long, a folder closed to us, ~nobody
+            return False
+
+    def expand(self, path: str) -> str:
+        """`path` with a leading `~` or `$NAME` replaced, if that is known."""
+        variables = self.variables or {}
+        if path == "~" or path.startswith("~/"):
+            return variables["HOME"] + path[1:] if variables.get("HOME") else path
+        match = _VARIABLE.match(path)
+        if match is None or match[1] not in variables:
+            return path
+        return variables[match[1]] + path[match.end() :]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,28 +86,27 @@ def load_spec(
     Raises:
         SpecError: with every problem found.
     """
-    text = _read(file, file, files)
-    all_overrides = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
-    document = apply_overrides(read_yaml(text, file), all_overrides)
-    if document.value is None and not document.problems:
-        raise SpecError([Problem(file=file, line=1, column=1, message="the file is empty")])
+    text = _read(file, files)
+    document = read_yaml(text, file)
     if document.value is None:
-        raise SpecError(list(document.problems))
+        empty = Problem(file=file, line=1, column=1, message="the file is empty")
+        raise SpecError(list(document.problems) or [empty])
+    all_overrides = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
+    document = apply_overrides(document, all_overrides)
+    spec_dir = str(PurePosixPath(file).parent)
+    around = Surroundings(base_dir=spec_dir, expand=files.expand, exists=files.holds)
     spec, problems = validate_values(RunSpec, document, document.value, ())
     views = stage_views(document.value)
     configs, more = _validate_configs(views, document)
-    problems = [*document.problems, *problems, *graph_problems(views, document), *more]
-    if spec is None:
-        raise SpecError(_sorted(problems))
-    spec_dir = str(PurePosixPath(file).parent)
-    spec, more = _complete(spec, configs, document, spec_dir, files)
-    problems += more
-    profile, more = _load_profile(spec, document, spec_dir, files)
-    problems += more
-    if problems:
+    problems += [*more, *_agreement_problems(spec, views, configs, document)]
+    values, marked = _resolve(spec, views, configs, document, around)
+    problems += path_problems(marked, document, files.holds, known_variables=files.variables)
+    profile, more = _load_profile(document, around, files)
+    problems = [*document.problems, *_elsewhere(document.problems, problems), *more]
+    if spec is None or problems:
         raise SpecError(_sorted(problems))
     return LoadedSpec(
-        spec=spec,
+        spec=RunSpec.model_validate_json(json.dumps(values), strict=True),
         profile=profile,
         text=text,
         file=file,
@@ -88,21 +115,53 @@ def load_spec(
     )
 
 
+def _agreement_problems(
+    spec: RunSpec | None,
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    document: YamlDocument,
+) -> list[Problem]:
+    """What stages must agree on with each other, and each within itself."""
+    problems = [*form_problems(views, document), *graph_problems(views, document)]
+    for name, config in configs.items():
+        stage = spec.stages[name] if spec else _lone_stage(name, document)
+        if stage is not None:
+            problems += stage_problems(name, stage, config, document)
+    return problems
+
+
+def _lone_stage(name: str, document: YamlDocument) -> Stage | None:
+    """A stage of a spec that has problems, if it has none itself."""
+    path: Path = ("stages", name)
+    stage, _ = validate_values(Stage, document, document.value["stages"][name], path)
+    return stage if isinstance(stage, Stage) else None
+
+
+def _elsewhere(first: Sequence[Problem], more: Sequence[Problem]) -> list[Problem]:
+    """`more` without what stands at the place of a problem in `first`: one mistake, one word."""
+    places = {(p.file, p.line, p.column) for p in first}
+    return [p for p in more if (p.file, p.line, p.column) not in places]
+
+
 def _sorted(problems: list[Problem]) -> list[Problem]:
     unique = dict.fromkeys(problems)
     return sorted(unique, key=lambda p: (p.file, p.line, p.column))
 
 
-def _read(file: str, shown: str, files: Files) -> str:
+def _read(file: str, files: Files) -> str:
+    if printable(file) != file:
+        message = "the file's path holds a line break or control character; move or rename it"
+        raise SpecError([Problem(file=printable(file), line=0, column=0, message=message)])
     try:
         return files.read_text(file)
     except FileNotFoundError:
         message = "no such file"
-    except UnicodeDecodeError:
-        message = "not a text file (it is not UTF-8)"
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        message = f"not a text file in UTF-8 (line {line} holds other bytes)"
     except OSError as error:
         message = f"cannot be read: {error.strerror or error}"
-    raise SpecError([Problem(file=shown, line=0, column=0, message=message)])
+    raise SpecError([Problem(file=file, line=0, column=0, message=message)])
 
 
 def _validate_configs(
@@ -112,7 +171,7 @@ def _validate_configs(
     configs: dict[str, Any] = {}
     problems = []
     for name, view in views.items():
-        if view.run in BUILTIN_STAGES:
+        if view.run in BUILTIN_STAGES and view.config is not None:
             target = config_class(view.run)
             path: Path = ("stages", name, "config")
             config, found = validate_values(target, document, view.config, path)
@@ -122,64 +181,42 @@ def _validate_configs(
     return configs, problems
 
 
-def _complete(
-    spec: RunSpec, configs: Mapping[str, Any], document: YamlDocument, spec_dir: str, files: Files
-) -> tuple[RunSpec, list[Problem]]:
-    """Absolute paths and complete configs; what stages and resources must agree on."""
-    problems: list[Problem] = []
-    values = spec.model_dump(mode="json")
-    values, marked = resolve_marked(RunSpec, values, base_dir=spec_dir, exists=files.exists)
-    for name, config in configs.items():
-        plain, more = resolve_marked(
-            type(config),
-            dataclasses.asdict(config),
-            base_dir=spec_dir,
-            exists=files.exists,
-            path=("stages", name, "config"),
-        )
+def _resolve(
+    spec: RunSpec | None,
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    document: YamlDocument,
+    around: Surroundings,
+) -> tuple[dict[str, Any], list[MarkedString]]:
+    """The spec's values with absolute paths and complete configs, and every path in them.
+
+    Without a valid spec the paths are found in the values as they were given.
+    """
+    given = spec.model_dump(mode="json") if spec is not None else document.value
+    values, marked = resolve_marked(RunSpec, given, around)
+    for name, view in views.items():
+        if view.run not in BUILTIN_STAGES or view.config is None:
+            continue
+        config = dataclasses.asdict(configs[name]) if name in configs else view.config
+        path: Path = ("stages", name, "config")
+        plain, more = resolve_marked(config_class(view.run), config, around, path=path)
         values["stages"][name]["config"] = plain
         marked += more
-        problems += stage_problems(name, spec.stages[name], config, document)
-    problems += _missing_files(marked, document, files)
-    return RunSpec.model_validate_json(_json(values), strict=True), problems
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    import json
-
-    return json.dumps(values)
-
-
-def _missing_files(
-    marked: Sequence[MarkedString], document: YamlDocument, files: Files
-) -> list[Problem]:
-    problems = []
-    for item in marked:
-        if "$" in item.resolved or item.resolved.startswith("~"):
-            continue
-        missing = not files.exists(item.resolved)
-        if isinstance(item.marker, ModelMarker):
-            if missing and item.resolved.startswith("/"):
-                message = f"{path_text(item.path)}: no model folder at {item.resolved}"
-                problems.append(problem_at(document, item.path, message))
-        elif item.marker.must_exist and missing:
-            shown = "" if item.given == item.resolved else f" (`{item.given}`, relative to the spec)"
-            message = f"{path_text(item.path)}: nothing at {item.resolved}{shown}"
-            problems.append(problem_at(document, item.path, message))
-    return problems
+    return values, marked
 
 
 def _load_profile(
-    spec: RunSpec, document: YamlDocument, spec_dir: str, files: Files
+    document: YamlDocument, around: Surroundings, files: Files
 ) -> tuple[ClusterProfile | None, list[Problem]]:
-    if spec.cluster == "auto":
+    given = document.value.get("cluster", "auto") if isinstance(document.value, dict) else "auto"
+    if given == "auto" or not isinstance(given, str):
         return None, []
-    if spec.cluster == "local":
+    if given == "local":
         return LOCAL, []
-    file = absolute(spec.cluster, spec_dir)
-    if not files.exists(file):
+    file = absolute(around.expand(given), around.base_dir)
+    if not files.holds(file):
         message = (
-            f"cluster: no profile at {file}{did_you_mean(spec.cluster, SPECIAL_CLUSTERS)} "
+            f"cluster: no profile at {file}{did_you_mean(given, SPECIAL_CLUSTERS)} "
             "(allowed: a file, `local`, `auto`)"
         )
         return None, [problem_at(document, ("cluster",), message)]
@@ -195,17 +232,15 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     Raises:
         SpecError: with every problem found.
     """
-    document = read_yaml(_read(file, file, files), file)
+    document = read_yaml(_read(file, files), file)
     values = {} if document.value is None else document.value
     profile, problems = validate_values(ClusterProfile, document, values, ())
-    problems = [*document.problems, *problems]
+    base_dir = str(PurePosixPath(file).parent)
+    around = Surroundings(base_dir=base_dir, expand=files.expand, exists=files.holds)
+    given = values if profile is None else profile.model_dump(mode="json")
+    plain, marked = resolve_marked(ClusterProfile, given, around)
+    problems += path_problems(marked, document, files.holds, known_variables=files.variables)
+    problems = [*document.problems, *_elsewhere(document.problems, problems)]
     if problems:
         raise SpecError(_sorted(problems))
-    plain, _ = resolve_marked(
-        ClusterProfile,
-        profile.model_dump(mode="json"),
-        base_dir=str(PurePosixPath(file).parent),
-        exists=files.exists,
-    )
-    resolved: ClusterProfile = ClusterProfile.model_validate_json(_json(plain), strict=True)
-    return resolved
+    return ClusterProfile.model_validate_json(json.dumps(plain), strict=True)

@@ -7,6 +7,7 @@ absolute in one place, whatever model it stands in.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import types
 import typing
@@ -18,6 +19,17 @@ from pydantic import BaseModel
 
 from slurm_jobs.common.config_values import ModelMarker, PathMarker
 from slurm_jobs.spec.yaml_values import Path
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodePathMarker(PathMarker):
+    """Marks a path whose `$VARIABLES` and `~` are those of the compute node."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProgramMarker(PathMarker):
+    """Marks a program: looked up on PATH if it has no slash, else a path."""
+
 
 Marker = PathMarker | ModelMarker
 REFERENCE = re.compile(r"\$\{([^}]*)\}")
@@ -36,12 +48,8 @@ class MarkedString:
 
 
 def absolute(text: str, base_dir: str) -> str:
-    """`text` as an absolute path; what begins with `$` is left for the node to expand."""
-    if text.startswith("$"):
-        return text
-    if text.startswith("~"):
-        return text
-    return _normal(PurePosixPath(base_dir, text))
+    """`text` as an absolute path; what begins with `$` or `~` is left as it is."""
+    return text if text.startswith(("$", "~")) else _normal(PurePosixPath(base_dir, text))
 
 
 def _normal(path: PurePosixPath) -> str:
@@ -54,10 +62,23 @@ def _normal(path: PurePosixPath) -> str:
     return "/" + "/".join(parts)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What a relative path, a `~` or a `$VARIABLE` means."""
+
+    base_dir: str
+    """Absolute folder of the file that the values come from."""
+    expand: Callable[[str], str]
+    """Replaces `~` and `$VARIABLE` at the start of a path, as far as they are known."""
+    exists: Callable[[str], bool]
+
+
 def resolve_marked(
-    target: Any, values: Any, *, base_dir: str, exists: Callable[[str], bool], path: Path = ()
+    target: Any, values: Any, around: Surroundings, *, path: Path = ()
 ) -> tuple[Any, list[MarkedString]]:
-    """Make marked strings absolute in plain `values` that were validated against `target`.
+    """Make marked strings absolute in plain `values` of the form that `target` describes.
+
+    Values that do not have that form are left as they are.
 
     Returns:
         New values, and every marked string found.
@@ -74,7 +95,12 @@ def resolve_marked(
             branches = [a for a in typing.get_args(hint) if a is not type(None)]
             return visit(_branch(branches, value), value, here, markers)
         if isinstance(value, str):
-            return _resolve(value, markers, here)
+            marker = next((m for m in markers if isinstance(m, (PathMarker, ModelMarker))), None)
+            if marker is None:
+                return value
+            resolved = _resolved(value, marker, around)
+            found.append(MarkedString(path=here, marker=marker, given=value, resolved=resolved))
+            return resolved
         if isinstance(value, dict):
             return {k: visit(_member(hint, k), v, (*here, k), ()) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
@@ -82,53 +108,52 @@ def resolve_marked(
             return [visit(item, v, (*here, i), ()) for i, v in enumerate(value)]
         return value
 
-    def _resolve(value: str, markers: tuple[Any, ...], here: Path) -> str:
-        for marker in markers:
-            if isinstance(marker, (PathMarker, ModelMarker)):
-                resolved = absolute(value, base_dir)
-                if isinstance(marker, ModelMarker) and not _is_local(value, resolved, exists):
-                    resolved = value
-                found.append(
-                    MarkedString(path=here, marker=marker, given=value, resolved=resolved)
-                )
-                return resolved
-        return value
-
     return visit(target, values, path, ()), found
 
 
-def _is_local(given: str, resolved: str, exists: Callable[[str], bool]) -> bool:
-    """A model is a path where it looks like one or where something lies there, else a hub name."""
-    return given.startswith(("/", "./", "../", "$", "~")) or exists(resolved)
+def _resolved(given: str, marker: Marker, around: Surroundings) -> str:
+    if isinstance(marker, NodePathMarker):
+        return absolute(given, around.base_dir)
+    if isinstance(marker, ProgramMarker) and "/" not in given:
+        return given
+    resolved = absolute(around.expand(given), around.base_dir)
+    is_hub_name = isinstance(marker, ModelMarker) and not (
+        given.startswith(("/", "./", "../", "$", "~")) or around.exists(resolved)
+    )
+    return given if is_hub_name else resolved
 
 
 def _branch(branches: list[Any], value: Any) -> Any:
     for branch in branches:
-        bare = typing.get_args(branch)[0] if typing.get_origin(branch) is typing.Annotated else branch
+        is_annotated = typing.get_origin(branch) is typing.Annotated
+        bare = typing.get_args(branch)[0] if is_annotated else branch
         origin = typing.get_origin(bare) or bare
-        if isinstance(value, dict) and (
-            origin is dict
-            or dataclasses.is_dataclass(bare)
-            or (isinstance(bare, type) and issubclass(bare, BaseModel))
+        takes_keys = origin is dict or _has_fields(bare)
+        if (
+            (isinstance(value, dict) and takes_keys)
+            or (isinstance(value, str) and origin is str)
+            or (isinstance(value, (list, tuple)) and origin in {list, tuple})
         ):
             return branch
-        if isinstance(value, str) and origin is str:
-            return branch
-        if isinstance(value, (list, tuple)) and origin in {list, tuple}:
-            return branch
     return branches[0]
+
+
+def _has_fields(hint: Any) -> bool:
+    """Whether a type is a dataclass or a pydantic model."""
+    is_model = inspect.isclass(hint) and issubclass(hint, BaseModel)
+    return is_model or dataclasses.is_dataclass(hint)
 
 
 def _member(hint: Any, key: str) -> Any:
     if typing.get_origin(hint) is dict:
         return typing.get_args(hint)[1]
-    if dataclasses.is_dataclass(hint) or (isinstance(hint, type) and issubclass(hint, BaseModel)):
+    if _has_fields(hint):
         return typing.get_type_hints(hint, include_extras=True).get(key, Any)
     return Any
 
 
 def references(values: Any, path: Path = ()) -> list[tuple[Path, str]]:
-    """Every `${...}` in the strings of `values`: where it stands, and what is between the braces."""
+    """Every `${...}` in the strings of `values`: where it stands, and what the braces hold."""
     if isinstance(values, str):
         return [(path, inner) for inner in REFERENCE.findall(values)]
     if isinstance(values, dict):

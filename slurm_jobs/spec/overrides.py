@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.yaml_values import Path, Place, YamlDocument, read_yaml
+from slurm_jobs.spec.validation import did_you_mean
+from slurm_jobs.spec.yaml_values import Path, Place, YamlDocument, printable, read_yaml
 
 
 def apply_overrides(document: YamlDocument, overrides: Sequence[str]) -> YamlDocument:
@@ -23,8 +24,9 @@ def apply_overrides(document: YamlDocument, overrides: Sequence[str]) -> YamlDoc
 
 def _apply(document: YamlDocument, override: str) -> YamlDocument:
     key, equals, text = override.partition("=")
-    source = f"--set {override}"
-    if not equals or not key:
+    source = printable(f"--set {override}")
+    steps = key.strip().split(".")
+    if not equals or not all(steps):
         message = "write KEY.KEY=VALUE, such as stages.train.resources.nodes=1"
         return _with_problem(document, source, message)
     parsed = read_yaml(text, source)
@@ -32,31 +34,47 @@ def _apply(document: YamlDocument, override: str) -> YamlDocument:
         moved = tuple(dataclasses.replace(p, line=0) for p in parsed.problems)
         return dataclasses.replace(document, problems=(*document.problems, *moved))
     value = copy.deepcopy(document.value)
-    path: Path = ()
-    holder: Any = value
-    steps = key.split(".")
-    for i, step in enumerate(steps):
-        last = i == len(steps) - 1
-        index = _index(holder, step)
-        if index is None:
-            where = ".".join(steps[:i]) or "the file"
-            return _with_problem(document, source, f"`{where}` holds no keys, so `{step}` has no place")
-        if last:
-            holder[index] = parsed.value
-        elif isinstance(holder, dict):
-            holder = holder.setdefault(index, {})
-        else:
-            holder = holder[index]
-        path = (*path, index)
+    try:
+        path = _put(value, steps, parsed.value)
+    except LookupError as error:
+        return _with_problem(document, source, str(error.args[0]))
     return _moved(document, value, path, source)
 
 
-def _index(holder: Any, step: str) -> str | int | None:
+def _put(holder: Any, steps: Sequence[str], value: Any) -> Path:
+    """Put `value` into `holder`, making what is missing on the way; returns where it stands.
+
+    Raises:
+        LookupError: the way leads through something without such a key.
+    """
+    path: Path = ()
+    for i, step in enumerate(steps):
+        where = ".".join(steps[:i]) or "the file"
+        if i == 1 and steps[0] == "stages" and len(steps) > 2 and step not in holder:
+            known = f"(stages: {', '.join(holder)})"
+            message = f"there is no stage `{step}`{did_you_mean(step, holder)} {known}"
+            raise LookupError(message)
+        index = _index(holder, step, where)
+        path = (*path, index)
+        if i == len(steps) - 1:
+            holder[index] = value
+        elif isinstance(holder, dict):
+            holder[index] = holder = {} if holder.get(index) is None else holder[index]
+        else:
+            holder = holder[index]
+    return path
+
+
+def _index(holder: Any, step: str, where: str) -> str | int:
     if isinstance(holder, dict):
         return step
-    if isinstance(holder, list) and step.isdecimal() and int(step) < len(holder):
-        return int(step)
-    return None
+    if not isinstance(holder, list):
+        message = f"`{where}` holds no keys, so `{step}` has no place in it"
+        raise LookupError(message)  # noqa: TRY004 - it is the user's key that is wrong
+    if not step.isdecimal() or int(step[:9]) >= len(holder):
+        message = f"`{where}` is a list of {len(holder)}; `{step}` is none of its places (from 0)"
+        raise LookupError(message)
+    return int(step)
 
 
 def _moved(document: YamlDocument, value: Any, path: Path, source: str) -> YamlDocument:

@@ -1,69 +1,83 @@
-"""What a built-in stage's config and its resources must agree on. PURE."""
+"""What keys of a stage, its config and its resources must agree on. PURE."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.graph import StageView
 from slurm_jobs.spec.model import Stage
 from slurm_jobs.spec.validation import problem_at
-from slurm_jobs.spec.yaml_values import YamlDocument
+from slurm_jobs.spec.yaml_values import Path, YamlDocument
+
+
+def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
+    """Keys of a stage that need or exclude each other, whatever else may be wrong with it."""
+    problems = []
+    for name, view in views.items():
+        given = {key for key, value in view.keys.items() if value is not None}
+        path: Path = ("stages", name)
+        both = {"run", "shell"} & given
+        if len(both) == 2:
+            message = f"stage `{name}` has `run` and `shell`; give one of the two"
+            problems.append(problem_at(document, (*path, "shell"), message, at_key=True))
+        elif not both and given <= set(Stage.model_fields) and view.keys:
+            message = (
+                f"stage `{name}` has neither `run` (a built-in stage, or package.module:function) "
+                "nor `shell` (a command); give one of the two"
+            )
+            problems.append(problem_at(document, path, message, at_key=True))
+        resources = view.keys.get("resources")
+        if isinstance(resources, dict) and _asks_type_without_number(resources):
+            message = (
+                f"stages.{name}.resources: `gpu` names a type, but gpus_per_node is 0; say how many"
+            )
+            place = (*path, "resources", "gpu")
+            problems.append(problem_at(document, place, message, at_key=True))
+    return problems
+
+
+def _asks_type_without_number(resources: Mapping[str, Any]) -> bool:
+    return bool(resources.get("gpu")) and resources.get("gpus_per_node", 0) == 0
 
 
 def stage_problems(name: str, stage: Stage, config: Any, document: YamlDocument) -> list[Problem]:
     """Contradictions that would only show hours later, in the job."""
-    if stage.run == "train":
-        return _train_problems(name, stage, config, document)
-    return []
-
-
-def _train_problems(
-    name: str, stage: Stage, config: Any, document: YamlDocument
-) -> list[Problem]:
-    problems = []
+    if stage.run != "train":
+        return []
+    problems = _device_problems(name, stage, config, document)
     resources = stage.resources
     num_ranks = resources.nodes * resources.tasks_per_node
-    if config.device == "cuda" and resources.gpus_per_node < resources.tasks_per_node:
-        message = (
-            f"stage `{name}` trains on GPUs with {resources.tasks_per_node} ranks a node, but "
-            f"resources.gpus_per_node is {resources.gpus_per_node}; ask for one a rank, or say "
-            "`device: cpu` in its config"
-        )
-        place = ("stages", name, "resources")
-        problems.append(problem_at(document, place, message, at_key=True))
+    at_config: Path = ("stages", name, "config")
     if config.strategy == "fsdp2" and num_ranks < 2:
         message = (
             f"stage `{name}` shards with fsdp2, which needs two ranks or more, but nodes x "
             f"tasks_per_node is {num_ranks}; ask for more, or say `strategy: single`"
         )
-        place = ("stages", name, "config")
-        problems.append(problem_at(document, place, message, at_key=True))
+        problems.append(problem_at(document, at_config, message, at_key=True))
     if config.strategy == "single" and num_ranks > 1:
         message = (
             f"stage `{name}` has {num_ranks} ranks, but `strategy: single` uses one; "
             "say `strategy: fsdp2`, or ask for one rank"
         )
-        place = ("stages", name, "config", "strategy")
-        problems.append(problem_at(document, place, message))
-    problems += _lane_problems(name, num_ranks, config, document)
-    return problems
-
-
-def _lane_problems(
-    name: str, num_ranks: int, config: Any, document: YamlDocument
-) -> list[Problem]:
-    problems = []
-    place = ("stages", name, "config", "num_lanes")
+        problems.append(problem_at(document, (*at_config, "strategy"), message))
     if config.num_lanes % num_ranks:
         message = (
             f"stages.{name}.config.num_lanes: {config.num_lanes} lanes cannot be shared out "
             f"evenly to {num_ranks} ranks; take a multiple of {num_ranks}"
         )
-        problems.append(problem_at(document, place, message))
-    if config.global_batch_size % config.num_lanes:
-        message = (
-            f"stages.{name}.config.global_batch_size: {config.global_batch_size} samples cannot "
-            f"be cut into {config.num_lanes} equal lanes; take a multiple of {config.num_lanes}"
-        )
-        problems.append(problem_at(document, (*place[:-1], "global_batch_size"), message))
+        problems.append(problem_at(document, (*at_config, "num_lanes"), message))
     return problems
+
+
+def _device_problems(name: str, stage: Stage, config: Any, document: YamlDocument) -> list[Problem]:
+    resources = stage.resources
+    if config.device != "cuda" or resources.gpus_per_node >= resources.tasks_per_node:
+        return []
+    message = (
+        f"stage `{name}` trains on GPUs with {resources.tasks_per_node} ranks a node, but "
+        f"resources.gpus_per_node is {resources.gpus_per_node}; ask for one a rank, or say "
+        "`device: cpu` in its config"
+    )
+    return [problem_at(document, ("stages", name, "resources"), message, at_key=True)]

@@ -28,7 +28,7 @@ def config_class(builtin: str) -> type[Any]:
 
 
 def _forbid_unknown_keys(cls: Any) -> None:
-    """Give a plain dataclass, and those inside it, pydantic's settings without importing it there."""
+    """Give a plain dataclass, and those inside it, pydantic's settings, not importing it there."""
     cls.__pydantic_config__ = _PYDANTIC_CONFIG
     for hint in typing.get_type_hints(cls).values():
         inner = typing.get_args(hint) if _is_union(hint) else (hint,)

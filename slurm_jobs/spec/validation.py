@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 import types
 import typing
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.yaml_values import Path, YamlDocument
+from slurm_jobs.spec.yaml_values import Path, YamlDocument, printable, shortened
 
 _EXPECTED = {
     "int_type": "a whole number",
@@ -34,9 +35,13 @@ _EXPECTED = {
 }
 
 
+_UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
+_MISSING = {"missing", "missing_argument", "missing_keyword_only_argument"}
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean `x`?` for the nearest known word, or nothing."""
-    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word[:100], sorted(known), n=1, cutoff=0.6)
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
@@ -60,7 +65,9 @@ def validate_values(
     return None, _merge(problems)
 
 
-def problem_at(document: YamlDocument, path: Path, message: str, *, at_key: bool = False) -> Problem:
+def problem_at(
+    document: YamlDocument, path: Path, message: str, *, at_key: bool = False
+) -> Problem:
     """A problem at the nearest place that the file knows for `path`."""
     places = document.key_places if at_key else document.value_places
     file, line, column = document.file, 1, 1
@@ -70,7 +77,7 @@ def problem_at(document: YamlDocument, path: Path, message: str, *, at_key: bool
             line, column = place.line, place.column
             file = document.sources.get(path[:length], file)
             break
-    return Problem(file=file, line=line, column=column, message=message)
+    return Problem(file=file, line=line, column=column, message=printable(message))
 
 
 def path_text(path: Path) -> str:
@@ -81,32 +88,50 @@ def path_text(path: Path) -> str:
     return text
 
 
-def _problem(
-    target: Any, document: YamlDocument, values: Any, prefix: Path, entry: Any
-) -> Problem:
+def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, entry: Any) -> Problem:
     location = _known_part(values, entry["loc"])
     path = (*prefix, *location)
     kind = entry["type"]
     name = path_text(path) or "the file"
-    if kind in {"extra_forbidden", "unexpected_keyword_argument"}:
+    if kind in _UNKNOWN:
         key = str(location[-1])
         known = known_keys(target, location[:-1])
-        message = f"unknown key `{key}`{did_you_mean(key, known)} (allowed: {', '.join(known)})"
+        shown = f"unknown key `{shortened(key)}`"
+        message = f"{shown}{did_you_mean(key, known)} (allowed: {', '.join(known)})"
         return problem_at(document, path, message, at_key=True)
-    if kind in {"missing", "missing_argument", "missing_keyword_only_argument"}:
+    if kind in _MISSING:
         key = str(entry["loc"][-1])
         return problem_at(document, path, f"key `{key}` is missing in {name}", at_key=True)
+    if kind == "value_error":
+        error = str(entry["ctx"]["error"])
+        if entry["loc"][-1:] == ("[key]",):
+            message = f"{path_text(path[:-1]) or 'the file'}: {error}"
+            return problem_at(document, path, message, at_key=True)
+        path = (*path, *_named_first(error, entry["input"]))
+        at_key = isinstance(entry["input"], dict) and path == (*prefix, *location)
+        return problem_at(document, path, f"{name}: {error}", at_key=at_key)
+    message = _value_message(name, kind, entry)
+    at_key = isinstance(entry["input"], (dict, list)) or entry["input"] is None
+    return problem_at(document, path, message, at_key=at_key)
+
+
+def _value_message(name: str, kind: str, entry: Any) -> str:
     found = describe(entry["input"])
     if kind == "literal_error":
         allowed = entry["ctx"]["expected"].replace("'", "`")
-        near = did_you_mean(str(entry["input"]), allowed.replace("`", "").split(", "))
-        return problem_at(document, path, f"{name}: found {found}; allowed: {allowed}{near}")
-    if kind == "value_error":
-        return problem_at(document, path, f"{name}: {entry['ctx']['error']}")
+        near = did_you_mean(str(entry["input"]), re.findall(r"`([^`]+)`", allowed))
+        return f"{name}: found {found}; allowed: {allowed}{near}"
     if kind in _EXPECTED:
-        return problem_at(document, path, f"{name}: expected {_EXPECTED[kind]}, found {found}")
-    message = entry["msg"].replace("Input should be", "must be")
-    return problem_at(document, path, f"{name}: {message}, found {found}")
+        return f"{name}: expected {_EXPECTED[kind]}, found {found}"
+    if kind in {"string_too_short", "too_short"}:
+        return f"{name}: must not be empty"
+    return f"{name}: {entry['msg'].replace('Input should be', 'must be')}, found {found}"
+
+
+def _named_first(error: str, values: Any) -> Path:
+    """The key that a config's own check names in its first word (`num_steps is 0: ...`)."""
+    key = error.partition(" ")[0].rpartition(".")[2]
+    return (key,) if isinstance(values, dict) and key in values else ()
 
 
 def _known_part(values: Any, location: tuple[str | int, ...]) -> Path:
@@ -116,7 +141,7 @@ def _known_part(values: Any, location: tuple[str | int, ...]) -> Path:
         if isinstance(values, dict) and step in values:
             values = values[step]
         elif isinstance(values, list) and isinstance(step, int) and step < len(values):
-            values = values[step]
+            values = values[step]  # the same words, another type for mypy
         else:
             break
         path.append(step)
@@ -130,10 +155,9 @@ def describe(value: Any) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, str):
-        shown = value if len(value) <= 60 else value[:57] + "..."
-        return f"the text `{shown}`"
+        return f"the text `{shortened(value)}`"
     if isinstance(value, dict):
-        return f"keys and values ({', '.join(map(str, list(value)[:5]))})"
+        return f"keys and values ({', '.join(shortened(str(key)) for key in list(value)[:5])})"
     if isinstance(value, list):
         return f"a list of {len(value)}"
     return f"`{value}`"

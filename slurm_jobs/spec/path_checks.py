@@ -1,0 +1,53 @@
+"""What is wrong with the paths of a spec or profile: missing, empty, unknown variables. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from slurm_jobs.common.config_values import ModelMarker
+from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.markers import REFERENCE, MarkedString, NodePathMarker, ProgramMarker
+from slurm_jobs.spec.validation import path_text, problem_at
+from slurm_jobs.spec.yaml_values import YamlDocument
+
+
+def path_problems(
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    exists: Callable[[str], bool],
+    *,
+    known_variables: Collection[str] | None,
+) -> list[Problem]:
+    """Every path that cannot be meant, or that must exist and does not."""
+    problems = []
+    for item in marked:
+        message = _message(item, exists, known_variables)
+        if message is not None:
+            message = f"{path_text(item.path)}: {message}"
+            problems.append(problem_at(document, item.path, message))
+    return problems
+
+
+def _message(
+    item: MarkedString, exists: Callable[[str], bool], known_variables: Collection[str] | None
+) -> str | None:
+    if not item.given:
+        return "the path is empty"
+    reference = REFERENCE.search(item.given)
+    if reference is not None:
+        shown = reference[0]
+        return f"`{shown}` must stand at the start of the path" if reference.start() else None
+    if isinstance(item.marker, NodePathMarker):
+        return None
+    if item.resolved.startswith("$"):
+        name = item.resolved[1:].partition("/")[0]
+        is_unknown = known_variables is not None and name not in known_variables
+        return f"no environment variable `{name}` is set here" if is_unknown else None
+    if item.resolved.startswith("~") or exists(item.resolved):
+        return None
+    shown = "" if item.given == item.resolved else f" (`{item.given}`, relative to the file)"
+    if isinstance(item.marker, ModelMarker):
+        return f"no model folder at {item.resolved}{shown}" if item.resolved[:1] == "/" else None
+    if item.marker.must_exist and not isinstance(item.marker, ProgramMarker):
+        return f"nothing at {item.resolved}{shown}"
+    return None
