@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,8 @@ def disk_files() -> Files:
     """The loader's view of the real file system."""
     return Files(
         read_text=lambda file: Path(file).read_text(encoding="utf-8"),
-        exists=lambda file: Path(file).expanduser().exists(),
+        exists=lambda file: Path(file).exists(),
+        variables=os.environ,
     )
 
 

@@ -193,11 +193,9 @@ def _builtin_problems(
     problems = []
     needed = {"consolidate": "preprocess", "train": "consolidate"}.get(stage.run or "")
     has_own = stage.run == "train" and (stage.config or {}).get("dataset") is not None
-    if (
-        needed
-        and not has_own
-        and not any(views[p].run == needed for p in stage.parents if p in views)
-    ):
+    # A parent that is misspelt may be the one that is needed.
+    may_follow = any(p not in views or views[p].run == needed for p in stage.parents)
+    if needed and not has_own and not may_follow:
         message = (
             f"stage `{name}` runs `{stage.run}` and must come after a stage that runs `{needed}`"
         )
