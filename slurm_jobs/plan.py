@@ -189,12 +189,13 @@ def _planned_stage(
 def _jobs(stages: list[PlannedStage], spec: RunSpec, done: Done) -> tuple[PlannedJob, ...]:
     jobs: list[PlannedJob] = []
     runs_again: set[str] = set()
+    num_slices = {stage.name: stage.num_slices for stage in stages}
     for stage in stages:
         parents_again = [d.stage for d in stage.after if d.stage in runs_again]
         active = done.active.get(stage.name, frozenset())
         completed = frozenset() if parents_again else done.completed.get(stage.name, frozenset())
         missing = [i for i in range(stage.num_slices) if i not in completed and i not in active]
-        if not missing or _never_needed(stage, done, runs_again):
+        if not missing or _never_needed(stage, done, runs_again, num_slices):
             continue
         runs_again.add(stage.name)
         array = spec.stages[stage.name].array
@@ -209,13 +210,14 @@ def _jobs(stages: list[PlannedStage], spec: RunSpec, done: Done) -> tuple[Planne
     return tuple(jobs)
 
 
-def _never_needed(stage: PlannedStage, done: Done, runs_again: set[str]) -> bool:
+def _never_needed(
+    stage: PlannedStage, done: Done, runs_again: set[str], num_slices: Mapping[str, int]
+) -> bool:
     """`afternotok` of a stage that is complete and stays so."""
     for dependency in stage.after:
-        is_complete = bool(done.completed.get(dependency.stage)) and (
-            dependency.stage not in runs_again
-        )
-        if dependency.kind == "afternotok" and is_complete:
+        if dependency.kind != "afternotok" or dependency.stage in runs_again:
+            continue
+        if len(done.completed.get(dependency.stage, ())) == num_slices[dependency.stage]:
             return True
     return False
 

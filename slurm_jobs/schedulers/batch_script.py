@@ -69,14 +69,18 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
         "nodes": order.nodes,
         "ntasks-per-node": order.tasks_per_node,
         "open-mode": "append",
-        "output": f"{order.log_dir}/{log_name}",
+        "output": f"{order.log_dir.replace('%', '%%')}/{log_name}",
         "requeue": True,
         "signal": f"B:{STOP_SIGNAL_NAME}@{order.signal_lead_s}",
         "time": time_limit_text(order.timeout_min),
         **gpu_options(order),
     }
     options.update({key.replace("_", "-"): value for key, value in order.slurm.items()})
-    return {key: value for key, value in options.items() if value is not None and value is not False}
+    if options.get("no-requeue"):
+        del options["requeue"]
+    return {
+        key: value for key, value in options.items() if value is not None and value is not False
+    }
 
 
 def setup_lines(order: JobOrder) -> list[str]:

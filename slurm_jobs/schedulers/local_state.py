@@ -46,16 +46,12 @@ class Decision:
     """Why each other pending task does not start."""
 
 
-def decide(
-    jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int
-) -> Decision:
+def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int) -> Decision:
     """Tasks to start now, given the state of every task; older jobs first.
 
     A task that asks for more than `max_cpus` runs when nothing else does.
     """
-    used = sum(
-        job.num_cpus for job in jobs for task in job.task_ids if states[task] == "RUNNING"
-    )
+    used = sum(job.num_cpus for job in jobs for task in job.task_ids if states[task] == "RUNNING")
     start: list[tuple[LocalJob, str]] = []
     reasons: dict[str, str] = {}
     members = {job.job_id: job.task_ids for job in jobs}
@@ -83,20 +79,28 @@ def dependency_reason(
     job: LocalJob, members: Mapping[str, Sequence[str]], states: Mapping[str, str]
 ) -> str | None:
     """Why a job's dependencies hold it back; None if they are satisfied."""
-    waiting = False
-    for kind, ids in job.dependencies.items():
-        parents = [states[task] for parent in ids for task in members.get(parent, (parent,))]
-        ended = [state for state in parents if state in ENDED_STATES]
-        succeeded = [state for state in parents if state == "COMPLETED"]
-        if kind == "afterok" and len(succeeded) < len(ended):
-            return NEVER
-        if kind == "afternotok" and len(succeeded) == len(parents):
-            return NEVER
-        waiting = waiting or len(ended) < len(parents)
-    return WAITING if waiting else None
+    reasons = {
+        _reason(kind, [states[task] for task in members.get(parent, (parent,))])
+        for kind, ids in job.dependencies.items()
+        for parent in ids
+    }
+    return next((reason for reason in (NEVER, WAITING) if reason in reasons), None)
 
 
-def is_finished(jobs: Sequence[LocalJob], states: Mapping[str, str], reasons: Mapping[str, str]) -> bool:
+def _reason(kind: str, parents: Sequence[str]) -> str | None:
+    """Why one dependency, on a job's tasks or a single task, holds back; None if it is met."""
+    num_ended = sum(state in ENDED_STATES for state in parents)
+    num_succeeded = parents.count("COMPLETED")
+    if kind == "afterok" and num_succeeded < num_ended:
+        return NEVER
+    if kind == "afternotok" and num_succeeded == len(parents):
+        return NEVER
+    return WAITING if num_ended < len(parents) else None
+
+
+def is_finished(
+    jobs: Sequence[LocalJob], states: Mapping[str, str], reasons: Mapping[str, str]
+) -> bool:
     """Whether nothing runs and nothing ever will."""
     return all(
         states[task] in ENDED_STATES or reasons.get(task) == NEVER

@@ -6,6 +6,7 @@ Times are seconds since 1970, because the commands run with
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Collection
 
@@ -33,8 +34,8 @@ SACCT_FIELDS = (
     "Reason",
 )
 
-_ARRAY_ID = re.compile(r"(\d+)_\[([^\]]+)\]")
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_ARRAY_ID = re.compile(r"(\d+)_\[([^\]]+)\](?:%\d+)?")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 
 def parse_squeue(text: str, wanted: Collection[str]) -> dict[str, TaskAccounting]:
@@ -75,7 +76,7 @@ def parse_sacct(text: str) -> dict[str, TaskAccounting]:
         for task_id in _expand(job_id):
             tasks[task_id] = _accounting(task_id, values)
     return {
-        task_id: _with_rss(task, max_rss[task_id]) if task_id in max_rss else task
+        task_id: dataclasses.replace(task, max_rss_bytes=max_rss.get(task_id))
         for task_id, task in tasks.items()
     }
 
@@ -103,12 +104,6 @@ def _accounting(task_id: str, values: dict[str, str]) -> TaskAccounting:
     )
 
 
-def _with_rss(task: TaskAccounting, max_rss_bytes: float) -> TaskAccounting:
-    from dataclasses import replace
-
-    return replace(task, max_rss_bytes=max_rss_bytes)
-
-
 def _expand(job_id: str) -> list[str]:
     """`12_[0-2%4]` is what a pending array is called before its elements have records."""
     match = _ARRAY_ID.fullmatch(job_id)
@@ -131,19 +126,23 @@ def _number(text: str) -> float | None:
 
 
 def _num_gpus(tres: str) -> int:
+    """Of `cpu=4,gres/gpu:a100=2,gres/gpu=2`; some sites account for the types alone."""
+    typed = 0
     for part in tres.split(","):
         name, _, number = part.partition("=")
-        if name == "gres/gpu" and number.isdecimal():
+        if number.isdecimal() and name == "gres/gpu":
             return int(number)
-    return 0
+        if number.isdecimal() and name.startswith("gres/gpu:"):
+            typed += int(number)
+    return typed
 
 
 def parse_bytes(text: str) -> float | None:
     """`1.5G`, `512M`, `1000K`, also with the `n` or `c` (a node, a core) of older versions."""
-    match = re.fullmatch(r"([0-9.]+)([KMGT]?)[nc]?", text)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)[nc]?", text)
     if match is None:
         return None
-    return float(match[1]) * _UNITS.get(match[2], 1)
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def parse_duration_s(text: str) -> float | None:
