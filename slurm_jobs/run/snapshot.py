@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.files import make_private_dir, write_text_atomic
+from slurm_jobs.common.files import PRIVATE_DIR_MODE, make_private_dir, write_text_atomic
 from slurm_jobs.shipped import shipped_path
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
@@ -91,9 +91,9 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
     make_private_dir(code_dir)
     temp = code_dir / f".{total}.{uuid.uuid4().hex[:12]}.tmp"
     for package in packages:
-        shutil.copytree(package, temp / "lib" / package.name, ignore=_LEFT_OUT)
+        _copy(package, temp / "lib" / package.name)
     if not (PACKAGE_DIR / "_shipped").is_dir():
-        shutil.copytree(shipped_path("templates"), temp / "lib" / "templates", ignore=_LEFT_OUT)
+        _copy(shipped_path("templates"), temp / "lib" / "templates")
     (temp / "user").mkdir()
     for source in sources:
         _copy(source, temp / "user" / source.name)
@@ -109,6 +109,15 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
 
 def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
-        shutil.copytree(source, target, ignore=_LEFT_OUT)
+        shutil.copytree(source, target, ignore=_LEFT_OUT, copy_function=_copy_private)
+        for folder in [target, *(p for p in target.rglob("*") if p.is_dir())]:
+            folder.chmod(PRIVATE_DIR_MODE)
     else:
-        shutil.copy2(source, target)
+        _copy_private(source, target)
+
+
+def _copy_private(source: str | Path, target: str | Path) -> None:
+    """Contents, and whether they can be executed; for the owner alone."""
+    shutil.copyfile(source, target)
+    executable = os.access(source, os.X_OK)
+    Path(target).chmod(0o700 if executable else 0o600)

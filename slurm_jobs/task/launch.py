@@ -26,7 +26,7 @@ from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.task.environment import JobEnvironment
 from slurm_jobs.task.rank import exit_path, started_path
 
-KILL_WAIT_S = 20.0
+KILL_WAIT_S = 8.0
 """How long the other ranks may take to end after one has failed."""
 POLL_S = 0.05
 
@@ -79,13 +79,18 @@ class Ranks:
         return read_end(task_dir, order.num_ranks, codes)
 
     def _wait(self) -> None:
-        """Wait for all; once one has failed the others get SIGTERM, then SIGKILL."""
+        """Wait for all; once one has failed the others get SIGTERM, then SIGKILL.
+
+        After a SIGTERM from outside Slurm follows with SIGKILL when its own patience ends (a
+        preempted job may have minutes to save); the local runner may be dead, so not here.
+        """
         kill_at_s: float | None = None
-        while any(process.poll() is None for process in self._processes):
-            failed = any(process.returncode for process in self._processes)
-            if failed and kill_at_s is None:
+        while None in (codes := [process.poll() for process in self._processes]):
+            if any(codes) and kill_at_s is None:
                 kill_at_s = time.monotonic() + KILL_WAIT_S
                 self._signal_all(signal.SIGTERM)
+            if self.term_signalled and not self._environment.is_slurm and kill_at_s is None:
+                kill_at_s = time.monotonic() + KILL_WAIT_S
             if kill_at_s is not None and time.monotonic() > kill_at_s:
                 self._signal_all(signal.SIGKILL)
             time.sleep(POLL_S)

@@ -1,0 +1,140 @@
+"""Drives the command `slurm-jobs` as a user does, on this machine or on the test cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+
+T = TypeVar("T")
+COMMAND = (sys.executable, "-P", "-m", "slurm_jobs")
+
+
+def wait_for(look: Callable[[], T | None], what: str, *, timeout_s: float = 120.0) -> T:
+    """Poll until `look` finds something, and return that."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {timeout_s:.0f} s in vain for {what}")
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A user's folder, and the command in it."""
+
+    folder: Path
+    cluster: Cluster | None = None
+    command: tuple[str, ...] = COMMAND
+
+    def run(self, *words: str, check: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """Run a verb; `check` is the exit code that is expected (None: any)."""
+        argv = [*self.command, *words]
+        if self.cluster is not None:
+            done = self.cluster.run_as_user(argv, cwd=self.folder, timeout_s=400, check=False)
+        else:
+            done = subprocess.run(
+                argv, cwd=self.folder, capture_output=True, text=True, timeout=400, check=False
+            )
+        if check is not None and done.returncode != check:
+            pytest.fail(
+                f"slurm-jobs {' '.join(words)}: exit code {done.returncode}, expected {check}\n"
+                f"{done.stdout}\n{done.stderr}"
+            )
+        return done
+
+    def json(self, *words: str, check: int | None = 0) -> Any:
+        """Run a verb with --json and return its result."""
+        return json.loads(self.run(*words, "--json", check=check).stdout)
+
+    def submit(self, spec: str, *words: str) -> Path:
+        """Submit, and return the run folder."""
+        return Path(self.json("submit", spec, *words)["run_dir"])
+
+    def status(self, run_dir: Path) -> Any:
+        """The status as JSON, whatever the exit code."""
+        return self.json("status", str(run_dir), check=None)
+
+    def wait(self, run_dir: Path, *, timeout_s: float = 240.0) -> Any:
+        """Wait until nothing of the run runs or waits, and return the status."""
+
+        def over() -> Any:
+            status = self.status(run_dir)
+            if status["status"] not in {"running", "waiting"} and not status["problems"]:
+                return status
+            time.sleep(0.3)
+            return None
+
+        status = wait_for(over, f"the end of {run_dir.name}", timeout_s=timeout_s)
+        return status
+
+    def write(self, name: str, text: str) -> Path:
+        """Put a file of the user's into the folder."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if self.cluster is not None:
+            for owned in (path, path.parent):
+                shutil.chown(owned, self.cluster.config.user)
+        return path
+
+
+def stage_of(status: Any, name: str) -> Any:
+    """One stage of a status."""
+    return next(stage for stage in status["stages"] if stage["name"] == name)
+
+
+def words_of(status: Any) -> dict[str, str]:
+    """Status of each stage."""
+    return {stage["name"]: stage["status"] for stage in status["stages"]}
+
+
+def rank_pid(run_dir: Path, stage: str, label: str, rank: int) -> int | None:
+    """Pid of a rank's process, once it has started."""
+    path = run_dir / "tasks" / stage / label / f"rank-{rank:05d}.started.json"
+    if not path.exists():
+        return None
+    pid: int = json.loads(path.read_text())["pid"]
+    return pid
+
+
+def kill(pid: int) -> None:
+    """SIGKILL."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    """Contents of all files by relative name."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def processes_naming(text: str) -> list[str]:
+    """Command lines of live processes that contain `text`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line:
+            found.append(line)
+    return found

@@ -1,0 +1,381 @@
+"""The local scheduler: the plan's meaning on this machine, driven by the command alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.end_to_end.driver import (
+    COMMAND,
+    Driver,
+    kill,
+    processes_naming,
+    rank_pid,
+    stage_of,
+    wait_for,
+    words_of,
+)
+
+CHAIN = """
+name: chain
+cluster: local
+stages:
+  first:
+    run: user_stages:work
+    array: {num_slices: 4, max_running: 2}
+    config: {CONFIG}
+  second: {run: "user_stages:work", after: first}
+  always: {run: "user_stages:work", after: {second: afterany}}
+"""
+
+
+def _chain(local: Driver, config: str = "") -> str:
+    local.write("spec.yaml", CHAIN.replace("CONFIG", config))
+    return "spec.yaml"
+
+
+def _intervals(run_dir: Path, stage: str, num_slices: int) -> list[tuple[float, float]]:
+    spans = []
+    for index in range(num_slices):
+        words = (run_dir / "data" / stage / f"log-{index}").read_text().split()
+        spans.append((float(words[words.index("begins") + 1]), float(words[-1])))
+    return spans
+
+
+def test_run_completes_all_stages_and_its_folder_is_private(local: Driver) -> None:
+    done = local.run("run", _chain(local))
+    run_dir = next((local.folder / "runs").iterdir())
+    assert "Completed" in done.stdout
+    assert words_of(local.status(run_dir)) == dict.fromkeys(
+        ["first", "second", "always"], "completed"
+    )
+    for path in [run_dir, *run_dir.rglob("*")]:
+        assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
+
+
+def test_max_running_bounds_how_many_array_tasks_run_at_once(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, "sleep_s: 0.5"))
+    local.wait(run_dir)
+    spans = _intervals(run_dir, "first", 4)
+    for begin, _ in spans:
+        assert sum(b <= begin < e for b, e in spans) <= 2
+
+
+def test_failed_slice_is_named_and_resume_runs_it_and_nothing_else(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, 'fail: {"2": 1}'))
+    status = local.wait(run_dir)
+    assert words_of(status) == {"first": "failed", "second": "stranded", "always": "stranded"}
+    first = stage_of(status, "first")
+    assert first["slices_by_status"] == {"completed": "0-1,3", "failed": "2"}
+    assert "slice 2 fails on purpose" in first["slices"][2]["reason"]
+    assert local.run("status", str(run_dir), check=1).stdout.count("first slice 2 failed") == 1
+
+    resumed = local.json("resume", str(run_dir))
+    assert [(job["stage"], job["slices"]) for job in resumed["jobs"]] == [
+        ("first", "2"),
+        ("second", "0"),
+        ("always", "0"),
+    ]
+    assert local.wait(run_dir)["status"] == "completed"
+    for index in (0, 1, 3):
+        assert (run_dir / "data" / "first" / f"log-{index}").read_text().count("begins") == 1
+
+    again = local.json("resume", str(run_dir))
+    assert again["jobs"] == []
+
+
+def test_retries_start_a_failing_task_again_in_place(local: Driver) -> None:
+    text = CHAIN.replace("CONFIG", 'fail: {"1": 2}').replace(
+        "max_running: 2}", "max_running: 2}\n    retries: 2"
+    )
+    local.write("spec.yaml", text)
+    run_dir = local.submit("spec.yaml")
+    status = local.wait(run_dir)
+    assert status["status"] == "completed"
+    assert stage_of(status, "first")["slices"][1]["attempt"] == 3
+    logs = sorted(path.name for path in (run_dir / "logs" / "first").glob("s00001.*"))
+    assert logs == [f"s00001.a000{n}.rank-00000.log" for n in (1, 2, 3)]
+
+
+def test_afterany_runs_after_a_failure_and_afternotok_only_then(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: kinds
+cluster: local
+stages:
+  fails: {run: "user_stages:work", config: {fail: {"0": 9}}}
+  works: {run: "user_stages:work"}
+  any: {run: "user_stages:work", after: {fails: afterany}}
+  mend: {run: "user_stages:work", after: {fails: afternotok}}
+  idle: {run: "user_stages:work", after: {works: afternotok}}
+""",
+    )
+    status = local.wait(local.submit("spec.yaml"))
+    assert words_of(status) == {
+        "fails": "failed",
+        "works": "completed",
+        "any": "completed",
+        "mend": "completed",
+        "idle": "stranded",
+    }
+    assert stage_of(status, "idle")["reason"] == "not needed: `works` completed"
+
+
+def test_time_limit_ends_a_task_with_the_state_timeout(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: slow
+cluster: local
+stages:
+  a:
+    run: user_stages:work
+    resources: {timeout_min: 0.03, signal_lead_s: 0}
+    config: {hang: [0]}
+""",
+    )
+    status = local.wait(local.submit("spec.yaml"))
+    assert stage_of(status, "a")["slices"][0]["state"] == "TIMEOUT"
+    assert status["status"] == "failed"
+
+
+def test_stop_signal_before_the_limit_saves_requeues_and_goes_on(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: stops
+cluster: local
+stages:
+  a:
+    run: user_stages:until_stopped
+    resources: {timeout_min: 0.1, signal_lead_s: 4}
+    config: {until: 60}
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    assert local.wait(run_dir)["status"] == "completed"
+    assert (run_dir / "data" / "a" / "count").read_text() == "60"
+    outcomes = sorted(path.name for path in (run_dir / "completions" / "a").iterdir())
+    assert outcomes[0] == "s00000.a0001.stopped.json"
+    assert outcomes[-1].endswith(".completed.json")
+
+
+def test_two_ranks_see_each_other_and_one_killed_rank_is_named(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: ranks
+cluster: local
+stages:
+  a:
+    run: user_stages:work
+    resources: {tasks_per_node: 2}
+    config: {hang: [0]}
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    pid = wait_for(lambda: rank_pid(run_dir, "a", "s00000.a0001", 1), "rank 1")
+    wait_for((run_dir / "tasks/a/s00000.a0001/hangs-1").exists, "rank 1 at work")
+    kill(pid)
+    status = local.wait(run_dir)
+    assert "rank 1 on local0 was killed by SIGKILL" in stage_of(status, "a")["slices"][0]["reason"]
+    assert not processes_naming(str(run_dir))
+
+
+def test_killed_supervisor_is_a_failure_that_resume_mends(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, "hang: [1]"))
+    wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
+    record = json.loads((run_dir / "attempts/first/s00001.a0001.json").read_text())
+    kill(record["pid"])
+    status = local.wait(run_dir)
+    assert stage_of(status, "first")["slices_by_status"]["failed"] == "1"
+    local.run("resume", str(run_dir))
+    assert local.wait(run_dir)["status"] == "completed"
+    assert not processes_naming(str(run_dir))
+
+
+def test_killed_runner_takes_its_tasks_along_and_resume_goes_on(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, "hang: [1]"))
+    wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"slurm_jobs.schedulers.local_runner" in words and str(run_dir).encode() in words:
+            kill(int(path.parent.name))
+    wait_for(lambda: not processes_naming(str(run_dir)), "the end of the tasks")
+    status = local.status(run_dir)
+    assert stage_of(status, "first")["slices"][1]["status"] == "failed"
+    local.run("resume", str(run_dir))
+    assert local.wait(run_dir)["status"] == "completed"
+
+
+def test_cancel_ends_everything_and_leaves_no_process(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, "hang: [0, 1]"))
+    wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
+    assert "add --yes" in local.run("cancel", str(run_dir), check=2).stderr
+    local.run("cancel", str(run_dir), "--yes")
+    status = local.wait(run_dir)
+    assert set(words_of(status).values()) == {"cancelled"}
+    wait_for(lambda: not processes_naming(str(run_dir)), "the end of the tasks")
+    local.run("resume", str(run_dir))
+    assert local.wait(run_dir)["status"] == "completed"
+
+
+def test_failing_setup_line_fails_the_job_before_the_stage(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: setup
+cluster: local
+stages:
+  a: {run: "user_stages:work", setup: ["echo loading", "false", "echo not reached"]}
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    status = local.wait(run_dir)
+    assert "before its supervisor started" in stage_of(status, "a")["slices"][0]["reason"]
+    log = local.run("logs", str(run_dir), "a").stdout
+    assert "loading" in log
+    assert "not reached" not in log
+    assert not (run_dir / "attempts").exists()
+
+
+def test_users_package_called_pipeline_does_not_break_ours_nor_ours_theirs(local: Driver) -> None:
+    local.write("pipeline/__init__.py", "raise RuntimeError('the wrong pipeline')")
+    local.write("demo.yaml", _small_preprocess())
+    status = local.wait(local.submit("demo.yaml"))
+    reason = stage_of(status, "preprocess")["slices"][0]["reason"]
+    assert "the wrong pipeline" not in reason
+    assert "preprocessor_config.json: missing" in reason  # ours was reached, and complains
+
+    local.write("pipeline/__init__.py", "")
+    local.write(
+        "own.yaml",
+        "name: own\ncluster: local\ncode: [pipeline]\nstages:\n"
+        '  a: {run: "user_stages:whose_pipeline"}\n',
+    )
+    run_dir = local.submit("own.yaml")
+    assert local.wait(run_dir)["status"] == "completed"
+    assert "/user/pipeline/" in (run_dir / "data/a/file").read_text()
+
+
+def _small_preprocess() -> str:
+    return """
+name: bad
+cluster: local
+stages:
+  preprocess:
+    run: preprocess
+    config: {manifest: user_stages.py, processor: ./pipeline}
+"""
+
+
+def test_edit_after_submit_does_not_change_a_waiting_job(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: edit
+cluster: local
+stages:
+  a: {run: "user_stages:work", config: {hang: [0]}}
+  b: {run: "user_stages:work", after: {a: afterany}}
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    pid = wait_for(lambda: rank_pid(run_dir, "a", "s00000.a0001", 0), "stage a")
+    wait_for((run_dir / "tasks/a/s00000.a0001/hangs-0").exists, "stage a at work")
+    local.write("user_stages.py", "raise RuntimeError('edited')")
+    kill(pid)
+    assert words_of(local.wait(run_dir))["b"] == "completed"
+
+
+def test_superseded_job_exits_without_working(local: Driver) -> None:
+    run_dir = local.submit(_chain(local))
+    local.wait(run_dir)
+    ledger = run_dir / "ledger"
+    intent = next(p for p in sorted(ledger.glob("*-intent-*.json")) if "second" in p.read_text())
+    token = intent.stem.rpartition("-")[2]
+    begins = (run_dir / "data/second/log-0").read_text().count("begins")
+    newer = json.loads(intent.read_text())
+    (ledger / "000900-intent-ffffffff.json").write_text(json.dumps({**newer, "token": "ffffffff"}))
+    done = subprocess.run(
+        ["bash", str(run_dir / "jobs" / token / "batch.sh")],
+        env={
+            **os.environ,
+            "SLURM_JOBS_LOCAL_JOB_ID": "2",
+            "SLURM_JOBS_LOCAL_TASK_ID": "2",
+            "SLURM_JOBS_LOCAL_END_UNIX_S": "1e12",
+            "SLURM_JOBS_LOCAL_RESTART_COUNT": "0",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in {0, 79}
+    assert (run_dir / "data/second/log-0").read_text().count("begins") == begins
+
+
+def test_of_two_concurrent_resumes_one_submits(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, 'fail: {"2": 1}'))
+    local.wait(run_dir)
+    both = [
+        subprocess.Popen(
+            [*COMMAND, "resume", str(run_dir), "--json"],
+            cwd=local.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=60)[0] for process in both]
+    results: list[Any] = [json.loads(text) for text in outputs]
+    submitted = [r for r in results if r.get("jobs")]
+    assert len(submitted) == 1
+    assert local.wait(run_dir)["status"] == "completed"
+    assert (run_dir / "data/first/log-2").read_text().count("begins") == 2
+
+
+def test_interrupt_of_run_ends_the_watching_and_not_the_run(local: Driver) -> None:
+    spec = _chain(local, "sleep_s: 0.5")
+    watcher = subprocess.Popen(
+        [*COMMAND, "run", spec], cwd=local.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    runs = local.folder / "runs"
+    wait_for(lambda: list(runs.glob("*/tasks/first/*")), "the first task")
+    watcher.send_signal(signal.SIGINT)
+    _, errors = watcher.communicate(timeout=30)
+    assert watcher.returncode == 130
+    assert b"the run goes on" in errors
+    assert local.wait(next(runs.iterdir()))["status"] == "completed"
+
+
+def test_stages_exit_code_and_signal_are_told(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: ends
+cluster: local
+stages:
+  exits: {run: "user_stages:work", config: {exit: 7}}
+  dies: {run: "user_stages:work", config: {die: SIGSEGV}}
+  shell: {shell: "exit 3"}
+  quoted: {shell: "printf '%s' \\"$TEXT\\" > \\"$SLURM_JOBS_OUTPUT_DIR/t\\"", environment: {TEXT: "a'b $(touch pwned) `x`"}}
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    status = local.wait(run_dir)
+    reasons = {s["name"]: s["slices"][0]["reason"] for s in status["stages"]}
+    assert reasons["exits"].endswith("exit code 7")
+    assert reasons["dies"].endswith("killed by SIGSEGV")
+    assert reasons["shell"].endswith("exit code 3")
+    assert (run_dir / "data/quoted/t").read_text() == "a'b $(touch pwned) `x`"
+    assert not (local.folder / "pwned").exists()

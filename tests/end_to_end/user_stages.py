@@ -1,0 +1,55 @@
+"""Stages of a user's own, for the tests: they write what they did, and fail when told to."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def work(config, context):
+    """Write a file a slice; `fail` maps a slice to how many attempts of it fail."""
+    index = context.slice_index
+    log = context.output_dir / f"log-{index}"
+    with log.open("a") as stream:
+        stream.write(f"attempt {context.attempt} rank {context.rank} begins {time.time()}\n")
+    if context.attempt <= config.get("fail", {}).get(str(index), 0):
+        raise ValueError(f"slice {index} fails on purpose")
+    if index in config.get("hang", []) and context.attempt <= config.get("hang_attempts", 1):
+        (context.task_dir / f"hangs-{context.rank}").touch()
+        while True:
+            time.sleep(0.05)
+    if config.get("die"):
+        os.kill(os.getpid(), getattr(signal, config["die"]))
+    if config.get("exit") is not None:
+        sys.exit(config["exit"])
+    time.sleep(config.get("sleep_s", 0))
+    (context.output_dir / f"out-{index}").write_text(config.get("text", "done"))
+    with log.open("a") as stream:
+        stream.write(f"ends {time.time()}\n")
+    return {"slice": index}
+
+
+def whose_pipeline(config, context):
+    """Which package called `pipeline` a user's own stage gets."""
+    import pipeline
+
+    (context.output_dir / "file").write_text(str(Path(pipeline.__file__).resolve()))
+
+
+def until_stopped(config, context):
+    """Count up, save when asked to stop, and go on from there."""
+    from slurm_jobs.common.errors import StageStoppedError
+    from slurm_jobs.common.stop import stop_requested
+
+    path = context.output_dir / "count"
+    count = int(path.read_text()) if path.exists() else 0
+    (context.task_dir / "counting").touch()
+    while count < config["until"]:
+        time.sleep(0.05)
+        count += 1
+        if stop_requested():
+            path.write_text(str(count))
+            raise StageStoppedError(f"saved at {count}")
+    path.write_text(str(count))
+    return {"count": count}
