@@ -44,14 +44,20 @@ def array_text(order: JobOrder) -> str | None:
 
 
 def gpu_options(order: JobOrder) -> dict[str, Any]:
-    """One type is named in the request; of several, all nodes are of whichever comes first."""
+    """One type is named in the request; of several, all nodes are of whichever comes first.
+
+    A constraint of the user's is added to each type, in the form that sbatch's manual calls
+    matching OR: `[(a100&ib)|(v100&ib)]`.
+    """
     if not order.gpus_per_node:
         return {}
     if len(order.gpu) == 1:
         return {"gpus-per-node": f"{order.gpu[0]}:{order.gpus_per_node}"}
     options: dict[str, Any] = {"gpus-per-node": order.gpus_per_node}
     if order.gpu:
-        options["constraint"] = f"[{'|'.join(order.gpu)}]"
+        own = order.slurm.get("constraint")
+        kinds = [f"({kind}&{own})" for kind in order.gpu] if own else order.gpu
+        options["constraint"] = f"[{'|'.join(kinds)}]"
     return options
 
 
@@ -73,9 +79,9 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
         "requeue": True,
         "signal": f"B:{STOP_SIGNAL_NAME}@{order.signal_lead_s}",
         "time": time_limit_text(order.timeout_min),
-        **gpu_options(order),
     }
     options.update({key.replace("_", "-"): value for key, value in order.slurm.items()})
+    options.update(gpu_options(order))
     if options.get("no-requeue"):
         del options["requeue"]
     return {

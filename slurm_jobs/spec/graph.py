@@ -137,30 +137,36 @@ def _cycle_problems(views: Views, document: YamlDocument) -> list[Problem]:
     _, cycles = _walk({name: stage.parents for name, stage in views.items()})
     problems = []
     for cycle in cycles:
-        # The last of the trail names the first: that is where the cycle closes.
-        place = ("stages", cycle[-1], *views[cycle[-1]].parent_places[cycle[0]])
         if len(cycle) == 1:
             message = f"stage `{cycle[0]}` comes after itself"
         else:
             message = f"the stages wait for each other in a cycle: {cycle_text(cycle)}"
-        problems.append(problem_at(document, place, message, at_key=True))
+        # The last of the trail names the first: that is where the cycle closes.
+        problems.append(_at_parent(document, views, cycle[-1], cycle[0], message))
     return problems
 
 
 def _unknown_parents(views: Views, document: YamlDocument) -> list[Problem]:
     problems = []
     for name, stage in views.items():
-        for parent, place in stage.parent_places.items():
+        for parent in stage.parents:
             if parent in views:
                 continue
             message = (
                 f"stage `{name}` comes after `{parent}`, which is no stage of this spec"
                 f"{did_you_mean(parent, views)} (stages: {', '.join(views)})"
             )
-            # A name alone is the value of `after`; in a list or mapping it is the key.
-            at_key = len(place) > 1
-            problems.append(problem_at(document, ("stages", name, *place), message, at_key=at_key))
+            problems.append(_at_parent(document, views, name, parent, message))
     return problems
+
+
+def _at_parent(
+    document: YamlDocument, views: Views, stage: str, parent: str, message: str
+) -> Problem:
+    """A problem where a stage names a parent."""
+    place = views[stage].parent_places[parent]
+    # A name alone is the value of `after`; in a list or mapping it is the key.
+    return problem_at(document, ("stages", stage, *place), message, at_key=len(place) > 1)
 
 
 def _reference_problems(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.graph import StageView
 from slurm_jobs.spec.model import Stage
-from slurm_jobs.spec.validation import problem_at
+from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
+
+FEATURES = re.compile(r"[A-Za-z0-9_.-]+(&[A-Za-z0-9_.-]+)*")
+"""Constraints that can stand beside each of several types of GPU."""
 
 
 def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
@@ -28,18 +32,30 @@ def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> lis
                 "nor `shell` (a command); give one of the two"
             )
             problems.append(problem_at(document, path, message, at_key=True))
-        resources = view.keys.get("resources")
-        if isinstance(resources, dict) and _asks_type_without_number(resources):
-            message = (
-                f"stages.{name}.resources: `gpu` names a type, but gpus_per_node is 0; say how many"
-            )
-            place = (*path, "resources", "gpu")
-            problems.append(problem_at(document, place, message, at_key=True))
+        problems += _gpu_problems(view, (*path, "resources"), document)
     return problems
 
 
-def _asks_type_without_number(resources: Mapping[str, Any]) -> bool:
-    return bool(resources.get("gpu")) and resources.get("gpus_per_node", 0) == 0
+def _gpu_problems(view: StageView, path: Path, document: YamlDocument) -> list[Problem]:
+    resources = view.keys.get("resources")
+    if not isinstance(resources, dict):
+        return []
+    problems = []
+    name = path_text(path)
+    types = resources.get("gpu")
+    if types and resources.get("gpus_per_node", 0) == 0:
+        message = f"{name}: `gpu` names a type, but gpus_per_node is 0; say how many"
+        problems.append(problem_at(document, (*path, "gpu"), message, at_key=True))
+    options = resources.get("slurm")
+    constraint = options.get("constraint") if isinstance(options, dict) else None
+    is_plain = not isinstance(constraint, str) or FEATURES.fullmatch(constraint)
+    if isinstance(types, list) and len(types) > 1 and not is_plain:
+        message = (
+            f"{name}.slurm.constraint: beside several types of GPU it can only be names of "
+            f"features joined by &, found `{constraint}`"
+        )
+        problems.append(problem_at(document, (*path, "slurm", "constraint"), message))
+    return problems
 
 
 def stage_problems(name: str, stage: Stage, config: Any, document: YamlDocument) -> list[Problem]:

@@ -68,14 +68,18 @@ def validate_values(
 def problem_at(
     document: YamlDocument, path: Path, message: str, *, at_key: bool = False
 ) -> Problem:
-    """A problem at the nearest place that the file knows for `path`."""
-    places = document.key_places if at_key else document.value_places
+    """A problem at the nearest place that the file knows for `path`.
+
+    What is not there itself is told at the key of what lacks it.
+    """
     file, line, column = document.file, 1, 1
     for length in range(len(path), -1, -1):
-        place = places.get(path[:length])
+        here = path[:length]
+        places = document.key_places if at_key or length < len(path) else document.value_places
+        place = places.get(here)
         if place is not None:
             line, column = place.line, place.column
-            file = document.sources.get(path[:length], file)
+            file = document.sources.get(here, file)
             break
     return Problem(file=file, line=line, column=column, message=printable(message))
 

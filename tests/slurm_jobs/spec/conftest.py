@@ -1,0 +1,30 @@
+"""A spec written to a real folder, and what `check` has to say of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.errors import SpecError
+from slurm_jobs.operations import load
+
+Check = Callable[..., list[str]]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Problems as `LINE:COLUMN: message`; those of other files keep their file's name."""
+
+    def run(text: str | bytes, *, overrides: tuple[str, ...] = (), **files: str) -> list[str]:
+        for name, content in files.items():
+            (tmp_path / name.replace("__", ".")).write_text(content, encoding="utf-8")
+        file = tmp_path / "spec.yaml"
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        try:
+            load(file, overrides=overrides)
+        except SpecError as error:
+            lines = [str(problem).replace(f"{file}:", "", 1) for problem in error.problems]
+            return [line.replace(f"{tmp_path}/", "") for line in lines]
+        return []
+
+    return run

@@ -1,0 +1,159 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.errors import SpecError
+from slurm_jobs.operations import load
+from slurm_jobs.spec.loader import LoadedSpec
+from slurm_jobs.spec.markers import absolute, referenced_stage, references
+
+Check = Callable[..., list[str]]
+
+SPEC = """\
+name: a
+cluster: local
+runs_dir: {runs_dir}
+stages:
+  prep:
+    run: preprocess
+    config:
+      manifest: {manifest}
+      processor: {processor}
+"""
+
+
+def spec(manifest: str = "m.csv", processor: str = "proc", runs_dir: str = "runs") -> str:
+    return SPEC.format(manifest=manifest, processor=processor, runs_dir=runs_dir)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    inner = tmp_path / "specs"
+    (inner / "proc").mkdir(parents=True)
+    (inner / "m.csv").write_text("")
+    (tmp_path / "up.csv").write_text("")
+    return inner
+
+
+def loaded(folder: Path, text: str) -> LoadedSpec:
+    (folder / "spec.yaml").write_text(text)
+    return load(folder / "spec.yaml")
+
+
+def config(folder: Path, **paths: str) -> dict[str, str]:
+    return loaded(folder, spec(**paths)).spec.stages["prep"].config
+
+
+def problems(folder: Path, **paths: str) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        loaded(folder, spec(**paths))
+    return [problem.message for problem in caught.value.problems]
+
+
+def test_a_relative_path_starts_at_the_file_of_the_spec(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir("/")
+    values = config(folder)
+    assert values["manifest"] == str(folder / "m.csv")
+    assert values["processor"] == str(folder / "proc")
+    assert loaded(folder, spec(runs_dir="../runs")).spec.runs_dir == str(tmp_path / "runs")
+
+
+def test_dots_in_a_path_are_resolved(folder: Path) -> None:
+    assert config(folder, manifest="./x/../../up.csv")["manifest"] == str(folder.parent / "up.csv")
+    assert absolute("../../../../up", "/a/b") == "/up"
+
+
+def test_an_absolute_path_stays(folder: Path) -> None:
+    path = str(folder / "m.csv")
+    assert config(folder, manifest=path)["manifest"] == path
+
+
+def test_home_and_variables_are_those_of_the_login_node(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("PROJECT", str(folder.parent))
+    assert config(folder, manifest="~/m.csv")["manifest"] == str(folder / "m.csv")
+    assert config(folder, manifest="$PROJECT/up.csv")["manifest"] == str(folder.parent / "up.csv")
+    runs = loaded(folder, spec(runs_dir="$PROJECT/r")).spec.runs_dir
+    assert runs == str(folder.parent / "r")
+
+
+def test_an_unknown_variable_is_named(folder: Path) -> None:
+    assert problems(folder, runs_dir="$NOT_SET_HERE/r") == [
+        "runs_dir: no environment variable `NOT_SET_HERE` is set here"
+    ]
+
+
+def test_the_node_local_folder_keeps_its_variables_for_the_node(folder: Path) -> None:
+    text = spec().replace("    config:", "    node_local_dir: $TMPDIR/x\n    config:")
+    assert loaded(folder, text).spec.stages["prep"].node_local_dir == "$TMPDIR/x"
+
+
+def test_a_python_is_a_path_only_if_it_has_a_slash(folder: Path) -> None:
+    def python(given: str) -> str | None:
+        text = spec().replace("    config:", f"    python: {given}\n    config:")
+        return loaded(folder, text).spec.stages["prep"].python
+
+    assert python("python3.11") == "python3.11"
+    assert python("envs/bin/python") == str(folder / "envs/bin/python")
+
+
+def test_a_missing_manifest_is_named_by_its_absolute_path(folder: Path) -> None:
+    assert problems(folder, manifest="no.csv") == [
+        f"stages.prep.config.manifest: nothing at {folder}/no.csv (`no.csv`, relative to the file)"
+    ]
+
+
+def test_a_model_is_a_folder_where_one_exists_and_else_a_name_on_a_hub(folder: Path) -> None:
+    (folder / "Org" / "local").mkdir(parents=True)
+    assert config(folder, processor="Org/local")["processor"] == str(folder / "Org/local")
+    assert config(folder, processor="Org/Model-2B")["processor"] == "Org/Model-2B"
+
+
+def test_a_model_that_looks_like_a_path_must_exist(folder: Path) -> None:
+    (message,) = problems(folder, processor="./nope")
+    assert message.startswith(f"stages.prep.config.processor: no model folder at {folder}/nope")
+
+
+def test_an_empty_path_is_refused(folder: Path) -> None:
+    assert problems(folder, manifest="''") == ["stages.prep.config.manifest: the path is empty"]
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, '"a\\x1bb"', "~nobody-here/x", "a//../b"])
+def test_a_path_that_no_file_can_have_is_a_plain_problem(folder: Path, name: str) -> None:
+    problems(folder, manifest=name, processor="proc") if name[0] != "~" else config(
+        folder, manifest=name
+    )
+
+
+def test_a_path_with_a_line_break_is_refused_for_the_run_folder(folder: Path) -> None:
+    (message,) = problems(folder, runs_dir='"a\\nb"')
+    assert "line break" in message
+
+
+def test_the_output_of_another_stage_is_left_for_the_node(check: Check) -> None:
+    text = (
+        "name: a\ncluster: local\nstages:\n  r: {shell: make}\n  p:\n    run: preprocess\n"
+        "    after: r\n"
+        "    config: {manifest: '${r.output_dir}/m.csv', processor: '${r.output_dir}/p'}\n"
+    )
+    assert check(text) == []
+    (line,) = check(text.replace("'${r.output_dir}/m.csv'", "'x/${r.output_dir}/m.csv'"))
+    assert "8:24" in line
+    assert "must stand at the start of the path" in line
+
+
+def test_references_are_found_at_any_depth() -> None:
+    values = {"a": ["x", {"b": "${s.output_dir}/1 ${t.output_dir}"}]}
+    found = references(values, ("c",))
+    assert found == [(("c", "a", 1, "b"), "s.output_dir"), (("c", "a", 1, "b"), "t.output_dir")]
+
+
+def test_only_output_dir_can_be_referred_to() -> None:
+    assert referenced_stage("a-b_1.output_dir") == "a-b_1"
+    assert referenced_stage("a.log_dir") is None
+    assert referenced_stage("HOME") is None

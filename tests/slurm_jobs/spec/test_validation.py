@@ -1,0 +1,105 @@
+from collections.abc import Callable
+
+import pytest
+
+from slurm_jobs.spec.model import Resources, RunSpec
+from slurm_jobs.spec.validation import did_you_mean, known_keys, path_text, validate_values
+from slurm_jobs.spec.yaml_values import read_yaml
+
+Check = Callable[..., list[str]]
+
+SHELL = "name: a\ncluster: local\nstages:\n  s:\n    shell: x\n"
+
+
+def resources(text: str) -> list[str]:
+    document = read_yaml(text, "f")
+    _, problems = validate_values(Resources, document, document.value, ())
+    return [str(problem) for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nodes: two", "f:1:8: nodes: expected a whole number, found the text `two`"),
+        ("nodes: 1.5", "f:1:8: nodes: expected a whole number, found `1.5`"),
+        ("nodes: true", "f:1:8: nodes: expected a whole number, found `true`"),
+        ("nodes:", "f:1:1: nodes: expected a whole number, found nothing"),
+        ("nodes: [1]", "f:1:1: nodes: expected a whole number, found a list of 1"),
+        ("nodes: 0", "f:1:8: nodes: must be greater than or equal to 1, found `0`"),
+        ("mem_gb: '8'", "f:1:9: mem_gb: expected a number, found the text `8`"),
+        ("gpu: 3", "f:1:6: gpu: expected a list, found `3`"),
+        ("slurm: [a]", "f:1:1: slurm: expected keys and values, found a list of 1"),
+        (
+            "slurm: {qos: [a]}",
+            "f:1:9: slurm.qos: expected text or true or false or a whole number or a number, "
+            "found a list of 1",
+        ),
+        (
+            "slurm: {nodes: 2}",
+            "f:1:9: slurm: `nodes` has a key of its own: resources.nodes",
+        ),
+        (
+            "slurm: {ntasks_per_node: 2}",
+            "f:1:9: slurm: `ntasks_per_node` has a key of its own: resources.tasks_per_node",
+        ),
+    ],
+)
+def test_a_message_says_what_is_wrong_found_and_allowed(text: str, expected: str) -> None:
+    assert resources(text) == [expected]
+
+
+def test_an_unknown_key_suggests_the_nearest_and_lists_all() -> None:
+    (line,) = resources("nodes: 1\ncpu_per_task: 3")
+    assert line.startswith("f:2:1: unknown key `cpu_per_task`; did you mean `cpus_per_task`?")
+    assert "allowed: nodes, tasks_per_node" in line
+
+
+def test_nothing_is_suggested_for_a_word_unlike_all() -> None:
+    assert did_you_mean("zzz", ["nodes", "gpu"]) == ""
+
+
+def test_every_wrong_key_and_value_is_told_once() -> None:
+    lines = resources("nodes: x\ngpus: 1\nmem_gb: y\nslurm: {time: 1, mem: 2, 'a b': 3}")
+    assert len(lines) == len(set(lines)) == 6
+
+
+def test_each_kind_of_dependency_can_be_meant(check: Check) -> None:
+    lines = check(SHELL + "  t:\n    shell: x\n    after: {s: afternotokk}\n")
+    assert lines == [
+        "8:16: stages.t.after.s: found the text `afternotokk`; allowed: `afterok`, `afterany` "
+        "or `afternotok`; did you mean `afternotok`?"
+    ]
+
+
+def test_a_missing_key_is_told_at_the_key_that_lacks_it(check: Check) -> None:
+    lines = check(SHELL + "  t:\n    shell: x\n    array: {max_running: 2}\n")
+    assert lines == ["8:5: key `num_slices` is missing in stages.t.array"]
+
+
+def test_a_check_across_keys_points_at_the_key_that_it_names(check: Check) -> None:
+    text = (
+        "name: a\ncluster: local\nstages:\n  t:\n    run: train\n"
+        "    resources: {tasks_per_node: 2}\n"
+        "    config:\n      device: cpu\n      dataset: .\n      num_steps: 0\n"
+    )
+    assert check(text) == ["10:18: stages.t.config: num_steps is 0: give 1 or more"]
+
+
+def test_a_long_value_is_shortened_and_made_printable() -> None:
+    (line,) = resources(f'nodes: "\\e[2J{"x" * 500}"')
+    assert "\x1b" not in line
+    assert len(line) < 200
+
+
+@pytest.mark.parametrize("text", ["- 1\n- 2\n", "just text\n", "3\n"])
+def test_a_spec_that_is_no_mapping_is_one_problem(check: Check, text: str) -> None:
+    (line,) = check(text)
+    assert line.startswith("1:1: the file: expected keys and values, found")
+
+
+def test_path_text_is_written_as_users_write_it() -> None:
+    assert path_text(("stages", "train", "setup", 0)) == "stages.train.setup[0]"
+
+
+def test_known_keys_are_found_through_dicts_lists_and_optionals() -> None:
+    assert known_keys(RunSpec, ("stages", "x", "array")) == ["num_slices", "max_running"]
