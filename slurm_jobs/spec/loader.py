@@ -100,7 +100,8 @@ def load_spec(
     configs, more = _validate_configs(views, document)
     problems += [*more, *_agreement_problems(spec, views, configs, document)]
     values, marked = _resolve(spec, views, configs, document, around)
-    problems += path_problems(marked, document, files.holds, known_variables=files.variables)
+    more = path_problems(marked, document, files.holds, known_variables=files.variables)
+    problems += _elsewhere(problems, more)
     profile, more = _load_profile(document, around, files)
     problems = [*document.problems, *_elsewhere(document.problems, problems), *more]
     if spec is None or problems:
@@ -239,7 +240,8 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     around = Surroundings(base_dir=base_dir, expand=files.expand, exists=files.holds)
     given = values if profile is None else profile.model_dump(mode="json")
     plain, marked = resolve_marked(ClusterProfile, given, around)
-    problems += path_problems(marked, document, files.holds, known_variables=files.variables)
+    more = path_problems(marked, document, files.holds, known_variables=files.variables)
+    problems += _elsewhere(problems, more)
     problems = [*document.problems, *_elsewhere(document.problems, problems)]
     if problems:
         raise SpecError(_sorted(problems))

@@ -33,7 +33,6 @@ MAX_DIGITS = 30
 MAX_DEPTH = 50
 """Levels of nesting; a spec has about eight."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -92,8 +91,8 @@ class YamlDocument:
 
 
 def printable(text: str) -> str:
-    """`text` on one line and without control characters, which could steer a terminal."""
-    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
+    """`text` on one line and without characters that could steer a terminal or hide."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def shortened(text: str) -> str:

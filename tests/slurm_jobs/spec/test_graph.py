@@ -24,8 +24,10 @@ def test_order_puts_parents_first_and_else_keeps_the_order_of_the_file() -> None
 def test_an_unknown_parent_suggests_the_nearest() -> None:
     stages = "  prep: {shell: make}\n  train: {shell: make, after: [prep, perp]}\n"
     assert problems(stages) == [
-        "3:38: stage `train` comes after `perp`, which is no stage of this spec; did you mean "
-        "`prep`? (stages: prep, train)"
+        (
+            "3:38: stage `train` comes after `perp`, which is no stage of this spec; did you mean "
+            "`prep`? (stages: prep, train)"
+        )
     ]
 
 

@@ -83,8 +83,10 @@ def test_what_cannot_be_set_is_told_at_the_option(override: str, message: str) -
 def test_a_wrong_value_is_reported_at_the_option_and_not_at_the_file(check: Check) -> None:
     lines = check(TEXT.replace("config:", "retries: 1"), overrides=("stages.train.retries=x",))
     assert lines == [
-        "--set stages.train.retries=x: stages.train.retries: expected a whole number, "
-        "found the text `x`"
+        (
+            "--set stages.train.retries=x: stages.train.retries: expected a whole number, "
+            "found the text `x`"
+        )
     ]
 
 

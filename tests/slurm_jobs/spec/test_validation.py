@@ -31,8 +31,10 @@ def resources(text: str) -> list[str]:
         ("slurm: [a]", "f:1:1: slurm: expected keys and values, found a list of 1"),
         (
             "slurm: {qos: [a]}",
-            "f:1:9: slurm.qos: expected text or true or false or a whole number or a number, "
-            "found a list of 1",
+            (
+                "f:1:9: slurm.qos: expected text or true or false or a whole number or a number, "
+                "found a list of 1"
+            ),
         ),
         (
             "slurm: {nodes: 2}",
@@ -66,8 +68,10 @@ def test_every_wrong_key_and_value_is_told_once() -> None:
 def test_each_kind_of_dependency_can_be_meant(check: Check) -> None:
     lines = check(SHELL + "  t:\n    shell: x\n    after: {s: afternotokk}\n")
     assert lines == [
-        "8:16: stages.t.after.s: found the text `afternotokk`; allowed: `afterok`, `afterany` "
-        "or `afternotok`; did you mean `afternotok`?"
+        (
+            "8:16: stages.t.after.s: found the text `afternotokk`; allowed: `afterok`, `afterany` "
+            "or `afternotok`; did you mean `afternotok`?"
+        )
     ]
 
 

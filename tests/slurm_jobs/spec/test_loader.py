@@ -1,0 +1,177 @@
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slurm_jobs.common.errors import SpecError
+from slurm_jobs.operations import disk_files, load
+from slurm_jobs.spec.loader import Files, load_spec
+
+Check = Callable[..., list[str]]
+ROOT = Path(__file__).resolve().parents[3]
+DEMO = ROOT / "configs" / "demo.yaml"
+DEMO_TEXT = DEMO.read_text(encoding="utf-8")
+
+EVERYTHING_WRONG = """\
+name: 1st
+clutser: local
+setup: module load
+environment: {A-B: x}
+stages:
+  prep:
+    run: preprocess
+    array: {num_slices: 0x10}
+    resources: {slurm: {mem: 4}}
+    config: {manifest: nope.csv, processor: ./nope, too_long: dropp}
+    config: {}
+  cons:
+    run: consolidate
+    after: prp
+    retries: yes
+  a: {shell: make, after: b}
+  b: {shell: make, after: a, config: {x: "${cons.output_dir}"}}
+  c: {shell: make, run: report}
+"""
+
+
+def test_problems_of_all_kinds_are_found_in_one_pass_each_once(check: Check) -> None:
+    lines = check(EVERYTHING_WRONG, overrides=("stages.perp.retries=1",))
+    assert [line.partition(": ")[0] for line in lines] == [
+        "--set stages.perp.retries=1",
+        *("1:7", "2:1", "3:8", "4:15", "8:25", "9:25", "10:24", "10:45", "10:63", "11:5"),
+        *("14:12", "15:14", "17:27", "17:42", "18:7"),
+    ]
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_spec_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(tmp_path / "nope.yaml")
+    assert str(caught.value) == f"{tmp_path}/nope.yaml: no such file"
+
+
+def test_a_folder_is_no_spec(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot be read: Is a directory"):
+        load(tmp_path)
+
+
+def test_other_encodings_are_refused_with_the_line(check: Check) -> None:
+    assert check(b"name: a\nx: \xff\xfe\n") == [
+        " not a text file in UTF-8 (line 2 holds other bytes)"
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n"])
+def test_an_empty_file_says_so(check: Check, text: str) -> None:
+    assert check(text) == ["1:1: the file is empty"]
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read(check: Check) -> None:
+    assert check("\ufeffname: a\r\ncluster: local\r\nstages: {s: {shell: make}}\r\n") == []
+
+
+def test_a_folder_whose_name_would_break_a_script_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "a\nb"
+    folder.mkdir()
+    (folder / "spec.yaml").write_text("name: a\ncluster: local\nstages: {s: {shell: make}}\n")
+    with pytest.raises(SpecError, match="line break or control character"):
+        load(folder / "spec.yaml")
+
+
+def test_configs_of_built_in_stages_are_complete_with_their_defaults() -> None:
+    train = load(DEMO).spec.stages["train"].config
+    assert train["device"] == "cpu"
+    assert train["optimizer"]["learning_rate"] == 1.5e-3
+    assert train["optimizer"]["beta1"] == 0.9
+
+
+def test_no_stage_is_no_spec(check: Check) -> None:
+    assert check("name: a\ncluster: local\nstages: {}\n") == ["3:1: stages: must not be empty"]
+
+
+def load_text(text: str) -> None:
+    """Load from memory; the demo's own files are on disk. Nothing but a SpecError may come out."""
+    disk = disk_files()
+    files = Files(
+        read_text=lambda file: text if file == str(DEMO) else disk.read_text(file),
+        exists=disk.exists,
+        variables=disk.variables,
+    )
+    start = time.process_time()
+    problems = []
+    try:
+        load_spec(str(DEMO), files)
+    except SpecError as error:
+        problems = list(error.problems)
+        assert problems
+    assert all(problem.message.isprintable() for problem in problems)
+    assert all(problem.line >= 1 for problem in problems if problem.file == str(DEMO))
+    assert time.process_time() - start < 3
+
+
+ODD = st.sampled_from(
+    [
+        "null",
+        "[]",
+        "{}",
+        "-1",
+        "1e999",
+        "no",
+        "'${x}'",
+        "[[1]]",
+        "{a: b}",
+        '"\\0"',
+        "*x",
+        "~",
+        "''",
+        "9" * 40,
+        "1.5",
+        "true",
+        "{<<: {}}",
+        "!!set {a}",
+        "'$(x)'",
+        "é" * 3,
+        "'${train.output_dir}'",
+    ]
+)
+SLOW_MACHINE = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+@SLOW_MACHINE
+@given(st.text(max_size=300))
+def test_any_text_is_a_spec_or_a_spec_error(text: str) -> None:
+    load_text(text)
+
+
+@SLOW_MACHINE
+@given(st.text(alphabet="{}[]:,-&*!|>'\"%@`# \n\tab01.~?<$\\", max_size=200))
+def test_any_yaml_like_text_is_a_spec_or_a_spec_error(text: str) -> None:
+    load_text(text)
+
+
+@SLOW_MACHINE
+@given(st.data())
+def test_a_mutated_demo_is_a_spec_or_a_spec_error(data: st.DataObject) -> None:
+    lines = DEMO_TEXT.split("\n")
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        kind = data.draw(st.sampled_from(["value", "drop", "double", "indent", "cut", "flow"]))
+        line = lines[at]
+        if kind == "value":
+            lines[at] = f"{line.partition(':')[0]}: {data.draw(ODD)}"
+        elif kind == "flow":
+            lines[at] = line.replace(": 1", f": {data.draw(ODD)}", 1)
+        elif kind == "drop":
+            lines[at] = ""
+        elif kind == "double":
+            lines.insert(at, line)
+        elif kind == "indent":
+            lines[at] = "  " + line
+        else:
+            lines[at] = line[: len(line) // 2]
+    load_text("\n".join(lines))
