@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.cluster import Cluster
+from tests.end_to_end.demo import copy_configs, small
 from tests.end_to_end.driver import Driver
 
 STAGES = Path(__file__).parent / "user_stages.py"
@@ -30,3 +32,25 @@ def local(tmp_path: Path) -> Iterator[Driver]:
     (tmp_path / "user_stages.py").write_bytes(STAGES.read_bytes())
     yield Driver(tmp_path)
     _end_processes(str(tmp_path))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The small demo, run on this machine to its end with nothing going wrong."""
+    driver = Driver(tmp_path_factory.mktemp("undisturbed"))
+    run_dir = driver.submit(copy_configs(driver), *small())
+    status = driver.wait(run_dir)
+    if status["status"] != "completed":
+        pytest.fail(f"the undisturbed run {status['status']}: {status}")
+    yield run_dir
+    _end_processes(str(driver.folder))
+
+
+@pytest.fixture
+def on_slurm(cluster: Cluster) -> Iterator[Driver]:
+    """A folder of the ordinary user's on the test cluster; the queue is emptied afterwards."""
+    folder = cluster.work_dir("sj")
+    driver = Driver(folder, cluster)
+    driver.write("user_stages.py", STAGES.read_text())
+    yield driver
+    _end_processes(str(folder))

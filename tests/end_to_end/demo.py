@@ -1,0 +1,132 @@
+"""The demo's spec, made small enough for a test; every part of it is real."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.driver import Driver, kill, rank_pid, stage_of, wait_for
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+STAGES = ["render", "preprocess", "consolidate", "train", "report"]
+
+
+def small(*, num_train: int = 800, num_steps: int = 24) -> list[str]:
+    """Overrides of the demo's spec: fewer pictures, fewer steps, a checkpoint now and then."""
+    values = {
+        "stages.render.config.num_train": num_train,
+        "stages.render.config.num_heldout": 16,
+        "stages.render.config.num_broken": 4,
+        "stages.preprocess.config.max_reject_share": 0.05,
+        "stages.train.config.num_steps": num_steps,
+        "stages.train.config.checkpoint.every_steps": 8,
+        "stages.train.config.schedule.kind": "constant",
+    }
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+def copy_configs(driver: Driver) -> str:
+    """Put the shipped specs into the user's folder, and return the demo's."""
+    shutil.copytree(
+        CONFIGS, driver.folder / "configs", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    if driver.cluster is not None:
+        for path in [driver.folder / "configs", *(driver.folder / "configs").rglob("*")]:
+            shutil.chown(path, driver.cluster.config.user)
+    return "configs/demo.yaml"
+
+
+def data_set(run_dir: Path) -> dict[str, bytes]:
+    """The consolidated data set: shards, index, description, rejects."""
+    folder = run_dir / "data" / "consolidate"
+    names = ["dataset.json", "index.parquet", *(p.name for p in (folder / "shards").iterdir())]
+    return {
+        name: (
+            (folder / name) if (folder / name).exists() else folder / "shards" / name
+        ).read_bytes()
+        for name in sorted(names)
+    }
+
+
+def weights(run_dir: Path) -> bytes:
+    """The exported model's weights."""
+    return (run_dir / "data" / "train" / "model" / "model.safetensors").read_bytes()
+
+
+def kill_preprocess_and_train(driver: Driver, run_dir: Path) -> None:
+    """Kill slice 2 of preprocess in the middle; resume; kill rank 1 in the middle; resume.
+
+    Proves on the way that `status` names both, and that `resume` runs what is
+    missing and nothing else.
+    """
+    pid = wait_for(lambda: _at_work(run_dir, "preprocess", "s00002.a0001", 0), "slice 2 at work")
+    kill(pid)
+    status = driver.wait(run_dir)
+    preprocess = stage_of(status, "preprocess")
+    assert preprocess["slices_by_status"] == {"completed": "0-1,3", "failed": "2"}
+    assert "rank 0 on" in preprocess["slices"][2]["reason"]
+    assert preprocess["slices"][2]["reason"].endswith("was killed by SIGKILL")
+    assert {stage_of(status, n)["status"] for n in STAGES[2:]} == {"stranded"}
+
+    resumed = driver.json("resume", str(run_dir))
+    assert [(j["stage"], j["slices"]) for j in resumed["jobs"]] == [
+        ("preprocess", "2"),
+        ("consolidate", "0"),
+        ("train", "0"),
+        ("report", "0"),
+    ]
+    checkpoints = run_dir / "data" / "train" / "checkpoints"
+    wait_for(lambda: list(checkpoints.glob("step-*")), "the first checkpoint")
+    kill(wait_for(lambda: rank_pid(run_dir, "train", "s00000.a0001", 1), "rank 1"))
+    status = driver.wait(run_dir)
+    reason = stage_of(status, "train")["slices"][0]["reason"]
+    assert "rank 1 on" in reason
+    assert reason.endswith("was killed by SIGKILL")
+    assert stage_of(status, "report")["status"] == "completed"  # afterany
+
+    resumed = driver.json("resume", str(run_dir))
+    assert [j["stage"] for j in resumed["jobs"]] == ["train", "report"]
+    status = driver.wait(run_dir)
+    assert status["status"] == "completed", status
+    for stage, attempts in {"render": 1, "preprocess": 5, "consolidate": 1, "train": 2}.items():
+        assert len(list((run_dir / "attempts" / stage).iterdir())) == attempts
+    result = completion(run_dir, "train")["result"]
+    assert result["resumed_from_step"] > 0
+    assert_every_step_once(run_dir)
+
+
+def _at_work(run_dir: Path, stage: str, label: str, rank: int) -> int | None:
+    """Pid of a rank that has begun to work: it has said how far it is."""
+    if not (run_dir / "tasks" / stage / label / "progress.json").exists():
+        return None
+    return rank_pid(run_dir, stage, label, rank)
+
+
+def completion(run_dir: Path, stage: str) -> Any:
+    """The completed record of a stage without an array."""
+    (path,) = (run_dir / "completions" / stage).glob("*.completed.json")
+    return json.loads(path.read_text())
+
+
+def assert_every_step_once(run_dir: Path) -> None:
+    """The last attempt begins where the checkpoint stood: no step is missing."""
+    from slurm_jobs.common.timings import read_steps
+
+    steps: list[int] = []
+    for folder in sorted((run_dir / "timing" / "train").iterdir()):
+        recorded = read_steps(folder / "rank-00000.steps").steps["step"].tolist()
+        resumed_at = recorded[0] if recorded else len(steps)
+        steps = [*steps[:resumed_at], *recorded]
+    assert steps == list(range(24))
+
+
+def require_same(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
+    """Byte for byte."""
+    assert sorted(found) == sorted(expected)
+    differing = [name for name in expected if found[name] != expected[name]]
+    if differing:
+        pytest.fail(f"these files of the data set differ: {', '.join(differing)}")

@@ -1,0 +1,176 @@
+"""The same on a real Slurm, submitted by an ordinary user."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster import Cluster, wait_until
+from tests.end_to_end.demo import (
+    STAGES,
+    copy_configs,
+    data_set,
+    kill_preprocess_and_train,
+    require_same,
+    small,
+    weights,
+)
+from tests.end_to_end.driver import Driver, stage_of, wait_for, words_of
+
+pytestmark = pytest.mark.cluster
+
+ON_SLURM = ["--set", "cluster=clusters/test-cluster.yaml"]
+
+
+def _train_on(nodes: int, ranks: int, gpus: int) -> list[str]:
+    values = {"nodes": nodes, "tasks_per_node": ranks, "gpus_per_node": gpus, "gpu": "[v100, a100]"}
+    return [
+        word
+        for key, value in values.items()
+        for word in ("--set", f"stages.train.resources.{key}={value}")
+    ]
+
+
+def test_demo_on_two_nodes_of_two_ranks_makes_the_same_shards(
+    on_slurm: Driver, undisturbed: Path
+) -> None:
+    spec = copy_configs(on_slurm)
+    done = on_slurm.run("run", spec, *small(), *ON_SLURM, *_train_on(2, 2, 2))
+    assert "Completed" in done.stdout
+    run_dir = next((on_slurm.folder / "runs").iterdir())
+    assert words_of(on_slurm.status(run_dir)) == dict.fromkeys(STAGES, "completed")
+    require_same(data_set(run_dir), data_set(undisturbed))
+    attempt = json.loads((run_dir / "attempts/train/s00000.a0001.json").read_text())
+    assert attempt["num_ranks"] == 4
+    assert set(attempt["node_names"]) in ({"v1", "v2"}, {"a1", "a2"})
+    staged = {
+        json.loads((run_dir / f"tasks/train/s00000.a0001/rank-{r:05d}.context.json").read_text())[
+            "node_local_dir"
+        ]
+        for r in range(4)
+    }
+    assert len(staged) == 2  # once a node, although the nodes are one host
+    assert (run_dir / "run.json").owner() == on_slurm.cluster.config.user
+
+
+def test_killed_task_and_killed_rank_on_slurm_change_nothing_of_the_result(
+    on_slurm: Driver, undisturbed: Path
+) -> None:
+    run_dir = on_slurm.submit(copy_configs(on_slurm), *small(), *ON_SLURM, *_train_on(2, 1, 1))
+    kill_preprocess_and_train(on_slurm, run_dir)
+    require_same(data_set(run_dir), data_set(undisturbed))
+    assert weights(run_dir) == weights(undisturbed)
+
+
+def test_submit_returns_at_once_and_leaves_no_process(on_slurm: Driver, cluster: Cluster) -> None:
+    on_slurm.write("spec.yaml", _hanging_spec())
+    run_dir = on_slurm.submit("spec.yaml")
+    owner = cluster.config.user
+    out = cluster.run_as_user(["ps", "-u", owner, "-o", "args="]).stdout
+    assert not [line for line in out.splitlines() if "slurm_jobs submit" in line]
+    wait_for((run_dir / "tasks/a/s00001.a0001/hangs-0").exists, "slice 1 at work")
+    assert stage_of(on_slurm.status(run_dir), "a")["counts"]["running"] == 2
+    on_slurm.run("cancel", str(run_dir), "--yes")
+    status = on_slurm.wait(run_dir)
+    assert set(words_of(status).values()) == {"cancelled"}
+    wait_until(lambda: cluster.squeue() == [], "an empty queue")
+
+
+def _hanging_spec() -> str:
+    return """
+name: hangs
+cluster: auto
+stages:
+  a:
+    run: user_stages:work
+    array: {num_slices: 4, max_running: 2}
+    resources: {slurm: {partition: cpu}}
+    config: {hang: [0, 1, 2, 3]}
+  b: {run: "user_stages:work", after: a, resources: {slurm: {partition: cpu}}}
+"""
+
+
+def test_stop_signal_on_slurm_saves_and_requeues(on_slurm: Driver) -> None:
+    on_slurm.write(
+        "spec.yaml",
+        """
+name: stops
+cluster: auto
+stages:
+  a:
+    run: user_stages:until_stopped
+    resources: {timeout_min: 1, signal_lead_s: 52, slurm: {partition: cpu}}
+    config: {until: 300}
+""",
+    )
+    run_dir = on_slurm.submit("spec.yaml")
+    assert on_slurm.wait(run_dir)["status"] == "completed"
+    assert (run_dir / "data/a/count").read_text() == "300"
+    outcomes = sorted(path.name for path in (run_dir / "completions/a").iterdir())
+    assert outcomes[0] == "s00000.a0001.stopped.json"
+    assert (
+        len(
+            (run_dir / "ledger").glob("*-intent-*")
+            and list((run_dir / "ledger").glob("*-intent-*"))
+        )
+        == 1
+    )
+
+
+def test_refused_job_is_told_with_slurms_reason_and_exit_code_3(on_slurm: Driver) -> None:
+    on_slurm.write(
+        "spec.yaml",
+        "name: no\ncluster: auto\nstages:\n"
+        '  a: {run: "user_stages:work", resources: {slurm: {partition: nosuch}}}\n',
+    )
+    done = on_slurm.run("submit", "spec.yaml", check=3)
+    assert "invalid partition" in done.stderr.lower()
+    assert "resume" in done.stderr
+
+
+def test_status_without_a_controller_says_so_and_exits_3(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    on_slurm.write("spec.yaml", _hanging_spec())
+    run_dir = on_slurm.submit("spec.yaml")
+    cluster.stop_daemon("slurmctld")
+    cluster.stop_daemon("slurmdbd")
+    done = on_slurm.run("status", str(run_dir), check=3)
+    assert "could not be asked: squeue" in done.stdout
+    assert "could not be asked: sacct" in done.stdout
+
+
+def test_stage_runs_in_an_environment_of_its_own(on_slurm: Driver, cluster: Cluster) -> None:
+    """The login node's environment lacks nothing of ours; the stage's has nothing of it."""
+    bare = on_slurm.folder / "bare"
+    cluster.run_as_user([cluster.python, "-m", "venv", "--without-pip", str(bare)])
+    on_slurm.write(
+        "own_python.py",
+        "import importlib.util, json, sys\n"
+        "def run(config, context):\n"
+        "    found = {n: importlib.util.find_spec(n) is not None\n"
+        "             for n in ('torch', 'yaml', 'submitit', 'pydantic', 'slurm_jobs')}\n"
+        "    found['prefix'] = sys.prefix\n"
+        "    (context.output_dir / 'found.json').write_text(json.dumps(found))\n",
+    )
+    on_slurm.write(
+        "spec.yaml",
+        f"name: two\ncluster: auto\nstages:\n  a:\n    run: own_python:run\n"
+        f"    python: {bare}/bin/python\n    resources: {{slurm: {{partition: cpu}}}}\n"
+        f"  b:\n    run: own_python:run\n    after: a\n"
+        f"    resources: {{slurm: {{partition: cpu}}}}\n",
+    )
+    run_dir = on_slurm.submit("spec.yaml")
+    assert on_slurm.wait(run_dir)["status"] == "completed"
+    a, b = (json.loads((run_dir / f"data/{s}/found.json").read_text()) for s in "ab")
+    assert a["prefix"] == str(bare)
+    assert [a[n] for n in ("torch", "yaml", "submitit", "pydantic", "slurm_jobs")] == [
+        *(False, False, False, False),
+        True,  # from the run's snapshot
+    ]
+    assert b["prefix"] != a["prefix"]
+    assert b["torch"]
+    shutil.rmtree(bare)
