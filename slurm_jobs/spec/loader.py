@@ -150,8 +150,8 @@ def _sorted(problems: list[Problem]) -> list[Problem]:
 
 
 def _read(file: str, files: Files) -> str:
-    if printable(file) != file:
-        message = "the file's path holds a line break or control character; move or rename it"
+    if printable(file) != file or "\\" in file:
+        message = "the file's path holds a line break, backslash or the like; move or rename it"
         raise SpecError([Problem(file=printable(file), line=0, column=0, message=message)])
     try:
         return files.read_text(file)

@@ -31,7 +31,7 @@ _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCI
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SLURM_KEY = re.compile(r"[a-z][a-z0-9_-]+", re.ASCII)
 _GPU_TYPE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_NOT_IN_A_LINE = re.compile(r"[\x00-\x1f\x7f\\]")
 
 OWN_SLURM_KEYS = {
     "array": "array.num_slices and array.max_running",
@@ -99,13 +99,13 @@ def check_slurm_key(key: str) -> str:
 
 
 def check_one_line(value: SlurmValue) -> SlurmValue:
-    """Text that cannot leave the line of the batch script that it is written on.
+    """Text that cannot leave its line of the batch script, and that sbatch reads as bash does.
 
     Raises:
-        ValueError: it holds a line break or another control character.
+        ValueError: it holds a line break, another control character, or a backslash.
     """
-    if isinstance(value, str) and _CONTROL.search(value):
-        message = f"`{value}` holds a line break or control character"
+    if isinstance(value, str) and _NOT_IN_A_LINE.search(value):
+        message = f"`{value}` holds a line break, control character or backslash"
         raise ValueError(message)
     return value
 

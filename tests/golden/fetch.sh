@@ -1,0 +1,27 @@
+#!/bin/bash
+
+# Parameters
+#SBATCH --account=vision
+#SBATCH --chdir=/shared/project
+#SBATCH --cpus-per-task=1
+#SBATCH --job-name=shapes.fetch.TOKEN
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --open-mode=append
+#SBATCH --output=/shared/project/runs/shapes-RUN/logs/fetch/slurm-%j.log
+#SBATCH --partition=cpu
+#SBATCH --requeue
+#SBATCH --signal=B:USR2@120
+#SBATCH --time=0:30
+
+# setup
+umask 077
+set -eo pipefail
+export NCCL_DEBUG=WARN
+export GREETING='it'"'"'s "$HOME" `x`'
+module load cuda/12.6
+set +eo pipefail
+
+# command
+export SUBMITIT_EXECUTOR=slurm
+exec /shared/env/bin/python -P /shared/project/runs/shapes-RUN/code/CODE/start.py task /shared/project/runs/shapes-RUN TOKEN

@@ -1,0 +1,31 @@
+#!/bin/bash
+
+# Parameters
+#SBATCH --account=vision
+#SBATCH --chdir=/shared/project
+#SBATCH --cpus-per-task=1
+#SBATCH --dependency=afterany:TRAIN_ID,afternotok:TOKENS_ID
+#SBATCH --exclusive
+#SBATCH --gpus-per-node=a100:1
+#SBATCH --job-name=shapes.judge.TOKEN
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --open-mode=append
+#SBATCH --output=/shared/project/runs/shapes-RUN/logs/judge/slurm-%j.log
+#SBATCH --partition=gpu
+#SBATCH --qos=long
+#SBATCH --requeue
+#SBATCH --signal=B:USR2@120
+#SBATCH --time=60:00
+
+# setup
+umask 077
+set -eo pipefail
+export NCCL_DEBUG=WARN
+export GREETING='it'"'"'s "$HOME" `x`'
+module load cuda/12.6
+set +eo pipefail
+
+# command
+export SUBMITIT_EXECUTOR=slurm
+exec /shared/env/bin/python -P /shared/project/runs/shapes-RUN/code/CODE/start.py task /shared/project/runs/shapes-RUN TOKEN

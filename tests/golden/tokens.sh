@@ -1,0 +1,31 @@
+#!/bin/bash
+
+# Parameters
+#SBATCH --account=vision
+#SBATCH --array=0-399%64
+#SBATCH --chdir=/shared/project
+#SBATCH --constraint=ib
+#SBATCH --cpus-per-task=4
+#SBATCH --dependency=afterok:FETCH_ID
+#SBATCH --job-name=shapes.tokens.TOKEN
+#SBATCH --mem=7680M
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --open-mode=append
+#SBATCH --output=/shared/project/runs/shapes-RUN/logs/tokens/slurm-%A_%a.log
+#SBATCH --partition=cpu
+#SBATCH --requeue
+#SBATCH --signal=B:USR2@120
+#SBATCH --time=60:00
+
+# setup
+umask 077
+set -eo pipefail
+export NCCL_DEBUG=WARN
+export GREETING='it'"'"'s "$HOME" `x`'
+module load cuda/12.6
+set +eo pipefail
+
+# command
+export SUBMITIT_EXECUTOR=slurm
+exec /shared/env/bin/python -P /shared/project/runs/shapes-RUN/code/CODE/start.py task /shared/project/runs/shapes-RUN TOKEN

@@ -1,0 +1,33 @@
+#!/bin/bash
+
+# Parameters
+#SBATCH --account=vision
+#SBATCH --chdir=/shared/project
+#SBATCH --constraint='[(a100&ib)|(v100&ib)]'
+#SBATCH --cpus-per-task=8
+#SBATCH --dependency=afterok:TOKENS_ID:FETCH_ID
+#SBATCH --exclusive
+#SBATCH --gpus-per-node=4
+#SBATCH --job-name=shapes.train.TOKEN
+#SBATCH --no-requeue
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --open-mode=append
+#SBATCH --output=/shared/project/runs/shapes-RUN/logs/train/slurm-%j.log
+#SBATCH --partition=gpu
+#SBATCH --qos=long
+#SBATCH --signal=B:USR2@300
+#SBATCH --time=720:00
+
+# setup
+umask 077
+set -eo pipefail
+export NCCL_DEBUG=WARN
+export GREETING='it'"'"'s "$HOME" `x`'
+module load cuda/12.6
+source env.sh
+set +eo pipefail
+
+# command
+export SUBMITIT_EXECUTOR=slurm
+exec /shared/env/bin/python -P /shared/project/runs/shapes-RUN/code/CODE/start.py task /shared/project/runs/shapes-RUN TOKEN

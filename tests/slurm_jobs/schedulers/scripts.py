@@ -1,0 +1,16 @@
+"""Batch scripts of a spec as `plan` prints them, from files that live in memory alone."""
+
+from slurm_jobs.cli.plan import render_scripts
+from slurm_jobs.plan import make_plan
+from slurm_jobs.spec.loader import Files, load_spec
+
+FOLDER = "/shared/project"
+
+
+def scripts(spec: str, profile: str = "python: /shared/env/bin/python\n") -> dict[str, str]:
+    """Script by stage, through submitit; nothing is submitted."""
+    texts = {f"{FOLDER}/spec.yaml": spec, f"{FOLDER}/cluster.yaml": profile}
+    files = Files(read_text=texts.__getitem__, exists=lambda path: path in texts)
+    loaded = load_spec(f"{FOLDER}/spec.yaml", files)
+    assert loaded.profile is not None
+    return render_scripts(loaded, make_plan(loaded.spec, loaded.profile))

@@ -1,0 +1,172 @@
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.errors import SpecError
+from slurm_jobs.schedulers.batch_script import dependency_text, mem_text, time_limit_text
+from tests.slurm_jobs.schedulers.scripts import FOLDER, scripts
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+
+PROFILE = """\
+python: /shared/env/bin/python
+slurm: {account: vision, partition: cpu}
+gpu_slurm: {partition: gpu, qos: long, exclusive: true}
+setup: [module load cuda/12.6]
+environment: {NCCL_DEBUG: WARN}
+"""
+SPEC = """\
+name: shapes
+cluster: cluster.yaml
+environment: {GREETING: it's "$HOME" `x`}
+stages:
+  fetch:
+    shell: make data
+    resources: {timeout_min: 0.5}
+  tokens:
+    run: own.module:tokens
+    after: fetch
+    array: {num_slices: 400, max_running: 64}
+    resources: {cpus_per_task: 4, mem_gb: 7.5, timeout_min: 60, slurm: {constraint: ib}}
+  train:
+    run: own.module:train
+    after: [tokens, fetch]
+    setup: [source env.sh]
+    resources:
+      {nodes: 2, tasks_per_node: 4, cpus_per_task: 8, gpus_per_node: 4, gpu: [a100, v100],
+       timeout_min: 720, signal_lead_s: 300, slurm: {constraint: ib, no_requeue: true}}
+  judge:
+    run: own.module:judge
+    after: {train: afterany, tokens: afternotok}
+    resources: {gpus_per_node: 1, gpu: a100}
+"""
+
+
+@pytest.mark.parametrize("stage", ["fetch", "tokens", "train", "judge"])
+def test_the_script_is_the_golden_one(stage: str) -> None:
+    text = scripts(SPEC, PROFILE)[stage]
+    golden = GOLDEN / f"{stage}.sh"
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+NASTY = [
+    "$(touch canary)",
+    "`touch canary`",
+    "'; touch canary; '",
+    '"; touch canary; "',
+    "x\n#SBATCH --wrap=x\ntouch canary",
+    "x; touch canary #",
+    "x && touch canary",
+    "%j\\",
+    "é\u2028touch canary",
+]
+PLACES = {
+    "name": "name: {text}\ncluster: cluster.yaml\nstages: {{s: {{shell: make}}}}\n",
+    "stage": "name: a\ncluster: cluster.yaml\nstages: {{? {text} : {{shell: make}}}}\n",
+    "runs_dir": "name: a\ncluster: cluster.yaml\nruns_dir: {text}\n"
+    "stages: {{s: {{shell: make}}}}\n",
+    "shell": "name: a\ncluster: cluster.yaml\nstages: {{s: {{shell: {text}}}}}\n",
+}
+STAGE = "name: a\ncluster: cluster.yaml\nstages:\n  s:\n    shell: make\n"
+PLACES |= {
+    "environment": STAGE + "    environment: {{A: {text}}}\n",
+    "environment name": STAGE + "    environment: {{? {text} : x}}\n",
+    "python": STAGE + "    python: {text}\n",
+    "node_local_dir": STAGE + "    node_local_dir: {text}\n",
+    "slurm value": STAGE + "    resources: {{slurm: {{comment: {text}}}}}\n",
+    "slurm key": STAGE + "    resources: {{slurm: {{? {text} : x}}}}\n",
+    "constraint": STAGE + "    resources: {{slurm: {{constraint: {text}}}}}\n",
+    "gpu": STAGE + "    resources: {{gpus_per_node: 1, gpu: {text}}}\n",
+    "gpus": STAGE + "    resources: {{gpus_per_node: 1, gpu: [a100, {text}]}}\n",
+    "after": STAGE + "  t:\n    shell: make\n    after: {text}\n",
+}
+
+
+def yaml_text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return '"' + escaped.replace("\u2028", "\\u2028") + '"'
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_text_of_a_spec_is_executed_by_the_script(place: str, tmp_path: Path) -> None:
+    for nasty in NASTY:
+        spec = PLACES[place].format(text=yaml_text(nasty))
+        try:
+            rendered = scripts(spec)
+        except SpecError:
+            continue  # refused at check: it reaches no script
+        for script in rendered.values():
+            run_harmlessly(script, tmp_path)
+
+
+def run_harmlessly(script: str, folder: Path) -> str:
+    """Really run it under bash: nothing but the supervisor's command may be tried."""
+    # sbatch reads options up to the first command, which is the first line of the set-up.
+    head = script.partition("# setup")[0].split("\n")
+    assert all(line == "" or line.startswith("#") for line in head)
+    assert not any(line.startswith("#SBATCH --wrap") or line.endswith("\\'") for line in head)
+    file = folder / "batch.sh"
+    file.write_text(script, encoding="utf-8")
+    result = subprocess.run(
+        ["/bin/bash", str(file)],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert sorted(path.name for path in folder.iterdir()) == ["batch.sh"], script
+    return result.stderr
+
+
+def test_values_arrive_in_the_job_as_they_were_written(tmp_path: Path) -> None:
+    fake = tmp_path / "fake python"
+    fake.write_text('#!/bin/bash\nprintf "%s\\0" "$A" "$@" > "$(dirname "$0")/out"\n')
+    fake.chmod(0o755)
+    value = "a 'b' \"c\" $HOME `d`\n#SBATCH e \\ é"
+    spec = STAGE + f"    python: '{fake}'\n    environment: {{A: {yaml_text(value)}}}\n"
+    (script,) = scripts(spec).values()
+    subprocess.run(["/bin/bash", "-s"], input=script, text=True, check=True)
+    words = (tmp_path / "out").read_text(encoding="utf-8").split("\0")[:-1]
+    assert words[0] == value
+    assert words[1] == "-P"
+    assert words[3] == "task"
+
+
+def test_a_failing_set_up_line_ends_the_job_before_the_stage(tmp_path: Path) -> None:
+    fake = tmp_path / "python"
+    fake.write_text(f"#!/bin/bash\ntouch {tmp_path}/started\n")
+    fake.chmod(0o755)
+    spec = STAGE + f"    python: {fake}\n    setup: ['false', 'true']\n"
+    (script,) = scripts(spec).values()
+    assert subprocess.run(["/bin/bash", "-s"], input=script, text=True, check=False).returncode == 1
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_percent_sign_in_a_folder_is_no_pattern_of_slurm() -> None:
+    spec = STAGE.replace("stages:", "runs_dir: /a/50%j/runs\nstages:")
+    (script,) = scripts(spec).values()
+    assert "/a/50%%j/runs/" in script
+    assert FOLDER in script
+
+
+def test_dependencies_are_written_as_slurm_reads_them() -> None:
+    assert dependency_text({}) is None
+    assert dependency_text({"afterok": ()}) is None
+    text = dependency_text({"afterok": ("12", "13_2"), "afterany": ("14",)})
+    assert text == "afterany:14,afterok:12:13_2"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "text"), [(60, "60:00"), (0.5, "0:30"), (1.01, "1:01"), (720, "720:00")]
+)
+def test_a_time_limit_is_rounded_up_to_a_second(minutes: float, text: str) -> None:
+    assert time_limit_text(minutes) == text
+
+
+def test_memory_is_rounded_up_to_a_megabyte() -> None:
+    assert (mem_text(7.5), mem_text(0.0001)) == ("7680M", "1M")

@@ -1,0 +1,134 @@
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from slurm_jobs.schedulers.local_state import (
+    NEVER,
+    NO_ROOM,
+    THROTTLED,
+    WAITING,
+    LocalJob,
+    decide,
+    dependency_reason,
+    is_finished,
+)
+
+
+def job(
+    job_id: str,
+    *,
+    slices: int | None = None,
+    after: Mapping[str, Sequence[str]] | None = None,
+    max_running: int | None = None,
+    num_cpus: int = 1,
+) -> LocalJob:
+    names = (job_id,) if slices is None else tuple(f"{job_id}_{i}" for i in range(slices))
+    return LocalJob(
+        job_id=job_id,
+        token=f"t{job_id}",
+        job_name=f"n{job_id}",
+        task_ids=names,
+        dependencies=after or {},
+        max_running=max_running,
+        num_cpus=num_cpus,
+        submitted_unix_s=0.0,
+    )
+
+
+def started(jobs: Sequence[LocalJob], states: dict[str, str], max_cpus: int = 8) -> list[str]:
+    known = {task: "PENDING" for entry in jobs for task in entry.task_ids} | states
+    return [task for _, task in decide(jobs, known, max_cpus=max_cpus).start]
+
+
+def reasons(jobs: Sequence[LocalJob], states: dict[str, str], max_cpus: int = 8) -> dict[str, str]:
+    known = {task: "PENDING" for entry in jobs for task in entry.task_ids} | states
+    return dict(decide(jobs, known, max_cpus=max_cpus).reasons)
+
+
+def test_an_array_runs_at_most_so_many_tasks_at_once() -> None:
+    array = job("1", slices=5, max_running=2)
+    assert started([array], {}) == ["1_0", "1_1"]
+    assert started([array], {"1_0": "COMPLETED", "1_1": "RUNNING"}) == ["1_2"]
+    assert reasons([array], {"1_0": "RUNNING", "1_1": "RUNNING"})["1_4"] == THROTTLED
+
+
+def test_tasks_wait_for_room_and_older_jobs_come_first() -> None:
+    jobs = [job("1", num_cpus=2), job("2", slices=3), job("3")]
+    assert started(jobs, {}, max_cpus=4) == ["1", "2_0", "2_1"]
+    assert reasons(jobs, {}, max_cpus=4) == {"2_2": NO_ROOM, "3": NO_ROOM}
+
+
+def test_a_task_larger_than_the_machine_runs_alone() -> None:
+    jobs = [job("1"), job("2", num_cpus=16)]
+    assert started(jobs, {}, max_cpus=4) == ["1"]
+    assert started(jobs, {"1": "COMPLETED"}, max_cpus=4) == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "expected"),
+    [
+        ("afterok", "PENDING", WAITING),
+        ("afterok", "RUNNING", WAITING),
+        ("afterok", "COMPLETED", None),
+        ("afterok", "FAILED", NEVER),
+        ("afterok", "CANCELLED", NEVER),
+        ("afterok", "TIMEOUT", NEVER),
+        ("afterany", "RUNNING", WAITING),
+        ("afterany", "COMPLETED", None),
+        ("afterany", "NODE_FAIL", None),
+        ("afternotok", "RUNNING", WAITING),
+        ("afternotok", "COMPLETED", NEVER),
+        ("afternotok", "FAILED", None),
+        ("afternotok", "OUT_OF_MEMORY", None),
+    ],
+)
+def test_a_dependency_on_a_job_means_what_slurm_means(
+    kind: str, state: str, expected: str | None
+) -> None:
+    child = job("2", after={kind: ["1"]})
+    assert dependency_reason(child, {"1": ("1",)}, {"1": state}) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "states", "expected"),
+    [
+        ("afterok", ("COMPLETED", "COMPLETED"), None),
+        ("afterok", ("COMPLETED", "RUNNING"), WAITING),
+        ("afterok", ("FAILED", "RUNNING"), NEVER),
+        ("afterany", ("FAILED", "COMPLETED"), None),
+        ("afterany", ("FAILED", "PENDING"), WAITING),
+        ("afternotok", ("FAILED", "RUNNING"), WAITING),
+        ("afternotok", ("FAILED", "COMPLETED"), None),
+        ("afternotok", ("COMPLETED", "COMPLETED"), NEVER),
+    ],
+)
+def test_a_dependency_on_an_array_is_on_all_its_tasks(
+    kind: str, states: tuple[str, str], expected: str | None
+) -> None:
+    child = job("2", after={kind: ["1"]})
+    known = dict(zip(("1_0", "1_1"), states, strict=True))
+    assert dependency_reason(child, {"1": ("1_0", "1_1")}, known) == expected
+
+
+def test_a_dependency_on_one_element_waits_for_that_alone() -> None:
+    child = job("2", after={"afterok": ["1_0"]})
+    states = {"1_0": "COMPLETED", "1_1": "RUNNING"}
+    assert dependency_reason(child, {"1": ("1_0", "1_1")}, states) is None
+
+
+def test_of_several_dependencies_each_must_be_met() -> None:
+    members = {"1": ("1",), "2": ("2",)}
+    child = job("3", after={"afternotok": ["1", "2"]})
+    states = {"1": "FAILED", "2": "COMPLETED"}
+    assert dependency_reason(child, members, states) == NEVER
+    child = job("3", after={"afterany": ["1"], "afterok": ["2"]})
+    assert dependency_reason(child, members, {"1": "FAILED", "2": "RUNNING"}) == WAITING
+    assert dependency_reason(child, members, {"1": "RUNNING", "2": "FAILED"}) == NEVER
+
+
+def test_a_run_is_finished_when_all_has_ended_or_never_can_start() -> None:
+    jobs = [job("1"), job("2", after={"afterok": ["1"]})]
+    states = {"1": "FAILED", "2": "PENDING"}
+    assert not is_finished(jobs, states, {})
+    assert is_finished(jobs, states, reasons(jobs, states))
+    assert not is_finished(jobs, {**states, "1": "RUNNING"}, {})

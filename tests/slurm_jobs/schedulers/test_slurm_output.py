@@ -1,0 +1,156 @@
+import pytest
+
+from slurm_jobs.schedulers.slurm_output import (
+    SACCT_FIELDS,
+    parse_bytes,
+    parse_duration_s,
+    parse_sacct,
+    parse_squeue,
+)
+
+# As Slurm 22.05 prints them with SLURM_TIME_FORMAT=%s.
+SQUEUE = """\
+12_3|12|RUNNING|None|1763651000|1763651010|cpu1
+12_[4-6%2]|12|PENDING|JobArrayTaskLimit|1763651000|N/A|
+12_[7-9,11]|12|PENDING|Resources|1763651000|1763660000|
+13|13|PENDING|Dependency|1763651001|N/A|
+14|14|RUNNING|None|1763651001|1763651500|gpu[1-2]
+99|99|RUNNING|None|1763651001|1763651500|cpu1
+slurm_load_jobs error: Unexpected message received
+"""
+
+
+def test_squeue_gives_every_array_task_of_the_jobs_asked_for() -> None:
+    tasks = parse_squeue(SQUEUE, {"12", "13", "14"})
+    assert set(tasks) == {"12_3", *(f"12_{i}" for i in (4, 5, 6, 7, 8, 9, 11)), "13", "14"}
+    assert tasks["12_3"].state == "RUNNING"
+    assert tasks["12_3"].reason == ""
+    assert tasks["12_3"].start_unix_s == 1763651010
+    assert tasks["12_4"].reason == "JobArrayTaskLimit"
+    assert tasks["12_4"].start_unix_s is None
+    assert tasks["12_11"].start_unix_s == 1763660000
+    assert tasks["14"].node_list == "gpu[1-2]"
+    assert {task.source for task in tasks.values()} == {"squeue"}
+
+
+def test_a_list_that_squeue_shortened_proves_nothing() -> None:
+    assert parse_squeue("12_[0-3,5,7,...]|12|PENDING|Priority|1|N/A|\n", {"12"}) == {}
+
+
+def row(job_id: str, state: str, **values: str) -> str:
+    known = {
+        "JobID": job_id,
+        "State": state,
+        "ExitCode": "0:0",
+        "Submit": "1763651000",
+        "Eligible": "1763651000",
+        "Start": "1763651010",
+        "End": "1763651100",
+        "NodeList": "cpu1",
+        "AllocCPUS": "4",
+        "ReqMem": "8G",
+        "TotalCPU": "00:00:00",
+        "TimelimitRaw": "60",
+        "AllocTRES": "billing=4,cpu=4,mem=8G,node=1",
+        "Reason": "None",
+    } | values
+    return "|".join(known.get(name, "") for name in SACCT_FIELDS)
+
+
+def test_sacct_gives_state_codes_and_times() -> None:
+    text = row("12_3", "FAILED", ExitCode="3:0", TotalCPU="1-02:03:04")
+    task = parse_sacct(text)["12_3"]
+    assert (task.state, task.exit_code, task.signal) == ("FAILED", 3, None)
+    assert (task.submit_unix_s, task.start_unix_s) == (1763651000, 1763651010)
+    assert task.num_cpus == 4
+    assert task.time_limit_s == 3600
+    assert task.cpu_time_s == 86400 + 2 * 3600 + 3 * 60 + 4
+    assert task.requested_mem_bytes == 8 * 2**30
+
+
+def test_who_cancelled_is_left_out_of_the_state() -> None:
+    assert parse_sacct(row("12", "CANCELLED by 1000"))["12"].state == "CANCELLED"
+
+
+def test_a_signal_is_told_apart_from_an_exit_code() -> None:
+    task = parse_sacct(row("12", "OUT_OF_MEMORY", ExitCode="0:125"))["12"]
+    assert (task.exit_code, task.signal) == (0, 125)
+
+
+def test_a_task_gets_the_largest_memory_of_its_own_steps() -> None:
+    text = "\n".join(
+        [
+            row("12_0", "COMPLETED"),
+            row("12_0.batch", "COMPLETED", MaxRSS="1500K"),
+            row("12_0.extern", "COMPLETED", MaxRSS=""),
+            row("12_0.0", "COMPLETED", MaxRSS="2.5G"),
+            row("12_1", "COMPLETED"),
+            row("12_1.batch", "COMPLETED", MaxRSS="3M"),
+            row("12_2", "RUNNING"),
+        ]
+    )
+    tasks = parse_sacct(text)
+    assert set(tasks) == {"12_0", "12_1", "12_2"}
+    assert tasks["12_0"].max_rss_bytes == 2.5 * 2**30
+    assert tasks["12_1"].max_rss_bytes == 3 * 2**20
+    assert tasks["12_2"].max_rss_bytes is None
+
+
+def test_what_has_not_begun_has_no_times() -> None:
+    pending = {"Start": "Unknown", "End": "Unknown", "NodeList": "None assigned"}
+    text = row("12_[0-2%1]", "PENDING", **pending, AllocTRES="", TimelimitRaw="UNLIMITED")
+    tasks = parse_sacct(text)
+    assert set(tasks) == {"12_0", "12_1", "12_2"}
+    task = tasks["12_1"]
+    assert (task.start_unix_s, task.end_unix_s, task.node_list) == (None, None, "")
+    assert (task.time_limit_s, task.num_gpus) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("tres", "num_gpus"),
+    [
+        ("billing=8,cpu=8,gres/gpu=4,mem=64G,node=2", 4),
+        ("cpu=8,gres/gpu:a100=4,gres/gpu=4,mem=64G", 4),
+        ("cpu=8,gres/gpu:a100=2,gres/gpu:v100=1,mem=64G", 3),
+        ("cpu=8,mem=64G", 0),
+    ],
+)
+def test_gpus_are_counted_with_and_without_types(tres: str, num_gpus: int) -> None:
+    assert parse_sacct(row("12", "COMPLETED", AllocTRES=tres))["12"].num_gpus == num_gpus
+
+
+def test_lines_of_another_form_are_left_out() -> None:
+    assert parse_sacct("sacct: error: slurmdbd is down\n\n12|FAILED\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1.5G", 1.5 * 2**30),
+        ("512M", 2**29),
+        ("1000K", 1024000),
+        ("4Gn", 2**32),
+        ("2Gc", 2**31),
+        ("0", 0),
+        ("", None),
+        ("?", None),
+        ("1.2.3G", None),
+    ],
+)
+def test_sizes_are_read_in_every_unit(text: str, number: float | None) -> None:
+    assert parse_bytes(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1-02:03:04", 93784),
+        ("02:03:04", 7384),
+        ("03:04.567", 184.567),
+        ("00:00:00", 0),
+        ("", None),
+        ("INVALID", None),
+    ],
+)
+def test_durations_are_read_in_every_form(text: str, seconds: float | None) -> None:
+    assert parse_duration_s(text) == seconds
