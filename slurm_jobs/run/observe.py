@@ -18,14 +18,18 @@ def scheduler_of(paths: RunPaths) -> Scheduler:
 
 
 def status_of(run_dir: Path) -> RunStatus:
-    """Status of a run: its records, and one question to the scheduler."""
+    """Status of a run: its records, and one question to the scheduler.
+
+    The records are read after the scheduler was asked: a job writes its record
+    before it ends, so a job that is said to have ended has its record here.
+    """
     run = read_run(run_dir)
     ids = run.job_ids
-    answer = Answer()
-    if ids:
-        scheduler = scheduler_of(RunPaths(run_dir))
-        answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s)
-    return reconcile(run, answer)
+    if not ids:
+        return reconcile(run, Answer())
+    scheduler = scheduler_of(RunPaths(run_dir))
+    answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s)
+    return reconcile(read_run(run_dir), answer)
 
 
 def accounting_of(run_dir: Path) -> Answer:

@@ -70,6 +70,7 @@ def prepare_resume(paths: RunPaths, scheduler: Scheduler) -> Preparation:
         raise SchedulerError(message)
     from slurm_jobs.schedulers.protocol import Answer
 
+    run = read_run(paths.run_dir)  # after the question, see observe.status_of
     status = reconcile(run, answer or Answer())
     preparation = sort_out(run, status)
     if preparation.cancel:

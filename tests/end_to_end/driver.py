@@ -80,8 +80,7 @@ class Driver:
             time.sleep(0.3)
             return None
 
-        status = wait_for(over, f"the end of {run_dir.name}", timeout_s=timeout_s)
-        return status
+        return wait_for(over, f"the end of {run_dir.name}", timeout_s=timeout_s)
 
     def write(self, name: str, text: str) -> Path:
         """Put a file of the user's into the folder."""

@@ -368,7 +368,9 @@ stages:
   exits: {run: "user_stages:work", config: {exit: 7}}
   dies: {run: "user_stages:work", config: {die: SIGSEGV}}
   shell: {shell: "exit 3"}
-  quoted: {shell: "printf '%s' \\"$TEXT\\" > \\"$SLURM_JOBS_OUTPUT_DIR/t\\"", environment: {TEXT: "a'b $(touch pwned) `x`"}}
+  quoted:
+    shell: printf '%s' "$TEXT" > "$SLURM_JOBS_OUTPUT_DIR/t"
+    environment: {TEXT: "a'b $(touch pwned) `x`"}
 """,
     )
     run_dir = local.submit("spec.yaml")
