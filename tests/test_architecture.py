@@ -1,0 +1,187 @@
+"""Who may import whom, and how long things may be: the rules of docs/architecture.md."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 40
+TOO_LONG: dict[str, str] = {}
+"""`path` or `path:function` of what may be longer, with the reason."""
+
+IMPURE = {"os", "subprocess", "submitit", "torch", "time", "random", "shutil", "socket"}
+CLOCK = {"now", "today", "utcnow"}
+"""Of `datetime`, which may turn a given time into words, but not ask for the time."""
+PURE = {
+    *(
+        f"slurm_jobs/spec/{name}.py"
+        for name in ("graph", "loader", "markers", "model", "overrides")
+    ),
+    *(f"slurm_jobs/spec/{name}.py" for name in ("path_checks", "schema", "stage_checks")),
+    *(f"slurm_jobs/spec/{name}.py" for name in ("stage_configs", "validation", "yaml_values")),
+    *(f"slurm_jobs/run/{name}.py" for name in ("intents", "model")),
+    *(f"slurm_jobs/schedulers/{n}.py" for n in ("batch_script", "local_state", "slurm_output")),
+    "slurm_jobs/cluster/profile.py",
+    "slurm_jobs/plan.py",
+    "slurm_jobs/reconcile.py",
+    "slurm_jobs/task/references.py",
+}
+NODE_ENTRIES = ("slurm_jobs.task.supervisor", "slurm_jobs.task.rank", "slurm_jobs.task.call")
+
+
+def sources(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of every import, also those inside functions and under TYPE_CHECKING."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}:{node.lineno}: a relative import"
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute | ast.Name)
+            and "import_module" in ast.dump(node.func)
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield node.lineno, node.args[0].value
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def offences(package: str, forbidden: set[str]) -> list[str]:
+    return [
+        f"{name_of(path)}:{line} imports {name}"
+        for path in sources(package)
+        for line, name in imports(path)
+        if top(name) in forbidden
+    ]
+
+
+def test_the_login_nodes_side_imports_nothing_of_the_compute_nodes() -> None:
+    assert offences("slurm_jobs", {"pipeline", "torch", "transformers", "accelerate"}) == []
+
+
+def test_pipeline_imports_of_slurm_jobs_only_common() -> None:
+    wrong = [
+        f"{name_of(path)}:{line} imports {name}"
+        for path in sources("pipeline")
+        for line, name in imports(path)
+        if top(name) == "slurm_jobs" and not name.startswith("slurm_jobs.common.")
+    ]
+    assert wrong == []
+
+
+def test_submitit_stands_in_one_module() -> None:
+    found = {
+        name_of(path)
+        for package in ("slurm_jobs", "pipeline")
+        for path in sources(package)
+        for _, name in imports(path)
+        if top(name) == "submitit"
+    }
+    assert found == {"slurm_jobs/schedulers/slurm.py"}
+
+
+def says_pure(path: Path) -> bool:
+    return "PURE." in (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
+
+
+def test_the_pure_modules_say_so() -> None:
+    missing = [name for name in sorted(PURE) if not says_pure(ROOT / name)]
+    assert missing == []
+
+
+def test_pure_modules_import_nothing_that_acts() -> None:
+    pure = [path for path in sources("slurm_jobs") if name_of(path) in PURE or says_pure(path)]
+    assert len(pure) >= len(PURE)
+    wrong = [
+        f"{name_of(path)}:{line} imports {name}"
+        for path in pure
+        for line, name in imports(path)
+        if top(name) in IMPURE
+    ]
+    wrong += [
+        f"{name_of(path)}:{node.lineno} asks for the time"
+        for path in pure
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in CLOCK
+    ]
+    assert wrong == []
+
+
+def test_the_spec_room_imports_no_room_beside_it_but_cluster_and_common() -> None:
+    allowed = ("slurm_jobs.spec", "slurm_jobs.common", "slurm_jobs.cluster.profile")
+    wrong = [
+        f"{name_of(path)}:{line} imports {name}"
+        for path in sources("slurm_jobs/spec")
+        for line, name in imports(path)
+        if top(name) == "slurm_jobs" and not name.startswith(allowed)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("module", NODE_ENTRIES)
+def test_the_compute_nodes_entry_needs_the_standard_library_alone(module: str) -> None:
+    # -I -S: no site-packages, no user's packages, no PYTHONPATH.
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {module}"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_no_file_is_too_long() -> None:
+    long = {
+        name: lines
+        for package in ("slurm_jobs", "pipeline")
+        for path in sources(package)
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MAX_FILE_LINES
+        if (name := name_of(path)) not in TOO_LONG
+    }
+    assert long == {}
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Name and length in lines of every function, its decorators left out."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield f"{name_of(path)}:{node.name}", node.end_lineno - node.lineno + 1
+
+
+def test_no_function_is_too_long() -> None:
+    long = {
+        name: lines
+        for package in ("slurm_jobs", "pipeline")
+        for path in sources(package)
+        for name, lines in functions(path)
+        if lines > MAX_FUNCTION_LINES and name not in TOO_LONG
+    }
+    assert long == {}
+
+
+def test_what_may_be_too_long_still_is() -> None:
+    known = {
+        name
+        for package in ("slurm_jobs", "pipeline")
+        for path in sources(package)
+        for name in (name_of(path), *(function for function, _ in functions(path)))
+    }
+    assert set(TOO_LONG) <= known
+    assert all(TOO_LONG.values())
