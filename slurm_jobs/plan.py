@@ -15,7 +15,8 @@ from typing import Any
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.spec.graph import stage_order
-from slurm_jobs.spec.model import RunSpec, SlurmValue, Stage
+from slurm_jobs.spec.model import RunSpec, Stage
+from slurm_jobs.spec.value_types import SlurmValue
 
 Slices = frozenset[int]
 

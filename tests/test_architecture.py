@@ -23,7 +23,10 @@ PURE = {
         for name in ("graph", "loader", "markers", "model", "overrides")
     ),
     *(f"slurm_jobs/spec/{name}.py" for name in ("path_checks", "schema", "stage_checks")),
-    *(f"slurm_jobs/spec/{name}.py" for name in ("stage_configs", "validation", "yaml_values")),
+    *(
+        f"slurm_jobs/spec/{name}.py"
+        for name in ("stage_configs", "validation", "value_types", "yaml_values")
+    ),
     *(f"slurm_jobs/run/{name}.py" for name in ("intents", "model")),
     *(f"slurm_jobs/schedulers/{n}.py" for n in ("batch_script", "local_state", "slurm_output")),
     "slurm_jobs/cluster/profile.py",

@@ -10,14 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slurm_jobs.spec.model import (
-    Environment,
-    NodePath,
-    Program,
-    SetupLine,
-    SlurmOptions,
-    Values,
-)
+from slurm_jobs.spec.model import Values
+from slurm_jobs.spec.value_types import Environment, NodePath, Program, SetupLine, SlurmOptions
 
 SchedulerName = Literal["slurm", "local"]
 

@@ -18,12 +18,13 @@ from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import Problem, SpecError
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
-from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec, Stage
+from slurm_jobs.spec.model import RunSpec, Stage
 from slurm_jobs.spec.overrides import apply_overrides
 from slurm_jobs.spec.path_checks import path_problems
 from slurm_jobs.spec.stage_checks import form_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.validation import did_you_mean, problem_at, validate_values
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml_values import Path, YamlDocument, printable, read_yaml
 
 SPECIAL_CLUSTERS = ("auto", "local")

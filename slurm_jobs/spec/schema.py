@@ -8,8 +8,9 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.spec.model import BUILTIN_STAGES, RunSpec
+from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.stage_configs import config_class
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -28,15 +29,38 @@ def spec_schema() -> dict[str, Any]:
         conditions.append(
             {
                 "if": {"properties": {"run": {"const": builtin}}, "required": ["run"]},
-                "then": {"properties": {"config": {"$ref": f"#/$defs/{name}"}}},
+                "then": {
+                    "properties": {"config": {"$ref": f"#/$defs/{name}"}},
+                    "required": ["config"] if "required" in config else [],
+                },
             }
         )
     definitions["Stage"]["allOf"] = conditions
-    return {"$schema": DIALECT, "title": "slurm-jobs spec", **spec, "$defs": definitions}
+    return _finished("slurm-jobs spec", {**spec, "$defs": definitions})
 
 
 def profile_schema() -> dict[str, Any]:
     """Schema of a cluster profile."""
-    return {"$schema": DIALECT, "title": "slurm-jobs cluster profile"} | (
-        ClusterProfile.model_json_schema()
-    )
+    return _finished("slurm-jobs cluster profile", ClusterProfile.model_json_schema())
+
+
+def _finished(title: str, schema: dict[str, Any]) -> dict[str, Any]:
+    tidy: dict[str, Any] = _tidy(schema)
+    return {"$schema": DIALECT, "title": title, **tidy}
+
+
+def _tidy(schema: Any) -> Any:
+    """Without the titles that only repeat names; keys that match no pattern are refused."""
+    if isinstance(schema, list):
+        return [_tidy(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    tidy: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in {"properties", "$defs", "patternProperties"}:
+            tidy[key] = {name: _tidy(inner) for name, inner in value.items()}
+        elif key != "title":
+            tidy[key] = value if key == "default" else _tidy(value)
+    if "patternProperties" in tidy:
+        tidy.setdefault("additionalProperties", False)
+    return tidy

@@ -9,7 +9,7 @@ import typing
 from functools import cache
 from typing import Any
 
-from slurm_jobs.spec.model import BUILTIN_STAGES
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
 
 _PYDANTIC_CONFIG = {"extra": "forbid", "use_attribute_docstrings": True}
 

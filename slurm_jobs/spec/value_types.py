@@ -1,0 +1,176 @@
+"""Kinds of text that a spec or profile may hold, and what is wrong with one that is not. PURE."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from slurm_jobs.common.config_values import PathMarker
+from slurm_jobs.spec.markers import NodePathMarker, ProgramMarker
+
+BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report")
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+_ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SLURM_KEY = re.compile(r"[a-z][a-z0-9_-]+", re.ASCII)
+_GPU_TYPE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_NOT_IN_A_LINE = re.compile(r"[\x00-\x1f\x7f\\]")
+
+OWN_SLURM_KEYS = {
+    "array": "array.num_slices and array.max_running",
+    "chdir": "nothing: jobs start in the spec's folder",
+    "clusters": "nothing: the jobs of a run depend on each other, so they share one cluster",
+    "cpus-per-task": "resources.cpus_per_task",
+    "dependency": "after",
+    "error": "nothing: logs go to the run folder",
+    "gpus": "resources.gpus_per_node and resources.gpu",
+    "gpus-per-node": "resources.gpus_per_node and resources.gpu",
+    "gpus-per-task": "resources.gpus_per_node and resources.gpu",
+    "help": "nothing: see `sbatch --help`",
+    "job-name": "nothing: the job's name carries the run's token",
+    "kill-on-invalid-dep": "nothing: stranded jobs are found by status",
+    "mem": "resources.mem_gb",
+    "nodes": "resources.nodes",
+    "ntasks": "resources.tasks_per_node",
+    "ntasks-per-node": "resources.tasks_per_node",
+    "open-mode": "nothing: logs are appended to",
+    "output": "nothing: logs go to the run folder",
+    "parsable": "nothing: slurm-jobs reads sbatch's answer itself",
+    "signal": "resources.signal_lead_s",
+    "test-only": "the verb `plan`, which submits nothing",
+    "time": "resources.timeout_min",
+    "wait": "the verb `run`, which follows the jobs to the end",
+    "wrap": "shell",
+}
+"""Options of sbatch that have a key of their own, and which."""
+
+
+def check_name(value: str) -> str:
+    """A name fit for job names, folders and references.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not _NAME.fullmatch(value):
+        message = f"`{value}` is no name: a letter, then at most 39 letters, digits, - and _"
+        raise ValueError(message)
+    return value
+
+
+def check_slurm_key(key: str) -> str:
+    """The long name of an sbatch option that slurm-jobs does not set itself.
+
+    Raises:
+        ValueError: it is none, or has a key of its own.
+    """
+    if not _SLURM_KEY.fullmatch(key):
+        message = f"`{key}` is no long name of an sbatch option (small letters, digits, - and _)"
+        raise ValueError(message)
+    own = OWN_SLURM_KEYS.get(key.replace("_", "-"))
+    if own is not None:
+        message = f"`{key}` has a key of its own: {own}"
+        raise ValueError(message)
+    return key
+
+
+def check_one_line(value: SlurmValue) -> SlurmValue:
+    """Text that cannot leave its line of the batch script, and that sbatch reads as bash does.
+
+    Raises:
+        ValueError: it holds a line break, another control character, or a backslash.
+    """
+    if isinstance(value, str) and _NOT_IN_A_LINE.search(value):
+        message = f"`{value}` holds a line break, control character or backslash"
+        raise ValueError(message)
+    return value
+
+
+def check_environment_name(name: str) -> str:
+    """A name that a shell can export.
+
+    Raises:
+        ValueError: it is none, or slurm-jobs sets it.
+    """
+    if not _ENVIRONMENT_NAME.fullmatch(name):
+        message = f"`{name}` is no name of an environment variable (letters, digits and _)"
+        raise ValueError(message)
+    if name.startswith("SLURM_JOBS_"):
+        message = f"`{name}` is set by slurm-jobs itself (SLURM_JOBS_...)"
+        raise ValueError(message)
+    return name
+
+
+def check_gpu_type(name: str) -> str:
+    """The name of a type of GPU.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _GPU_TYPE.fullmatch(name):
+        message = f"`{name}` is no type of GPU (letters, digits, _ . and -)"
+        raise ValueError(message)
+    return name
+
+
+def check_entry_point(value: str) -> str:
+    """A built-in stage, or a function of the user's.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if value in BUILTIN_STAGES or _ENTRY_POINT.fullmatch(value):
+        return value
+    message = (
+        f"`{value}` is neither a built-in stage ({', '.join(BUILTIN_STAGES)}) "
+        "nor `package.module:function`"
+    )
+    raise ValueError(message)
+
+
+def _named(pattern: re.Pattern[str]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern.pattern}$"})
+
+
+SlurmValue = str | bool | int | float
+SlurmOptions = Annotated[
+    dict[
+        Annotated[str, AfterValidator(check_slurm_key), _named(_SLURM_KEY)],
+        Annotated[SlurmValue, AfterValidator(check_one_line)],
+    ],
+    Field(
+        json_schema_extra={
+            "propertyNames": {
+                "not": {
+                    "enum": sorted(
+                        {*OWN_SLURM_KEYS, *(k.replace("-", "_") for k in OWN_SLURM_KEYS)}
+                    )
+                }
+            }
+        }
+    ),
+]
+Environment = dict[
+    Annotated[str, AfterValidator(check_environment_name), _named(_ENVIRONMENT_NAME)], str
+]
+SetupLine = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, AfterValidator(check_name), _named(_NAME)]
+EntryPoint = Annotated[
+    str,
+    AfterValidator(check_entry_point),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(BUILTIN_STAGES)},
+                {"type": "string", "pattern": f"^{_ENTRY_POINT.pattern}$"},
+            ]
+        }
+    ),
+]
+GpuType = Annotated[str, AfterValidator(check_gpu_type), _named(_GPU_TYPE)]
+CodePath = Annotated[str, PathMarker(must_exist=True), AfterValidator(check_one_line)]
+RunsPath = Annotated[str, PathMarker(), Field(min_length=1), AfterValidator(check_one_line)]
+NodePath = Annotated[str, NodePathMarker(), Field(min_length=1), AfterValidator(check_one_line)]
+Program = Annotated[str, ProgramMarker(), Field(min_length=1), AfterValidator(check_one_line)]
