@@ -35,8 +35,11 @@ def _message(
         return "the path is empty"
     reference = REFERENCE.search(item.given)
     if reference is not None:
-        shown = reference[0]
-        return f"`{shown}` must stand at the start of the path" if reference.start() else None
+        if "config" not in item.path:
+            return f"`{reference[0]}` has a meaning in the config of a stage alone"
+        if reference.start():
+            return f"`{reference[0]}` must stand at the start of the path"
+        return None
     if isinstance(item.marker, NodePathMarker):
         return None
     if item.resolved.startswith("$"):

@@ -147,6 +147,12 @@ def test_the_output_of_another_stage_is_left_for_the_node(check: Check) -> None:
     assert "must stand at the start of the path" in line
 
 
+def test_the_output_of_a_stage_means_nothing_outside_a_config(folder: Path) -> None:
+    assert problems(folder, runs_dir="'${prep.output_dir}/runs'") == [
+        "runs_dir: `${prep.output_dir}` has a meaning in the config of a stage alone"
+    ]
+
+
 def test_references_are_found_at_any_depth() -> None:
     values = {"a": ["x", {"b": "${s.output_dir}/1 ${t.output_dir}"}]}
     found = references(values, ("c",))

@@ -1,0 +1,142 @@
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from slurm_jobs.common.files import dump_json
+from slurm_jobs.spec.schema import profile_schema, spec_schema
+
+ROOT = Path(__file__).resolve().parents[3]
+SPECS = sorted((ROOT / "configs").glob("*.yaml"))
+PROFILES = sorted((ROOT / "configs" / "clusters").glob("*.yaml"))
+SPEC = jsonschema.Draft202012Validator(spec_schema())
+PROFILE = jsonschema.Draft202012Validator(profile_schema())
+GOOD: dict[str, Any] = {
+    "name": "a",
+    "stages": {
+        "prep": {
+            "run": "preprocess",
+            "array": {"num_slices": 4},
+            "resources": {"gpus_per_node": 1, "gpu": "a100", "slurm": {"qos": "x"}},
+            "config": {"manifest": "m", "processor": "p"},
+        },
+        "own": {"run": "my.module:f", "after": ["prep"], "config": {"any": {"thing": 1}}},
+        "shell": {"shell": "make", "after": {"own": "afterany"}},
+    },
+}
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_the_schemas_are_schemas() -> None:
+    SPEC.check_schema(spec_schema())
+    PROFILE.check_schema(profile_schema())
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.name)
+def test_shipped_specs_pass(path: Path) -> None:
+    SPEC.validate(load(path))
+
+
+@pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.name)
+def test_shipped_profiles_pass(path: Path) -> None:
+    PROFILE.validate(load(path))
+
+
+def test_a_sound_spec_passes() -> None:
+    SPEC.validate(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        ("stags", {}),
+        ("name", "1 a"),
+        ("limit", 0),
+        ("stages", {}),
+        ("stages.prep.rnu", "x"),
+        ("stages.prep.run", "preproces"),
+        ("stages.prep.shell", "both"),
+        ("stages.own.run", None),
+        ("stages.shell.shell", ""),
+        ("stages.prep.after", 3),
+        ("stages.prep.after", {"own": "afterwards"}),
+        ("stages.prep.array", {}),
+        ("stages.prep.array.num_slices", "4"),
+        ("stages.prep.retries", -1),
+        ("stages.prep.resources.nodes", 1.5),
+        ("stages.prep.resources.gpu", "a 100"),
+        ("stages.prep.resources.slurm.time", 3),
+        ("stages.prep.resources.slurm.ntasks_per_node", 3),
+        ("stages.prep.resources.slurm.qos", ["x"]),
+        ("stages.prep.environment", {"A-B": "x"}),
+        ("stages.prep.environment", {"A": 1}),
+        ("stages.prep.config", {"manifest": "m"}),
+        ("stages.prep.config.max_tokns", 3),
+        ("stages.prep.config.too_long", "dropp"),
+        ("stages.Bad name", {"shell": "x"}),
+    ],
+)
+def test_typical_mistakes_fail(where: str, value: object) -> None:
+    spec = copy.deepcopy(GOOD)
+    *path, last = where.split(".")
+    holder = spec
+    for step in path:
+        holder = holder.setdefault(step, {})
+    holder[last] = value
+    if value is None:
+        del holder[last]
+    assert not SPEC.is_valid(spec)
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"scheduler": "pbs"},
+        {"slrum": {}},
+        {"slurm": {"time": 1}},
+        {"max_cpus": 0},
+        {"setup": "x"},
+    ],
+)
+def test_typical_mistakes_in_a_profile_fail(profile: dict[str, Any]) -> None:
+    assert not PROFILE.is_valid(profile)
+
+
+def test_every_key_is_documented() -> None:
+    models = {"spec": spec_schema(), "profile": profile_schema(), **spec_schema()["$defs"]}
+    bare = [
+        f"{name}.{key}"
+        for name, model in models.items()
+        for key, value in model["properties"].items()
+        if not value.get("description") and "$ref" not in value
+    ]
+    assert bare == []
+
+
+def test_the_shipped_files_and_the_reference_are_up_to_date() -> None:
+    script = ROOT / "docs" / "make_spec_reference.py"
+    result = subprocess.run(
+        [sys.executable, str(script), "--check"], cwd=ROOT, capture_output=True, text=True,
+        check=False, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--profile"]])
+def test_the_command_prints_the_shipped_schema(options: list[str]) -> None:
+    command = [sys.executable, "-m", "slurm_jobs", "schema", *options]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    name = "profile" if options else "spec"
+    shipped = ROOT / "templates" / "schema" / f"{name}.schema.json"
+    assert result.stdout == shipped.read_text(encoding="utf-8")
+    assert json.loads(result.stdout) == (profile_schema() if options else spec_schema())
+    assert dump_json(json.loads(result.stdout)) == result.stdout
