@@ -18,7 +18,7 @@ FEATURES = re.compile(r"[A-Za-z0-9_.-]+(&[A-Za-z0-9_.-]+)*")
 
 def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
     """Keys of a stage that need or exclude each other, whatever else may be wrong with it."""
-    problems = []
+    problems = _alike_problems(views, document)
     for name, view in views.items():
         given = {key for key, value in view.keys.items() if value is not None}
         path: Path = ("stages", name)
@@ -33,6 +33,18 @@ def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> lis
             )
             problems.append(problem_at(document, path, message, at_key=True))
         problems += _gpu_problems(view, (*path, "resources"), document)
+    return problems
+
+
+def _alike_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
+    """Names that are one name in SLURM_JOBS_NAME_OUTPUT_DIR, by which a shell finds its parents."""
+    problems = []
+    seen: dict[str, str] = {}
+    for name in views:
+        first = seen.setdefault(name.upper().replace("-", "_"), name)
+        if first != name:
+            message = f"stages `{first}` and `{name}` differ only in case or - and _; rename one"
+            problems.append(problem_at(document, ("stages", name), message, at_key=True))
     return problems
 
 

@@ -73,3 +73,9 @@ def test_constraint_and_several_gpu_types_are_told_apart_only_by_features(check:
     (line,) = check(text % (resources % "[ib|eth]"))
     assert "6:74: " in line
     assert "joined by &" in line
+
+
+def test_names_of_stages_that_are_one_name_in_a_shell_are_refused(check: Check) -> None:
+    stages = "{a-b: {shell: make}, A_b: {shell: make}}"
+    (line,) = check(f"name: a\ncluster: local\nstages: {stages}\n")
+    assert line.startswith("3:31: stages `a-b` and `A_b` differ only in case")
