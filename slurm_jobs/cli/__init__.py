@@ -16,6 +16,7 @@ from slurm_jobs import __version__
 from slurm_jobs.common.errors import SlurmJobsError
 
 VERBS = {
+    "init": "copy the starter specs and cluster profiles into a folder",
     "check": "find everything wrong with a spec",
     "plan": "show the jobs that a spec means, and submit nothing",
     "submit": "submit a spec's jobs and return at once",
