@@ -78,4 +78,4 @@ def test_constraint_and_several_gpu_types_are_told_apart_only_by_features(check:
 def test_names_of_stages_that_are_one_name_in_a_shell_are_refused(check: Check) -> None:
     stages = "{a-b: {shell: make}, A_b: {shell: make}}"
     (line,) = check(f"name: a\ncluster: local\nstages: {stages}\n")
-    assert line.startswith("3:31: stages `a-b` and `A_b` differ only in case")
+    assert line.startswith("3:30: stages `a-b` and `A_b` differ only in case")
