@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
@@ -58,6 +58,8 @@ def render(report: RunReport) -> RenderableType:
     parts.extend([_heading("Stages"), _stages(report.stages)])
     for training in report.training:
         parts.extend([_heading(f"Training: {training.stage}"), _training(training)])
+    if report.evaluation:
+        parts.extend([_heading("Evaluation"), _evaluation(report.evaluation)])
     for data in report.data:
         parts.extend([_heading(f"Data: {data.stage}"), _data(data)])
     parts.extend([_heading("Method and what is missing"), _method(report)])
@@ -162,6 +164,14 @@ def _loss(numbers: TrainingNumbers) -> str:
         return words.NOT_KNOWN
     first = words.significant(numbers.first_loss.value)
     return f"{first} to {words.significant(numbers.last_loss.value)} nats/token"
+
+
+def _evaluation(numbers: Mapping[str, float]) -> RenderableType:
+    pairs = [
+        (name.replace("_", " "), f"{value * 100:.1f} %" if "match" in name else f"{value:,.0f}")
+        for name, value in sorted(numbers.items())
+    ]
+    return _pairs(pairs)
 
 
 def _data(numbers: DataNumbers) -> RenderableType:

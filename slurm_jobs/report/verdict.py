@@ -99,13 +99,24 @@ def _wait_tile(main: TrainingNumbers | None) -> Tile:
     )
 
 
+def _held_out(evaluation: Mapping[str, float]) -> str | None:
+    if "num_exact" not in evaluation or "num_samples" not in evaluation:
+        return None
+    return f"{evaluation['num_exact']:,.0f} of {evaluation['num_samples']:,.0f} held out"
+
+
+def _last_loss(main: TrainingNumbers | None) -> str:
+    last = main.last_loss.value if main else None
+    return f"loss {words.NOT_KNOWN if last is None else words.significant(last)}"
+
+
 def _result_tile(main: TrainingNumbers | None, evaluation: Mapping[str, float]) -> Tile:
     for key in sorted(evaluation):
         if "exact_match" in key:
-            last = main.last_loss.value if main else None
-            loss = words.NOT_KNOWN if last is None else words.significant(last)
             return Tile(
-                label="exact match", value=words.percent(evaluation[key]), note=f"loss {loss}"
+                label="exact match",
+                value=f"{evaluation[key] * 100:.1f} %",
+                note=_held_out(evaluation) or _last_loss(main),
             )
     if main is None or main.last_loss.value is None:
         return Tile(label="result", value=words.NOT_KNOWN, note="no evaluation, no loss")

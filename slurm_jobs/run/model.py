@@ -21,7 +21,7 @@ class RunMeta:
     scheduler: str
     version: str
     spec_file: str
-    max_cpus: int | None
+    max_cpus: int | None = None
     """Of the local scheduler."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from slurm_jobs.reconcile import RunStatus, reconcile
+from slurm_jobs.run.intents import intents
+from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta, read_run
 from slurm_jobs.schedulers import scheduler_named
@@ -34,8 +36,8 @@ def status_of(run_dir: Path) -> RunStatus:
 
 def accounting_of(run_dir: Path) -> Answer:
     """What the scheduler accounted for a run's jobs."""
-    run = read_run(run_dir)
-    if not run.job_ids:
+    paths = RunPaths(run_dir)
+    ids = [i.job_id for i in intents(read_ledger(paths.ledger_dir)) if i.job_id is not None]
+    if not ids:
         return Answer()
-    scheduler = scheduler_of(RunPaths(run_dir))
-    return scheduler.accounting(run.job_ids, since_unix_s=run.meta.created_unix_s)
+    return scheduler_of(paths).accounting(ids, since_unix_s=read_meta(paths).created_unix_s)

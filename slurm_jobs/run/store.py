@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,16 @@ def read_meta(paths: RunPaths) -> RunMeta:
         InputError: the folder is no run folder.
     """
     try:
-        return RunMeta(**read_json(paths.run_json))
+        return RunMeta(**_known(RunMeta, read_json(paths.run_json)))
     except FileNotFoundError as error:
         message = f"{paths.run_dir} is no run folder (it has no run.json)"
         raise InputError(message) from error
+
+
+def _known(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass among `values`: another version may have written more."""
+    names = {field.name for field in dataclasses.fields(cls)}
+    return {key: value for key, value in values.items() if key in names}
 
 
 def last_plan_number(paths: RunPaths) -> int:
@@ -56,10 +63,8 @@ def read_run(run_dir: Path) -> RunRecords:
     """Everything that `status` needs, in a few directory listings."""
     paths = RunPaths(run_dir)
     meta = read_meta(paths)
-    names = {field.name for field in dataclasses.fields(StageSummary)}
     stages = tuple(
-        StageSummary(**{k: v for k, v in values.items() if k in names})
-        for values in read_plan_values(paths)["stages"]
+        StageSummary(**_known(StageSummary, values)) for values in read_plan_values(paths)["stages"]
     )
     return RunRecords(
         meta=meta,
