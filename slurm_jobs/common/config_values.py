@@ -10,6 +10,7 @@ puts the values back into dataclasses.
 from __future__ import annotations
 
 import dataclasses
+import operator
 import types
 import typing
 from collections.abc import Mapping
@@ -32,6 +33,47 @@ class ModelMarker:
     """Marks a string as a model or processor: a path where one exists there, else a hub name."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The numbers that a field allows; pydantic and the JSON Schema take them from here."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        """What pydantic asks an annotation for; needs nothing of pydantic itself."""
+        return {**handler(source), **self._given()}
+
+    def _given(self) -> dict[str, float]:
+        limits = {"ge": self.ge, "gt": self.gt, "le": self.le, "lt": self.lt}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+    def allow(self, value: float) -> bool:
+        """Whether a number is within."""
+        return all(_COMPARE[name](value, limit) for name, limit in self._given().items())
+
+    def __str__(self) -> str:
+        return " and ".join(f"{_SIGNS[name]} {limit:g}" for name, limit in self._given().items())
+
+
+_COMPARE = {"ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": operator.lt}
+_SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+
+Count = Annotated[int, Bounds(ge=1)]
+"""A whole number from 1."""
+CountOrZero = Annotated[int, Bounds(ge=0)]
+"""A whole number from 0."""
+Positive = Annotated[float, Bounds(gt=0)]
+"""A number above 0."""
+NotNegative = Annotated[float, Bounds(ge=0)]
+"""A number from 0."""
+Share = Annotated[float, Bounds(ge=0, le=1)]
+"""A number from 0 to 1."""
+ShareBelowOne = Annotated[float, Bounds(ge=0, lt=1)]
+"""A number from 0, below 1."""
+
 InputPath = Annotated[str, PathMarker(must_exist=True)]
 """A file or folder that must exist, or be another stage's output, before the stage starts."""
 OutputPath = Annotated[str, PathMarker()]
@@ -50,6 +92,32 @@ def build_config(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
     """
     hints = typing.get_type_hints(cls)
     return cls(**{key: _build_value(hints.get(key, Any), value) for key, value in values.items()})
+
+
+def check_bounds(config: Any) -> None:
+    """Refuse numbers outside the bounds that a config's fields declare; call in `__post_init__`.
+
+    Raises:
+        ValueError: names every such field, its value and what is allowed.
+    """
+    hints = typing.get_type_hints(type(config), include_extras=True)
+    values = {name: getattr(config, name) for name in hints}
+    problems = [
+        f"{name} is {values[name]}; allowed is {bounds}"
+        for name, hint in hints.items()
+        for bounds in _bounds_of(hint)
+        if values[name] is not None and not bounds.allow(values[name])
+    ]
+    if problems:
+        raise ValueError("; ".join(problems))
+
+
+def _bounds_of(hint: Any) -> list[Bounds]:
+    if typing.get_origin(hint) is Annotated:
+        return [entry for entry in typing.get_args(hint)[1:] if isinstance(entry, Bounds)]
+    if typing.get_origin(hint) in {typing.Union, types.UnionType}:
+        return [entry for branch in typing.get_args(hint) for entry in _bounds_of(branch)]
+    return []
 
 
 def _build_value(hint: Any, value: Any) -> Any:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from slurm_jobs.common.config_values import InputPath, ModelRef
+from slurm_jobs.common.config_values import (
+    Bounds,
+    Count,
+    CountOrZero,
+    InputPath,
+    ModelRef,
+    Share,
+    check_bounds,
+)
 
 DEFAULT_PROMPT = "Describe the image."
 """What the user is taken to have asked about an image of a CSV manifest."""
@@ -32,17 +40,17 @@ class PreprocessConfig:
     image_root: InputPath | None = None
     """Folder that relative image paths start from; the manifest's own folder if not given."""
 
-    max_tokens: int = DEFAULT_MAX_TOKENS
+    max_tokens: Count = DEFAULT_MAX_TOKENS
     """Longest sample in tokens, image tokens included."""
 
-    max_images: int = DEFAULT_MAX_IMAGES
+    max_images: CountOrZero = DEFAULT_MAX_IMAGES
     """Most images in one sample; a sample with more is rejected."""
 
     too_long: TooLong = "drop"
     """What becomes of a sample over `max_tokens`: `drop` leaves it out, `truncate_text` cuts text
     from its end (never image tokens), `error` fails the stage."""
 
-    max_reject_share: float = 0.01
+    max_reject_share: Share = 0.01
     """The stage fails if more than this share of a slice's rows, rounded up to whole rows, cannot
     be used. Samples that `too_long: drop` leaves out do not count."""
 
@@ -50,7 +58,7 @@ class PreprocessConfig:
     """How resized images are stored: `png` keeps every pixel; `jpeg` is about half the size and
     decodes three times as fast, at a loss; `raw` needs no decoding and the most space."""
 
-    image_quality: int = 95
+    image_quality: Annotated[int, Bounds(ge=1, le=100)] = 95
     """JPEG quality, 4:4:4 sampling; used by `image_format: jpeg` alone."""
 
     prompt: str = DEFAULT_PROMPT
@@ -59,27 +67,12 @@ class PreprocessConfig:
     system_prompt: str = ""
     """For CSV manifests: the system message; empty for none."""
 
-    max_pixels: int = DEFAULT_MAX_PIXELS
+    max_pixels: Count = DEFAULT_MAX_PIXELS
     """Images with more pixels than this are rejected before they are decoded."""
 
-    num_threads: int | None = None
+    num_threads: Count | None = None
     """Threads that decode images; by default one for each CPU that the task may use."""
 
     def __post_init__(self) -> None:
-        _check_at_least("max_tokens", self.max_tokens, 1)
-        _check_at_least("max_images", self.max_images, 0)
-        _check_at_least("max_pixels", self.max_pixels, 1)
-        if self.num_threads is not None:
-            _check_at_least("num_threads", self.num_threads, 1)
-        if not 0.0 <= self.max_reject_share <= 1.0:
-            message = f"max_reject_share is {self.max_reject_share}; allowed are 0 to 1"
-            raise ValueError(message)
-        if not 1 <= self.image_quality <= 100:
-            message = f"image_quality is {self.image_quality}; allowed are 1 to 100"
-            raise ValueError(message)
-
-
-def _check_at_least(name: str, value: int, minimum: int) -> None:
-    if value < minimum:
-        message = f"{name} is {value}; allowed is {minimum} or more"
-        raise ValueError(message)
+        """Refuse numbers out of bounds."""
+        check_bounds(self)
