@@ -94,10 +94,10 @@ def resources_text(plan: Plan, job: PlannedJob) -> str:
 
 def print_plan(plan: Plan, scheduler: str) -> None:
     """The graph and the resources."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    from slurm_jobs.cli.output import console
     from slurm_jobs.plan import gpu_hours_asked
 
     print(f"{plan.name} on {scheduler}\n")
@@ -114,7 +114,7 @@ def print_plan(plan: Plan, scheduler: str) -> None:
             tasks += f", {job.max_running} at once"
         row = (job.stage, stage.run, after or "-", tasks, resources_text(plan, job))
         table.add_row(*(escape(cell) for cell in row))
-    Console().print(table)
+    console().print(table)
     total = sum(gpu_hours_asked(plan, job) for job in plan.jobs)
     print(f"\n{len(plan.jobs)} jobs; GPU-hours asked for, up to the time limits: {total:.1f}")
 

@@ -34,7 +34,7 @@ def write_report(run_dir: Path, *, as_json: bool = False) -> None:
 
     answer = accounting_of(run_dir)
     paths = RunPaths(run_dir)
-    report = build_and_write(paths, tuple(answer.tasks.values()))
+    report = build_and_write(paths, answer.starts)
     if as_json:
         print_json(report_to_json(report))
         return

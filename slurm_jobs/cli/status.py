@@ -51,12 +51,12 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(status_values(run_dir, status))
     else:
-        from rich.console import Console
+        from slurm_jobs.cli.output import console
 
-        console = Console()
-        console.print(status_table(run_dir, status))
+        screen = console()
+        screen.print(status_table(run_dir, status))
         for line in problem_lines(run_dir, status):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            screen.print(line, markup=False, highlight=False, soft_wrap=True)
     return exit_code(status)
 
 

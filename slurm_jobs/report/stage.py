@@ -49,9 +49,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     answer = accounting_of(context.run_dir)
     for problem in answer.problems:
         print(f"the scheduler could not be asked: {problem}", flush=True)
-    report = build_and_write(
-        paths, tuple(answer.tasks.values()), build_config(ReportConfig, config)
-    )
+    report = build_and_write(paths, answer.starts, build_config(ReportConfig, config))
     return headline(report, paths)
 
 

@@ -100,7 +100,8 @@ class LocalScheduler:
 
     def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
         """The same: the book holds what each task used."""
-        return self.query(job_ids, since_unix_s=since_unix_s)
+        answer = self.query(job_ids, since_unix_s=since_unix_s)
+        return dataclasses.replace(answer, starts=tuple(answer.tasks.values()))
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """Ask the runner to end jobs or tasks; without a runner nothing runs, so note it here."""

@@ -19,6 +19,8 @@ class Answer:
 
     tasks: Mapping[str, TaskAccounting] = field(default_factory=dict)
     """By job id as squeue shows it (`12`, `12_3`)."""
+    starts: tuple[TaskAccounting, ...] = ()
+    """Of `accounting`: one entry a start, so that a requeued task has several."""
     problems: tuple[str, ...] = ()
     """Sources that could not be asked, each with its reason; their silence proves nothing."""
     asked_unix_s: float = 0.0

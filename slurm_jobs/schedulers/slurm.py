@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
@@ -20,11 +21,12 @@ from slurm_jobs.schedulers.protocol import Answer, JobDependencies
 from slurm_jobs.schedulers.slurm_output import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
-    parse_sacct,
+    parse_sacct_rows,
     parse_squeue,
 )
 
 COMMAND_TIMEOUT_S = 60
+_SQUEUE = ["squeue", "--me", "--noheader", "--array", "--states=all", "-o", SQUEUE_FORMAT]
 _IDS_A_CALL = 400
 """Job ids of one scancel; a command line has its limits, and a request its size."""
 
@@ -92,30 +94,35 @@ class SlurmScheduler:
 
     def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
         """One squeue call and one sacct call, however many tasks."""
-        return self._ask_both(job_ids, since_unix_s=since_unix_s, details=False)
-
-    def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
-        """The same with memory and processor time of the steps, and requeued attempts."""
-        return self._ask_both(job_ids, since_unix_s=since_unix_s, details=True)
-
-    def _ask_both(self, job_ids: Sequence[str], *, since_unix_s: float, details: bool) -> Answer:
-        problems = []
-        tasks = {}
-        ids = set(job_ids)
+        tasks, problems = self._sacct(job_ids, since_unix_s, details=False)
+        newest = {task.job_id: task for task in tasks}
         try:
-            text = _ask(_sacct_command(job_ids, since_unix_s, details=details))
-            tasks.update(parse_sacct(text))
-        except SchedulerError as error:
-            problems.append(f"sacct: {error}")
-        try:
-            text = _ask(
-                ["squeue", "--me", "--noheader", "--array", "--states=all", "-o", SQUEUE_FORMAT]
-            )
-            queue = parse_squeue(text, ids)
-            tasks.update({k: v for k, v in queue.items() if _is_newer(v.state, k, tasks)})
+            text = _ask(_SQUEUE)
+            queue = parse_squeue(text, set(job_ids))
+            newest.update({k: v for k, v in queue.items() if _is_newer(v.state, k, newest)})
         except SchedulerError as error:
             problems.append(f"squeue: {error}")
-        return Answer(tasks=tasks, problems=tuple(problems), asked_unix_s=time.time())
+        return Answer(tasks=newest, problems=tuple(problems), asked_unix_s=time.time())
+
+    def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+        """One sacct call: every start of every task, with what its steps used."""
+        tasks, problems = self._sacct(job_ids, since_unix_s, details=True)
+        return Answer(
+            tasks={task.job_id: task for task in tasks},
+            starts=tuple(tasks),
+            problems=tuple(problems),
+            asked_unix_s=time.time(),
+        )
+
+    def _sacct(
+        self, job_ids: Sequence[str], since_unix_s: float, *, details: bool
+    ) -> tuple[list[TaskAccounting], list[str]]:
+        try:
+            return parse_sacct_rows(
+                _ask(_sacct_command(job_ids, since_unix_s, details=details))
+            ), []
+        except SchedulerError as error:
+            return [], [f"sacct: {error}"]
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """scancel; jobs that have ended already are no error."""
@@ -157,7 +164,8 @@ def _sacct_command(job_ids: Sequence[str], since_unix_s: float, *, details: bool
     # sacct's default window starts at midnight; an hour's grace covers clocks that differ.
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since_unix_s - 3600))
     command = ["sacct", "-n", "-P", "-S", since, "-j", ",".join(job_ids)]
-    return [*command, *([] if details else ["-X"]), "--format", ",".join(SACCT_FIELDS)]
+    scope = ["--duplicates"] if details else ["-X"]
+    return [*command, *scope, "--format", ",".join(SACCT_FIELDS)]
 
 
 def _ask(command: list[str]) -> str:

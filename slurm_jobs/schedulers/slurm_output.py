@@ -60,25 +60,32 @@ def parse_squeue(text: str, wanted: Collection[str]) -> dict[str, TaskAccounting
 
 
 def parse_sacct(text: str) -> dict[str, TaskAccounting]:
-    """Tasks by id; what the steps used is added to the task that they belong to."""
+    """Tasks by id; of a task that was requeued, its newest start."""
+    return {task.job_id: task for task in parse_sacct_rows(text)}
+
+
+def parse_sacct_rows(text: str) -> list[TaskAccounting]:
+    """One entry a start of a task, in sacct's order; steps' memory is added to the start above."""
     rows = [line.split("|") for line in text.splitlines()]
-    rows = [row for row in rows if len(row) == len(SACCT_FIELDS)]
-    tasks: dict[str, TaskAccounting] = {}
-    max_rss: dict[str, float] = {}
+    tasks: list[TaskAccounting] = []
+    newest: dict[str, int] = {}
     for row in rows:
+        if len(row) != len(SACCT_FIELDS):
+            continue
         values = dict(zip(SACCT_FIELDS, row, strict=True))
         job_id, _, step = values["JobID"].partition(".")
-        if step:
-            rss = parse_bytes(values["MaxRSS"])
-            if rss is not None:
-                max_rss[job_id] = max(max_rss.get(job_id, 0.0), rss)
-            continue
-        for task_id in _expand(job_id):
-            tasks[task_id] = _accounting(task_id, values)
-    return {
-        task_id: dataclasses.replace(task, max_rss_bytes=max_rss.get(task_id))
-        for task_id, task in tasks.items()
-    }
+        if not step:
+            for task_id in _expand(job_id):
+                newest[task_id] = len(tasks)
+                tasks.append(_accounting(task_id, values))
+        elif job_id in newest:
+            tasks[newest[job_id]] = _with_step(tasks[newest[job_id]], values)
+    return tasks
+
+
+def _with_step(task: TaskAccounting, values: dict[str, str]) -> TaskAccounting:
+    used = [rss for rss in (task.max_rss_bytes, parse_bytes(values["MaxRSS"])) if rss is not None]
+    return dataclasses.replace(task, max_rss_bytes=max(used, default=None))
 
 
 def _accounting(task_id: str, values: dict[str, str]) -> TaskAccounting:

@@ -23,7 +23,7 @@ from slurm_jobs.common.errors import (
 )
 from slurm_jobs.common.files import write_json_atomic
 from slurm_jobs.common.stop import install_stop_handler
-from slurm_jobs.task.rank import error_path, result_path
+from slurm_jobs.task.rank import result_path, write_error
 
 BUILTIN_ENTRY_POINTS = {
     "preprocess": "pipeline.preprocess:run",
@@ -60,14 +60,7 @@ def _record_error(task_dir: Path, rank: int, error: Exception) -> None:
         print(f"error: {error}", file=sys.stderr, flush=True)
     traceback.print_exception(error)
     sys.stderr.flush()
-    write_json_atomic(
-        error_path(task_dir, rank),
-        {
-            "type": type(error).__name__,
-            "message": str(error),
-            "retryable": not isinstance(error, StageConfigError),
-        },
-    )
+    write_error(task_dir, rank, error)
 
 
 def find_function(run: str) -> StageFunction:

@@ -8,6 +8,7 @@ on request: srun must not kill the others for it.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from slurm_jobs.common.context import TaskContext, context_to_json, read_context
-from slurm_jobs.common.errors import STOPPED_EXIT_CODE
+from slurm_jobs.common.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
 from slurm_jobs.common.files import make_private_dir, read_json, write_json_atomic
 from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.paths import RunPaths
@@ -51,11 +52,14 @@ def result_path(task_dir: Path, rank: int) -> Path:
 
 def keep_rank(task_dir: Path) -> int:
     """Run one rank to its end and write its exit record."""
-    import dataclasses
-
     who = rank_variables()
     context = dataclasses.replace(read_context(task_dir / "context.json"), **who)  # type: ignore[arg-type]
-    context = dataclasses.replace(context, node_local_dir=_node_local_dir(context))
+    try:
+        context = dataclasses.replace(context, node_local_dir=_node_local_dir(context))
+    except (OSError, StageConfigError) as error:
+        write_error(task_dir, context.rank, error)
+        _write_exit(task_dir, context, NO_RETRY_EXIT_CODE)
+        return NO_RETRY_EXIT_CODE
     order = read_json(task_dir / "order.json")
     log = RunPaths(context.run_dir).log(
         context.stage, context.slice_index, context.attempt, context.rank
@@ -85,6 +89,16 @@ def keep_rank(task_dir: Path) -> int:
     return 0 if code == STOPPED_EXIT_CODE else min(abs(code), 125)
 
 
+def write_error(task_dir: Path, rank: int, error: Exception) -> None:
+    """Write down the exception that ended a rank."""
+    values = {
+        "type": type(error).__name__,
+        "message": str(error),
+        "retryable": not isinstance(error, StageConfigError),
+    }
+    write_json_atomic(error_path(task_dir, rank), values)
+
+
 def _write_exit(task_dir: Path, context: TaskContext, code: int) -> None:
     record: dict[str, Any] = {
         "rank": context.rank,
@@ -108,6 +122,12 @@ def _command(order: dict[str, Any], rank_context: Path) -> list[str]:
 def _node_local_dir(context: TaskContext) -> Path:
     """The node's own folder for this user; keyed by node name, because nodes may share a host."""
     base = os.path.expanduser(os.path.expandvars(context.node_local_dir))  # noqa: PTH111
+    if "$" in base:
+        message = (
+            f"node_local_dir is {context.node_local_dir}, and {context.node_name} does not set "
+            "that variable; set it in `environment:` or `setup:`, or name a folder"
+        )
+        raise StageConfigError(message)
     folder = Path(base) / f"slurm-jobs-{os.getuid()}" / context.node_name
     make_private_dir(folder)
     return folder

@@ -5,6 +5,7 @@ from slurm_jobs.schedulers.slurm_output import (
     parse_bytes,
     parse_duration_s,
     parse_sacct,
+    parse_sacct_rows,
     parse_squeue,
 )
 
@@ -154,3 +155,26 @@ def test_sizes_are_read_in_every_unit(text: str, number: float | None) -> None:
 )
 def test_durations_are_read_in_every_form(text: str, seconds: float | None) -> None:
     assert parse_duration_s(text) == seconds
+
+
+def test_a_requeued_job_has_one_row_a_start_each_with_its_own_memory() -> None:
+    def line(job_id: str, state: str, start: int, rss: str) -> str:
+        values = dict.fromkeys(SACCT_FIELDS, "")
+        values |= {"JobID": job_id, "State": state, "Start": str(start), "MaxRSS": rss}
+        return "|".join(values[name] for name in SACCT_FIELDS)
+
+    text = "\n".join(
+        [
+            line("7", "REQUEUED", 100, ""),
+            line("7.batch", "CANCELLED", 100, "10M"),
+            line("7", "COMPLETED", 200, ""),
+            line("7.batch", "COMPLETED", 200, "30M"),
+            line("7.0", "COMPLETED", 200, "20M"),
+        ]
+    )
+    starts = parse_sacct_rows(text)
+    assert [(t.state, t.start_unix_s, t.max_rss_bytes) for t in starts] == [
+        ("REQUEUED", 100.0, 10 * 2**20),
+        ("COMPLETED", 200.0, 30 * 2**20),
+    ]
+    assert parse_sacct(text)["7"].state == "COMPLETED"

@@ -84,9 +84,25 @@ def test_a_check_across_keys_points_at_the_key_that_it_names(check: Check) -> No
     text = (
         "name: a\ncluster: local\nstages:\n  t:\n    run: train\n"
         "    resources: {tasks_per_node: 2}\n"
-        "    config:\n      device: cpu\n      dataset: .\n      num_steps: 0\n"
+        "    config:\n      device: cpu\n      dataset: .\n      num_steps: 5\n"
+        "      num_lanes: 7\n"
     )
-    assert check(text) == ["10:18: stages.t.config: num_steps is 0: give 1 or more"]
+    assert check(text) == [
+        "11:18: stages.t.config: num_lanes is 7: give a divisor of global_batch_size (64)"
+    ]
+
+
+def test_every_number_out_of_bounds_is_told_at_its_own_place(check: Check) -> None:
+    text = (
+        "name: a\ncluster: local\nstages:\n  t:\n    run: train\n"
+        "    resources: {tasks_per_node: 2}\n"
+        "    config:\n      device: cpu\n      dataset: .\n      num_steps: 0\n"
+        "      optimizer: {beta1: 2}\n"
+    )
+    assert check(text) == [
+        "10:18: stages.t.config.num_steps: must be greater than or equal to 1, found `0`",
+        "11:26: stages.t.config.optimizer.beta1: must be less than 1, found `2`",
+    ]
 
 
 def test_a_long_value_is_shortened_and_made_printable() -> None:
