@@ -15,6 +15,7 @@ from typing import Literal
 from slurm_jobs.common.records import Outcome, TaskAccounting
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.model import RunRecords, StageRecords, StageSummary
+from slurm_jobs.schedulers.local_state import NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
@@ -23,7 +24,10 @@ PENDING_STATES = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"
 RUNNING_STATES = frozenset(
     {"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"}
 )
-NEVER_REASON = "DependencyNeverSatisfied"
+NEVER_REASONS = {
+    "DependencyNeverSatisfied": "DependencyNeverSatisfied",
+    NO_RUNNER: "the local runner has ended; `resume` starts one",
+}
 NOT_NEEDED = "not needed"
 
 
@@ -149,8 +153,8 @@ def _from_scheduler(
             return replace(known, status="failed", source="record", failed_attempt=failed)
         return replace(known, status="running")
     if task.state in PENDING_STATES:
-        if task.reason == NEVER_REASON:
-            return replace(known, status="stranded", reason=task.reason)
+        if task.reason in NEVER_REASONS:
+            return replace(known, status="stranded", reason=NEVER_REASONS[task.reason])
         return replace(known, status="waiting", reason=task.reason)
     if task.state == "CANCELLED" or intent.cancelled:
         return replace(known, status="cancelled", reason="cancelled")

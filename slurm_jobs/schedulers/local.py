@@ -15,12 +15,16 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
 from slurm_jobs.schedulers.local_book import LocalBook
-from slurm_jobs.schedulers.local_state import ENDED_STATES
+from slurm_jobs.schedulers.local_state import ENDED_STATES, NEVER, NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies
+
+RUNNER_START_S = 15.0
+"""A runner that was just started may not hold its lock yet."""
 
 
 class LocalScheduler:
@@ -92,10 +96,7 @@ class LocalScheduler:
                 task = self._book.state(task_id)
                 if task is None:
                     continue
-                if not alive and task.state == "RUNNING":
-                    reason = "the local runner ended while the task ran"
-                    task = dataclasses.replace(task, state="NODE_FAIL", reason=reason)
-                tasks[task_id] = task
+                tasks[task_id] = task if alive else _without_runner(task)
         return Answer(tasks=tasks, asked_unix_s=time.time())
 
     def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
@@ -120,3 +121,14 @@ class LocalScheduler:
                 if task.state not in ENDED_STATES:
                     ended = dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time())
                     self._book.write_state(ended)
+
+
+def _without_runner(task: TaskAccounting) -> TaskAccounting:
+    """What a task's state means when no runner lives."""
+    if task.state == "RUNNING":
+        reason = "the local runner ended while the task ran"
+        return dataclasses.replace(task, state="NODE_FAIL", reason=reason)
+    age_s = time.time() - (task.submit_unix_s or 0.0)
+    if task.state == "PENDING" and task.reason != NEVER and age_s > RUNNER_START_S:
+        return dataclasses.replace(task, reason=NO_RUNNER)
+    return task

@@ -17,6 +17,8 @@ NEVER = "DependencyNeverSatisfied"
 WAITING = "Dependency"
 THROTTLED = "JobArrayTaskLimit"
 NO_ROOM = "Resources"
+NO_RUNNER = "NoRunner"
+"""Ours, where Slurm has no word: nobody is left who could start the task."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

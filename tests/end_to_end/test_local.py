@@ -200,9 +200,7 @@ def test_killed_supervisor_is_a_failure_that_resume_mends(local: Driver) -> None
     assert not processes_naming(str(run_dir))
 
 
-def test_killed_runner_takes_its_tasks_along_and_resume_goes_on(local: Driver) -> None:
-    run_dir = local.submit(_chain(local, "hang: [1]"))
-    wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
+def _kill_runner(run_dir: Path) -> None:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
@@ -210,6 +208,12 @@ def test_killed_runner_takes_its_tasks_along_and_resume_goes_on(local: Driver) -
             continue
         if b"slurm_jobs.schedulers.local_runner" in words and str(run_dir).encode() in words:
             kill(int(path.parent.name))
+
+
+def test_killed_runner_takes_its_tasks_along_and_resume_goes_on(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, "hang: [1]"))
+    wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
+    _kill_runner(run_dir)
     wait_for(lambda: not processes_naming(str(run_dir)), "the end of the tasks")
     status = local.status(run_dir)
     assert stage_of(status, "first")["slices"][1]["status"] == "failed"
@@ -381,3 +385,17 @@ stages:
     assert reasons["shell"].endswith("exit code 3")
     assert (run_dir / "data/quoted/t").read_text() == "a'b $(touch pwned) `x`"
     assert not (local.folder / "pwned").exists()
+
+
+def test_pending_tasks_without_a_runner_are_stranded_and_resume_starts_one(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, "hang: [0, 1]"))
+    wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
+    _kill_runner(run_dir)
+    wait_for(lambda: not processes_naming(str(run_dir)), "the end of the tasks")
+    for path in (run_dir / "local/states").iterdir():  # as if the machine had been off for a day
+        state = json.loads(path.read_text())
+        path.write_text(json.dumps({**state, "submit_unix_s": state["submit_unix_s"] - 86400}))
+    status = local.status(run_dir)
+    assert stage_of(status, "first")["counts"] == {"failed": 2, "stranded": 2}
+    local.run("resume", str(run_dir))
+    assert local.wait(run_dir)["status"] == "completed"
