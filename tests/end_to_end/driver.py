@@ -46,10 +46,10 @@ class Driver:
         """Run a verb; `check` is the exit code that is expected (None: any)."""
         argv = [*self.command, *words]
         if self.cluster is not None:
-            done = self.cluster.run_as_user(argv, cwd=self.folder, timeout_s=400, check=False)
+            done = self.cluster.run_as_user(argv, cwd=self.folder, timeout_s=900, check=False)
         else:
             done = subprocess.run(
-                argv, cwd=self.folder, capture_output=True, text=True, timeout=400, check=False
+                argv, cwd=self.folder, capture_output=True, text=True, timeout=900, check=False
             )
         if check is not None and done.returncode != check:
             pytest.fail(
