@@ -28,6 +28,7 @@ def demo_excerpt(text: str) -> str:
     report = next(i for i, line in enumerate(lines) if re.match(r"\S+  \S+-\d{8}-", line))
     end = next(i for i, line in enumerate(lines) if line.startswith("Findings"))
     page = next(i for i, line in enumerate(lines) if line.startswith("page: "))
+    lines = lines[: next(i for i, line in enumerate(lines) if line.startswith("Try next")) + 4]
     progress = [
         line for line in lines[begin:report] if "train: running" in line or "report: c" in line
     ]

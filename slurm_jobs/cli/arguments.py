@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -68,8 +70,19 @@ def age_text(unix_s: float) -> str:
 
 
 def command_text(*words: str) -> str:
-    """A command to type, its words quoted where the shell needs it."""
-    return shlex.join(["slurm-jobs", *words])
+    """A command that can be typed here, its words quoted where the shell needs it."""
+    return f"{program_text()} {shlex.join(words)}"
+
+
+def program_text() -> str:
+    """How this program is called from here: by its name where PATH leads to it, else as it was."""
+    called = Path(sys.argv[0])
+    if called.name != "slurm-jobs":
+        return f"{shlex.quote(sys.executable)} -m slurm_jobs"
+    found = shutil.which("slurm-jobs")
+    if found is not None and Path(found).resolve() == called.resolve():
+        return "slurm-jobs"
+    return shlex.quote(shown_path(called.absolute()))
 
 
 def shown_path(path: Path) -> str:

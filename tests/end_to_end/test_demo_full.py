@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 
 import pytest
 
@@ -20,4 +22,7 @@ def test_the_demo_captions_nine_of_ten_held_out_pictures_exactly_right(local: Dr
     lines = (run_dir / "data/train/generations.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert sum(row["generated"] == row["reference"] for row in rows) == found["num_exact"]
-    assert done.stdout.count("\n  slurm-jobs ") == 3  # the three commands to try next
+    tried = done.stdout.partition("\nTry next:\n")[2].splitlines()
+    assert len(tried) == 3
+    for line in tried:
+        assert subprocess.run(shlex.split(line), cwd=local.folder, check=True).returncode == 0
