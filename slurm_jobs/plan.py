@@ -14,9 +14,9 @@ from typing import Any
 
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.records import DependencyKind
+from slurm_jobs.common.resources import JobResources
 from slurm_jobs.spec.graph import stage_order
 from slurm_jobs.spec.model import RunSpec, Stage
-from slurm_jobs.spec.value_types import SlurmValue
 
 Slices = frozenset[int]
 
@@ -27,27 +27,6 @@ class Dependency:
 
     stage: str
     kind: DependencyKind
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobResources:
-    """What one job or array task asks for."""
-
-    nodes: int
-    tasks_per_node: int
-    cpus_per_task: int
-    gpus_per_node: int
-    gpu: tuple[str, ...]
-    mem_gb: float | None
-    timeout_min: float
-    signal_lead_s: int
-    slurm: Mapping[str, SlurmValue]
-    """Profile's and stage's options of sbatch, the stage's winning."""
-
-    @property
-    def num_ranks(self) -> int:
-        """Ranks over all nodes."""
-        return self.nodes * self.tasks_per_node
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 from slurm_jobs.common.context import ParentStage
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.ranges import parse_ranges, ranges_text
+from slurm_jobs.common.resources import JobResources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,21 +47,8 @@ class JobOrder:
     main_addr: str | None
     spec_dir: str
     limit: int | None
-    nodes: int
-    tasks_per_node: int
-    cpus_per_task: int
-    gpus_per_node: int
-    gpu: tuple[str, ...]
-    mem_gb: float | None
-    timeout_min: float
-    signal_lead_s: int
-    slurm: Mapping[str, str | bool | int | float]
+    resources: JobResources
     log_dir: str
-
-    @property
-    def num_ranks(self) -> int:
-        """Ranks over all nodes."""
-        return self.nodes * self.tasks_per_node
 
 
 def order_to_json(order: JobOrder) -> dict[str, Any]:
@@ -71,6 +59,7 @@ def order_to_json(order: JobOrder) -> dict[str, Any]:
         {**dataclasses.asdict(parent), "output_dir": str(parent.output_dir)}
         for parent in order.parents
     ]
+    values["resources"] = dataclasses.asdict(order.resources)
     return values
 
 
@@ -82,6 +71,7 @@ def read_order(path: Path) -> JobOrder:
         ParentStage(**{**parent, "output_dir": Path(parent["output_dir"])})
         for parent in values["parents"]
     )
-    for name in ("setup", "gpu"):
-        values[name] = tuple(values[name])
+    values["setup"] = tuple(values["setup"])
+    resources = values["resources"]
+    values["resources"] = JobResources(**{**resources, "gpu": tuple(resources["gpu"])})
     return JobOrder(**values)

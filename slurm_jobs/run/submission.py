@@ -184,7 +184,7 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         spec_dir=context.spec_dir,
         limit=context.limit,
         log_dir=str(paths.logs_dir(stage.name)),
-        **dataclasses.asdict(stage.resources),
+        resources=stage.resources,
     )
 
 

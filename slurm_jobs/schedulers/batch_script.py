@@ -49,14 +49,14 @@ def gpu_options(order: JobOrder) -> dict[str, Any]:
     A constraint of the user's is added to each type, in the form that sbatch's manual calls
     matching OR: `[(a100&ib)|(v100&ib)]`.
     """
-    if not order.gpus_per_node:
+    if not order.resources.gpus_per_node:
         return {}
-    if len(order.gpu) == 1:
-        return {"gpus-per-node": f"{order.gpu[0]}:{order.gpus_per_node}"}
-    options: dict[str, Any] = {"gpus-per-node": order.gpus_per_node}
-    if order.gpu:
-        own = order.slurm.get("constraint")
-        kinds = [f"({kind}&{own})" for kind in order.gpu] if own else order.gpu
+    if len(order.resources.gpu) == 1:
+        return {"gpus-per-node": f"{order.resources.gpu[0]}:{order.resources.gpus_per_node}"}
+    options: dict[str, Any] = {"gpus-per-node": order.resources.gpus_per_node}
+    if order.resources.gpu:
+        own = order.resources.slurm.get("constraint")
+        kinds = [f"({kind}&{own})" for kind in order.resources.gpu] if own else order.resources.gpu
         options["constraint"] = f"[{'|'.join(kinds)}]"
     return options
 
@@ -68,19 +68,19 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
         "job-name": order.job_name,
         "array": array_text(order),
         "chdir": order.spec_dir,
-        "cpus-per-task": order.cpus_per_task,
+        "cpus-per-task": order.resources.cpus_per_task,
         "dependency": dependency_text(dependencies),
         "error": None,
-        "mem": mem_text(order.mem_gb) if order.mem_gb is not None else None,
-        "nodes": order.nodes,
-        "ntasks-per-node": order.tasks_per_node,
+        "mem": mem_text(order.resources.mem_gb) if order.resources.mem_gb is not None else None,
+        "nodes": order.resources.nodes,
+        "ntasks-per-node": order.resources.tasks_per_node,
         "open-mode": "append",
         "output": f"{order.log_dir.replace('%', '%%')}/{log_name}",
         "requeue": True,
-        "signal": f"B:{STOP_SIGNAL_NAME}@{order.signal_lead_s}",
-        "time": time_limit_text(order.timeout_min),
+        "signal": f"B:{STOP_SIGNAL_NAME}@{order.resources.signal_lead_s}",
+        "time": time_limit_text(order.resources.timeout_min),
     }
-    options.update({key.replace("_", "-"): value for key, value in order.slurm.items()})
+    options.update({key.replace("_", "-"): value for key, value in order.resources.slurm.items()})
     options.update(gpu_options(order))
     if options.get("no-requeue"):
         del options["requeue"]

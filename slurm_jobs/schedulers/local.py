@@ -60,7 +60,7 @@ class LocalScheduler:
             "job_name": order.job_name,
             "dependencies": {kind: list(ids) for kind, ids in dependencies.items()},
             "max_running": order.max_running,
-            "num_cpus": order.num_ranks * order.cpus_per_task,
+            "num_cpus": order.resources.num_ranks * order.resources.cpus_per_task,
         }
         return self._book.add_job(values, order.slices if order.is_array else None).job_id
 

@@ -116,8 +116,9 @@ class Runner:
                 start_new_session=True,
                 preexec_fn=self._die_with_runner,  # noqa: PLW1509 - this process has one thread
             )
-        limit_s = order.timeout_min * 60
-        lead_s = order.signal_lead_s
+        asked = order.resources
+        limit_s = asked.timeout_min * 60
+        lead_s = asked.signal_lead_s
         accounting = dataclasses.replace(
             self._states[task_id],
             state="RUNNING",
@@ -127,8 +128,8 @@ class Runner:
             end_unix_s=None,
             node_list="local",
             num_cpus=job.num_cpus,
-            num_gpus=order.nodes * order.gpus_per_node,
-            requested_mem_bytes=order.mem_gb * 2**30 if order.mem_gb is not None else None,
+            num_gpus=asked.nodes * asked.gpus_per_node,
+            requested_mem_bytes=asked.mem_gb * 2**30 if asked.mem_gb is not None else None,
             time_limit_s=limit_s,
         )
         self._put(accounting)
@@ -145,7 +146,7 @@ class Runner:
             **kept,
             "SLURM_JOBS_LOCAL_JOB_ID": job_id,
             "SLURM_JOBS_LOCAL_TASK_ID": task_id,
-            "SLURM_JOBS_LOCAL_END_UNIX_S": str(time.time() + order.timeout_min * 60),
+            "SLURM_JOBS_LOCAL_END_UNIX_S": str(time.time() + order.resources.timeout_min * 60),
             "SLURM_JOBS_LOCAL_RESTART_COUNT": str(self._restarts.get(task_id, 0)),
         }
 

@@ -42,7 +42,7 @@ def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnviro
             element_id=task_id,
             slice_index=int(task_id.partition("_")[2] or 0),
             restart=int(variables["SLURM_JOBS_LOCAL_RESTART_COUNT"]),
-            node_names=tuple(f"local{i}" for i in range(order.nodes)),
+            node_names=tuple(f"local{i}" for i in range(order.resources.nodes)),
             deadline_unix_s=float(variables["SLURM_JOBS_LOCAL_END_UNIX_S"]),
             is_slurm=False,
         )
@@ -61,7 +61,7 @@ def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnviro
 def _deadline(order: JobOrder, variables: Mapping[str, str]) -> float:
     """Slurm says it since 23.02; before that, the job's limit from now is a close upper bound."""
     end = variables.get("SLURM_JOB_END_TIME", "")
-    return float(end) if end.isdecimal() else time.time() + order.timeout_min * 60
+    return float(end) if end.isdecimal() else time.time() + order.resources.timeout_min * 60
 
 
 def _host_names(variables: Mapping[str, str]) -> tuple[str, ...]:

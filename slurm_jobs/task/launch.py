@@ -68,15 +68,19 @@ class Ranks:
     def run(self, task_dir: Path) -> RanksEnd:
         """Start the ranks, wait for all of them, and say how it ended."""
         order = self._order
-        is_step = self._environment.is_slurm and order.num_ranks > 1
-        commands = [self._srun(task_dir)] if is_step else [self._keeper(task_dir)] * order.num_ranks
+        is_step = self._environment.is_slurm and order.resources.num_ranks > 1
+        commands = (
+            [self._srun(task_dir)]
+            if is_step
+            else [self._keeper(task_dir)] * order.resources.num_ranks
+        )
         self._processes = [
             subprocess.Popen(command, env=self._variables(None if is_step else rank))
             for rank, command in enumerate(commands)
         ]
         self._wait()
         codes = [process.returncode for process in self._processes]
-        return read_end(task_dir, order.num_ranks, codes)
+        return read_end(task_dir, num_ranks, codes)
 
     def _wait(self) -> None:
         """Wait for all; once one has failed the others get SIGTERM, then SIGKILL.
@@ -104,16 +108,16 @@ class Ranks:
         return [sys.executable, "-P", self._order.start_script, "rank", str(task_dir)]
 
     def _srun(self, task_dir: Path) -> list[str]:
-        order = self._order
+        asked = self._order.resources
         return [
             "srun",
-            f"--nodes={order.nodes}",
-            f"--ntasks={order.num_ranks}",
-            f"--ntasks-per-node={order.tasks_per_node}",
-            f"--cpus-per-task={order.cpus_per_task}",  # not inherited since Slurm 22.05
+            f"--nodes={asked.nodes}",
+            f"--ntasks={asked.num_ranks}",
+            f"--ntasks-per-node={asked.tasks_per_node}",
+            f"--cpus-per-task={asked.cpus_per_task}",  # not inherited since Slurm 22.05
             "--kill-on-bad-exit=1",
             "--unbuffered",
-            f"--job-name={order.stage}",
+            f"--job-name={self._order.stage}",
             *self._keeper(task_dir),
         ]
 
@@ -123,12 +127,12 @@ class Ranks:
         kept["SLURM_JOBS_ENTRY_POINT"] = self._order.run
         if rank is None:
             return kept
-        node_rank = rank // self._order.tasks_per_node
+        node_rank = rank // self._order.resources.tasks_per_node
         names = self._environment.node_names
         return {
             **kept,
             "SLURM_JOBS_RANK": str(rank),
-            "SLURM_JOBS_LOCAL_RANK": str(rank % self._order.tasks_per_node),
+            "SLURM_JOBS_LOCAL_RANK": str(rank % self._order.resources.tasks_per_node),
             "SLURM_JOBS_NODE_RANK": str(node_rank),
             "SLURM_JOBS_NODE_NAME": names[min(node_rank, len(names) - 1)],
         }

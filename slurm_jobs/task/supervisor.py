@@ -127,7 +127,7 @@ def _start_record(task: _Task) -> AttemptRecord:
             node_names=environment.node_names,
             host=socket.gethostname(),
             pid=os.getpid(),
-            num_ranks=order.num_ranks,
+            num_ranks=order.resources.num_ranks,
             scheduler=order.scheduler,
             restart=environment.restart,
         )
@@ -152,11 +152,11 @@ def _write_orders(task: _Task, record: AttemptRecord, task_dir: Path) -> None:
         num_slices=order.num_slices,
         attempt=record.attempt,
         rank=0,
-        num_ranks=order.num_ranks,
+        num_ranks=order.resources.num_ranks,
         local_rank=0,
-        num_local_ranks=order.tasks_per_node,
+        num_local_ranks=order.resources.tasks_per_node,
         node_rank=0,
-        num_nodes=order.nodes,
+        num_nodes=order.resources.nodes,
         node_name=environment.node_names[0],
         main_addr=main_address(order, environment),
         main_port=free_port(),
@@ -171,7 +171,11 @@ def _write_orders(task: _Task, record: AttemptRecord, task_dir: Path) -> None:
         deadline_unix_s=environment.deadline_unix_s,
     )
     write_json_atomic(task_dir / "context.json", context_to_json(context))
-    launch = {name: getattr(order, name) for name in ("shell", "start_script", "cpus_per_task")}
+    launch = {
+        "shell": order.shell,
+        "start_script": order.start_script,
+        "cpus_per_task": order.resources.cpus_per_task,
+    }
     write_json_atomic(task_dir / "order.json", launch)
 
 

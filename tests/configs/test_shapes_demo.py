@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from slurm_jobs.common.context import TaskContext
+from tests.contexts import make_context
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,33 +25,7 @@ def shapes_demo():
 
 
 def context_for(folder):
-    folder.mkdir(parents=True)
-    return TaskContext(
-        run_dir=folder,
-        run_id="test",
-        stage="render",
-        slice_index=0,
-        num_slices=1,
-        attempt=1,
-        rank=0,
-        num_ranks=1,
-        local_rank=0,
-        num_local_ranks=1,
-        node_rank=0,
-        num_nodes=1,
-        node_name="node-0",
-        main_addr="",
-        main_port=0,
-        output_dir=folder,
-        timing_dir=folder,
-        task_dir=folder,
-        node_local_dir=folder,
-        parents=(),
-        config={},
-        spec_dir=folder,
-        limit=None,
-        deadline_unix_s=None,
-    )
+    return make_context("render", folder, output_dir=folder)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from slurm_jobs.common.context import ParentStage, TaskContext
+from tests import contexts
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -83,37 +84,9 @@ def write_csv_manifest(folder: Path, num_rows: int) -> Path:
     return path
 
 
-def make_context(folder: Path, **changes: Any) -> TaskContext:
+def make_context(folder: Path, *, stage: str = "preprocess", **changes: Any) -> TaskContext:
     """A context of one task whose folders lie in `folder`."""
-    for name in ("output", "timing", "task", "local"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    values: dict[str, Any] = {
-        "run_dir": folder,
-        "run_id": "test",
-        "stage": "preprocess",
-        "slice_index": 0,
-        "num_slices": 1,
-        "attempt": 1,
-        "rank": 0,
-        "num_ranks": 1,
-        "local_rank": 0,
-        "num_local_ranks": 1,
-        "node_rank": 0,
-        "num_nodes": 1,
-        "node_name": "n1",
-        "main_addr": "127.0.0.1",
-        "main_port": 29500,
-        "output_dir": folder / "output",
-        "timing_dir": folder / "timing",
-        "task_dir": folder / "task",
-        "node_local_dir": folder / "local",
-        "parents": (),
-        "config": {},
-        "spec_dir": folder,
-        "limit": None,
-        "deadline_unix_s": None,
-    }
-    return TaskContext(**{**values, **changes})
+    return contexts.make_context(stage, folder, **{"output_dir": folder / "output", **changes})
 
 
 def run_preprocess(folder: Path, config: dict[str, Any], num_slices: int = 1, **changes: Any):

@@ -6,13 +6,13 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.context import ParentStage, TaskContext, context_to_json
+from slurm_jobs.common.context import ParentStage, context_to_json
 from slurm_jobs.common.timings import read_steps, steps_path
+from tests.contexts import make_context
 
 ROOT = Path(__file__).parents[3]
 TINY_MODEL = {
@@ -20,39 +20,6 @@ TINY_MODEL = {
     "language": {"hidden_size": 32, "num_layers": 1, "num_heads": 2},
 }
 TIMEOUT_S = 120
-
-
-def make_context(stage: str, root: Path, **changes) -> TaskContext:
-    context = TaskContext(
-        run_dir=root,
-        run_id="test",
-        stage=stage,
-        slice_index=0,
-        num_slices=1,
-        attempt=1,
-        rank=0,
-        num_ranks=1,
-        local_rank=0,
-        num_local_ranks=1,
-        node_rank=0,
-        num_nodes=1,
-        node_name="node-0",
-        main_addr="127.0.0.1",
-        main_port=0,
-        output_dir=root / stage,
-        timing_dir=root / "timing",
-        task_dir=root / "task",
-        node_local_dir=root / "local",
-        parents=(),
-        config={},
-        spec_dir=root,
-        limit=None,
-        deadline_unix_s=None,
-    )
-    context = replace(context, **changes)
-    for folder in (context.output_dir, context.timing_dir, context.task_dir):
-        folder.mkdir(parents=True, exist_ok=True)
-    return context
 
 
 def parent(stage: str, root: Path, run: str | None = None) -> ParentStage:

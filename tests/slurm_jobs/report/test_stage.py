@@ -3,14 +3,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report.stage import build_and_write, run
 from slurm_jobs.shipped import shipped_path
+from tests.contexts import make_context
 
 
 @pytest.fixture
@@ -18,38 +17,11 @@ def fabricated(fabrication, tmp_path):
     return fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
 
 
-def context_of(paths) -> TaskContext:
-    return TaskContext(
-        run_dir=paths.run_dir,
-        run_id="r",
-        stage="report",
-        slice_index=0,
-        num_slices=1,
-        attempt=1,
-        rank=0,
-        num_ranks=1,
-        local_rank=0,
-        num_local_ranks=1,
-        node_rank=0,
-        num_nodes=1,
-        node_name="n",
-        main_addr="127.0.0.1",
-        main_port=1,
-        output_dir=paths.output_dir("report"),
-        timing_dir=paths.timing_dir("report", 0, 1),
-        task_dir=paths.task_dir("report", 0, 1),
-        node_local_dir=Path("/nowhere"),
-        parents=(),
-        config={},
-        spec_dir=Path("/nowhere"),
-        limit=None,
-        deadline_unix_s=None,
-    )
-
-
 def test_the_stage_writes_both_files_and_returns_the_headline(fabricated):
     paths, _ = fabricated
-    result = run({"title": "Shapes, second try", "warmup_steps": 10}, context_of(paths))
+    result = run(
+        {"title": "Shapes, second try", "warmup_steps": 10}, make_context("report", paths.run_dir)
+    )
     assert json.loads(json.dumps(result)) == result
     assert result["status"] == "completed"
     assert "<h1>Shapes, second try</h1>" in paths.report_html.read_text()

@@ -1,0 +1,27 @@
+"""What one job, or one array task, asks of the scheduler. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobResources:
+    """What one job or array task asks for."""
+
+    nodes: int
+    tasks_per_node: int
+    cpus_per_task: int
+    gpus_per_node: int
+    gpu: tuple[str, ...]
+    mem_gb: float | None
+    timeout_min: float
+    signal_lead_s: int
+    slurm: Mapping[str, str | bool | int | float]
+    """Profile's and stage's options of sbatch, the stage's winning."""
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks over all nodes."""
+        return self.nodes * self.tasks_per_node
