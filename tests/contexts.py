@@ -9,7 +9,7 @@ from slurm_jobs.common.context import TaskContext
 
 
 def make_context(stage: str, root: Path, **changes: Any) -> TaskContext:
-    """The only rank of the first attempt of a stage's only slice, below `root`; folders are made."""
+    """The only rank of the first attempt of a stage's only slice; makes its folders in `root`."""
     values: dict[str, Any] = {
         "run_dir": root,
         "run_id": "test",

@@ -67,13 +67,9 @@ class Ranks:
 
     def run(self, task_dir: Path) -> RanksEnd:
         """Start the ranks, wait for all of them, and say how it ended."""
-        order = self._order
-        is_step = self._environment.is_slurm and order.resources.num_ranks > 1
-        commands = (
-            [self._srun(task_dir)]
-            if is_step
-            else [self._keeper(task_dir)] * order.resources.num_ranks
-        )
+        num_ranks = self._order.resources.num_ranks
+        is_step = self._environment.is_slurm and num_ranks > 1
+        commands = [self._srun(task_dir)] if is_step else [self._keeper(task_dir)] * num_ranks
         self._processes = [
             subprocess.Popen(command, env=self._variables(None if is_step else rank))
             for rank, command in enumerate(commands)
