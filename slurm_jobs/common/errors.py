@@ -43,6 +43,10 @@ class SchedulerError(SlurmJobsError):
     exit_code = 3
 
 
+class SubmissionUnknownError(SchedulerError):
+    """A job was handed in, and whether it was taken is not known: it must be looked up."""
+
+
 class StageError(SlurmJobsError):
     """A stage failed in a way that another attempt may mend."""
 

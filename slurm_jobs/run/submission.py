@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.context import ParentStage
-from slurm_jobs.common.errors import RunFailedError, SchedulerError
+from slurm_jobs.common.errors import RunFailedError, SchedulerError, SubmissionUnknownError
 from slurm_jobs.common.files import (
     create_once,
     dump_json,
@@ -255,6 +255,12 @@ def _submit_job(
     append_entry(paths.ledger_dir, "intent", token, intent)
     try:
         job_id = scheduler.submit(order, dependencies)
+    except SubmissionUnknownError as error:
+        message = (
+            f"{error}\nIts name is {order.job_name}; this looks it up and goes on: "
+            f"slurm-jobs resume {paths.run_dir}"
+        )
+        raise SubmissionUnknownError(message) from error
     except SchedulerError as error:
         append_entry(paths.ledger_dir, "refused", token, {"reason": str(error)})
         message = (

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.common.errors import SchedulerError, SubmissionUnknownError
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
@@ -21,6 +21,7 @@ from slurm_jobs.schedulers.protocol import Answer, JobDependencies
 from slurm_jobs.schedulers.slurm_output import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
+    is_refusal,
     parse_sacct_rows,
     parse_squeue,
 )
@@ -58,12 +59,24 @@ class SlurmScheduler:
             executor = submitit.SlurmExecutor(folder)
             executor.update_parameters(**_submitit_parameters(order, dependencies))
             job = executor._submit_command(supervisor_command(order))  # noqa: SLF001 - see above
-        except (FailedJobError, FailedSubmissionError) as error:
-            message = f"sbatch refused the job of stage `{order.stage}`: {_last_line(error)}"
-            raise SchedulerError(message) from error
-        except (OSError, RuntimeError) as error:
+        except FailedJobError as error:
+            reason = _last_line(error)
+            if is_refusal(str(error)):
+                message = f"sbatch refused the job of stage `{order.stage}`: {reason}"
+                raise SchedulerError(message) from error
+            message = f"sbatch left open whether it took the job of stage `{order.stage}`: {reason}"
+            raise SubmissionUnknownError(message) from error
+        except FailedSubmissionError as error:
+            message = (
+                f"sbatch's answer for stage `{order.stage}` makes no sense: {_last_line(error)}"
+            )
+            raise SubmissionUnknownError(message) from error
+        except (FileNotFoundError, RuntimeError) as error:
             message = f"sbatch could not be run for stage `{order.stage}`: {error}"
             raise SchedulerError(message) from error
+        except OSError as error:  # such as a full disk, when the job may be in the queue already
+            message = f"whether sbatch took the job of stage `{order.stage}` is not known: {error}"
+            raise SubmissionUnknownError(message) from error
         return str(job.job_id)
 
     def start(self) -> None:

@@ -38,6 +38,19 @@ _ARRAY_ID = re.compile(r"(\d+)_\[([^\]]+)\](?:%\d+)?")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 
+_OPEN_ENDS = ("timed out", "zero bytes were transmitted", "unable to contact", "connection")
+
+
+def is_refusal(text: str) -> bool:
+    """Whether what sbatch said on failing means that the job was certainly not taken.
+
+    `Socket timed out` may come although the controller took the job
+    (nextflow#970): then only a look-up by the job's name can tell.
+    """
+    lowered = text.lower()
+    return "sbatch: error" in lowered and not any(words in lowered for words in _OPEN_ENDS)
+
+
 def parse_squeue(text: str, wanted: Collection[str]) -> dict[str, TaskAccounting]:
     """Tasks by id, of the jobs whose plain id is in `wanted`."""
     tasks = {}

@@ -170,3 +170,40 @@ def test_stage_runs_in_an_environment_of_its_own(on_slurm: Driver, cluster: Clus
     assert b["prefix"] != a["prefix"]
     assert b["torch"]
     shutil.rmtree(bare)
+
+
+def test_job_that_sbatch_took_and_then_timed_out_on_is_found_again_and_runs_once(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    """An sbatch in the user's PATH that hands the job in and then says `Socket timed out`."""
+    on_slurm.write(
+        "bin/sbatch",
+        '#!/bin/bash\n/usr/bin/sbatch "$@" >/dev/null\n'
+        "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv' >&2\n"
+        "exit 1\n",
+    ).chmod(0o755)
+    on_slurm.write(
+        "spec.yaml",
+        "name: open\ncluster: auto\nstages:\n"
+        '  a: {run: "user_stages:work", resources: {slurm: {partition: cpu}}}\n',
+    )
+    path = f"{on_slurm.folder}/bin:{cluster.env()['PATH']}"
+    done = cluster.run_as_user(
+        [*on_slurm.command, "submit", "spec.yaml"],
+        cwd=on_slurm.folder,
+        env={"PATH": path},
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "looks it up" in done.stderr
+    (run_dir,) = (on_slurm.folder / "runs").iterdir()
+    wait_for(lambda: list(run_dir.glob("completions/a/*.completed.json")), "the job's end")
+
+    def resumed() -> object:
+        result = on_slurm.json("resume", str(run_dir))
+        assert result["jobs"] == []
+        return result["adopted"]
+
+    assert "a" in resumed()
+    assert on_slurm.status(run_dir)["status"] == "completed"
+    assert (run_dir / "data/a/log-0").read_text().count("begins") == 1

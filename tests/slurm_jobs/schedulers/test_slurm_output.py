@@ -2,6 +2,7 @@ import pytest
 
 from slurm_jobs.schedulers.slurm_output import (
     SACCT_FIELDS,
+    is_refusal,
     parse_bytes,
     parse_duration_s,
     parse_sacct,
@@ -178,3 +179,20 @@ def test_a_requeued_job_has_one_row_a_start_each_with_its_own_memory() -> None:
         ("COMPLETED", 200.0, 30 * 2**20),
     ]
     assert parse_sacct(text)["7"].state == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified", True),
+        (
+            "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+            False,
+        ),
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller", False),
+        ("", False),
+        ("Killed", False),
+    ],
+)
+def test_only_a_clear_refusal_counts_as_one(said: str, refused: bool) -> None:
+    assert is_refusal(said) is refused
