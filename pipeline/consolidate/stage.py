@@ -29,9 +29,10 @@ from pipeline.data.info import (
 )
 from pipeline.data.tar import END_OF_ARCHIVE
 from pipeline.preprocess.processor import hash_folder, processor_files
+from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError, StageError, StageStoppedError
+from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.files import (
     atomic_writer,
     make_private_dir,
@@ -40,21 +41,22 @@ from slurm_jobs.common.files import (
 )
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.consolidate import ConsolidateConfig
-from slurm_jobs.common.stop import stop_requested
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Turn the parts of the preprocess stage before this one into a data set.
 
     Raises:
-        StageConfigError: no preprocess stage before, no sample, or the processor changed.
+        StageConfigError: no preprocess stage before, no sample, the processor
+            changed, or the time limit is too short.
         StageError: a part is missing or damaged.
         StageStoppedError: asked to stop; the shards are written anew.
     """
     started_s = time.perf_counter()
+    guard = StopGuard(context, "samples", "raise resources.timeout_min")
     stage = build_config(ConsolidateConfig, config)
     parts = _gather(context)
-    info = _write_dataset(parts, stage, context)
+    info = _write_dataset(parts, stage, context, guard)
     return {
         "num_samples": info.num_samples,
         "num_shards": info.num_shards,
@@ -79,7 +81,9 @@ def _gather(context: TaskContext) -> Parts:
     return parts
 
 
-def _write_dataset(parts: Parts, stage: ConsolidateConfig, context: TaskContext) -> DatasetInfo:
+def _write_dataset(
+    parts: Parts, stage: ConsolidateConfig, context: TaskContext, guard: StopGuard
+) -> DatasetInfo:
     """Write all files of the data set; `dataset.json`, which proves the others, comes last."""
     folder = context.output_dir
     (folder / INFO_NAME).unlink(missing_ok=True)  # an older data set is not whole while it changes
@@ -90,7 +94,7 @@ def _write_dataset(parts: Parts, stage: ConsolidateConfig, context: TaskContext)
     )
     bounds = shard_bounds(len(order), num_shards)
     progress = Progress(context.task_dir, "samples", len(order))
-    shards = _write_shards(parts, order, bounds, folder / SHARDS_DIR, progress)
+    shards = _write_shards(parts, order, bounds, folder / SHARDS_DIR, progress, guard=guard)
     _copy_processor(parts, folder / PROCESSOR_DIR)
     _merge_rejects(parts, folder / REJECTS_NAME)
     index_xxh3 = _write_index(parts, order, bounds, folder / INDEX_NAME)
@@ -100,12 +104,23 @@ def _write_dataset(parts: Parts, stage: ConsolidateConfig, context: TaskContext)
 
 
 def _write_shards(
-    parts: Parts, order: np.ndarray, bounds: np.ndarray, folder: Path, progress: Progress
+    parts: Parts,
+    order: np.ndarray,
+    bounds: np.ndarray,
+    folder: Path,
+    progress: Progress,
+    *,
+    guard: StopGuard,
 ) -> list[ShardInfo]:
     with PartReader(parts) as reader:
         shards = [
             _write_shard(
-                reader, order[start:stop], folder / shard_name(shard), progress, int(start)
+                reader,
+                order[start:stop],
+                folder / shard_name(shard),
+                progress,
+                guard=guard,
+                num_before=int(start),
             )
             for shard, (start, stop) in enumerate(itertools.pairwise(bounds))
         ]
@@ -117,14 +132,18 @@ def _write_shards(
 
 
 def _write_shard(
-    reader: PartReader, numbers: np.ndarray, path: Path, progress: Progress, num_before: int
+    reader: PartReader,
+    numbers: np.ndarray,
+    path: Path,
+    progress: Progress,
+    *,
+    guard: StopGuard,
+    num_before: int,
 ) -> ShardInfo:
     digest, num_bytes = xxhash.xxh3_64(), 0
     with atomic_writer(path) as stream:
         for num_done, number in enumerate(numbers, start=num_before + 1):
-            if stop_requested():
-                message = f"stopped after {num_done - 1} of {progress.total} samples"
-                raise StageStoppedError(message)
+            guard.check(num_done - 1, progress.total)
             data = reader.read(int(number))
             stream.write(data)
             digest.update(data)

@@ -28,13 +28,13 @@ from pipeline.preprocess.part import (
 from pipeline.preprocess.processor import hash_folder
 from pipeline.preprocess.rejects import Reject, count_reasons, too_many_rejects
 from pipeline.preprocess.work import RowResult, RowWorker
+from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError, StageStoppedError
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import atomic_writer, make_private_dir
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
-from slurm_jobs.common.stop import stop_requested
 
 
 @dataclass(slots=True)
@@ -49,11 +49,13 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Preprocess this task's slice.
 
     Raises:
-        StageConfigError: the manifest or the processor cannot be used, or too
-            many rows were rejected (the list of rejects is kept).
+        StageConfigError: the manifest or the processor cannot be used, too many
+            rows were rejected (the list of rejects is kept), or the time limit
+            is too short.
         StageError: the file system failed.
         StageStoppedError: asked to stop; the slice starts again.
     """
+    guard = StopGuard(context, "rows", "raise resources.timeout_min, or array.num_slices")
     stage = build_config(PreprocessConfig, config)
     manifest = Path(stage.manifest)
     encoder = _make_encoder(stage)
@@ -70,7 +72,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     with atomic_writer(paths.tar) as stream:
         builder = PartBuilder(stream)
         rows = itertools.islice(_rows(stage, context.limit), mine.start, mine.stop)
-        _write_samples(worker, rows, builder, tally, progress)
+        _write_samples(worker, rows, builder, tally, progress, guard=guard)
         _keep_rejects(paths, tally.rejects, num_rows=len(mine), stage=stage)
         index = builder.finish(
             slice_index=context.slice_index,
@@ -118,12 +120,12 @@ def _write_samples(
     builder: PartBuilder,
     tally: _Tally,
     progress: Progress,
+    *,
+    guard: StopGuard,
 ) -> None:
     with contextlib.closing(worker.results(rows)) as results:  # a stop must end its threads too
         for num_done, result in enumerate(results, start=1):
-            if stop_requested():
-                message = f"stopped after {num_done - 1} of {progress.total} rows"
-                raise StageStoppedError(message)
+            guard.check(num_done - 1, progress.total)
             if result.rejection is not None:
                 tally.rejects.append(_reject(result))
             else:

@@ -13,22 +13,26 @@ from types import FrameType
 STOP_SIGNAL = signal.SIGUSR2
 """SIGUSR1 belongs to NCCL's tools; SIGTERM is what a site sends on preemption, and counts too."""
 
-_stop_requested = False
+_signals_seen: set[int] = set()
 
 
-def _set_flag(_number: int, _frame: FrameType | None) -> None:
-    global _stop_requested  # noqa: PLW0603 - a signal handler has nowhere else to write
-    _stop_requested = True
+def _remember(number: int, _frame: FrameType | None) -> None:
+    _signals_seen.add(number)
 
 
 def install_stop_handler() -> None:
     """Let `STOP_SIGNAL` and SIGTERM set the flag. Call once, in the main thread."""
-    signal.signal(STOP_SIGNAL, _set_flag)
-    signal.signal(signal.SIGTERM, _set_flag)
+    signal.signal(STOP_SIGNAL, _remember)
+    signal.signal(signal.SIGTERM, _remember)
     # The parent blocks them until now, so that none is lost, or ends the process, while it starts.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT))
 
 
 def stop_requested() -> bool:
     """Whether this process was asked to stop."""
-    return _stop_requested
+    return bool(_signals_seen)
+
+
+def end_requested() -> bool:
+    """Whether SIGTERM was among the requests: SIGKILL follows, whatever is left to do."""
+    return signal.SIGTERM in _signals_seen

@@ -103,7 +103,12 @@ def run_preprocess(folder: Path, config: dict[str, Any], num_slices: int = 1, **
 
 
 def run_consolidate(
-    folder: Path, parts_dir: Path, num_slices: int = 1, **config: Any
+    folder: Path,
+    parts_dir: Path,
+    num_slices: int = 1,
+    *,
+    deadline_unix_s: float | None = None,
+    **config: Any,
 ) -> tuple[dict[str, Any], Path]:
     """`consolidate` over the parts in `parts_dir`; its result and the data set's folder."""
     from pipeline.consolidate import run
@@ -111,5 +116,11 @@ def run_consolidate(
     parent = ParentStage(
         stage="prep", run="preprocess", output_dir=parts_dir, num_slices=num_slices
     )
-    context = make_context(folder, stage="consolidate", parents=(parent,), config=config)
+    context = make_context(
+        folder,
+        stage="consolidate",
+        parents=(parent,),
+        config=config,
+        deadline_unix_s=deadline_unix_s,
+    )
     return run(config, context), folder / "output"

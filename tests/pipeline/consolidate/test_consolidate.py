@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import xxhash
 
+from pipeline import stopping
 from pipeline.data import open_dataset, read_dataset_info
-from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.errors import StageConfigError, StageError, StageStoppedError
 from tests.pipeline.build import (
     make_context,
     run_consolidate,
@@ -33,6 +34,11 @@ def preprocess_23(tmp_path: Path, processor_dir: Path, num_slices: int = 2) -> P
     manifest = write_csv_manifest(tmp_path / "source", 23)
     config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
     return run_preprocess(tmp_path / "prep", config, num_slices)[1]
+
+
+@pytest.fixture
+def parts_dir(tmp_path: Path, processor_dir: Path) -> Path:
+    return preprocess_23(tmp_path, processor_dir)
 
 
 def test_data_set_is_byte_identical_for_1_4_and_7_slices(
@@ -150,3 +156,23 @@ def test_no_preprocess_stage_before_is_an_error_without_retry(tmp_path: Path) ->
 
     with pytest.raises(StageConfigError, match="run: preprocess"):
         run({}, make_context(tmp_path, stage="consolidate"))
+
+
+@pytest.mark.parametrize(
+    ("deadline_unix_s", "error"),
+    [
+        (None, StageStoppedError("stopped after 0 of 23 samples")),
+        (0.0, StageConfigError(r"0 of 23 samples done .* raise resources\.timeout_min$")),
+    ],
+)
+def test_stop_leaves_no_data_set_and_says_whether_another_attempt_helps(
+    parts_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    deadline_unix_s: float | None,
+    error: Exception,
+) -> None:
+    monkeypatch.setattr(stopping, "stop_requested", lambda: True)
+    folder = parts_dir.parent / "set"
+    with pytest.raises(type(error), match=str(error)):
+        run_consolidate(folder, parts_dir, 2, deadline_unix_s=deadline_unix_s)
+    assert not list((folder / "output").rglob("*.*"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline import stopping
 from pipeline.preprocess import run
-from pipeline.preprocess import stage as module
 from pipeline.preprocess.part import PartPaths, read_part_index
 from pipeline.preprocess.stage import token_histogram
 from slurm_jobs.common.errors import StageConfigError, StageError, StageStoppedError
@@ -104,10 +105,28 @@ def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_d
 def test_stop_leaves_no_half_part(
     tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "stop_requested", lambda: True)
+    monkeypatch.setattr(stopping, "stop_requested", lambda: True)
     with pytest.raises(StageStoppedError, match="after 0 of 10 rows"):
         run(base_config(tmp_path, processor_dir), make_context(tmp_path))
     assert not list((tmp_path / "output" / "parts").iterdir())
+
+
+def test_time_limit_that_is_too_short_fails_without_a_retry_and_says_how_far_it_got(
+    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "stop_requested", lambda: True)
+    context = make_context(tmp_path, deadline_unix_s=time.time())
+    with pytest.raises(StageConfigError, match=r"0 of 10 rows done .* or array\.num_slices"):
+        run(base_config(tmp_path, processor_dir), context)
+    assert not list((tmp_path / "output" / "parts").iterdir())
+
+
+def test_slice_that_fits_before_the_time_limit_is_finished_in_spite_of_the_signal(
+    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "stop_requested", lambda: True)
+    context = make_context(tmp_path, deadline_unix_s=time.time() + 300)
+    assert run(base_config(tmp_path, processor_dir), context)["num_samples"] == 10
 
 
 def test_failing_file_system_is_no_reject(
