@@ -138,7 +138,12 @@ def slice_status(
     task = answer.tasks.get(status.job_id) if status.job_id is not None else None
     failed = _own_outcome(index, intent, records, "failed")
     if task is not None:
-        return _from_scheduler(status, task, intent, failed)
+        known = _from_scheduler(status, task, intent, failed)
+        stopped = _own_outcome(index, intent, records, "stopped")
+        if known.status == "failed" and stopped is not None and stopped == attempt:
+            reason = "asked to stop, it saved, and it was not requeued; `resume` goes on from there"
+            return replace(known, reason=reason, failed_attempt=None)
+        return known
     if failed is not None and failed == attempt:
         return replace(status, status="failed", source="record", failed_attempt=failed)
     return _without_scheduler(status, intent)
@@ -161,7 +166,7 @@ def _from_scheduler(
     if failed is not None:
         return replace(known, status="failed", failed_attempt=failed)
     if task.state == "COMPLETED":
-        reason = "Slurm says COMPLETED, but there is no completion record"
+        reason = f"{task.source} says COMPLETED, but there is no completion record"
         return replace(known, status="unknown", reason=reason)
     if status.attempt == 0:
         reason = f"{task.state} before its supervisor started; see its log"

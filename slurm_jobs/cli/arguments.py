@@ -15,6 +15,17 @@ from slurm_jobs.common.files import dump_json
 def add_spec(parser: argparse.ArgumentParser) -> None:
     """SPEC, --set and --limit."""
     parser.add_argument("spec", metavar="SPEC", type=Path, help="the YAML file")
+    add_overrides(parser)
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=_positive,
+        help="run the whole chain on the first N samples of the manifest",
+    )
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """--set."""
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -22,12 +33,6 @@ def add_spec(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="set a value of the spec, such as stages.train.resources.nodes=1; may be repeated",
-    )
-    parser.add_argument(
-        "--limit",
-        metavar="N",
-        type=_positive,
-        help="run the whole chain on the first N samples of the manifest",
     )
 
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Ask once, then cancel."""
-    from slurm_jobs.operations import cancel
+    from slurm_jobs.operations.cancel import cancel
     from slurm_jobs.run.find import find_run
 
     run_dir = find_run(options.run)

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check, and say that all is well; what is not well is raised as one error."""
-    from slurm_jobs.operations import load
+    from slurm_jobs.operations.load import load
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
     stages = loaded.spec.stages

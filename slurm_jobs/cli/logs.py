@@ -14,11 +14,12 @@ from slurm_jobs.cli.arguments import add_run
 from slurm_jobs.common.errors import InputError
 
 if TYPE_CHECKING:
-    from slurm_jobs.reconcile import RunStatus, SliceStatus
+    from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
     from slurm_jobs.run.paths import RunPaths
 
 _RANK_LOG = re.compile(r"s(\d+)\.a(\d+)\.rank-(\d+)\.log")
 FOLLOW_INTERVAL_S = 0.5
+STATUS_INTERVAL_S = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attempt", type=int, help="this attempt; default: each slice's newest")
     parser.add_argument("--failed", action="store_true", help="only slices that failed")
     parser.add_argument("--tail", metavar="N", type=int, help="only the last N lines of each log")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on as the logs grow")
+    parser.add_argument(
+        "--supervisor",
+        action="store_true",
+        help="the log of set-up lines and supervisor instead of the ranks' logs",
+    )
+    parser.add_argument(
+        "--follow",
+        "-f",
+        action="store_true",
+        help="go on as the logs grow, until the stage has ended",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,13 +55,15 @@ def run(options: argparse.Namespace) -> int:
     paths = RunPaths(run_dir)
     status = status_of(run_dir)
     stage = _stage(status, stage_name)
-    chosen = [
-        part
-        for part in status.stage(stage).slices
-        if options.slice_index in {None, part.slice_index}
-        and (not options.failed or part.status == "failed")
-    ]
-    logs = chosen_logs(paths, stage, chosen, rank=options.rank, attempt=options.attempt)
+    chosen = _chosen_slices(status.stage(stage), options)
+    if options.supervisor:
+        logs = supervisor_logs(paths, stage, chosen)
+    else:
+        logs = chosen_logs(paths, stage, chosen, rank=options.rank, attempt=options.attempt)
+    asked = options.slice_index, options.rank, options.attempt
+    if not logs and asked != (None, None, None):
+        message = f"`{stage}` has no log of that slice, rank or attempt; --slice alone shows all"
+        raise InputError(message)
     if not logs:
         print(f"no log of `{stage}` yet", file=sys.stderr)
         return 0
@@ -59,8 +72,17 @@ def run(options: argparse.Namespace) -> int:
             print(f"==> {log.name} <==")
         _print_log(log, options.tail)
     if options.follow:
-        _follow(logs)
+        _follow(logs, run_dir, stage)
     return 0
+
+
+def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[SliceStatus]:
+    return [
+        part
+        for part in stage.slices
+        if options.slice_index in {None, part.slice_index}
+        and (not options.failed or part.status == "failed")
+    ]
 
 
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
@@ -120,10 +142,15 @@ def chosen_logs(
         ranks = found.get(part.slice_index, [])
         wanted = attempt or max((number for number, _, _ in ranks), default=0)
         logs += [p for n, r, p in sorted(ranks) if n == wanted and rank in {None, r}]
-        supervisor = folder / f"slurm-{part.job_id}.log"
-        if not ranks and part.job_id is not None and supervisor.exists():
-            logs.append(supervisor)
+        if not ranks:
+            logs += supervisor_logs(paths, stage, [part])
     return logs
+
+
+def supervisor_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) -> list[Path]:
+    """Logs of the slices' newest jobs."""
+    logs = [paths.job_log(stage, part.job_id) for part in slices if part.job_id is not None]
+    return [log for log in logs if log.exists()]
 
 
 def _print_log(log: Path, tail: int | None) -> None:
@@ -132,16 +159,28 @@ def _print_log(log: Path, tail: int | None) -> None:
         print(line)
 
 
-def _follow(logs: Sequence[Path]) -> None:
-    """Print what is added, until interrupted."""
+def _follow(logs: Sequence[Path], run_dir: Path, stage: str) -> None:
+    """Print what is added, until the stage has ended."""
+    from slurm_jobs.run.observe import status_of
+
     offsets = {log: log.stat().st_size for log in logs}
+    ended = False
     while True:
-        for log, offset in offsets.items():
-            with log.open("rb") as stream:
-                stream.seek(offset)
-                added = stream.read()
-            if added:
-                offsets[log] = offset + len(added)
-                sys.stdout.write(added.decode(errors="replace"))
-                sys.stdout.flush()
-        time.sleep(FOLLOW_INTERVAL_S)
+        looked_s = time.monotonic()
+        while time.monotonic() - looked_s < STATUS_INTERVAL_S:
+            for log, offset in offsets.items():
+                offsets[log] = _print_added(log, offset)
+            if ended:
+                return
+            time.sleep(FOLLOW_INTERVAL_S)
+        ended = status_of(run_dir).stage(stage).status not in {"running", "waiting"}
+
+
+def _print_added(log: Path, offset: int) -> int:
+    """Print what a log holds beyond `offset`, and return where it ends now."""
+    with log.open("rb") as stream:
+        stream.seek(offset)
+        added = stream.read()
+    sys.stdout.write(added.decode(errors="replace"))
+    sys.stdout.flush()
+    return offset + len(added)

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan and print."""
-    from slurm_jobs.operations import load, plan_spec, profile_of
+    from slurm_jobs.operations.load import load, plan_spec, profile_of
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
     profile = profile_of(loaded)
@@ -42,10 +42,11 @@ def run(options: argparse.Namespace) -> int:
 
 def render_scripts(loaded: LoadedSpec, plan: Plan) -> dict[str, str]:
     """The text of each job's batch script, with words in place of what only a submit knows."""
-    from slurm_jobs.operations import profile_of
+    from slurm_jobs.operations.load import profile_of
     from slurm_jobs.run.paths import RunPaths
     from slurm_jobs.run.snapshot import CodeSnapshot
     from slurm_jobs.run.submission import (
+        Connections,
         RunContext,
         SubmittedJob,
         job_dependencies,
@@ -68,7 +69,7 @@ def render_scripts(loaded: LoadedSpec, plan: Plan) -> dict[str, str]:
     planned: list[SubmittedJob] = []
     for job in plan.jobs:
         order = make_order(context, plan, job, "TOKEN")
-        dependencies = job_dependencies(plan, job, planned, {})
+        dependencies = job_dependencies(plan, job, planned, Connections())
         scripts[job.stage] = context.scheduler.render(order, dependencies)
         job_id = f"{job.stage.upper()}_ID"
         planned.append(SubmittedJob(stage=job.stage, token=order.token, job_id=job_id, num_tasks=1))

@@ -3,53 +3,99 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import add_json, add_run, command_text, print_json, shown_path
-from slurm_jobs.cli.submit import print_job, submission_values
+from slurm_jobs.cli.arguments import (
+    add_json,
+    add_overrides,
+    add_run,
+    command_text,
+    print_json,
+    shown_path,
+)
+from slurm_jobs.cli.submit import job_values, print_job
+from slurm_jobs.common.ranges import ranges_text
+
+if TYPE_CHECKING:
+    from slurm_jobs.operations.resume import Resumption
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     add_run(parser)
+    add_overrides(parser)
+    parser.add_argument(
+        "--update-code",
+        action="store_true",
+        help="use the code as it is now, not as it was at submit; stages whose code changed, and "
+        "what comes after them, run again",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would run")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Resume, and say what that meant."""
-    from slurm_jobs.common.ranges import ranges_text
-    from slurm_jobs.operations import resume
+    """Resume, and say what that means."""
+    from slurm_jobs.operations.resume import resume
     from slurm_jobs.run.find import find_run
 
     run_dir = find_run(options.run)
-    submission = resume(run_dir, on_job=(lambda _job: None) if options.json else print_job)
-    preparation = submission.preparation
-    assert preparation is not None
-    if options.json:
-        values = submission_values(submission)
-        values["jobs"] = [
-            {**done, "slices": ranges_text(job.slices), "why": job.why}
-            for done, job in zip(values["jobs"], submission.plan.jobs, strict=True)
-        ]
-        print_json(
-            {
-                **values,
-                "cancelled": list(preparation.cancel),
-                "adopted": dict(preparation.adopted),
-            }
-        )
+    quiet = options.json
+    resumption = resume(
+        run_dir,
+        overrides=options.overrides,
+        update_code=options.update_code,
+        dry_run=options.dry_run,
+        on_prepared=(lambda _resumption: None) if quiet else print_prepared,
+        on_job=(lambda _job: None) if quiet else print_job,
+    )
+    if quiet:
+        print_json(resumption_values(resumption))
         return 0
+    if options.dry_run:
+        print_prepared(resumption)
+        print("nothing was submitted: this was a dry run")
+    else:
+        print(f"next: {command_text('status', shown_path(run_dir))}")
+    return 0
+
+
+def print_prepared(resumption: Resumption) -> None:
+    """What runs again and why, and what must make way."""
+    preparation = resumption.preparation
     for stage, job_id in preparation.adopted.items():
         print(f"found the job of {stage} again: {job_id}")
     if preparation.cancel:
-        print(
-            f"cancelled, because they could not start as they were: {' '.join(preparation.cancel)}"
-        )
-    for job in submission.plan.jobs:
-        slices = (
-            f" slices {ranges_text(job.slices)}" if len(job.slices) > 1 or job.slices[0] else ""
-        )
+        print(f"to be cancelled, as they stand in the way: {' '.join(preparation.cancel)}")
+    for job in resumption.plan.jobs:
+        is_array = resumption.plan.stage(job.stage).is_array
+        slices = f" slices {ranges_text(job.slices)}" if is_array else ""
         print(f"runs again: {job.stage}{slices} ({job.why})")
-    if not submission.jobs:
-        print("nothing is missing; nothing was submitted")
-    print(f"next: {command_text('status', shown_path(run_dir))}")
-    return 0
+    if not resumption.plan.jobs:
+        print("nothing is missing")
+    if resumption.code_changed:
+        print(
+            "note: your code differs from the snapshot of this run, which is used; "
+            "--update-code takes your code as it is now"
+        )
+
+
+def resumption_values(resumption: Resumption) -> dict[str, Any]:
+    """A resumption for programs; without job ids after a dry run."""
+    preparation, jobs = resumption.preparation, resumption.plan.jobs
+    submitted = {done.stage: done for done in resumption.jobs}
+    return {
+        "run_id": resumption.paths.run_dir.name,
+        "run_dir": str(resumption.paths.run_dir),
+        "jobs": [
+            {
+                **(job_values(submitted[job.stage]) if submitted else {"stage": job.stage}),
+                "slices": ranges_text(job.slices),
+                "why": job.why,
+            }
+            for job in jobs
+        ],
+        "cancelled": list(preparation.cancel),
+        "adopted": dict(preparation.adopted),
+        "code_changed": resumption.code_changed,
+    }

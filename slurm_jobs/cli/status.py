@@ -61,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def exit_code(status: RunStatus) -> int:
-    """0 while a run goes on or when it is complete, 1 when it failed, 3 if nobody could say."""
-    if status.problems and status.status == "unknown":
+    """0 while a run goes on or when it is complete, 1 when it failed, 3 if nobody can say."""
+    if status.status == "unknown":
         return 3
     return 1 if status.status in {"failed", "cancelled", "stranded"} else 0
 
@@ -113,9 +113,9 @@ def _jobs_text(stage: StageStatus) -> str:
 def _detail(run_dir: Path, stage: StageStatus) -> str:
     if stage.status == "running":
         running = next((s for s in stage.slices if s.status == "running"), None)
-        if running is not None:
-            progress = progress_text(run_dir, stage.stage.name, running)
-            return progress if stage.stage.num_slices == 1 else ""
+        if running is not None and stage.stage.num_slices == 1:
+            attempt = f"attempt {running.attempt}: " if running.attempt > 1 else ""
+            return attempt + progress_text(run_dir, stage.stage.name, running)
     if stage.status in {"waiting", "stranded"}:
         return stage.reason or stage.slices[0].reason
     return ""

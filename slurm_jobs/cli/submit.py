@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_jobs.cli.arguments import add_json, add_spec, command_text, print_json, shown_path
 
 if TYPE_CHECKING:
-    from slurm_jobs.operations import Submission
+    from slurm_jobs.operations.submit import Submission
     from slurm_jobs.run.submission import SubmittedJob
 
 
@@ -33,7 +33,8 @@ def run(options: argparse.Namespace) -> int:
 
 def submit_spec(options: argparse.Namespace) -> Submission:
     """Load and submit; each job is named as the scheduler takes it."""
-    from slurm_jobs.operations import load, submit
+    from slurm_jobs.operations.load import load
+    from slurm_jobs.operations.submit import submit
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
     return submit(loaded, on_job=(lambda _job: None) if options.json else print_job)
@@ -51,8 +52,10 @@ def submission_values(submission: Submission) -> dict[str, Any]:
     return {
         "run_id": submission.paths.run_dir.name,
         "run_dir": str(submission.paths.run_dir),
-        "jobs": [
-            {"stage": job.stage, "job_id": job.job_id, "num_tasks": job.num_tasks}
-            for job in submission.jobs
-        ],
+        "jobs": [job_values(job) for job in submission.jobs],
     }
+
+
+def job_values(job: SubmittedJob) -> dict[str, Any]:
+    """A submitted job for programs."""
+    return {"stage": job.stage, "job_id": job.job_id, "num_tasks": job.num_tasks}

@@ -22,6 +22,11 @@ class JobResources:
     """Profile's and stage's options of sbatch, the stage's winning."""
 
     @property
+    def lead_s(self) -> int:
+        """Seconds before the time limit at which ranks are told: never over half of it."""
+        return min(self.signal_lead_s, int(self.timeout_min * 60 / 2))
+
+    @property
     def num_ranks(self) -> int:
         """Ranks over all nodes."""
         return self.nodes * self.tasks_per_node

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from slurm_jobs.common.errors import InputError
+
+_STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
+"""What `run.create` puts after the spec's name."""
 
 
 def find_run(text: str | None) -> Path:
@@ -21,13 +25,13 @@ def find_run(text: str | None) -> Path:
         if (path / "run.json").is_file():
             return path.absolute()
         if path.suffix in {".yaml", ".yml"} and path.is_file():
-            from slurm_jobs.operations import load
+            from slurm_jobs.operations.load import load
 
             loaded = load(path)
-            return _newest(Path(loaded.spec.runs_dir), f"{loaded.spec.name}-")
+            return _newest(Path(loaded.spec.runs_dir), loaded.spec.name)
     runs_dir = Path(os.environ.get("SLURM_JOBS_RUNS_DIR", "runs")).absolute()
     if text is None:
-        return _newest(runs_dir, "")
+        return _newest(runs_dir)
     matches = sorted(path.parent for path in runs_dir.glob(f"{text}*/run.json"))
     if len(matches) == 1:
         return matches[0]
@@ -39,11 +43,16 @@ def find_run(text: str | None) -> Path:
     raise InputError(message)
 
 
-def _newest(runs_dir: Path, prefix: str) -> Path:
-    runs = [path.parent for path in runs_dir.glob(f"{prefix}*/run.json")]
+def _newest(runs_dir: Path, name: str | None = None) -> Path:
+    """The newest run, or the newest whose spec is called `name`."""
+    runs = [path.parent for path in runs_dir.glob("*/run.json")]
+    if name is not None:
+        runs = [path for path in runs if _STAMP.sub("", path.name) == name]
     if not runs:
+        which = f"run of `{name}`" if name is not None else "run"
         message = (
-            f"no run in {runs_dir}; name a run folder, or set SLURM_JOBS_RUNS_DIR to where runs lie"
+            f"no {which} in {runs_dir}; name a run folder, or set SLURM_JOBS_RUNS_DIR to where "
+            "runs lie"
         )
         raise InputError(message)
     return max(runs, key=lambda path: (path / "run.json").stat().st_mtime).absolute()

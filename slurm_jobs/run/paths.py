@@ -11,7 +11,7 @@ RUN/
   attempts/STAGE/s00003.a0001.json           a task has started
   completions/STAGE/s00003.a0001.failed.json ... and how it ended
   tasks/STAGE/s00003.a0001/                  context, progress, exit record of each rank
-  logs/STAGE/s00003.a0001.log, .rank-00001.log
+  logs/STAGE/slurm-12_3.log                  the supervisor of a job; s00003.a0001.rank-00001.log
   timing/STAGE/s00000.a0001/rank-00001.steps
   data/STAGE/                                what the stage made
   local/                                     the local scheduler's own book
@@ -113,10 +113,13 @@ class RunPaths:
         """Logs of a stage; exists before sbatch is called."""
         return self.run_dir / "logs" / stage
 
-    def log(self, stage: str, slice_index: int, attempt: int, rank: int | None = None) -> Path:
-        """Log of an attempt's supervisor, or of one of its ranks."""
-        suffix = "" if rank is None else f".rank-{rank:05d}"
-        return self.logs_dir(stage) / f"{attempt_label(slice_index, attempt)}{suffix}.log"
+    def job_log(self, stage: str, element_id: str) -> Path:
+        """Log of a job's set-up lines and supervisor, by its id (`12`, `12_3`)."""
+        return self.logs_dir(stage) / f"slurm-{element_id}.log"
+
+    def rank_log(self, stage: str, slice_index: int, attempt: int, rank: int) -> Path:
+        """Log of one rank of an attempt."""
+        return self.logs_dir(stage) / f"{attempt_label(slice_index, attempt)}.rank-{rank:05d}.log"
 
     def timing_stage_dir(self, stage: str) -> Path:
         """Step records of all attempts of a stage."""

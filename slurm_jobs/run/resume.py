@@ -1,23 +1,23 @@
 """What a resume does before it plans: adopts lost jobs, sorts active from missing, clears the way.
 
-Pure decisions in `sort_out`; `prepare_resume` acts on them.
+Pure decisions in `sort_out`; `prepare_resume` asks, `clear_the_way` acts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.plan import Done, Slices
-from slurm_jobs.reconcile import RunStatus, StageStatus, completed_slices, reconcile
+from slurm_jobs.reconcile import RunStatus, SliceStatus, completed_slices, reconcile
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.model import RunRecords
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_run
-from slurm_jobs.run.submission import ActiveIds
-from slurm_jobs.schedulers.protocol import Scheduler
+from slurm_jobs.run.submission import Connections
+from slurm_jobs.schedulers.protocol import Answer, Scheduler
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,10 +25,10 @@ class Preparation:
     """What a resume starts from."""
 
     done: Done
-    active: ActiveIds
+    connections: Connections
     cancel: tuple[str, ...]
-    """Jobs and array elements that must make way: stranded, or waiting for what runs again."""
-    adopted: Mapping[str, str]
+    """Jobs and array elements that must make way."""
+    adopted: Mapping[str, str] = field(default_factory=dict)
     """Job ids that were found again, by stage."""
 
 
@@ -51,97 +51,95 @@ def adopt_lost_jobs(paths: RunPaths, run: RunRecords, scheduler: Scheduler) -> M
     return adopted
 
 
-def prepare_resume(paths: RunPaths, scheduler: Scheduler) -> Preparation:
-    """Look at the run, cancel what is in the way, and say what is done and what goes on.
+def prepare_resume(
+    paths: RunPaths, scheduler: Scheduler, fingerprints: Mapping[str, str], *, act: bool
+) -> Preparation:
+    """Look at the run and say what is done, what goes on, and what must make way.
+
+    Args:
+        paths: of the run.
+        scheduler: that has its jobs.
+        fingerprints: by stage, as they are now; work done under another is not this work.
+        act: False adopts nothing, for a dry run.
 
     Raises:
         SchedulerError: the scheduler could not be asked; without its word a
             job that still runs could be started twice.
     """
     run = read_run(paths.run_dir)
-    adopted = adopt_lost_jobs(paths, run, scheduler)
-    run = read_run(paths.run_dir)
-    ids = run.job_ids
-    answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s) if ids else None
-    if answer is not None and answer.problems:
-        message = "cannot resume without knowing which jobs still live: " + "; ".join(
-            answer.problems
-        )
+    adopted = adopt_lost_jobs(paths, run, scheduler) if act else {}
+    ids = read_run(paths.run_dir).job_ids
+    answer = Answer()
+    if ids:
+        answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s)
+    if answer.problems:
+        reasons = "; ".join(answer.problems)
+        message = f"cannot resume without knowing which jobs still live: {reasons}"
         raise SchedulerError(message)
-    from slurm_jobs.schedulers.protocol import Answer
-
     run = read_run(paths.run_dir)  # after the question, see observe.status_of
-    status = reconcile(run, answer or Answer())
-    preparation = sort_out(run, status)
+    return replace(sort_out(run, reconcile(run, answer), fingerprints), adopted=adopted)
+
+
+def clear_the_way(preparation: Preparation, scheduler: Scheduler) -> None:
+    """Cancel what is in the way.
+
+    Raises:
+        SchedulerError: the scheduler could not be asked.
+    """
     if preparation.cancel:
         scheduler.cancel(preparation.cancel)
-    return Preparation(
-        done=preparation.done,
-        active=preparation.active,
-        cancel=preparation.cancel,
-        adopted=adopted,
-    )
 
 
-def sort_out(run: RunRecords, status: RunStatus) -> Preparation:
+def sort_out(run: RunRecords, status: RunStatus, fingerprints: Mapping[str, str]) -> Preparation:
     """Which slices are complete, which go on as they are, which jobs must make way. PURE."""
     completed: dict[str, Slices] = {}
-    active: dict[str, Slices] = {}
-    active_ids: dict[str, tuple[str, ...]] = {}
+    live: dict[str, Slices] = {}
+    active: dict[str, tuple[str, ...]] = {}
+    ending: dict[str, tuple[str, ...]] = {}
     cancel: list[str] = []
     runs_again: set[str] = set()
     for stage in status.stages:
         name = stage.stage.name
         newest = latest_intents(run.intents, name)
+        current = {i: n for i, n in newest.items() if n.fingerprint == fingerprints.get(name)}
         parent_again = any(parent in runs_again for parent in stage.stage.after)
-        completed[name] = completed_slices(run.records[name], newest)
-        live = _live(stage, keep_waiting=not parent_again)
-        active[name] = frozenset(live)
-        active_ids[name] = tuple(_shortest({i: newest[i] for i in sorted(live)}, newest))
-        cancel += _in_the_way(stage, newest, live)
-        missing = stage.stage.num_slices - len(live | completed[name])
-        if missing or parent_again:
+        completed[name] = completed_slices(run.records[name], current)
+        live[name] = frozenset(
+            s.slice_index
+            for s in stage.slices
+            if s.slice_index in current and _goes_on(s, newest, parent_again=parent_again)
+        )
+        active[name] = _ids(live[name], newest)
+        ending[name] = _ids(_with_status(stage.slices, {"running"}) - live[name], newest)
+        doomed = _with_status(stage.slices, {"running", "waiting", "stranded"}) - live[name]
+        cancel += _ids(doomed, newest)
+        if parent_again or len(live[name] | completed[name]) < stage.stage.num_slices:
             runs_again.add(name)
     return Preparation(
-        done=Done(completed=completed, active=active),
-        active=active_ids,
+        done=Done(completed=completed, active=live),
+        connections=Connections(active=active, ending=ending),
         cancel=tuple(cancel),
-        adopted={},
     )
 
 
-def _live(stage: StageStatus, *, keep_waiting: bool) -> frozenset[int]:
-    return frozenset(
-        s.slice_index
-        for s in stage.slices
-        if s.status == "running"
-        or (s.status == "waiting" and s.job_id is not None and keep_waiting)
-    )
+def _goes_on(part: SliceStatus, newest: Mapping[int, Intent], *, parent_again: bool) -> bool:
+    """Running, or queued behind nothing that runs again; and not cancelled."""
+    if part.job_id is None or newest[part.slice_index].cancelled:
+        return False
+    return part.status == "running" or (part.status == "waiting" and not parent_again)
 
 
-def _in_the_way(
-    stage: StageStatus, newest: Mapping[int, Intent], live: frozenset[int]
-) -> list[str]:
-    """Queued jobs that are stranded or wait for a job that runs again; whole arrays by one id."""
-    doomed = {
-        s.slice_index
-        for s in stage.slices
-        if s.slice_index not in live
-        and s.job_id is not None
-        and s.status in {"waiting", "stranded"}
-    }
-    return _shortest({i: newest[i] for i in doomed}, newest)
+def _with_status(slices: tuple[SliceStatus, ...], words: set[str]) -> frozenset[int]:
+    return frozenset(s.slice_index for s in slices if s.job_id is not None and s.status in words)
 
 
-def _shortest(chosen: Mapping[int, Intent], newest: Mapping[int, Intent]) -> list[str]:
+def _ids(chosen: Slices, newest: Mapping[int, Intent]) -> tuple[str, ...]:
     """Ids of the chosen slices: the job's own where all its slices are chosen, else elements."""
     ids: dict[str, None] = {}
-    for index, intent in chosen.items():
-        whole = all(
-            slice_index in chosen and newest.get(slice_index) is intent
-            for slice_index in intent.slices
-        )
+    for index in sorted(chosen):
+        intent = newest[index]
+        whole = all(i in chosen and newest.get(i) is intent for i in intent.slices)
         job_id = intent.job_id if whole else intent.element_id(index)
         assert job_id is not None
         ids[job_id] = None
-    return list(ids)
+    return tuple(ids)

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,18 @@ MAX_REQUEUES = 50
 OTHER_HOST_PATIENCE_S = 600.0
 """A command on another host that began longer ago than this and never ended is taken for dead."""
 
-ActiveIds = Mapping[str, tuple[str, ...]]
-"""Jobs or array elements that go on as they are, by stage."""
+JobIds = Mapping[str, tuple[str, ...]]
+"""Jobs or array elements by stage."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connections:
+    """Earlier jobs that new ones must come after."""
+
+    active: JobIds = field(default_factory=dict)
+    """Go on as they are; stages that come after theirs wait for them."""
+    ending: JobIds = field(default_factory=dict)
+    """Were cancelled and still run; new jobs of the same stage wait until they have ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,10 +132,14 @@ def _other_command(entries: list[Entry], own: Entry) -> Entry | None:
     return None
 
 
-def write_plan(paths: RunPaths, plan: Plan) -> int:
+def write_plan(paths: RunPaths, plan: Plan, snapshot: CodeSnapshot) -> int:
     """Write the plan under the next number, and return that."""
     values = {
         "created_unix_s": time.time(),
+        "snapshot": {
+            "name": snapshot.folder.name,
+            "user_fingerprint": snapshot.user_fingerprint,
+        },
         "stages": [_stage_values(stage) for stage in plan.stages],
         "jobs": [
             {"stage": job.stage, "slices": ranges_text(job.slices), "why": job.why}
@@ -200,7 +214,7 @@ def _parent(stage: PlannedStage, paths: RunPaths) -> ParentStage:
 def submit_plan(
     context: RunContext,
     plan: Plan,
-    active: ActiveIds,
+    connections: Connections,
     *,
     on_job: Callable[[SubmittedJob], None] = lambda _job: None,
 ) -> list[SubmittedJob]:
@@ -212,7 +226,7 @@ def submit_plan(
     """
     submitted: list[SubmittedJob] = []
     for job in plan.jobs:
-        dependencies = job_dependencies(plan, job, submitted, active)
+        dependencies = job_dependencies(plan, job, submitted, connections)
         done = _submit_job(context, plan, job, dependencies)
         submitted.append(done)
         on_job(done)
@@ -221,15 +235,18 @@ def submit_plan(
 
 
 def job_dependencies(
-    plan: Plan, job: PlannedJob, submitted: list[SubmittedJob], active: ActiveIds
+    plan: Plan, job: PlannedJob, submitted: list[SubmittedJob], connections: Connections
 ) -> JobDependencies:
     """Ids that a job comes after; a parent that is complete is left out."""
     dependencies: dict[DependencyKind, list[str]] = {}
     for dependency in plan.stage(job.stage).after:
         ids = [done.job_id for done in submitted if done.stage == dependency.stage]
-        ids += active.get(dependency.stage, ())
+        ids += connections.active.get(dependency.stage, ())
         if ids:
             dependencies.setdefault(dependency.kind, []).extend(ids)
+    ending = connections.ending.get(job.stage, ())
+    if ending:
+        dependencies.setdefault("afterany", []).extend(ending)
     return dependencies
 
 

@@ -77,7 +77,7 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
         "open-mode": "append",
         "output": f"{order.log_dir.replace('%', '%%')}/{log_name}",
         "requeue": True,
-        "signal": f"B:{STOP_SIGNAL_NAME}@{order.resources.signal_lead_s}",
+        "signal": f"B:{STOP_SIGNAL_NAME}@{order.resources.lead_s}",
         "time": time_limit_text(order.resources.timeout_min),
     }
     options.update({key.replace("_", "-"): value for key, value in order.resources.slurm.items()})

@@ -104,8 +104,7 @@ class Runner:
     def _start(self, job: LocalJob, task_id: str) -> None:
         order = read_order(self._paths.job_json(job.token))
         now = time.time()
-        suffix = f"slurm-{task_id}.log"
-        with (self._paths.logs_dir(order.stage) / suffix).open("ab") as log:
+        with self._paths.job_log(order.stage, task_id).open("ab") as log:
             process = subprocess.Popen(
                 ["/bin/bash", str(self._paths.batch_script(job.token))],
                 stdin=subprocess.DEVNULL,
@@ -118,7 +117,7 @@ class Runner:
             )
         asked = order.resources
         limit_s = asked.timeout_min * 60
-        lead_s = asked.signal_lead_s
+        lead_s = asked.lead_s
         accounting = dataclasses.replace(
             self._states[task_id],
             state="RUNNING",

@@ -53,7 +53,8 @@ class Resources(Values):
     timeout_min: Annotated[float, Field(gt=0, le=1e6)] = 60
     """Time limit in minutes."""
     signal_lead_s: Annotated[int, Field(ge=0, le=65535)] = 120
-    """Seconds before the time limit at which the ranks are told to save and stop."""
+    """Seconds before the time limit at which the ranks are told to save and stop; at most half of
+    the time limit."""
     slurm: SlurmOptions = {}
     """Further options of sbatch under Slurm's own names, such as `partition` or `qos`."""
 

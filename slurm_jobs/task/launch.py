@@ -7,6 +7,7 @@ ranks' keepers wrote decide what happened, not srun's exit code alone.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import signal
@@ -76,7 +77,11 @@ class Ranks:
         ]
         self._wait()
         codes = [process.returncode for process in self._processes]
-        return read_end(task_dir, num_ranks, codes)
+        end = read_end(task_dir, num_ranks, codes)
+        if self.term_signalled and end.outcome == "failed":
+            why = "After SIGTERM from outside (time limit, cancel or preemption): "
+            return dataclasses.replace(end, reason=why + end.reason)
+        return end
 
     def _wait(self) -> None:
         """Wait for all; once one has failed the others get SIGTERM, then SIGKILL.

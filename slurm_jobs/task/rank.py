@@ -61,7 +61,7 @@ def keep_rank(task_dir: Path) -> int:
         _write_exit(task_dir, context, NO_RETRY_EXIT_CODE)
         return NO_RETRY_EXIT_CODE
     order = read_json(task_dir / "order.json")
-    log = RunPaths(context.run_dir).log(
+    log = RunPaths(context.run_dir).rank_log(
         context.stage, context.slice_index, context.attempt, context.rank
     )
     rank_context = task_dir / f"rank-{context.rank:05d}.context.json"

@@ -399,3 +399,85 @@ def test_pending_tasks_without_a_runner_are_stranded_and_resume_starts_one(local
     assert stage_of(status, "first")["counts"] == {"failed": 2, "stranded": 2}
     local.run("resume", str(run_dir))
     assert local.wait(run_dir)["status"] == "completed"
+
+
+def test_resume_with_more_time_keeps_finished_work(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: longer
+cluster: local
+stages:
+  a: {run: "user_stages:work"}
+  b:
+    run: user_stages:work
+    after: a
+    resources: {timeout_min: 0.03}
+    config: {hang: [0]}
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    assert words_of(local.wait(run_dir)) == {"a": "completed", "b": "failed"}
+    longer = ["resume", str(run_dir), "--set", "stages.b.resources.timeout_min=1"]
+    dry = local.json(*longer, "--dry-run")
+    assert [job["stage"] for job in dry["jobs"]] == ["b"]
+    assert words_of(local.status(run_dir))["b"] == "failed"
+    local.run(*longer)
+    assert local.wait(run_dir)["status"] == "completed"
+    assert (run_dir / "data/a/log-0").read_text().count("begins") == 1
+    fixed = local.run("resume", str(run_dir), "--set", "name=other", check=2)
+    assert "a run keeps its `name`" in fixed.stderr
+
+
+def test_resume_with_another_config_runs_that_stage_and_what_comes_after(local: Driver) -> None:
+    run_dir = local.submit(_chain(local))
+    local.wait(run_dir)
+    words = ["resume", str(run_dir), "--set", "stages.second.config.text=other"]
+    resumed = local.json(*words)
+    assert [job["stage"] for job in resumed["jobs"]] == ["second", "always"]
+    local.wait(run_dir)
+    assert (run_dir / "data/second/out-0").read_text() == "other"
+    assert local.json("resume", str(run_dir))["jobs"] == []
+
+
+def test_resume_uses_the_code_of_the_run_until_told_otherwise(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, 'fail: {"2": 9}'))
+    local.wait(run_dir)
+    code = (local.folder / "user_stages.py").read_text()
+    local.write("user_stages.py", code.replace("raise ValueError", "print"))
+    done = local.run("resume", str(run_dir))
+    assert "--update-code" in done.stdout
+    assert words_of(local.wait(run_dir))["first"] == "failed"
+    again = local.json("resume", str(run_dir), "--update-code")
+    assert (again["jobs"][0]["stage"], again["jobs"][0]["slices"]) == ("first", "0-3")
+    assert local.wait(run_dir)["status"] == "completed"
+
+
+def test_resume_right_after_cancel_waits_for_the_old_tasks_to_end(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, "hang: [0, 1], hang_attempts: 1"))
+    wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
+    local.run("cancel", str(run_dir), "--yes")
+    resumed = local.json("resume", str(run_dir))
+    assert ("first", "0-3") in [(job["stage"], job["slices"]) for job in resumed["jobs"]]
+    assert local.wait(run_dir)["status"] == "completed"
+    for index in (0, 1):
+        first, second = (
+            json.loads((run_dir / f"attempts/first/s0000{index}.a000{n}.json").read_text())
+            for n in (1, 2)
+        )
+        old_end = json.loads((run_dir / f"local/states/1_{index}.json").read_text())["end_unix_s"]
+        assert first["started_unix_s"] < old_end <= second["started_unix_s"]
+
+
+def test_logs_of_what_is_not_there_is_an_error_and_the_supervisors_log_can_be_read(
+    local: Driver,
+) -> None:
+    run_dir = local.submit(_chain(local))
+    local.wait(run_dir)
+    assert (
+        "no log of that slice"
+        in local.run("logs", str(run_dir), "first", "--slice", "7", check=2).stderr
+    )
+    text = local.run("logs", str(run_dir), "first", "--slice", "1", "--supervisor").stdout
+    assert "first slice 1 as job 1_1" in text
+    local.run("logs", str(run_dir), "first", "--follow")

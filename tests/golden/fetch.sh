@@ -11,7 +11,7 @@
 #SBATCH --output=/shared/project/runs/shapes-RUN/logs/fetch/slurm-%j.log
 #SBATCH --partition=cpu
 #SBATCH --requeue
-#SBATCH --signal=B:USR2@120
+#SBATCH --signal=B:USR2@15
 #SBATCH --time=0:30
 
 # setup

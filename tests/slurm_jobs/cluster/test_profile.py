@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations import disk_files, load
+from slurm_jobs.operations.load import disk_files, load
 from slurm_jobs.spec.loader import read_profile
 
 SPEC = "name: a\ncluster: profile.yaml\nstages: {s: {shell: make}}\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations import load
+from slurm_jobs.operations.load import load
 
 Check = Callable[..., list[str]]
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations import disk_files, load
+from slurm_jobs.operations.load import disk_files, load
 from slurm_jobs.spec.loader import Files, load_spec
 
 Check = Callable[..., list[str]]

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.common.errors import SpecError
-from slurm_jobs.operations import load
+from slurm_jobs.operations.load import load
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.markers import absolute, referenced_stage, references
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.operations import load
+from slurm_jobs.operations.load import load
 from slurm_jobs.spec.overrides import apply_overrides
 from slurm_jobs.spec.yaml_values import read_yaml
 

@@ -1,0 +1,56 @@
+"""Load a spec from disk, find its profile, and plan it; touches nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.run.snapshot import tree_fingerprint, user_sources
+from slurm_jobs.spec.loader import Files, LoadedSpec, load_spec
+from slurm_jobs.spec.model import RunSpec
+
+
+def disk_files() -> Files:
+    """The loader's view of the real file system."""
+    return Files(
+        read_text=lambda file: Path(file).read_text(encoding="utf-8"),
+        exists=lambda file: Path(file).exists(),
+        variables=os.environ,
+    )
+
+
+def load(file: Path, *, overrides: Sequence[str] = (), limit: int | None = None) -> LoadedSpec:
+    """The spec in `file`.
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    return load_spec(str(file.absolute()), disk_files(), overrides=overrides, limit=limit)
+
+
+def profile_of(loaded: LoadedSpec) -> ClusterProfile:
+    """The spec's cluster profile; `auto` asks this machine.
+
+    Raises:
+        SchedulerError: `auto`, and there is no Slurm here.
+    """
+    if loaded.profile is not None:
+        return loaded.profile
+    from slurm_jobs.cluster.probe import probe_profile
+
+    return probe_profile()
+
+
+def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
+    """The user's files that the jobs run."""
+    names = [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
+    return user_sources(names, spec.code, spec_dir)
+
+
+def plan_spec(loaded: LoadedSpec, profile: ClusterProfile) -> Plan:
+    """The plan of a first submit."""
+    code = tree_fingerprint(code_sources(loaded.spec, Path(loaded.spec_dir)))
+    return make_plan(loaded.spec, profile, code_fingerprint=code)

@@ -1,0 +1,73 @@
+"""Make a run and submit its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.operations.load import code_sources, profile_of
+from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.run.create import create_run
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.snapshot import CodeSnapshot, take_snapshot
+from slurm_jobs.run.submission import (
+    Connections,
+    RunContext,
+    SubmittedJob,
+    submit_plan,
+    submitting,
+    write_plan,
+)
+from slurm_jobs.schedulers import scheduler_for
+from slurm_jobs.spec.loader import LoadedSpec
+from slurm_jobs.spec.model import RunSpec
+
+OnJob = Callable[[SubmittedJob], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """What a submit did."""
+
+    paths: RunPaths
+    plan: Plan
+    jobs: tuple[SubmittedJob, ...]
+
+
+def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submission:
+    """Make a run and submit all its jobs.
+
+    Raises:
+        SchedulerError: a job was refused, or the scheduler could not be asked.
+    """
+    profile = profile_of(loaded)
+    paths = create_run(loaded, profile)
+    spec_dir = Path(loaded.spec_dir)
+    with submitting(paths):
+        snapshot = take_snapshot(paths.code_dir, code_sources(loaded.spec, spec_dir))
+        context = run_context(paths, loaded.spec, profile, spec_dir, snapshot)
+        plan = make_plan(loaded.spec, profile, code_fingerprint=snapshot.user_fingerprint)
+        write_plan(paths, plan, snapshot)
+        jobs = submit_plan(context, plan, Connections(), on_job=on_job)
+    return Submission(paths=paths, plan=plan, jobs=tuple(jobs))
+
+
+def run_context(
+    paths: RunPaths,
+    spec: RunSpec,
+    profile: ClusterProfile,
+    spec_dir: Path,
+    snapshot: CodeSnapshot,
+) -> RunContext:
+    """What all jobs of a run share."""
+    return RunContext(
+        paths=paths,
+        run_id=paths.run_dir.name,
+        scheduler=scheduler_for(profile, paths.run_dir),
+        snapshot=snapshot,
+        spec_dir=str(spec_dir),
+        limit=spec.limit,
+        main_addr=profile.main_addr,
+    )
