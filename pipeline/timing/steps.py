@@ -1,7 +1,8 @@
 """The recorder of every step: laps of one clock, packed and written seldom.
 
 It adds no synchronisation with the device and knows no thresholds. A step
-costs about 15 microseconds; a crash loses the records of the last two seconds.
+costs about 15 microseconds; a crash loses the records of the last two seconds,
+but none from before the newest `write_so_far`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,17 @@ class StepCounts:
     num_images: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepOutcome:
+    """What came of one step, the same on every rank."""
+
+    loss: float
+    """Nats a supervised token."""
+    learning_rate: float
+    grad_norm: float = math.nan
+    """Before clipping."""
+
+
 def read_process_memory() -> tuple[float, int]:
     """High-water mark of resident memory in bytes, and no allocator retries."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -65,6 +77,7 @@ class StepRecorder:
         self._laps_ns = dict.fromkeys(STEP_PHASES, 0)
         self._step = 0
         self._start_unix_s = 0.0
+        self._written_at: int | None = None  # where the open step's record is in the file
 
     def start_step(self, step: int) -> None:
         """Begin the step before which `step` steps were completed."""
@@ -79,33 +92,43 @@ class StepRecorder:
         self._laps_ns[phase] += now_ns - self._lap_ns
         self._lap_ns = now_ns
 
-    def end_step(
-        self,
-        counts: StepCounts,
-        *,
-        loss: float,
-        learning_rate: float,
-        grad_norm: float = math.nan,
-    ) -> None:
+    def end_step(self, counts: StepCounts, outcome: StepOutcome) -> None:
         """Close the step's record; write to the file if the last time is long ago."""
+        self._pending.append(self._pack(counts, outcome))
+        if self._written_at is not None:
+            self._stream.seek(self._written_at)
+            self._written_at = None
+            self.flush()
+        elif self._lap_ns - self._last_flush_ns > FLUSH_INTERVAL_S * 1e9:
+            self.flush()
+
+    def write_so_far(self, counts: StepCounts, outcome: StepOutcome) -> None:
+        """Write what waits and the open step as it stands; `end_step` puts the whole in its place.
+
+        Called before a checkpoint that has this step in it, so that a kill after the
+        checkpoint cannot leave fewer steps in the records.
+        """
+        self.flush()
+        self._written_at = self._stream.tell()
+        self._stream.write(self._pack(counts, outcome))
+
+    def _pack(self, counts: StepCounts, outcome: StepOutcome) -> bytes:
+        """The step up to this moment; what no lap covers goes to `other_s`."""
         self.lap("other_s")
         memory_peak_bytes, num_allocator_retries = self._read_memory()
         phases = {name: lap_ns / 1e9 for name, lap_ns in self._laps_ns.items()}
-        record = {
-            "step": self._step,
-            "start_unix_s": self._start_unix_s,
-            **asdict(counts),
-            **phases,
-            "step_s": (self._lap_ns - self._start_ns) / 1e9,
-            "loss": loss,
-            "grad_norm": grad_norm,
-            "learning_rate": learning_rate,
-            "memory_peak_bytes": memory_peak_bytes,
-            "num_allocator_retries": num_allocator_retries,
-        }
-        self._pending.append(pack_step(record))
-        if self._lap_ns - self._last_flush_ns > FLUSH_INTERVAL_S * 1e9:
-            self.flush()
+        return pack_step(
+            {
+                "step": self._step,
+                "start_unix_s": self._start_unix_s,
+                **asdict(counts),
+                **phases,
+                "step_s": (self._lap_ns - self._start_ns) / 1e9,
+                **asdict(outcome),
+                "memory_peak_bytes": memory_peak_bytes,
+                "num_allocator_retries": num_allocator_retries,
+            }
+        )
 
     def flush(self) -> None:
         """Write the waiting records: whole ones, in one call."""

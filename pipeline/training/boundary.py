@@ -1,7 +1,8 @@
-"""What all ranks agree on when a step is done: the loss, whether to save, whether to stop."""
+"""What all ranks agree on before a step's update: is it sound, the loss, to save, to stop."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ class Verdict:
 
     loss_sum: float
     """Summed over the supervised tokens of all ranks."""
+    is_finite: bool
+    """Loss and gradient norm, on every rank; if not, there is nothing to apply or to save."""
     save: bool
     stop: bool
 
@@ -42,17 +45,32 @@ class Boundary:
         self._read_clock_s = read_clock_s
         self._last_save_s = read_clock_s()
 
-    def agree(self, num_steps_done: int, local_loss_sum: float) -> Verdict:
-        """Sum the ranks' losses and wishes; every rank must call it after every step."""
+    def agree(self, num_steps_done: int, local_loss_sum: float, grad_norm: float) -> Verdict:
+        """Sum the ranks' losses, faults and wishes; every rank must call it in every step.
+
+        Args:
+            num_steps_done: steps completed once this one's update is made.
+            local_loss_sum: this rank's, nats.
+            grad_norm: before clipping.
+        """
+        bad_here = float(not (math.isfinite(local_loss_sum) and math.isfinite(grad_norm)))
         stop_here = float(self._is_stop_requested())
         due_here = float(self._ranks.rank == 0 and self._is_time())
-        loss_sum, num_stops, is_due = self._ranks.sums([local_loss_sum, stop_here, due_here])
+        loss_sum, num_bad, num_stops, is_due = self._ranks.sums(
+            [local_loss_sum, bad_here, stop_here, due_here]
+        )
         is_last = num_steps_done == self._num_steps
         every = self._config.every_steps
-        save = bool(num_stops or is_due or is_last or (every and num_steps_done % every == 0))
+        is_wanted = num_stops or is_due or is_last or (every and num_steps_done % every == 0)
+        save = bool(is_wanted and not num_bad)
         if save:
             self._last_save_s = self._read_clock_s()
-        return Verdict(loss_sum=loss_sum, save=save, stop=bool(num_stops) and not is_last)
+        return Verdict(
+            loss_sum=loss_sum,
+            is_finite=not num_bad,
+            save=save,
+            stop=bool(num_stops) and not is_last,
+        )
 
     def _is_time(self) -> bool:
         every_min = self._config.every_min

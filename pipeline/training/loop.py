@@ -1,7 +1,8 @@
 """The training loop: one page, each host-device synchronisation marked SYNC.
 
-Stop and checkpoint requests are agreed on at step boundaries, so that no rank
-enters a collective alone.
+The ranks agree before each update on its soundness and on stop and checkpoint
+requests, so that no rank enters a collective alone, and that no update from a
+loss or a gradient that is not finite reaches the weights.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
-from pipeline.timing import StepCounts, StepRecorder
+from pipeline.timing import StepCounts, StepOutcome, StepRecorder
 from pipeline.training.batches import count_batches, to_device
 from pipeline.training.boundary import Boundary
 from pipeline.training.device import Workplace
@@ -63,7 +64,7 @@ def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
     """Make the steps from `start_step` on, until the last one or a request to stop.
 
     Raises:
-        StageError: the loss is not finite.
+        StageError: the loss or the gradient's norm is not finite; its update was not made.
     """
     recorder, ranks = setup.recorder, setup.ranks
     loss = None
@@ -76,21 +77,26 @@ def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
         recorder.lap("other_s")  # the wait for the rank whose batch came last
 
         loss_sum = _accumulate(setup, batches, num_supervised)
-        learning_rate, grad_norm = _update(setup, step)
-        # SYNC: once a step, when all of its work is queued, the host waits for the device.
-        local_loss_sum, grad_norm_value = torch.stack([loss_sum, grad_norm]).tolist()
+        norm = _clip(setup)
+        # SYNC: once a step, when its gradients are queued, the host waits for the device: before
+        # the update, because what is not finite must not be applied. The update itself is queued.
+        local_loss_sum, grad_norm = torch.stack([loss_sum, norm]).tolist()
         recorder.lap("optimizer_s")
 
-        verdict = setup.boundary.agree(step + 1, local_loss_sum)
+        verdict = setup.boundary.agree(step + 1, local_loss_sum, grad_norm)
         loss = verdict.loss_sum / max(1.0, num_supervised)
         recorder.lap("other_s")  # the wait for the slowest rank
-        if not math.isfinite(loss):
-            raise _not_finite(step, loss, local_loss_sum, batches)
+        if not verdict.is_finite:
+            raise _not_finite(step, loss, local_loss_sum, grad_norm, batches)
+        learning_rate = _update(setup, step)
+        recorder.lap("optimizer_s")
+        outcome = StepOutcome(loss=loss, learning_rate=learning_rate, grad_norm=grad_norm)
         if verdict.save:
+            recorder.write_so_far(counts, outcome)  # records never lag behind a checkpoint
             setup.save(step + 1, loss)
             recorder.lap("checkpoint_s")
         setup.report(step + 1, loss, counts)
-        recorder.end_step(counts, loss=loss, learning_rate=learning_rate, grad_norm=grad_norm_value)
+        recorder.end_step(counts, outcome)
         if verdict.stop:
             return LoopEnd(num_steps_done=step + 1, stopped=True, final_loss=loss)
     return LoopEnd(num_steps_done=setup.num_steps, stopped=False, final_loss=loss)
@@ -113,21 +119,25 @@ def _accumulate(setup: LoopSetup, batches: Sequence[Batch], num_supervised: floa
     return loss_sum
 
 
-def _update(setup: LoopSetup, step: int) -> tuple[float, torch.Tensor]:
-    """Clip, step and reset; the learning rate, and the gradient's norm before clipping."""
-    config = setup.config
+def _clip(setup: LoopSetup) -> torch.Tensor:
+    """Clip the gradients; their norm before that, the same on every rank, on the device."""
+    max_norm = setup.config.optimizer.grad_clip_norm or math.inf
+    norm = nn.utils.clip_grad_norm_(setup.model.parameters(), max_norm)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def _update(setup: LoopSetup, step: int) -> float:
+    """Step and reset; the learning rate."""
     learning_rate = learning_rate_at(
         step,
         num_steps=setup.num_steps,
-        peak=config.optimizer.learning_rate,
-        schedule=config.schedule,
+        peak=setup.config.optimizer.learning_rate,
+        schedule=setup.config.schedule,
     )
     set_learning_rate(setup.optimizer, learning_rate)
-    max_norm = config.optimizer.grad_clip_norm or math.inf
-    norm = nn.utils.clip_grad_norm_(setup.model.parameters(), max_norm)
     setup.optimizer.step()
     setup.optimizer.zero_grad()
-    return learning_rate, norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return learning_rate
 
 
 def _autocast(setup: LoopSetup) -> contextlib.AbstractContextManager[None]:
@@ -139,12 +149,12 @@ def _autocast(setup: LoopSetup) -> contextlib.AbstractContextManager[None]:
 
 
 def _not_finite(
-    step: int, loss: float, local_loss_sum: float, batches: Sequence[Batch]
+    step: int, loss: float, local_loss_sum: float, grad_norm: float, batches: Sequence[Batch]
 ) -> StageError:
     keys = ", ".join(key for batch in batches for key in batch.keys)
-    here = "this rank's share is finite" if math.isfinite(local_loss_sum) else "from this rank"
+    here = "finite" if math.isfinite(local_loss_sum) else str(local_loss_sum)
     return StageError(
-        f"the loss of step {step} is {loss} ({here}; samples of this rank: "
-        f"{keys}): look at these samples, lower "
-        "optimizer.learning_rate, or set `precision: fp32`; the last checkpoint is sound"
+        f"the loss of step {step} is {loss} (this rank's share is {here}), its gradient norm "
+        f"{grad_norm}; samples of this rank: {keys}. Nothing of this step was applied or saved: "
+        "look at these samples, lower optimizer.learning_rate, or set `precision: fp32`"
     )

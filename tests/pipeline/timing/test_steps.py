@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pipeline.timing import SpanLog, StepCounts, StepRecorder
+from pipeline.timing import SpanLog, StepCounts, StepOutcome, StepRecorder
 from slurm_jobs.common.timings import STEP_PHASES, read_spans, read_steps, spans_path, steps_path
 
 COUNTS = StepCounts(
@@ -16,13 +16,14 @@ COUNTS = StepCounts(
     num_supervised_tokens=9,
     num_images=4,
 )
+OUTCOME = StepOutcome(loss=0.5, learning_rate=1e-3)
 
 
 def record(recorder, num_steps):
     for step in range(num_steps):
         recorder.start_step(step)
         recorder.lap("data_wait_s")
-        recorder.end_step(COUNTS, loss=0.5, learning_rate=1e-3)
+        recorder.end_step(COUNTS, OUTCOME)
 
 
 def test_phases_sum_to_the_step_and_the_rest_is_other(tmp_path):
@@ -34,7 +35,7 @@ def test_phases_sum_to_the_step_and_the_rest_is_other(tmp_path):
             time.sleep(0.01)
             recorder.lap("forward_s")
         time.sleep(0.005)
-        recorder.end_step(COUNTS, loss=0.5, learning_rate=1e-3, grad_norm=2.0)
+        recorder.end_step(COUNTS, OUTCOME)
     file = read_steps(steps_path(tmp_path, 3))
     (step,) = file.steps
     assert file.metadata == {"rank": 3, "node_name": "n1"}
@@ -52,7 +53,7 @@ def test_data_wait_begins_before_the_loader_is_asked(tmp_path):
         recorder.start_step(0)
         asked_unix_s = time.time()
         recorder.lap("data_wait_s")
-        recorder.end_step(COUNTS, loss=0.0, learning_rate=0.0)
+        recorder.end_step(COUNTS, OUTCOME)
     assert read_steps(steps_path(tmp_path, 0)).steps["start_unix_s"][0] <= asked_unix_s
 
 
@@ -61,7 +62,7 @@ def test_laps_of_one_step_do_not_leak_into_the_next(tmp_path):
         recorder.start_step(0)
         time.sleep(0.02)
         recorder.lap("forward_s")
-        recorder.end_step(COUNTS, loss=0.0, learning_rate=0.0)
+        recorder.end_step(COUNTS, OUTCOME)
         record(recorder, 1)
     assert read_steps(steps_path(tmp_path, 0)).steps["forward_s"][1] == 0
 
@@ -82,6 +83,37 @@ def test_crash_loses_only_what_waits_to_be_written(tmp_path):
     assert len(read_steps(steps_path(tmp_path, 0)).steps) == 3
     recorder.close()
     assert len(read_steps(steps_path(tmp_path, 0)).steps) == 4
+
+
+def test_crash_in_a_checkpoint_keeps_its_step_and_all_before(tmp_path):
+    recorder = StepRecorder(tmp_path, 0, {})
+    record(recorder, 3)
+    recorder.start_step(3)
+    recorder.lap("forward_s")
+    recorder.write_so_far(COUNTS, OUTCOME)
+    steps = read_steps(steps_path(tmp_path, 0)).steps
+    assert steps["step"].tolist() == [0, 1, 2, 3]
+    assert steps["loss"][-1] == 0.5
+    assert sum(float(steps[-1][name]) for name in STEP_PHASES) == pytest.approx(
+        steps[-1]["step_s"], abs=1e-6
+    )
+    recorder.close()
+
+
+def test_step_written_before_its_checkpoint_has_the_checkpoint_once_it_ends(tmp_path):
+    with StepRecorder(tmp_path, 0, {}) as recorder:
+        record(recorder, 2)
+        recorder.start_step(2)
+        recorder.write_so_far(COUNTS, OUTCOME)
+        time.sleep(0.02)
+        recorder.lap("checkpoint_s")
+        recorder.end_step(COUNTS, OUTCOME)
+        recorder.start_step(3)
+        recorder.end_step(COUNTS, OUTCOME)
+    steps = read_steps(steps_path(tmp_path, 0)).steps
+    assert steps["step"].tolist() == [0, 1, 2, 3]
+    assert steps["checkpoint_s"][2] >= 0.02
+    assert steps["step_s"][2] >= steps["checkpoint_s"][2]
 
 
 def test_record_of_another_process_is_never_overwritten(tmp_path):

@@ -1,5 +1,9 @@
 """What the ranks agree on between steps; the other ranks are a fake."""
 
+import math
+
+import pytest
+
 from pipeline.training.boundary import Boundary
 from slurm_jobs.common.stage_config.train import CheckpointConfig
 
@@ -7,7 +11,7 @@ from slurm_jobs.common.stage_config.train import CheckpointConfig
 class FakeRanks:
     """A group in which the other rank has nothing to add but `others`."""
 
-    def __init__(self, rank=0, others=(0.0, 0.0, 0.0)):
+    def __init__(self, rank=0, others=(0.0, 0.0, 0.0, 0.0)):
         self.rank, self.others = rank, others
 
     def sums(self, values):
@@ -22,23 +26,40 @@ def boundary(config, *, ranks=None, stop=False, clock=lambda: 0.0):
 
 def test_stop_of_another_rank_saves_and_stops_here():
     config = CheckpointConfig(every_min=None)
-    verdict = boundary(config, ranks=FakeRanks(others=(1.5, 1.0, 0.0))).agree(3, 2.0)
+    verdict = boundary(config, ranks=FakeRanks(others=(1.5, 0.0, 1.0, 0.0))).agree(3, 2.0, 1.0)
     assert (verdict.loss_sum, verdict.save, verdict.stop) == (3.5, True, True)
 
 
+@pytest.mark.parametrize(
+    ("local_loss_sum", "grad_norm"), [(math.nan, 1.0), (2.0, math.inf), (2.0, math.nan)]
+)
+def test_a_loss_or_a_gradient_that_is_not_finite_forbids_to_save(local_loss_sum, grad_norm):
+    verdict = boundary(CheckpointConfig(every_min=None, every_steps=1), stop=True).agree(
+        3, local_loss_sum, grad_norm
+    )
+    assert (verdict.is_finite, verdict.save) == (False, False)
+
+
+def test_a_fault_of_another_rank_forbids_to_save_here():
+    config = CheckpointConfig(every_min=None, every_steps=1)
+    faulty = FakeRanks(others=(0.0, 1.0, 0.0, 0.0))
+    verdict = boundary(config, ranks=faulty).agree(3, 2.0, 1.0)
+    assert (verdict.is_finite, verdict.save) == (False, False)
+
+
 def test_last_step_saves_and_does_not_stop():
-    verdict = boundary(CheckpointConfig(every_min=None), stop=True).agree(10, 0.0)
+    verdict = boundary(CheckpointConfig(every_min=None), stop=True).agree(10, 0.0, 1.0)
     assert (verdict.save, verdict.stop) == (True, False)
 
 
 def test_only_the_clock_of_rank_0_counts():
     times = iter([0.0, 30.0, 61.0, 61.0, 70.0])
     asked = boundary(CheckpointConfig(every_min=1.0), clock=lambda: next(times))
-    assert [asked.agree(step, 0.0).save for step in (1, 2, 3)] == [False, True, False]
+    assert [asked.agree(step, 0.0, 1.0).save for step in (1, 2, 3)] == [False, True, False]
     late = boundary(CheckpointConfig(every_min=1.0), ranks=FakeRanks(rank=1), clock=lambda: 0.0)
-    assert not late.agree(1, 0.0).save
+    assert not late.agree(1, 0.0, 1.0).save
 
 
 def test_checkpoints_by_steps():
     asked = boundary(CheckpointConfig(every_min=None, every_steps=3))
-    assert [step for step in range(1, 10) if asked.agree(step, 0.0).save] == [3, 6, 9]
+    assert [step for step in range(1, 10) if asked.agree(step, 0.0, 1.0).save] == [3, 6, 9]

@@ -1,6 +1,8 @@
 """The train stage as a whole: real data, real processes over gloo, real signals and kills."""
 
+import itertools
 import json
+import math
 import shutil
 import signal
 import time
@@ -10,6 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 from pipeline.models import SmallVLM
+from pipeline.training import loop
 from pipeline.training.checkpoint_files import damaged_files, list_checkpoints, read_info
 from slurm_jobs.common.errors import STOPPED_EXIT_CODE, StageConfigError, StageError
 from slurm_jobs.common.timings import STEP_PHASES, read_spans, read_steps, spans_path, steps_path
@@ -108,6 +111,19 @@ def test_killed_ranks_leave_only_whole_checkpoints(disturbed):
     assert [code for code, _ in killed] == [-signal.SIGKILL] * 2
     assert whole
     assert all(whole)
+
+
+def test_records_of_killed_ranks_reach_the_checkpoint_that_training_went_on_from(disturbed):
+    run, *_ = disturbed
+    (load,) = [
+        span
+        for span in read_spans(spans_path(run.timing_dir(2), 0))
+        if span["name"] == "checkpoint_load"
+    ]
+    for rank in (0, 1):
+        steps = read_steps(steps_path(run.timing_dir(1), rank)).steps["step"].tolist()
+        assert steps == list(range(len(steps)))
+        assert len(steps) >= load["step"] >= 20
 
 
 def test_stop_signal_on_one_rank_saves_on_both_at_the_same_step(disturbed):
@@ -222,6 +238,36 @@ def test_loss_that_is_not_finite_names_step_and_samples(make_train_run):
     run = make_train_run(optimizer={"learning_rate": 1e20, "grad_clip_norm": None})
     with pytest.raises(StageError, match=r"loss of step \d+ is nan .*samples of this rank: \w+"):
         run.run_here()
+
+
+def poison_gradients(patch, *, step):
+    """The loss of that step stays as it is; one parameter's gradient becomes NaN."""
+    numbers = itertools.count()
+    accumulate = loop._accumulate
+
+    def accumulate_poison(setup, *args):
+        loss_sum = accumulate(setup, *args)
+        if next(numbers) == step:
+            next(setup.model.parameters()).grad.mul_(math.nan)
+        return loss_sum
+
+    patch.setattr(loop, "_accumulate", accumulate_poison)
+
+
+@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
+def test_gradient_that_is_not_finite_is_never_applied_nor_saved(
+    make_train_run, monkeypatch, strategy
+):
+    config = {"strategy": strategy, "checkpoint": {"every_min": None, "every_steps": 1}}
+    sound, poisoned = make_train_run(), make_train_run()
+    sound.run_here(**config)
+    with monkeypatch.context() as patch:
+        poison_gradients(patch, step=3)
+        with pytest.raises(StageError, match=r"step 3 is \d.* gradient norm nan; samples .*: \w+"):
+            poisoned.run_here(**config)
+    assert list_checkpoints(poisoned.output_dir / "checkpoints")[0][0] == 3
+    assert poisoned.run_here(**config)["resumed_from_step"] == 3
+    assert poisoned.weights() == sound.weights()
 
 
 def test_cuda_without_a_gpu_fails_at_once(make_train_run):
