@@ -123,16 +123,21 @@ class SampleEncoder:
     def encode_prompt(self, row: ManifestRow) -> EncodedPrompt:
         """The row's conversation without its last answer, ready for generation.
 
+        `too_long` does not apply: a prompt over `max_tokens` is rejected, not cut.
+
         Raises:
             SampleRejectedError: the row cannot be used; it has the reason.
         """
         self._check_row(row)
         asked, answer = row.messages[:-1], row.messages[-1]
         input_ids = self.chat.encode_prompt([_to_chat(message) for message in asked])
-        tokens = TokenSequence(input_ids=input_ids, supervised=np.zeros(len(input_ids), bool))
+        asked_tokens = TokenSequence(input_ids=input_ids, supervised=np.zeros(len(input_ids), bool))
+        tokens = self._multiply(asked_tokens, row)
+        if len(tokens.input_ids) > self._max_tokens:
+            raise SampleRejectedError(reason="too_long", message=self._length(tokens, row))
         return EncodedPrompt(
             key=row.key,
-            input_ids=self._multiply(tokens, row).input_ids,
+            input_ids=tokens.input_ids,
             images=self.encode_images(row).images,
             reference=answer.text,
         )
@@ -156,7 +161,7 @@ class SampleEncoder:
         """The row's images, decoded and resized; raises as `encode` does."""
         images, sizes = [], []
         for name in row.image_paths:
-            data = read_image_bytes(self._image_root / name)
+            data = read_image_bytes(self._image_root, name)
             image, size = decode_image(data, max_pixels=self._max_pixels, name=name)
             images.append(resize_image(image, self.processor.geometry))
             sizes.append(size)
@@ -186,10 +191,9 @@ class SampleEncoder:
         )
 
     def _fit(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
-        num_tokens = len(tokens.input_ids)
-        if num_tokens <= self._max_tokens:
+        if len(tokens.input_ids) <= self._max_tokens:
             return tokens
-        length = f"{row.origin}: {num_tokens} tokens, max_tokens is {self._max_tokens}"
+        length = self._length(tokens, row)
         num_image_tokens = count_token(tokens.input_ids, self.chat.image_token_id)
         if num_image_tokens > self._max_tokens:
             message = f"{length}; {num_image_tokens} of them are image tokens, never cut"
@@ -202,6 +206,9 @@ class SampleEncoder:
         return cut_text(
             tokens, max_tokens=self._max_tokens, image_token_id=self.chat.image_token_id
         )
+
+    def _length(self, tokens: TokenSequence, row: ManifestRow) -> str:
+        return f"{row.origin}: {len(tokens.input_ids)} tokens, max_tokens is {self._max_tokens}"
 
 
 def _to_chat(message: Message) -> dict[str, Any]:

@@ -10,6 +10,7 @@ attempt may read the same image and the data set stays what it would have been.
 
 from __future__ import annotations
 
+import errno
 import io
 from pathlib import Path
 
@@ -26,6 +27,9 @@ MEMBER_SUFFIX: dict[ImageFormat, str] = {"png": "png", "jpeg": "jpg", "raw": "np
 _Z_RLE = 3
 """zlib's strategy for filtered image rows: matches are runs only."""
 
+_NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+"""The name's fault, not the file system's: another attempt would meet it again."""
+
 _DIRECT_MODES = frozenset({"RGB", "L", "1", "P", "CMYK", "YCbCr", "HSV"})
 _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
 
@@ -38,25 +42,28 @@ def leave_pixel_limit_to_us() -> None:
     Image.MAX_IMAGE_PIXELS = None
 
 
-def read_image_bytes(path: Path) -> bytes:
-    """The content of an image file.
+def read_image_bytes(root: Path, name: str) -> bytes:
+    """The content of the image file `name` in `root`; messages name it as the manifest does.
 
     Raises:
         SampleRejectedError: the file is missing, empty or may not be read.
         OSError: the file system failed.
     """
     try:
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise SampleRejectedError(
-            reason="missing_image", message=f"{path}: no such file"
-        ) from error
+        data = (root / name).read_bytes()
     except (PermissionError, IsADirectoryError) as error:
-        raise SampleRejectedError(
-            reason="unreadable_image", message=f"{path}: {error.strerror}"
-        ) from error
+        message = f"{name}: {error.strerror}"
+        raise SampleRejectedError(reason="unreadable_image", message=message) from error
+    except OSError as error:
+        if error.errno not in _NO_SUCH_FILE:
+            raise
+        message = f"{name}: no such file ({error.strerror})"
+        raise SampleRejectedError(reason="missing_image", message=message) from error
+    except ValueError as error:  # a name that no file can have
+        message = f"{name!r}: no such file ({error})"
+        raise SampleRejectedError(reason="missing_image", message=message) from error
     if not data:
-        raise SampleRejectedError(reason="empty_image", message=f"{path}: zero bytes")
+        raise SampleRejectedError(reason="empty_image", message=f"{name}: zero bytes")
     return data
 
 

@@ -13,6 +13,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.preprocess.manifest_rows import (
     ManifestRow,
@@ -24,6 +25,9 @@ from pipeline.preprocess.manifest_rows import (
 )
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.preprocess import DEFAULT_PROMPT
+
+if TYPE_CHECKING:
+    from _csv import Reader as _CsvReader
 
 CSV_COLUMNS = ("image_path", "text")
 
@@ -58,7 +62,8 @@ def iter_manifest(
     formats bring their own words.
 
     Raises:
-        StageConfigError: the file is missing, empty, or of no known format.
+        StageConfigError: the file is missing, empty, of no known format, or no
+            longer of its format somewhere (CSV).
     """
     if not path.is_file():
         message = f"{path}: no such manifest; give the path of a CSV, JSONL or JSON file"
@@ -86,7 +91,8 @@ def _first_byte(path: Path) -> bytes:
 def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestRow]:
     with path.open(encoding="utf-8-sig", newline="") as stream:
         reader = csv.reader(stream)
-        header = next(reader, [])
+        lines = _csv_lines(reader, path)
+        header = next(lines, [])
         missing = [name for name in CSV_COLUMNS if name not in header]
         if missing:
             message = (
@@ -96,7 +102,7 @@ def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestR
             raise StageConfigError(message)
         columns = [header.index(name) for name in CSV_COLUMNS]
         row, line = 0, reader.line_num + 1
-        for cells in reader:
+        for cells in lines:
             if cells:  # csv gives [] for an empty line
                 origin = RowOrigin(row=row, line=line, manifest=path)
                 if len(cells) <= max(columns):
@@ -106,6 +112,14 @@ def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestR
                     yield row_from_csv(origin, image, text, prompt, system_prompt)
                 row += 1
             line = reader.line_num + 1
+
+
+def _csv_lines(reader: _CsvReader, path: Path) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except (csv.Error, UnicodeDecodeError) as error:
+        message = f"{path}: after line {reader.line_num}: no UTF-8 or no CSV ({error})"
+        raise StageConfigError(message) from error
 
 
 def _read_json_lines(path: Path) -> Iterator[ManifestRow]:

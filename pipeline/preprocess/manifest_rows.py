@@ -118,7 +118,7 @@ def _build_row(
     origin: RowOrigin, value: Mapping[str, Any], turns: Any, *, role_key: str, content_key: str
 ) -> ManifestRow:
     images = _listed_images(value)
-    source = str(value.get("id", images[0] if images else ""))
+    source = _printable(str(value.get("id", images[0] if images else "")))
     try:
         if not isinstance(turns, list) or not turns:
             message = "the list of turns is empty or no list"
@@ -128,10 +128,25 @@ def _build_row(
             message = f"the last turn is the {messages[-1].role}'s, expected the assistant's"
             raise _BadRowError(message)
         filled = _fill_images(messages, images)
+        _check_characters(filled)
     except _BadRowError as error:
         return bad_row(origin, str(error), source=source)
     row = ManifestRow(origin=origin, source=source, messages=filled)
     return row if row.source or not row.image_paths else _with_source(row)
+
+
+def _check_characters(messages: tuple[Message, ...]) -> None:
+    """Refuse a surrogate alone, which JSON can write, but no tokenizer or file name takes."""
+    values = (item.value for message in messages for item in message.content)
+    broken = next((value for value in values if value != _printable(value)), None)
+    if broken is not None:
+        message = f"half of a surrogate pair in {broken[:80]!r}"
+        raise _BadRowError(message)
+
+
+def _printable(text: str) -> str:
+    """The text as UTF-8 can hold it."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _with_source(row: ManifestRow) -> ManifestRow:
@@ -156,9 +171,10 @@ def _read_turn(turn: Any, role_key: str, content_key: str) -> Message:
     if not isinstance(turn, Mapping) or role_key not in turn or content_key not in turn:
         message = f"a turn without `{role_key}` and `{content_key}`"
         raise _BadRowError(message)
-    role = _ROLES.get(turn[role_key])
+    given = turn[role_key]
+    role = _ROLES.get(given) if isinstance(given, str) else None
     if role is None:
-        message = f"{role_key} {turn[role_key]!r}; allowed are {', '.join(_ROLES)}"
+        message = f"{role_key} {given!r}; allowed are {', '.join(_ROLES)}"
         raise _BadRowError(message)
     content = turn[content_key]
     if isinstance(content, str):

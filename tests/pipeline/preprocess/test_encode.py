@@ -89,6 +89,20 @@ def test_prompt_ends_where_the_last_answer_starts(processor_dir: Path, tmp_path:
     assert rest == "Yes.<|end|>\n"
 
 
+def test_prompt_over_max_tokens_is_rejected_whatever_too_long_says(
+    processor_dir: Path, tmp_path: Path
+) -> None:
+    row = make_row(tmp_path, user("IMAGE", "What?"), assistant("Red."))
+    num_tokens = len(make_encoder(processor_dir, tmp_path).encode_prompt(row).input_ids)
+    make_encoder(processor_dir, tmp_path, max_tokens=num_tokens).encode_prompt(row)
+    for too_long in ("drop", "truncate_text", "error"):
+        encoder = make_encoder(
+            processor_dir, tmp_path, max_tokens=num_tokens - 1, too_long=too_long
+        )
+        with pytest.raises(SampleRejectedError, match=rf"{num_tokens} tokens, max_tokens is"):
+            encoder.encode_prompt(row)
+
+
 def test_too_long_sample_is_dropped_cut_or_an_error(processor_dir: Path, tmp_path: Path) -> None:
     row = make_row(tmp_path, user("IMAGE", "What?"), assistant("abc" * 40))
     num_tokens = len(make_encoder(processor_dir, tmp_path).encode(row).input_ids)

@@ -95,16 +95,25 @@ def test_broken_image_is_rejected_with_its_reason(reason: str) -> None:
     assert raised.value.reason == reason
 
 
-def test_files_that_cannot_be_read_are_rejected_with_their_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("gone.png", "missing_image"),
+        ("empty.png/x", "missing_image"),
+        ("x" * 300, "missing_image"),
+        ("a\0b", "missing_image"),
+        ("empty.png", "empty_image"),
+        (".", "unreadable_image"),
+    ],
+)
+def test_file_that_cannot_be_read_is_rejected_under_the_manifests_name(
+    tmp_path: Path, name: str, reason: str
+) -> None:
     (tmp_path / "empty.png").touch()
-    for name, reason in {
-        "gone.png": "missing_image",
-        "empty.png": "empty_image",
-        ".": "unreadable_image",
-    }.items():
-        with pytest.raises(SampleRejectedError) as raised:
-            read_image_bytes(tmp_path / name)
-        assert raised.value.reason == reason
+    with pytest.raises(SampleRejectedError) as raised:
+        read_image_bytes(tmp_path, name)
+    assert raised.value.reason == reason
+    assert str(tmp_path) not in str(raised.value)
 
 
 def test_resize_equals_the_hugging_face_processor() -> None:

@@ -49,6 +49,16 @@ def test_csv_without_its_columns_names_them(tmp_path: Path) -> None:
         read_manifest(path)
 
 
+@pytest.mark.parametrize("cell", [b"caf\xe9", b"a" * 200_000])
+def test_csv_that_cannot_be_read_is_refused_and_not_tried_again(
+    tmp_path: Path, cell: bytes
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_bytes(b"image_path,text\nx.png," + cell + b"\n")
+    with pytest.raises(StageConfigError, match=r"m\.csv: after line \d: no UTF-8 or no CSV"):
+        read_manifest(path)
+
+
 def test_chat_images_stand_inline_or_in_a_list(tmp_path: Path) -> None:
     inline = [{"type": "image", "path": "x.png"}, {"type": "text", "text": "ok?"}]
     listed = [{"type": "image"}, {"type": "text", "text": "ok?"}]
@@ -84,6 +94,11 @@ def test_llava_conversations_are_read(tmp_path: Path) -> None:
         ({"messages": []}, "empty"),
         ({"messages": [{"role": "user", "content": "x"}]}, "last turn is the user's"),
         ({"messages": [{"role": "bot", "content": "x"}]}, "role 'bot'; allowed are"),
+        ({"messages": [{"role": ["user"], "content": "x"}]}, "role ['user']; allowed are"),
+        (
+            {"id": "\ud800", "messages": [{"role": "user", "content": "a\ud800"}, ANSWER]},
+            "half of a surrogate pair in 'a\\ud800'",
+        ),
         ({"messages": [ANSWER, {"role": "user"}]}, "without `role` and `content`"),
         (
             {"messages": [{"role": "user", "content": "<image>"}, ANSWER]},
@@ -95,6 +110,7 @@ def test_llava_conversations_are_read(tmp_path: Path) -> None:
 def test_bad_row_says_what_is_wrong(tmp_path: Path, value: object, problem: str) -> None:
     (row,) = read_chat(tmp_path, value)
     assert problem in row.problem
+    (row.source + row.problem).encode()
 
 
 def test_bad_line_does_not_hide_the_others(tmp_path: Path) -> None:

@@ -83,6 +83,21 @@ def test_few_rejects_are_listed_with_their_reason(tmp_path: Path, processor_dir:
     assert (reject["row"], reject["source"], reject["place"]) == (4, "gone.png", "train.csv:6")
 
 
+def test_rejects_do_not_depend_on_where_the_run_lies(tmp_path: Path, processor_dir: Path) -> None:
+    lists = []
+    for name in ("one", "other"):
+        config = base_config(tmp_path / name, processor_dir) | {"max_reject_share": 1.0}
+        break_rows(config, 4)
+        (tmp_path / name / "source" / "red.png").write_bytes(b"")
+        _, folder = run_preprocess(tmp_path / name, config)
+        lists.append(PartPaths(output_dir=folder, slice_index=0).rejects.read_text())
+    assert lists[0] == lists[1]
+    assert {json.loads(line)["reason"] for line in lists[0].splitlines()} == {
+        "missing_image",
+        "empty_image",
+    }
+
+
 def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir: Path) -> None:
     config = base_config(tmp_path, processor_dir)
     break_rows(config, 4, 5)
@@ -134,8 +149,8 @@ def test_failing_file_system_is_no_reject(
 ) -> None:
     from pipeline.preprocess import encode
 
-    def fail(path: Path) -> bytes:
-        raise OSError(116, "Stale file handle", str(path))
+    def fail(root: Path, name: str) -> bytes:
+        raise OSError(116, "Stale file handle", str(root / name))
 
     monkeypatch.setattr(encode, "read_image_bytes", fail)
     with pytest.raises(StageError, match=r"train\.csv:2: an image cannot be read.*Stale"):
