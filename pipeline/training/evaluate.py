@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ def evaluate(
     config: EvaluateConfig,
     *,
     manifest: Path,
+    preprocess: Mapping[str, Any],
     model_dir: Path,
     processor_dir: Path,
     out_dir: Path,
@@ -52,13 +53,14 @@ def evaluate(
     """Generate on every rank's share; `evaluation.json` and `generations.jsonl` on rank 0.
 
     Each rank loads the exported weights: what is evaluated is what was exported.
+    `preprocess` is that of the data set's `dataset.json`.
 
     Returns:
         The content of `evaluation.json`; an empty dict on the other ranks.
     """
     model = load_model(model_dir).to(workplace.device).eval()
-    encoder = SampleEncoder(processor_dir, image_root=manifest.parent)
-    rows = read_manifest(manifest, config.num_samples)
+    encoder = make_encoder(config, manifest, preprocess, processor_dir)
+    rows = read_rows(config, manifest, preprocess)
     prompts, rejected = _encode(encoder, rows, range(ranks.rank, len(rows), ranks.num_ranks))
     answers = [
         generation
@@ -76,6 +78,31 @@ def evaluate(
     summary = summarise(generations, num_rejected=len(rows) - len(generations))
     write_json_atomic(out_dir / "evaluation.json", summary)
     return summary
+
+
+def make_encoder(
+    config: EvaluateConfig, manifest: Path, preprocess: Mapping[str, Any], processor_dir: Path
+) -> SampleEncoder:
+    """The encoder of held-out rows, with the limits of the data set."""
+    return SampleEncoder(
+        processor_dir,
+        image_root=manifest.parent if config.image_root is None else Path(config.image_root),
+        max_tokens=preprocess["max_tokens"],
+        max_images=preprocess["max_images"],
+        max_pixels=preprocess["max_pixels"],
+    )
+
+
+def read_rows(
+    config: EvaluateConfig, manifest: Path, preprocess: Mapping[str, Any]
+) -> list[ManifestRow]:
+    """The held-out rows, with the prompts of the data set; raises as `read_manifest`."""
+    return read_manifest(
+        manifest,
+        config.num_samples,
+        prompt=preprocess["prompt"],
+        system_prompt=preprocess["system_prompt"],
+    )
 
 
 def _encode(

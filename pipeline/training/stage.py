@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
             ranks=job.ranks,
             attempt=job.context.attempt,
         )
-    evaluation = _evaluate(job, model_dir, processor_dir)
+    evaluation = _evaluate(job, dataset.info.preprocess, model_dir, processor_dir)
     if job.ranks.rank != 0:
         return None
     return {
@@ -106,7 +107,9 @@ def _stage_together(job: Job, dataset_dir: Path) -> StageInResult:
     return staged
 
 
-def _evaluate(job: Job, model_dir: Path, processor_dir: Path) -> dict[str, Any]:
+def _evaluate(
+    job: Job, preprocess: Mapping[str, Any], model_dir: Path, processor_dir: Path
+) -> dict[str, Any]:
     manifest = job.config.evaluate.manifest
     if manifest is None:
         return {}
@@ -114,6 +117,7 @@ def _evaluate(job: Job, model_dir: Path, processor_dir: Path) -> dict[str, Any]:
         summary = evaluate(
             job.config.evaluate,
             manifest=Path(manifest),
+            preprocess=preprocess,
             model_dir=model_dir,
             processor_dir=processor_dir,
             out_dir=job.context.output_dir,

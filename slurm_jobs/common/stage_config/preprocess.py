@@ -10,7 +10,6 @@ from slurm_jobs.common.config_values import (
     Count,
     CountOrZero,
     InputPath,
-    ModelRef,
     Share,
     check_bounds,
 )
@@ -34,8 +33,9 @@ class PreprocessConfig:
     """The list of samples: CSV with the columns `image_path` and `text`, JSON lines with chat
     `messages`, or a LLaVA JSON list of `conversations`."""
 
-    processor: ModelRef
-    """Folder with the tokenizer, its chat template, and `preprocessor_config.json`."""
+    processor: InputPath
+    """Local folder with the tokenizer, its chat template, and `preprocessor_config.json`; no hub
+    is asked."""
 
     image_root: InputPath | None = None
     """Folder that relative image paths start from; the manifest's own folder if not given."""

@@ -9,7 +9,6 @@ from slurm_jobs.common.config_values import (
     Count,
     CountOrZero,
     InputPath,
-    ModelRef,
     NotNegative,
     Positive,
     ShareBelowOne,
@@ -82,7 +81,7 @@ class ModelConfig:
 
     type: Literal["small_vlm"] = "small_vlm"
     """`small_vlm`: SigLIP-type encoder, two-layer projector, Qwen2-type language model."""
-    path: ModelRef | None = None
+    path: InputPath | None = None
     """Folder to start from (a `model/` that an earlier run exported); default: random weights."""
     vision: VisionConfig = VisionConfig()
     """Of a model that starts from random weights."""
@@ -146,7 +145,10 @@ class EvaluateConfig:
     """Greedy generation on a held-out manifest after the last step."""
 
     manifest: InputPath | None = None
-    """Held-out rows in the manifest format of `preprocess`; null leaves evaluation out."""
+    """Held-out rows in the manifest format of `preprocess`; null leaves evaluation out. Prompts
+    and limits are those that the data set was preprocessed with."""
+    image_root: InputPath | None = None
+    """Folder that its relative image paths start from; the manifest's own folder if not given."""
     num_samples: Count | None = None
     """Only the first so many rows; null takes all."""
     max_new_tokens: Count = 64
@@ -207,7 +209,7 @@ class TrainConfig:
     """Refuse GPU kernels that are not deterministic; slower. A CPU always is."""
     collective_timeout_min: Positive = 10.0
     """How long a rank waits for the others before it fails."""
-    seed: int = 0
+    seed: CountOrZero = 0
     """Of random weights and the order of samples."""
     log_every_steps: Count = 50
     """Steps between two lines in the log."""

@@ -2,7 +2,9 @@
 
 import pytest
 
+from slurm_jobs.common.errors import SpecError
 from slurm_jobs.common.stage_config.train import TrainConfig
+from slurm_jobs.operations.load import load
 
 
 @pytest.mark.parametrize(
@@ -11,9 +13,28 @@ from slurm_jobs.common.stage_config.train import TrainConfig
         ({}, "give exactly one"),
         ({"num_steps": 1, "num_epochs": 1.0}, "give exactly one"),
         ({"num_steps": 0}, "num_steps is 0"),
+        ({"num_steps": 1, "seed": -1}, "seed is -1"),
         ({"num_steps": 1, "num_lanes": 7}, "num_lanes is 7: give a divisor of global_batch_size"),
     ],
 )
 def test_config_refuses_by_name_value_and_remedy(values, message):
     with pytest.raises(ValueError, match=message):
         TrainConfig(**values)
+
+
+def test_names_on_a_hub_are_refused_before_anything_is_queued(tmp_path):
+    (tmp_path / "m.csv").touch()
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "name: a\ncluster: local\nstages:\n"
+        "  p: {run: preprocess, config: {manifest: m.csv, processor: org/processor}}\n"
+        "  c: {run: consolidate, after: p}\n"
+        "  t:\n    run: train\n    after: c\n"
+        "    config: {num_steps: 1, strategy: single, device: cpu, model: {path: org/model}}\n"
+    )
+    with pytest.raises(SpecError) as raised:
+        load(spec)
+    assert [problem.message.partition(" (")[0] for problem in raised.value.problems] == [
+        f"stages.p.config.processor: nothing at {tmp_path}/org/processor",
+        f"stages.t.config.model.path: nothing at {tmp_path}/org/model",
+    ]

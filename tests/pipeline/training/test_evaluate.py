@@ -1,8 +1,71 @@
-"""What is said of generated answers."""
+"""What is asked of a model, and what is said of its answers."""
+
+import dataclasses
 
 import pytest
 
-from pipeline.training.evaluate import Generation, summarise
+from pipeline.data.info import read_dataset_info
+from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.training.evaluate import Generation, make_encoder, read_rows, summarise
+from slurm_jobs.common.stage_config.train import EvaluateConfig
+from tests.pipeline.build import run_consolidate, run_preprocess, write_csv_manifest
+
+
+@pytest.fixture(scope="module")
+def preprocess_settings(tmp_path_factory, processor_dir):
+    """What `dataset.json` says of a data set with settings of its own."""
+    folder = tmp_path_factory.mktemp("dataset")
+    config = {
+        "manifest": str(write_csv_manifest(folder / "source", 3)),
+        "processor": str(processor_dir),
+        "prompt": "Which colour?",
+        "system_prompt": "Be brief.",
+        "max_tokens": 80,
+        "max_pixels": 2000,
+        "num_threads": 1,
+    }
+    _, parts_dir = run_preprocess(folder / "prep", config)
+    return read_dataset_info(run_consolidate(folder / "set", parts_dir)[1]).preprocess
+
+
+def test_heldout_rows_are_asked_as_the_training_rows_were(
+    tmp_path, processor_dir, preprocess_settings
+):
+    config = EvaluateConfig(num_samples=2)
+    manifest = write_csv_manifest(tmp_path / "heldout", 3)
+    rows = read_rows(config, manifest, preprocess_settings)
+    encoder = make_encoder(config, manifest, preprocess_settings, processor_dir)
+    asked = [encoder.chat.tokenizer.decode(encoder.encode_prompt(row).input_ids) for row in rows]
+    assert len(asked) == 2
+    assert all("system\nBe brief." in text and "Which colour?" in text for text in asked)
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [({"max_tokens": 20}, "max_tokens is 20"), ({"max_images": 0}, "max_images is 0"),
+     ({"max_pixels": 1000}, "max_pixels is 1000")],
+)  # fmt: skip
+def test_heldout_rows_over_a_limit_of_the_data_set_are_left_out(
+    tmp_path, processor_dir, preprocess_settings, limit, words
+):
+    manifest = write_csv_manifest(tmp_path / "heldout", 1)
+    settings = {**preprocess_settings, **limit}
+    (row,) = read_rows(EvaluateConfig(), manifest, settings)
+    encoder = make_encoder(EvaluateConfig(), manifest, settings, processor_dir)
+    with pytest.raises(SampleRejectedError, match=words):
+        encoder.encode_prompt(row)
+
+
+def test_heldout_images_may_lie_elsewhere_than_their_manifest(
+    tmp_path, processor_dir, preprocess_settings
+):
+    manifest = write_csv_manifest(tmp_path / "images", 1).rename(tmp_path / "heldout.csv")
+    config = EvaluateConfig()
+    (row,) = read_rows(config, manifest, preprocess_settings)
+    with pytest.raises(SampleRejectedError, match="no such file"):
+        make_encoder(config, manifest, preprocess_settings, processor_dir).encode_prompt(row)
+    there = dataclasses.replace(config, image_root=str(tmp_path / "images"))
+    make_encoder(there, manifest, preprocess_settings, processor_dir).encode_prompt(row)
 
 
 def test_summary_counts_exact_answers_and_distinct_references():
