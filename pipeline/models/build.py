@@ -1,7 +1,8 @@
-"""From a config and a data set to a model: by name, from a folder or from seeded random weights."""
+"""From a config and a data set to a model: from a folder or from seeded random weights."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -115,6 +116,10 @@ def check_fit(config: SmallVLMConfig, facts: DatasetFacts) -> None:
         "image tokens a picture": (config.num_image_tokens, facts.num_image_tokens),
         "image size in pixels": (config.vision["image_size"], facts.image_size),
         "image token": (config.image_token_id, facts.image_token_id),
+        "end token": (config.language["eos_token_id"], facts.eos_token_id),
+        # training normalises by the data set's, whoever uses the model by the model's
+        "image mean": (_rounded(config.image_mean), _rounded(facts.image_mean)),
+        "image deviation": (_rounded(config.image_std), _rounded(facts.image_std)),
     }
     wrong = [f"{k}: model {m}, data set {d}" for k, (m, d) in pairs.items() if m != d]
     if config.language["vocab_size"] < facts.vocab_size:
@@ -122,6 +127,10 @@ def check_fit(config: SmallVLMConfig, facts: DatasetFacts) -> None:
     if wrong:
         message = (
             f"the model does not fit the data set ({'; '.join(wrong)}): set model.vision."
-            "patch_size to the processor's, or preprocess with the model's own processor"
+            "patch_size to the processor's, or preprocess with the processor in model.path"
         )
         raise StageConfigError(message)
+
+
+def _rounded(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(value, 6) for value in values)

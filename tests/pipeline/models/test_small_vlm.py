@@ -160,6 +160,16 @@ def test_model_that_does_not_fit_the_data_names_both_numbers():
         build_model(CONFIG, Facts(image_size=40), seed=0)
 
 
+def test_model_of_a_folder_must_see_and_end_as_the_data_set_says(model, tmp_path):
+    model.save_pretrained(tmp_path)
+    config = ModelConfig(path=str(tmp_path))
+    build_model(config, Facts(image_mean=(0.5 + 1e-9,) * 3), seed=0)
+    with pytest.raises(StageConfigError, match=r"image mean: model \(0\.5, .* data set \(0\.4"):
+        build_model(config, Facts(image_mean=(0.4,) * 3), seed=0)
+    with pytest.raises(StageConfigError, match="end token: model 1, data set 2"):
+        build_model(config, Facts(eos_token_id=2), seed=0)
+
+
 def test_pixels_are_scaled_shifted_and_channels_first():
     images = torch.randint(0, 256, (2, 5, 4, 3), dtype=torch.uint8)
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.25, 1.0)
