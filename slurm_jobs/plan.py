@@ -59,6 +59,8 @@ class PlannedJob:
     slices: tuple[int, ...]
     """Ascending; (0,) for a stage without an array."""
     max_running: int | None
+    after_active: bool = False
+    """Wait for what still runs of the same stage: together they would exceed `max_running`."""
     why: str
     """One line for `plan` and `resume`: why it runs."""
 
@@ -179,11 +181,14 @@ def _jobs(stages: list[PlannedStage], spec: RunSpec, done: Done) -> tuple[Planne
             continue
         runs_again.add(stage.name)
         array = spec.stages[stage.name].array
+        max_running = array.max_running if array else None
+        room = None if max_running is None else max_running - len(active)
         jobs.append(
             PlannedJob(
                 stage=stage.name,
                 slices=tuple(missing),
-                max_running=array.max_running if array else None,
+                max_running=room if room is None or room > 0 else max_running,
+                after_active=room is not None and room <= 0,
                 why=_why(stage, missing, parents_again),
             )
         )
@@ -208,15 +213,6 @@ def _why(stage: PlannedStage, missing: list[int], parents_again: list[str]) -> s
     if len(missing) == stage.num_slices:
         return "not complete"
     return f"{len(missing)} of {stage.num_slices} slices are not complete"
-
-
-def descendants(plan: Plan, roots: set[str]) -> set[str]:
-    """All stages that come after one of `roots`, without the roots themselves."""
-    found: set[str] = set()
-    for stage in plan.stages:  # in order, so one pass is enough
-        if any(d.stage in roots or d.stage in found for d in stage.after):
-            found.add(stage.name)
-    return found - roots
 
 
 def gpu_hours_asked(plan: Plan, job: PlannedJob) -> float:

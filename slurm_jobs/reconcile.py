@@ -123,6 +123,9 @@ def slice_status(
         return SliceStatus(
             slice_index=index, status="waiting", source="ledger", reason="not submitted"
         )
+    if intent.refused is not None:
+        reason = f"not submitted: {intent.refused}"
+        return SliceStatus(slice_index=index, status="waiting", source="ledger", reason=reason)
     base = intent.base_attempts.get(index, 0)
     attempt = max((a for a in records.attempts.get(index, ()) if a > base), default=0)
     status = SliceStatus(
@@ -161,10 +164,10 @@ def _from_scheduler(
         if task.reason in NEVER_REASONS:
             return replace(known, status="stranded", reason=NEVER_REASONS[task.reason])
         return replace(known, status="waiting", reason=task.reason)
+    if task.state != "CANCELLED" and failed is not None and failed == status.attempt:
+        return replace(known, status="failed", failed_attempt=failed)
     if task.state == "CANCELLED" or intent.cancelled:
         return replace(known, status="cancelled", reason="cancelled")
-    if failed is not None:
-        return replace(known, status="failed", failed_attempt=failed)
     if task.state == "COMPLETED":
         reason = f"{task.source} says COMPLETED, but there is no completion record"
         return replace(known, status="unknown", reason=reason)

@@ -70,9 +70,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SlurmJobsError as error:
         _print_error(error, as_json=getattr(options, "json", False))
         code = error.exit_code
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # the reader (head, less) has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        where = f"{error.filename}: " if error.filename else ""
+        print(
+            f"slurm-jobs: {where}{error.strerror}; mend that and type the same again, "
+            "what was written stays whole",
+            file=sys.stderr,
+        )
+        code = 1
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         code = 130

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_json, add_spec, print_json, shown_path
+
+if TYPE_CHECKING:
+    from slurm_jobs.spec.loader import LoadedSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,4 +32,25 @@ def run(options: argparse.Namespace) -> int:
         f"{shown_path(options.spec.absolute())}: no problems found "
         f"({len(stages)} stages, {tasks} tasks: {' '.join(stages)})"
     )
+    for module in modules_elsewhere(loaded):
+        print(
+            f"note: the module `{module}` does not lie beside the spec; it must be installed in "
+            "the stage's Python"
+        )
     return 0
+
+
+def modules_elsewhere(loaded: LoadedSpec) -> list[str]:
+    """Modules of the user's stages that the run's snapshot will not hold."""
+    modules = {
+        stage.run.partition(":")[0].partition(".")[0]
+        for stage in loaded.spec.stages.values()
+        if stage.run and ":" in stage.run
+    }
+    folder = Path(loaded.spec_dir)
+    return sorted(
+        module
+        for module in modules
+        if not (folder / f"{module}.py").is_file()
+        and not (folder / module / "__init__.py").is_file()
+    )

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_json, add_run, print_json, shown_path
+
+if TYPE_CHECKING:
+    from slurm_jobs.common.stage_config.report import ReportConfig
+    from slurm_jobs.run.paths import RunPaths
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +39,7 @@ def write_report(run_dir: Path, *, as_json: bool = False) -> None:
 
     answer = accounting_of(run_dir)
     paths = RunPaths(run_dir)
-    report = build_and_write(paths, answer.starts)
+    report = build_and_write(paths, answer.starts, _config_of(paths))
     if as_json:
         print_json(report_to_json(report))
         return
@@ -42,3 +47,15 @@ def write_report(run_dir: Path, *, as_json: bool = False) -> None:
     for problem in answer.problems:
         print(f"could not be asked: {problem}")
     print(f"\npage: {shown_path(paths.report_html)}")
+
+
+def _config_of(paths: RunPaths) -> ReportConfig:
+    """The config of the run's own report stage; the defaults where it has none."""
+    from slurm_jobs.common.config_values import build_config
+    from slurm_jobs.common.files import read_json
+    from slurm_jobs.common.stage_config.report import ReportConfig
+
+    for stage in read_json(paths.resolved_spec)["stages"].values():
+        if stage["run"] == "report":
+            return build_config(ReportConfig, stage["config"])
+    return ReportConfig()

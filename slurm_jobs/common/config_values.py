@@ -28,11 +28,6 @@ class PathMarker:
     must_exist: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ModelMarker:
-    """Marks a string as a model or processor: a path where one exists there, else a hub name."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The numbers that a field allows; pydantic and the JSON Schema take them from here."""
@@ -78,8 +73,6 @@ InputPath = Annotated[str, PathMarker(must_exist=True)]
 """A file or folder that must exist, or be another stage's output, before the stage starts."""
 OutputPath = Annotated[str, PathMarker()]
 """A file or folder that the stage may create."""
-ModelRef = Annotated[str, ModelMarker()]
-"""A local model or processor folder, or the name of one on a hub."""
 
 ConfigT = TypeVar("ConfigT")
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slurm_jobs.common.errors import InputError, SchedulerError
+from slurm_jobs.common.errors import InputError, RunFailedError, SchedulerError
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.ledger import append_entry
+from slurm_jobs.run.model import RunRecords
 from slurm_jobs.run.observe import scheduler_of, status_of
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.resume import adopt_lost_jobs
 from slurm_jobs.run.store import read_run
+from slurm_jobs.run.turns import submitting
 
 
 def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
@@ -28,19 +31,51 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
     if stage is not None and stage not in names:
         message = f"run {run.meta.run_id} has no stage `{stage}` (stages: {', '.join(names)})"
         raise InputError(message)
+    stages = names if stage is None else [stage]
+    try:
+        return _cancel(paths, run, stages)
+    except OSError as error:  # a full disk must not keep anybody from ending jobs
+        ids = _ids(_to_cancel(run_dir, stages))
+        scheduler_of(paths).cancel(ids)
+        message = (
+            f"the scheduler was asked to cancel {' '.join(ids) or 'nothing'}, but this could not "
+            f"be written down: {error}"
+        )
+        raise RunFailedError(message) from error
+
+
+def _cancel(paths: RunPaths, run: RunRecords, stages: list[str]) -> list[str]:
+    scheduler = scheduler_of(paths)
+    with submitting(paths):
+        adopt_lost_jobs(paths, run, scheduler)
+        chosen = _to_cancel(paths.run_dir, stages)
+        for intent in chosen:
+            append_entry(paths.ledger_dir, "cancelled", intent.token, {})
+        ids = _ids(chosen)
+        if ids:
+            scheduler.cancel(ids)
+    return ids
+
+
+def _ids(intents: list[Intent]) -> list[str]:
+    return [intent.job_id for intent in intents if intent.job_id is not None]
+
+
+def _to_cancel(run_dir: Path, stages: list[str]) -> list[Intent]:
+    """Newest intents of slices that have not ended.
+
+    One whose job was not found counts: should it still come, it does no work.
+    """
     status = status_of(run_dir)
+    run = read_run(run_dir)
     chosen: dict[str, Intent] = {}
-    for name in names if stage is None else [stage]:
+    for name in stages:
         newest = latest_intents(run.intents, name)
         for part in status.stage(name).slices:
-            if part.status in {"running", "waiting", "stranded", "unknown"} and part.job_id:
-                intent = newest[part.slice_index]
+            going = part.status in {"running", "waiting", "stranded", "unknown"}
+            intent = newest.get(part.slice_index)
+            if going and intent is not None and intent.refused is None:
                 chosen[intent.token] = intent
-    ids = [intent.job_id for intent in chosen.values() if intent.job_id is not None]
-    if status.problems and not ids:
+    if status.problems and not any(intent.job_id for intent in chosen.values()):
         raise SchedulerError("; ".join(status.problems))
-    for token in chosen:
-        append_entry(paths.ledger_dir, "cancelled", token, {})
-    if ids:
-        scheduler_of(paths).cancel(ids)
-    return ids
+    return list(chosen.values())

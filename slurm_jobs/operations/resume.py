@@ -23,7 +23,8 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.resume import Preparation, clear_the_way, prepare_resume
 from slurm_jobs.run.snapshot import CodeSnapshot, take_snapshot, tree_fingerprint
 from slurm_jobs.run.store import read_meta, read_plan_values
-from slurm_jobs.run.submission import RunContext, SubmittedJob, submit_plan, submitting, write_plan
+from slurm_jobs.run.submission import RunContext, SubmittedJob, submit_plan, write_plan
+from slurm_jobs.run.turns import submitting
 from slurm_jobs.spec.loader import Files, load_spec
 from slurm_jobs.spec.model import RunSpec
 
@@ -118,11 +119,15 @@ def changed_spec(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence
         if key in FIXED:
             message = f"--set {override}: a run keeps its `{key}`; submit the spec anew"
             raise InputError(message)
-    files = Files(
-        read_text=lambda file: text if file == origin["spec_file"] else "{}",
-        exists=lambda _file: True,
-        variables=os.environ,
-    )
+
+    def read_text(file: str) -> str:
+        if file == origin["spec_file"]:
+            return text
+        if file.endswith((".yaml", ".yml")):
+            return "{}"  # the cluster profile: the run's own is used
+        raise FileNotFoundError(file)
+
+    files = Files(read_text=read_text, exists=lambda _file: True, variables=os.environ)
     return load_spec(origin["spec_file"], files, overrides=overrides).spec
 
 

@@ -17,9 +17,9 @@ from slurm_jobs.run.submission import (
     RunContext,
     SubmittedJob,
     submit_plan,
-    submitting,
     write_plan,
 )
+from slurm_jobs.run.turns import submitting
 from slurm_jobs.schedulers import scheduler_for
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.model import RunSpec

@@ -20,22 +20,21 @@ def find_run(text: str | None) -> Path:
     Raises:
         InputError: there is no such run, or several begin so.
     """
-    if text is not None:
-        path = Path(text)
-        if (path / "run.json").is_file():
-            return path.absolute()
-        if path.suffix in {".yaml", ".yml"} and path.is_file():
-            from slurm_jobs.operations.load import load
-
-            loaded = load(path)
-            return _newest(Path(loaded.spec.runs_dir), loaded.spec.name)
     runs_dir = Path(os.environ.get("SLURM_JOBS_RUNS_DIR", "runs")).absolute()
     if text is None:
         return _newest(runs_dir)
-    matches = sorted(path.parent for path in runs_dir.glob(f"{text}*/run.json"))
+    path = Path(text)
+    if text and (path / "run.json").is_file():
+        return path.absolute()
+    if path.suffix in {".yaml", ".yml"} and path.is_file():
+        from slurm_jobs.operations.load import load
+
+        loaded = load(path)
+        return _newest(Path(loaded.spec.runs_dir), loaded.spec.name)
+    matches = sorted(run for run in _runs(runs_dir) if text and run.name.startswith(text))
     if len(matches) == 1:
         return matches[0]
-    found = ", ".join(path.name for path in matches[:5]) or "none"
+    found = ", ".join(run.name for run in matches[:5]) or "none"
     message = (
         f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: {found}. "
         "Name the folder, or set SLURM_JOBS_RUNS_DIR"
@@ -43,9 +42,13 @@ def find_run(text: str | None) -> Path:
     raise InputError(message)
 
 
+def _runs(runs_dir: Path) -> list[Path]:
+    return [path.parent for path in runs_dir.glob("*/run.json")]
+
+
 def _newest(runs_dir: Path, name: str | None = None) -> Path:
     """The newest run, or the newest whose spec is called `name`."""
-    runs = [path.parent for path in runs_dir.glob("*/run.json")]
+    runs = _runs(runs_dir)
     if name is not None:
         runs = [path for path in runs if _STAMP.sub("", path.name) == name]
     if not runs:

@@ -88,19 +88,19 @@ def latest_intents(all_intents: Iterable[Intent], stage: str) -> dict[int, Inten
     """For each slice of a stage the newest intent that covers it."""
     newest: dict[int, Intent] = {}
     for intent in all_intents:
-        if intent.stage == stage and intent.refused is None:
+        if intent.stage == stage:
             newest.update(dict.fromkeys(intent.slices, intent))
     return newest
 
 
 def is_superseded(all_intents: Iterable[Intent], token: str, slice_index: int) -> bool:
-    """Whether a newer intent covers the slice of the intent `token`, or that one was cancelled.
+    """Whether a newer intent covers the slice of the intent `token`, or it was called off.
 
     A job that finds this of itself when it starts exits without working.
     """
     listed = list(all_intents)
     own = next((intent for intent in listed if intent.token == token), None)
-    if own is None or own.cancelled:
+    if own is None or own.cancelled or own.refused is not None:
         return True
     newest = latest_intents(listed, own.stage).get(slice_index)
     return newest is not None and newest.token != token

@@ -8,7 +8,6 @@ token that can be looked up in Slurm by the job's name.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,37 +16,38 @@ from typing import Any
 from slurm_jobs.common.files import create_once, dump_json, make_private_dir, read_json
 from slurm_jobs.run.intents import Entry, EntryKind
 
-_NAME = re.compile(r"(\d{6})-([a-z]+)-([A-Za-z0-9]+)\.json")
+
+def entry_path(folder: Path, number: int) -> Path:
+    """The entry of that number."""
+    return folder / f"{number:06d}.json"
 
 
 def append_entry(folder: Path, kind: EntryKind, token: str, values: Mapping[str, Any]) -> Entry:
-    """Add an entry under the next free number; safe against other writers."""
+    """Add an entry under the next free number; of several writers each gets its own."""
     make_private_dir(folder)
     data = {**values, "kind": kind, "token": token, "time_unix_s": time.time()}
     number = _last_number(folder) + 1
-    while True:
-        # The number must be unique whatever the kind, so it is claimed by a file of its own name.
-        if create_once(folder / f"{number:06d}.claim", b"") and create_once(
-            folder / f"{number:06d}-{kind}-{token}.json", dump_json(data).encode()
-        ):
-            return Entry(number=number, kind=kind, token=token, values=data)
+    while not create_once(entry_path(folder, number), dump_json(data).encode()):
         number += 1
+    return Entry(number=number, kind=kind, token=token, values=data)
 
 
 def _last_number(folder: Path) -> int:
-    return max((int(path.name[:6]) for path in folder.glob("[0-9]*")), default=0)
+    return max((int(path.stem) for path in folder.glob("[0-9]*.json")), default=0)
 
 
-def read_ledger(folder: Path) -> list[Entry]:
-    """All entries in order; an empty list before the first."""
+def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
+    """All entries in order; an empty list before the first.
+
+    Numbers have no gaps, so each entry is opened by its name: a listing that a
+    network file system serves from its cache cannot hide one below `up_to`.
+    """
     if not folder.is_dir():
         return []
     entries = []
-    for path in sorted(folder.iterdir()):
-        match = _NAME.fullmatch(path.name)
-        if match is not None:
-            values = read_json(path)
-            entries.append(
-                Entry(number=int(match[1]), kind=values["kind"], token=match[3], values=values)
-            )
+    for number in range(1, max(up_to, _last_number(folder)) + 1):
+        values = read_json(entry_path(folder, number))
+        entries.append(
+            Entry(number=number, kind=values["kind"], token=values["token"], values=values)
+        )
     return entries

@@ -6,7 +6,7 @@ RUN/
   spec/given.yaml, resolved.json, origin.json   the spec as written, as understood, whence
   plans/0001.json                            one for the submit, one more for each resume
   code/FINGERPRINT/                          snapshot that the jobs run: start.py, lib/, user/
-  ledger/000001-intent-TOKEN.json            numbered entries, each created once
+  ledger/000001.json                         numbered entries, each created once
   jobs/TOKEN/batch.sh, job.json              what sbatch was given
   attempts/STAGE/s00003.a0001.json           a task has started
   completions/STAGE/s00003.a0001.failed.json ... and how it ended

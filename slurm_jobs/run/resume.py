@@ -72,7 +72,7 @@ def prepare_resume(
     answer = Answer()
     if ids:
         answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s)
-    if answer.problems:
+    if not answer.knows_the_living:
         reasons = "; ".join(answer.problems)
         message = f"cannot resume without knowing which jobs still live: {reasons}"
         raise SchedulerError(message)
@@ -123,10 +123,10 @@ def sort_out(run: RunRecords, status: RunStatus, fingerprints: Mapping[str, str]
 
 
 def _goes_on(part: SliceStatus, newest: Mapping[int, Intent], *, parent_again: bool) -> bool:
-    """Running, or queued behind nothing that runs again; and not cancelled."""
+    """Running or queued, on nothing that is made again, and not cancelled."""
     if part.job_id is None or newest[part.slice_index].cancelled:
         return False
-    return part.status == "running" or (part.status == "waiting" and not parent_again)
+    return part.status in {"running", "waiting"} and not parent_again
 
 
 def _with_status(slices: tuple[SliceStatus, ...], words: set[str]) -> frozenset[int]:

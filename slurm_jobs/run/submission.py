@@ -1,26 +1,17 @@
-"""Carries out a plan: for each job the intent, then sbatch, then the id, one job at a time.
-
-A `begin` entry keeps a second command out while the first one submits; an
-`end` entry lets the next one in. A command that was killed leaves its
-`begin` behind: it is taken over when its process is gone.
-"""
+"""Carries out a plan: for each job the intent, then sbatch, then the id, one job at a time."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import secrets
-import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.context import ParentStage
-from slurm_jobs.common.errors import RunFailedError, SchedulerError, SubmissionUnknownError
+from slurm_jobs.common.errors import SchedulerError, SubmissionUnknownError
 from slurm_jobs.common.files import (
     create_once,
     dump_json,
@@ -31,8 +22,7 @@ from slurm_jobs.common.files import (
 from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
-from slurm_jobs.run.intents import Entry
-from slurm_jobs.run.ledger import append_entry, read_ledger
+from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.orders import JobOrder, order_to_json
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot
@@ -41,9 +31,6 @@ from slurm_jobs.schedulers.protocol import JobDependencies, Scheduler
 
 MAX_REQUEUES = 50
 """How often a job may be requeued at its time limit before a person should look at it."""
-OTHER_HOST_PATIENCE_S = 600.0
-"""A command on another host that began longer ago than this and never ended is taken for dead."""
-
 JobIds = Mapping[str, tuple[str, ...]]
 """Jobs or array elements by stage."""
 
@@ -79,57 +66,6 @@ class SubmittedJob:
     token: str
     job_id: str
     num_tasks: int
-
-
-@contextmanager
-def submitting(paths: RunPaths) -> Iterator[None]:
-    """Keep other commands from submitting for this run at the same time.
-
-    Raises:
-        RunFailedError: another command is at it; the message names it.
-    """
-    token = secrets.token_hex(4)
-    own = append_entry(paths.ledger_dir, "begin", token, {**_whoami()})
-    try:
-        other = _other_command(read_ledger(paths.ledger_dir), own)
-        if other is not None:
-            values = other.values
-            message = (
-                f"another command (pid {values['pid']} on {values['host']}) is submitting for this "
-                "run at this moment; ask `slurm-jobs status` when it has ended"
-            )
-            raise RunFailedError(message)
-        yield
-    finally:
-        append_entry(paths.ledger_dir, "end", token, {})
-
-
-def _whoami() -> dict[str, Any]:
-    return {"pid": os.getpid(), "host": socket.gethostname(), "process_start": _start(os.getpid())}
-
-
-def _start(pid: int) -> str | None:
-    """When a process of this host started, in the kernel's ticks; None if there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
-
-
-def _other_command(entries: list[Entry], own: Entry) -> Entry | None:
-    """An earlier command that began, has not ended, and may still live."""
-    ended = {entry.token for entry in entries if entry.kind == "end"}
-    for entry in entries:
-        if entry.kind != "begin" or entry.number >= own.number or entry.token in ended:
-            continue
-        values = entry.values
-        if values["host"] == socket.gethostname():
-            if _start(values["pid"]) == values["process_start"]:
-                return entry
-        elif time.time() - values["time_unix_s"] < OTHER_HOST_PATIENCE_S:
-            return entry
-    return None
 
 
 def write_plan(paths: RunPaths, plan: Plan, snapshot: CodeSnapshot) -> int:
@@ -244,9 +180,11 @@ def job_dependencies(
         ids += connections.active.get(dependency.stage, ())
         if ids:
             dependencies.setdefault(dependency.kind, []).extend(ids)
-    ending = connections.ending.get(job.stage, ())
-    if ending:
-        dependencies.setdefault("afterany", []).extend(ending)
+    before = list(connections.ending.get(job.stage, ()))
+    if job.after_active:
+        before += connections.active.get(job.stage, ())
+    if before:
+        dependencies.setdefault("afterany", []).extend(before)
     return dependencies
 
 
@@ -272,18 +210,36 @@ def _submit_job(
     append_entry(paths.ledger_dir, "intent", token, intent)
     try:
         job_id = scheduler.submit(order, dependencies)
-    except SubmissionUnknownError as error:
-        message = (
-            f"{error}\nIts name is {order.job_name}; this looks it up and goes on: "
-            f"slurm-jobs resume {paths.run_dir}"
-        )
-        raise SubmissionUnknownError(message) from error
     except SchedulerError as error:
-        append_entry(paths.ledger_dir, "refused", token, {"reason": str(error)})
-        message = (
-            f"{error}\nJobs submitted before it stay queued. Mend the cause, then: "
-            f"slurm-jobs resume {paths.run_dir}"
-        )
-        raise SchedulerError(message) from error
+        job_id = _taken_after_all(context, order, error)
     append_entry(paths.ledger_dir, "submitted", token, {"job_id": job_id})
     return SubmittedJob(stage=job.stage, token=token, job_id=job_id, num_tasks=len(job.slices))
+
+
+def _taken_after_all(context: RunContext, order: JobOrder, error: SchedulerError) -> str:
+    """The id of a job that sbatch complained of and that is queued all the same.
+
+    Raises:
+        SubmissionUnknownError: nobody can say; the intent stays open, to be looked up.
+        SchedulerError: it was refused, and this is written down.
+    """
+    folder = context.paths.run_dir
+    try:
+        job_id = context.scheduler.find([order.job_name]).get(order.job_name)
+    except SchedulerError as lookup_error:
+        error = SubmissionUnknownError(f"{error}; and looking it up failed: {lookup_error}")
+        job_id = None
+    if job_id is not None:
+        return job_id
+    if isinstance(error, SubmissionUnknownError):
+        message = (
+            f"{error}\nIts name is {order.job_name}; this looks it up and goes on: "
+            f"slurm-jobs resume {folder}"
+        )
+        raise SubmissionUnknownError(message) from error
+    append_entry(context.paths.ledger_dir, "refused", order.token, {"reason": str(error)})
+    message = (
+        f"{error}\nJobs submitted before it stay queued. Mend the cause, then: "
+        f"slurm-jobs resume {folder}"
+    )
+    raise SchedulerError(message) from error

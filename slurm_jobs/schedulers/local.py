@@ -85,19 +85,20 @@ class LocalScheduler:
 
     def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:  # noqa: ARG002
         """State of all tasks of these jobs, from the book."""
-        with self._book.runner_lock(wait=False) as is_idle:
-            alive = not is_idle
-        wanted = set(job_ids)
+        alive_before = self._book.has_runner()
+        found = self._read_states(set(job_ids))
+        if not alive_before and not self._book.has_runner():  # nor did one start meanwhile
+            found = {task_id: _without_runner(task) for task_id, task in found.items()}
+        return Answer(tasks=found, asked_unix_s=time.time())
+
+    def _read_states(self, wanted: set[str]) -> dict[str, TaskAccounting]:
         tasks = {}
         for job in self._book.jobs():
-            if job.job_id not in wanted:
-                continue
-            for task_id in job.task_ids:
+            for task_id in job.task_ids if job.job_id in wanted else ():
                 task = self._book.state(task_id)
-                if task is None:
-                    continue
-                tasks[task_id] = task if alive else _without_runner(task)
-        return Answer(tasks=tasks, asked_unix_s=time.time())
+                if task is not None:
+                    tasks[task_id] = task
+        return tasks
 
     def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
         """The same: the book holds what each task used."""

@@ -79,28 +79,31 @@ class LocalBook:
             number += 1
         job = _job(data)
         for task_id in job.task_ids:
-            self.write_state(
-                TaskAccounting(
-                    job_id=task_id,
-                    state="PENDING",
-                    source="local",
-                    submit_unix_s=job.submitted_unix_s,
-                )
+            task = TaskAccounting(
+                job_id=task_id,
+                state="PENDING",
+                source="local",
+                submit_unix_s=job.submitted_unix_s,
             )
+            # Once only: a runner that was quicker has written more than this.
+            create_once(self._state_path(task_id), dump_json(record_to_json(task)).encode())
         return job
 
     def jobs(self) -> list[LocalJob]:
         """All jobs, oldest first."""
         return [_job(read_json(path)) for path in sorted(self.jobs_dir.glob("*.json"))]
 
+    def _state_path(self, task_id: str) -> Path:
+        return self.states_dir / f"{task_id}.json"
+
     def write_state(self, task: TaskAccounting) -> None:
         """Replace the state of a task."""
-        write_json_atomic(self.states_dir / f"{task.job_id}.json", record_to_json(task))
+        write_json_atomic(self._state_path(task.job_id), record_to_json(task))
 
     def state(self, task_id: str) -> TaskAccounting | None:
         """State of a task; None if the book has none (its job is just being queued)."""
         try:
-            return TaskAccounting(**read_json(self.states_dir / f"{task_id}.json"))
+            return TaskAccounting(**read_json(self._state_path(task_id)))
         except FileNotFoundError:
             return None
 
@@ -116,6 +119,17 @@ class LocalBook:
             taken.append(path.name.removeprefix(f"{verb}-"))
             path.unlink()
         return taken
+
+    def has_runner(self) -> bool:
+        """Whether a runner lives at this moment; looking needs no right to write."""
+        try:
+            with self.lock_file.open() as stream:
+                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
 
     @contextmanager
     def runner_lock(self, *, wait: bool) -> Iterator[bool]:

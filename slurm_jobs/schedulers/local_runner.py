@@ -22,7 +22,7 @@ from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local_book import LocalBook
-from slurm_jobs.schedulers.local_state import ENDED_STATES, LocalJob, decide, is_finished
+from slurm_jobs.schedulers.local_state import ENDED_STATES, LocalJob, decide
 
 POLL_S = 0.05
 KILL_WAIT_S = 10.0
@@ -68,9 +68,8 @@ class Runner:
             for job, task_id in decision.start:
                 self._start(job, task_id)
             self._note_reasons(decision.reasons)
-            idle = not decision.start and not self._running
-            if idle and is_finished(jobs, words, decision.reasons):
-                return
+            if not decision.start and not self._running:
+                return  # nothing runs and nothing can start, so nothing will ever change by itself
             time.sleep(POLL_S)
 
     def _read_new(self, jobs: list[LocalJob]) -> None:

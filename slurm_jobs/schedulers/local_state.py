@@ -98,14 +98,3 @@ def _reason(kind: str, parents: Sequence[str]) -> str | None:
     if kind == "afternotok" and num_succeeded == len(parents):
         return NEVER
     return WAITING if num_ended < len(parents) else None
-
-
-def is_finished(
-    jobs: Sequence[LocalJob], states: Mapping[str, str], reasons: Mapping[str, str]
-) -> bool:
-    """Whether nothing runs and nothing ever will."""
-    return all(
-        states[task] in ENDED_STATES or reasons.get(task) == NEVER
-        for job in jobs
-        for task in job.task_ids
-    )

@@ -24,6 +24,8 @@ class Answer:
     problems: tuple[str, ...] = ()
     """Sources that could not be asked, each with its reason; their silence proves nothing."""
     asked_unix_s: float = 0.0
+    knows_the_living: bool = True
+    """Whether a job that is not in `tasks` is certainly neither queued nor running."""
 
 
 class Scheduler(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from slurm_jobs.schedulers.slurm_output import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
     is_refusal,
-    parse_sacct_rows,
+    parse_sacct,
     parse_squeue,
 )
 
@@ -107,15 +108,23 @@ class SlurmScheduler:
 
     def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
         """One squeue call and one sacct call, however many tasks."""
-        tasks, problems = self._sacct(job_ids, since_unix_s, details=False)
-        newest = {task.job_id: task for task in tasks}
-        try:
-            text = _ask(_SQUEUE)
-            queue = parse_squeue(text, set(job_ids))
-            newest.update({k: v for k, v in queue.items() if _is_newer(v.state, k, newest)})
-        except SchedulerError as error:
-            problems.append(f"squeue: {error}")
-        return Answer(tasks=newest, problems=tuple(problems), asked_unix_s=time.time())
+        with ThreadPoolExecutor(max_workers=1) as pool:  # each waits a minute for a dead daemon
+            queue = pool.submit(_ask, _SQUEUE)
+            tasks, problems = self._sacct(job_ids, since_unix_s, details=False)
+            newest = {task.job_id: task for task in tasks}
+            knows_the_living = True
+            try:
+                living = parse_squeue(queue.result(), set(job_ids))
+                newest.update({k: v for k, v in living.items() if _is_newer(v.state, k, newest)})
+            except SchedulerError as error:
+                problems.append(f"squeue: {error}")
+                knows_the_living = False
+        return Answer(
+            tasks=newest,
+            problems=tuple(problems),
+            asked_unix_s=time.time(),
+            knows_the_living=knows_the_living,
+        )
 
     def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
         """One sacct call: every start of every task, with what its steps used."""
@@ -131,9 +140,7 @@ class SlurmScheduler:
         self, job_ids: Sequence[str], since_unix_s: float, *, details: bool
     ) -> tuple[list[TaskAccounting], list[str]]:
         try:
-            return parse_sacct_rows(
-                _ask(_sacct_command(job_ids, since_unix_s, details=details))
-            ), []
+            return parse_sacct(_ask(_sacct_command(job_ids, since_unix_s, details=details))), []
         except SchedulerError as error:
             return [], [f"sacct: {error}"]
 

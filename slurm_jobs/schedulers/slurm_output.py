@@ -72,12 +72,7 @@ def parse_squeue(text: str, wanted: Collection[str]) -> dict[str, TaskAccounting
     return tasks
 
 
-def parse_sacct(text: str) -> dict[str, TaskAccounting]:
-    """Tasks by id; of a task that was requeued, its newest start."""
-    return {task.job_id: task for task in parse_sacct_rows(text)}
-
-
-def parse_sacct_rows(text: str) -> list[TaskAccounting]:
+def parse_sacct(text: str) -> list[TaskAccounting]:
     """One entry a start of a task, in sacct's order; steps' memory is added to the start above."""
     rows = [line.split("|") for line in text.splitlines()]
     tasks: list[TaskAccounting] = []

@@ -16,6 +16,7 @@ from typing import Any
 
 from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import Problem, SpecError
+from slurm_jobs.spec.entry_points import entry_point_problems
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
 from slurm_jobs.spec.model import RunSpec, Stage
@@ -95,11 +96,12 @@ def load_spec(
     all_overrides = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
     document = apply_overrides(document, all_overrides)
     spec_dir = str(PurePosixPath(file).parent)
-    around = Surroundings(base_dir=spec_dir, expand=files.expand, exists=files.holds)
+    around = Surroundings(base_dir=spec_dir, expand=files.expand)
     spec, problems = validate_values(RunSpec, document, document.value, ())
     views = stage_views(document.value)
     configs, more = _validate_configs(views, document)
     problems += [*more, *_agreement_problems(spec, views, configs, document)]
+    problems += entry_point_problems(views, document, spec_dir, files.read_text)
     values, marked = _resolve(spec, views, configs, document, around)
     more = path_problems(marked, document, files.holds, known_variables=files.variables)
     problems += _elsewhere(problems, more)
@@ -238,7 +240,7 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     values = {} if document.value is None else document.value
     profile, problems = validate_values(ClusterProfile, document, values, ())
     base_dir = str(PurePosixPath(file).parent)
-    around = Surroundings(base_dir=base_dir, expand=files.expand, exists=files.holds)
+    around = Surroundings(base_dir=base_dir, expand=files.expand)
     given = values if profile is None else profile.model_dump(mode="json")
     plain, marked = resolve_marked(ClusterProfile, given, around)
     more = path_problems(marked, document, files.holds, known_variables=files.variables)

@@ -1,6 +1,6 @@
 """Finds the paths, model references and stage references among validated values. PURE.
 
-Types say what a string is (`InputPath`, `ModelRef`), so that a path becomes
+Types say what a string is (`InputPath`, `OutputPath`), so that a path becomes
 absolute in one place, whatever model it stands in.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from slurm_jobs.common.config_values import ModelMarker, PathMarker
+from slurm_jobs.common.config_values import PathMarker
 from slurm_jobs.spec.yaml_values import Path
 
 
@@ -31,18 +31,17 @@ class ProgramMarker(PathMarker):
     """Marks a program: looked up on PATH if it has no slash, else a path."""
 
 
-Marker = PathMarker | ModelMarker
 REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _OUTPUT_OF = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\.output_dir")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class MarkedString:
-    """A string that its type marks as a path or a model."""
+    """A string that its type marks as a path."""
 
     path: Path
     """Where it stands."""
-    marker: Marker
+    marker: PathMarker
     given: str
     resolved: str
 
@@ -70,7 +69,6 @@ class Surroundings:
     """Absolute folder of the file that the values come from."""
     expand: Callable[[str], str]
     """Replaces `~` and `$VARIABLE` at the start of a path, as far as they are known."""
-    exists: Callable[[str], bool]
 
 
 def resolve_marked(
@@ -95,7 +93,7 @@ def resolve_marked(
             branches = [a for a in typing.get_args(hint) if a is not type(None)]
             return visit(_branch(branches, value), value, here, markers)
         if isinstance(value, str):
-            marker = next((m for m in markers if isinstance(m, (PathMarker, ModelMarker))), None)
+            marker = next((m for m in markers if isinstance(m, PathMarker)), None)
             if marker is None:
                 return value
             resolved = _resolved(value, marker, around)
@@ -111,16 +109,12 @@ def resolve_marked(
     return visit(target, values, path, ()), found
 
 
-def _resolved(given: str, marker: Marker, around: Surroundings) -> str:
+def _resolved(given: str, marker: PathMarker, around: Surroundings) -> str:
     if isinstance(marker, NodePathMarker):
         return absolute(given, around.base_dir)
     if isinstance(marker, ProgramMarker) and "/" not in given:
         return given
-    resolved = absolute(around.expand(given), around.base_dir)
-    is_hub_name = isinstance(marker, ModelMarker) and not (
-        given.startswith(("/", "./", "../", "$", "~")) or around.exists(resolved)
-    )
-    return given if is_hub_name else resolved
+    return absolute(around.expand(given), around.base_dir)
 
 
 def _branch(branches: list[Any], value: Any) -> Any:

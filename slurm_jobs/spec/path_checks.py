@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from slurm_jobs.common.config_values import ModelMarker
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.markers import REFERENCE, MarkedString, NodePathMarker, ProgramMarker
 from slurm_jobs.spec.validation import path_text, problem_at
@@ -49,8 +48,6 @@ def _message(
     if item.resolved.startswith("~") or exists(item.resolved):
         return None
     shown = "" if item.given == item.resolved else f" (`{item.given}`, relative to the file)"
-    if isinstance(item.marker, ModelMarker):
-        return f"no model folder at {item.resolved}{shown}" if item.resolved[:1] == "/" else None
     if item.marker.must_exist and not isinstance(item.marker, ProgramMarker):
         return f"nothing at {item.resolved}{shown}"
     return None

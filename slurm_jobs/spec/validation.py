@@ -126,7 +126,7 @@ def _value_message(name: str, kind: str, entry: Any) -> str:
         near = did_you_mean(str(entry["input"]), re.findall(r"`([^`]+)`", allowed))
         return f"{name}: found {found}; allowed: {allowed}{near}"
     if kind in _EXPECTED:
-        return f"{name}: expected {_EXPECTED[kind]}, found {found}"
+        return f"{name}: expected {_EXPECTED[kind]}, found {found}{_quoted_number(entry)}"
     if kind in {"string_too_short", "too_short"}:
         return f"{name}: must not be empty"
     return f"{name}: {entry['msg'].replace('Input should be', 'must be')}, found {found}"
@@ -211,3 +211,11 @@ def _without_none(target: Any) -> Any:
     if typing.get_origin(target) is typing.Annotated:
         return _without_none(typing.get_args(target)[0])
     return target
+
+
+def _quoted_number(entry: Any) -> str:
+    """A hint where a number stands in quotes."""
+    text = entry["input"]
+    is_number = isinstance(text, str) and re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?", text.strip())
+    wants_number = entry["type"] in {"int_type", "float_type"}
+    return "; remove the quotes" if is_number and wants_number else ""

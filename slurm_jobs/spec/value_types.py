@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from slurm_jobs.common.config_values import PathMarker
 from slurm_jobs.spec.markers import NodePathMarker, ProgramMarker
+from slurm_jobs.spec.validation import did_you_mean
 
 BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report")
 
@@ -125,7 +126,7 @@ def check_entry_point(value: str) -> str:
         return value
     message = (
         f"`{value}` is neither a built-in stage ({', '.join(BUILTIN_STAGES)}) "
-        "nor `package.module:function`"
+        f"nor `package.module:function`{did_you_mean(value, BUILTIN_STAGES)}"
     )
     raise ValueError(message)
 

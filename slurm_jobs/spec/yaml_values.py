@@ -45,7 +45,7 @@ _TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"),
-        "is a number to base 60 in YAML 1.1 (1:30 would be 90); put quotes around it",
+        "is a number to base 60 in YAML 1.1 (1:30 would be 90); write that number, or quote text",
     ),
     (
         re.compile(r"[-+]?0[0-9_]+"),

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -128,9 +129,17 @@ def _node_local_dir(context: TaskContext) -> Path:
             "that variable; set it in `environment:` or `setup:`, or name a folder"
         )
         raise StageConfigError(message)
-    folder = Path(base) / f"slurm-jobs-{os.getuid()}" / context.node_name
-    make_private_dir(folder)
-    return folder
+    own = Path(base) / f"slurm-jobs-{os.getuid()}"
+    make_private_dir(own)
+    found = own.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        message = (
+            f"{own} on {context.node_name} is not a private folder of this user's (somebody else "
+            "made it, or opened it to others); remove it, or name another node_local_dir"
+        )
+        raise StageConfigError(message)
+    make_private_dir(own / context.node_name)
+    return own / context.node_name
 
 
 def _variables(context: TaskContext, order: dict[str, Any]) -> dict[str, str]:

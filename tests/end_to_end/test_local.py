@@ -185,7 +185,7 @@ stages:
     kill(pid)
     status = local.wait(run_dir)
     assert "rank 1 on local0 was killed by SIGKILL" in stage_of(status, "a")["slices"][0]["reason"]
-    assert not processes_naming(str(run_dir))
+    wait_for(lambda: not processes_naming(str(run_dir)), "the runner's end")
 
 
 def test_killed_supervisor_is_a_failure_that_resume_mends(local: Driver) -> None:
@@ -197,7 +197,7 @@ def test_killed_supervisor_is_a_failure_that_resume_mends(local: Driver) -> None
     assert stage_of(status, "first")["slices_by_status"]["failed"] == "1"
     local.run("resume", str(run_dir))
     assert local.wait(run_dir)["status"] == "completed"
-    assert not processes_naming(str(run_dir))
+    wait_for(lambda: not processes_naming(str(run_dir)), "the runner's end")
 
 
 def _kill_runner(run_dir: Path) -> None:
@@ -305,11 +305,12 @@ def test_superseded_job_exits_without_working(local: Driver) -> None:
     run_dir = local.submit(_chain(local))
     local.wait(run_dir)
     ledger = run_dir / "ledger"
-    intent = next(p for p in sorted(ledger.glob("*-intent-*.json")) if "second" in p.read_text())
-    token = intent.stem.rpartition("-")[2]
+    entries = [json.loads(path.read_text()) for path in sorted(ledger.glob("*.json"))]
+    intent = next(e for e in entries if e["kind"] == "intent" and e["stage"] == "second")
+    token = intent["token"]
     begins = (run_dir / "data/second/log-0").read_text().count("begins")
-    newer = json.loads(intent.read_text())
-    (ledger / "000900-intent-ffffffff.json").write_text(json.dumps({**newer, "token": "ffffffff"}))
+    newer = ledger / f"{len(entries) + 1:06d}.json"
+    newer.write_text(json.dumps({**intent, "token": "ffffffff"}))
     done = subprocess.run(
         ["bash", str(run_dir / "jobs" / token / "batch.sh")],
         env={

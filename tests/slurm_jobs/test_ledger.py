@@ -47,12 +47,11 @@ def test_writers_at_the_same_time_lose_no_entry_and_share_no_number(tmp_path: Pa
 def test_half_written_and_foreign_files_are_no_entries(tmp_path: Path) -> None:
     folder = tmp_path / "ledger"
     append_entry(folder, "intent", "t1", INTENT)
-    (folder / "000002.claim").touch()  # its writer was killed here
-    (folder / ".000002-intent-t2.json.123.tmp").write_text("{")
+    (folder / ".000002.json.123.tmp").write_text("{")  # its writer was killed here
     (folder / "notes.txt").write_text("mine")
     assert len(read_ledger(folder)) == 1
     append_entry(folder, "submitted", "t1", {"job_id": "12"})
-    assert [entry.number for entry in read_ledger(folder)] == [1, 3]
+    assert [entry.number for entry in read_ledger(folder)] == [1, 2]
 
 
 def entry(number: int, kind: str, token: str, **values: object) -> Entry:
@@ -75,7 +74,7 @@ def test_an_intent_gathers_what_came_of_it() -> None:
     assert found.element_id(2) == "12_2"
 
 
-def test_the_newest_intent_of_a_slice_counts_unless_it_was_refused() -> None:
+def test_the_newest_intent_of_a_slice_counts_also_if_it_was_refused() -> None:
     listed = intents(
         [
             entry(1, "intent", "t1", **INTENT),
@@ -85,10 +84,11 @@ def test_the_newest_intent_of_a_slice_counts_unless_it_was_refused() -> None:
         ]
     )
     newest = latest_intents(listed, "tokens")
-    assert {index: intent.token for index, intent in newest.items()} == {0: "t1", 1: "t2", 2: "t1"}
+    assert {index: intent.token for index, intent in newest.items()} == {0: "t1", 1: "t2", 2: "t3"}
     assert is_superseded(listed, "t1", 1)
     assert not is_superseded(listed, "t1", 0)
     assert not is_superseded(listed, "t2", 1)
+    assert is_superseded(listed, "t3", 2)  # should sbatch have taken it all the same
 
 
 def test_a_cancelled_or_unknown_intent_is_superseded() -> None:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.plan import Done, Plan, descendants, gpu_hours_asked, make_plan
+from slurm_jobs.plan import Done, Plan, gpu_hours_asked, make_plan
 from slurm_jobs.spec.model import RunSpec
 
 SLICES = frozenset(range(4))
@@ -196,9 +196,3 @@ def test_what_a_stage_says_wins_over_spec_and_profile() -> None:
     assert stage.python == "/p/python"
     assert made.stage("t").python == "/s/python"
     assert made.stage("t").resources.slurm["partition"] == "cpu"
-
-
-def test_descendants_are_all_that_come_after() -> None:
-    assert descendants(plan(), {"tokens"}) == {"train", "report", "mend"}
-    with pytest.raises(KeyError):
-        plan().stage("nope")

@@ -10,7 +10,13 @@ FOLDER = "/shared/project"
 def scripts(spec: str, profile: str = "python: /shared/env/bin/python\n") -> dict[str, str]:
     """Script by stage, through submitit; nothing is submitted."""
     texts = {f"{FOLDER}/spec.yaml": spec, f"{FOLDER}/cluster.yaml": profile}
-    files = Files(read_text=texts.__getitem__, exists=lambda path: path in texts)
+
+    def read_text(path: str) -> str:
+        if path not in texts:
+            raise FileNotFoundError(path)
+        return texts[path]
+
+    files = Files(read_text=read_text, exists=lambda path: path in texts)
     loaded = load_spec(f"{FOLDER}/spec.yaml", files)
     assert loaded.profile is not None
     return render_scripts(loaded, make_plan(loaded.spec, loaded.profile))

@@ -10,7 +10,6 @@ from slurm_jobs.schedulers.local_state import (
     LocalJob,
     decide,
     dependency_reason,
-    is_finished,
 )
 
 
@@ -124,11 +123,3 @@ def test_of_several_dependencies_each_must_be_met() -> None:
     child = job("3", after={"afterany": ["1"], "afterok": ["2"]})
     assert dependency_reason(child, members, {"1": "FAILED", "2": "RUNNING"}) == WAITING
     assert dependency_reason(child, members, {"1": "RUNNING", "2": "FAILED"}) == NEVER
-
-
-def test_a_run_is_finished_when_all_has_ended_or_never_can_start() -> None:
-    jobs = [job("1"), job("2", after={"afterok": ["1"]})]
-    states = {"1": "FAILED", "2": "PENDING"}
-    assert not is_finished(jobs, states, {})
-    assert is_finished(jobs, states, reasons(jobs, states))
-    assert not is_finished(jobs, {**states, "1": "RUNNING"}, {})

@@ -1,12 +1,12 @@
 import pytest
 
+from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.schedulers.slurm_output import (
     SACCT_FIELDS,
     is_refusal,
     parse_bytes,
     parse_duration_s,
     parse_sacct,
-    parse_sacct_rows,
     parse_squeue,
 )
 
@@ -20,6 +20,10 @@ SQUEUE = """\
 99|99|RUNNING|None|1763651001|1763651500|cpu1
 slurm_load_jobs error: Unexpected message received
 """
+
+
+def newest_by_id(text: str) -> dict[str, TaskAccounting]:
+    return {task.job_id: task for task in parse_sacct(text)}
 
 
 def test_squeue_gives_every_array_task_of_the_jobs_asked_for() -> None:
@@ -61,7 +65,7 @@ def row(job_id: str, state: str, **values: str) -> str:
 
 def test_sacct_gives_state_codes_and_times() -> None:
     text = row("12_3", "FAILED", ExitCode="3:0", TotalCPU="1-02:03:04")
-    task = parse_sacct(text)["12_3"]
+    task = newest_by_id(text)["12_3"]
     assert (task.state, task.exit_code, task.signal) == ("FAILED", 3, None)
     assert (task.submit_unix_s, task.start_unix_s) == (1763651000, 1763651010)
     assert task.num_cpus == 4
@@ -71,11 +75,11 @@ def test_sacct_gives_state_codes_and_times() -> None:
 
 
 def test_who_cancelled_is_left_out_of_the_state() -> None:
-    assert parse_sacct(row("12", "CANCELLED by 1000"))["12"].state == "CANCELLED"
+    assert newest_by_id(row("12", "CANCELLED by 1000"))["12"].state == "CANCELLED"
 
 
 def test_a_signal_is_told_apart_from_an_exit_code() -> None:
-    task = parse_sacct(row("12", "OUT_OF_MEMORY", ExitCode="0:125"))["12"]
+    task = newest_by_id(row("12", "OUT_OF_MEMORY", ExitCode="0:125"))["12"]
     assert (task.exit_code, task.signal) == (0, 125)
 
 
@@ -91,7 +95,7 @@ def test_a_task_gets_the_largest_memory_of_its_own_steps() -> None:
             row("12_2", "RUNNING"),
         ]
     )
-    tasks = parse_sacct(text)
+    tasks = newest_by_id(text)
     assert set(tasks) == {"12_0", "12_1", "12_2"}
     assert tasks["12_0"].max_rss_bytes == 2.5 * 2**30
     assert tasks["12_1"].max_rss_bytes == 3 * 2**20
@@ -101,7 +105,7 @@ def test_a_task_gets_the_largest_memory_of_its_own_steps() -> None:
 def test_what_has_not_begun_has_no_times() -> None:
     pending = {"Start": "Unknown", "End": "Unknown", "NodeList": "None assigned"}
     text = row("12_[0-2%1]", "PENDING", **pending, AllocTRES="", TimelimitRaw="UNLIMITED")
-    tasks = parse_sacct(text)
+    tasks = newest_by_id(text)
     assert set(tasks) == {"12_0", "12_1", "12_2"}
     task = tasks["12_1"]
     assert (task.start_unix_s, task.end_unix_s, task.node_list) == (None, None, "")
@@ -118,11 +122,11 @@ def test_what_has_not_begun_has_no_times() -> None:
     ],
 )
 def test_gpus_are_counted_with_and_without_types(tres: str, num_gpus: int) -> None:
-    assert parse_sacct(row("12", "COMPLETED", AllocTRES=tres))["12"].num_gpus == num_gpus
+    assert newest_by_id(row("12", "COMPLETED", AllocTRES=tres))["12"].num_gpus == num_gpus
 
 
 def test_lines_of_another_form_are_left_out() -> None:
-    assert parse_sacct("sacct: error: slurmdbd is down\n\n12|FAILED\n") == {}
+    assert newest_by_id("sacct: error: slurmdbd is down\n\n12|FAILED\n") == {}
 
 
 @pytest.mark.parametrize(
@@ -173,12 +177,12 @@ def test_a_requeued_job_has_one_row_a_start_each_with_its_own_memory() -> None:
             line("7.0", "COMPLETED", 200, "20M"),
         ]
     )
-    starts = parse_sacct_rows(text)
+    starts = parse_sacct(text)
     assert [(t.state, t.start_unix_s, t.max_rss_bytes) for t in starts] == [
         ("REQUEUED", 100.0, 10 * 2**20),
         ("COMPLETED", 200.0, 30 * 2**20),
     ]
-    assert parse_sacct(text)["7"].state == "COMPLETED"
+    assert newest_by_id(text)["7"].state == "COMPLETED"
 
 
 @pytest.mark.parametrize(

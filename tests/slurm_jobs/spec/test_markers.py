@@ -108,15 +108,9 @@ def test_a_missing_manifest_is_named_by_its_absolute_path(folder: Path) -> None:
     ]
 
 
-def test_a_model_is_a_folder_where_one_exists_and_else_a_name_on_a_hub(folder: Path) -> None:
-    (folder / "Org" / "local").mkdir(parents=True)
-    assert config(folder, processor="Org/local")["processor"] == str(folder / "Org/local")
-    assert config(folder, processor="Org/Model-2B")["processor"] == "Org/Model-2B"
-
-
-def test_a_model_that_looks_like_a_path_must_exist(folder: Path) -> None:
-    (message,) = problems(folder, processor="./nope")
-    assert message.startswith(f"stages.prep.config.processor: no model folder at {folder}/nope")
+def test_a_processor_that_is_not_there_is_told_before_anything_is_queued(folder: Path) -> None:
+    (message,) = problems(folder, processor="Org/Model-2B")
+    assert message.startswith(f"stages.prep.config.processor: nothing at {folder}/Org/Model-2B")
 
 
 def test_an_empty_path_is_refused(folder: Path) -> None:

@@ -26,7 +26,7 @@ def resources(text: str) -> list[str]:
         ("nodes:", "f:1:1: nodes: expected a whole number, found nothing"),
         ("nodes: [1]", "f:1:1: nodes: expected a whole number, found a list of 1"),
         ("nodes: 0", "f:1:8: nodes: must be greater than or equal to 1, found `0`"),
-        ("mem_gb: '8'", "f:1:9: mem_gb: expected a number, found the text `8`"),
+        ("mem_gb: '8'", "f:1:9: mem_gb: expected a number, found the text `8`; remove the quotes"),
         ("gpu: 3", "f:1:6: gpu: expected a list, found `3`"),
         ("slurm: [a]", "f:1:1: slurm: expected keys and values, found a list of 1"),
         (

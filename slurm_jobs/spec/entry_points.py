@@ -1,0 +1,67 @@
+"""Whether the functions that a spec names exist in the user's modules; runs nothing. PURE."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
+
+from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.graph import StageView
+from slurm_jobs.spec.validation import did_you_mean, problem_at
+from slurm_jobs.spec.yaml_values import YamlDocument
+
+
+def entry_point_problems(
+    views: Mapping[str, StageView],
+    document: YamlDocument,
+    spec_dir: str,
+    read_text: Callable[[str], str],
+) -> list[Problem]:
+    """Functions that a module beside the spec does not define, and modules that do not parse.
+
+    A module that does not lie beside the spec belongs to the stage's Python and is not looked at.
+    """
+    problems = []
+    for name, view in views.items():
+        module, colon, function = (view.run or "").partition(":")
+        if not colon:
+            continue
+        message = _message(module, function, spec_dir, read_text)
+        if message is not None:
+            place = ("stages", name, "run")
+            problems.append(problem_at(document, place, f"stages.{name}.run: {message}"))
+    return problems
+
+
+def _message(
+    module: str, function: str, spec_dir: str, read_text: Callable[[str], str]
+) -> str | None:
+    stem = PurePosixPath(spec_dir, *module.split("."))
+    for file in (f"{stem}.py", f"{stem}/__init__.py"):
+        try:
+            tree = ast.parse(read_text(file))
+        except (OSError, UnicodeDecodeError):
+            continue
+        except (SyntaxError, ValueError) as error:
+            return f"{file} is no valid Python: {error}"
+        names = _names(tree)
+        if names is None or function in names:
+            return None
+        return f"{file} defines no `{function}`{did_you_mean(function, names)}"
+    return None
+
+
+def _names(tree: ast.Module) -> set[str] | None:
+    """What a module defines or imports at its top level; None if that cannot be told."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            if any(alias.name == "*" for alias in node.names):
+                return None
+            names.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
