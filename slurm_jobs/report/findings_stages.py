@@ -94,7 +94,7 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
         evidence=(
             (
                 f"{words.num_bytes(used.value)} at most of {words.num_bytes(asked.value)}, "
-                f"over {stage.num_attempts} attempts"
+                f"over {words.number_of('attempt', stage.num_attempts)}"
             ),
         ),
         rule="less than 70 % of the memory used",

@@ -34,7 +34,8 @@ def _phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
     return (
         f"{words.seconds(mean_s)} of a mean step, {words.percent(share)} of its time",
         (
-            f"over {numbers.num_measured:,} steps on {numbers.num_ranks} ranks, "
+            f"over {words.number_of('step', numbers.num_measured)} "
+            f"on {words.number_of('rank', numbers.num_ranks)}, "
             f"the first {numbers.warmup_steps} of each attempt left out"
         ),
     )
@@ -179,8 +180,10 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
         text="An attempt ended after its last checkpoint; the next one did those steps again.",
         evidence=(
             (
-                f"{words.seconds(numbers.repeated_s)} on {numbers.num_ranks} ranks, "
-                f"{words.percent(share)} of all steps, over {numbers.num_attempts} attempts"
+                f"{words.seconds(numbers.repeated_s)} "
+                f"on {words.number_of('rank', numbers.num_ranks)}, "
+                f"{words.percent(share)} of all steps, "
+                f"over {words.number_of('attempt', numbers.num_attempts)}"
             ),
         ),
         rule="repeated steps are 5 % of all recorded steps or more",

@@ -17,6 +17,9 @@ from slurm_jobs.report.model import TimeShare
 _WIDTH, _HEIGHT = 1000.0, 240.0
 """Of the SVG's own coordinates; the page stretches them."""
 
+_AXIS_STYLE = "white-space:nowrap;grid-template-columns:minmax(52px,max-content) 1fr"
+"""A label such as `0.00135` is wider than most: the axis gives way, no label is broken."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
@@ -92,6 +95,7 @@ def line_chart(
             el("div", box, class_="plot"),
             el("div", steps, class_="steps"),
             class_="chart",
+            style=_AXIS_STYLE,
         ),
     )
 

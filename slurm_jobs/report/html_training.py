@@ -19,9 +19,9 @@ def step_section(numbers: TrainingNumbers) -> Html:
         return el("section", heading, reason)
     mean_s = sum(phase.seconds for phase in numbers.phases)
     caption = (
-        f"Mean step {words.seconds(mean_s)} over {numbers.num_measured:,} steps and "
-        f"{numbers.num_ranks} ranks; the first {numbers.warmup_steps} of each attempt are "
-        "warm-up and left out. Host time."
+        f"Mean step {words.seconds(mean_s)} over {words.number_of('step', numbers.num_measured)} "
+        f"and {words.number_of('rank', numbers.num_ranks)}; the first {numbers.warmup_steps} of "
+        "each attempt are warm-up and left out. Host time."
     )
     return el(
         "section",
@@ -56,9 +56,10 @@ def _facts(numbers: TrainingNumbers) -> list[tuple[str, str]]:
         shown = words.quantity(quantity)
         return f"{shown} ({quantity.missing})" if quantity.missing else shown
 
-    repeated = f"{numbers.num_repeated_steps:,} steps, {words.seconds(numbers.repeated_s)}"
+    repeated = words.number_of("step", numbers.num_repeated_steps)
+    repeated += f", {words.seconds(numbers.repeated_s)}"
     return [
-        ("steps", f"{numbers.num_steps:,} in {numbers.num_attempts} attempts"),
+        ("steps", f"{numbers.num_steps:,} in {words.number_of('attempt', numbers.num_attempts)}"),
         ("done twice", repeated if numbers.num_repeated_steps else "none"),
         ("rate", with_reason("steps_per_s")),
         ("samples", with_reason("samples_per_s")),

@@ -213,6 +213,8 @@ class TrainingNumbers:
     budget: tuple[TimeShare, ...]
     """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
     curves: Curves | None
+    notes: tuple[str, ...] = ()
+    """What the records lack or contradict."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

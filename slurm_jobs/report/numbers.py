@@ -94,6 +94,7 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [timeline_note] if timeline_note else []
     notes.extend(f"{t.stage}: {t.too_few}" for t in training if t.too_few)
+    notes.extend(f"{t.stage}, {note}" for t in training for note in t.notes)
     if not training:
         notes.append("no stage recorded training steps")
     notes.append("device timeline (busy, idle, communicating): not recorded")

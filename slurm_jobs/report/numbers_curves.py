@@ -22,7 +22,7 @@ MIN_BIN_STEPS = 4
 
 def make_curves(attempts: Sequence[AttemptSteps]) -> Curves | None:
     """The curves of one training over all attempts; None if no step counts."""
-    lengths = [_common_length(attempt) for attempt in attempts]
+    lengths = [attempt.num_common for attempt in attempts]
     num_steps = sum(lengths)
     if not num_steps:
         return None
@@ -43,11 +43,6 @@ def make_curves(attempts: Sequence[AttemptSteps]) -> Curves | None:
     )
 
 
-def _common_length(attempt: AttemptSteps) -> int:
-    """Steps that all ranks recorded: a rank that was killed early may lack the last ones."""
-    return min(attempt.num_kept)
-
-
 def _attempt_points(
     attempt: AttemptSteps, length: int, num_steps: int
 ) -> Iterator[tuple[float, ...]]:
@@ -61,7 +56,7 @@ def _attempt_points(
     tokens = np.stack([r["num_tokens"] for r in ranks]).sum(axis=0, dtype=np.float64)
     for begin, end in itertools.pairwise(edges):
         part, times = lead[begin:end], step_s[:, begin:end]
-        wall_s = part["start_unix_s"][-1] + part["step_s"][-1] - part["start_unix_s"][0]
+        wall_s = float(part["step_s"].sum(dtype=np.float64))
         p50, p95 = (float(np.percentile(times, percent)) for percent in (50, 95))
         busy_s = float(times.sum(dtype=np.float64))
         yield (

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from slurm_jobs.report import words
 from slurm_jobs.report.inputs import RankTiming
+
+CLOCK_TOLERANCE = 0.01
+"""Wall clock and sum of step times may differ by this share. Own choice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,14 +25,35 @@ class AttemptSteps:
     num_kept: tuple[int, ...]
     """How many of each rank's records no later attempt did again."""
     warmup_steps: int
+    num_ranks: int
+    """Of the attempt; more than `ranks` if some left no step."""
+
+    @property
+    def num_common(self) -> int:
+        """Steps that count and that all of `ranks` recorded: one killed may lack the last."""
+        return min(self.num_kept)
+
+    @property
+    def longest(self) -> int:
+        """Index of the rank that recorded most: a step that one rank ended, all did."""
+        return max(range(len(self.records)), key=lambda index: len(self.records[index]))
 
     def kept(self, index: int) -> np.ndarray:
         """Records of the rank at `index` that count."""
         return self.records[index][: self.num_kept[index]]
 
     def measured(self, index: int) -> np.ndarray:
-        """Records of the rank at `index` that count and come after the warm-up."""
-        return self.records[index][self.warmup_steps : self.num_kept[index]]
+        """Records of the rank at `index` that count for all, and come after the warm-up."""
+        return self.records[index][self.warmup_steps : self.num_common]
+
+    def measured_s(self) -> float:
+        """Time of the measured steps, from the sums of their lengths.
+
+        Steps follow each other without a gap, and a clock that is set back does
+        not touch them, as it does the difference between two wall times.
+        """
+        sums = (self.measured(i)["step_s"].sum(dtype=np.float64) for i in range(len(self.ranks)))
+        return float(max(sums))
 
 
 def split_attempts(timings: Sequence[RankTiming], warmup_steps: int) -> tuple[AttemptSteps, ...]:
@@ -49,7 +74,58 @@ def split_attempts(timings: Sequence[RankTiming], warmup_steps: int) -> tuple[At
                 records=records,
                 num_kept=tuple(int(np.searchsorted(r["step"], limit)) for r in records),
                 warmup_steps=warmup_steps,
+                num_ranks=max(_num_ranks(members), len(members)),
             )
         )
         limit = min(limit, *(int(r["step"][0]) for r in records))
     return tuple(reversed(split))
+
+
+def _num_ranks(members: Sequence[tuple[RankTiming, np.ndarray]]) -> int:
+    """As the writers said; 0 where they did not."""
+    files = (timing.steps for timing, _ in members)
+    return max(int(file.metadata.get("num_ranks", 0)) for file in files if file is not None)
+
+
+def step_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
+    """What the records lack or contradict, in words."""
+    return tuple(
+        f"attempt {attempt.attempt}: {note}"
+        for attempt in attempts
+        for note in (*_uneven(attempt), *_clock(attempt))
+    )
+
+
+def _uneven(attempt: AttemptSteps) -> Iterator[str]:
+    lacking = attempt.num_ranks - len(attempt.ranks)
+    if lacking:
+        yield (
+            f"{lacking} of {attempt.num_ranks} ranks left no step records; "
+            "its steps are left out of the rates"
+        )
+    if min(attempt.num_kept) < max(attempt.num_kept):
+        short = attempt.ranks[attempt.num_kept.index(min(attempt.num_kept))].rank
+        yield (
+            f"the ranks recorded unequal numbers of steps ({min(attempt.num_kept):,} by rank "
+            f"{short}, {max(attempt.num_kept):,} at most); rates and shares are of those that all "
+            "recorded"
+        )
+
+
+def _clock(attempt: AttemptSteps) -> Iterator[str]:
+    worst = (0.0, 0.0, 0)
+    for index, timing in enumerate(attempt.ranks):
+        steps = attempt.measured(index)
+        if len(steps):
+            wall_s = float(
+                steps["start_unix_s"][-1] + steps["step_s"][-1] - steps["start_unix_s"][0]
+            )
+            sum_s = float(steps["step_s"].sum(dtype=np.float64))
+            worst = max(worst, (abs(wall_s - sum_s) / sum_s if sum_s else 0.0, wall_s, timing.rank))
+    share, wall_s, rank = worst
+    if share > CLOCK_TOLERANCE:
+        yield (
+            f"by rank {rank}'s wall clock the steps took {words.seconds(wall_s)}, "
+            f"{words.percent(share)} off the sum of their times: the clock was set, or there were "
+            "gaps between steps; rates are over the sum"
+        )

@@ -25,7 +25,7 @@ from slurm_jobs.report.model import (
 from slurm_jobs.report.numbers_attempts import AttemptFacts
 from slurm_jobs.report.numbers_curves import make_curves
 from slurm_jobs.report.numbers_startup import attempt_budget
-from slurm_jobs.report.numbers_steps import AttemptSteps, split_attempts
+from slurm_jobs.report.numbers_steps import AttemptSteps, split_attempts, step_notes
 
 MIN_STEPS = 20
 """Fewer measured steps than this are not judged: one slow step would be 5 % of them, which is
@@ -56,15 +56,15 @@ def _numbers(
 ) -> TrainingNumbers:
     num_measured = sum(len(a.measured(0)) for a in attempts)
     ranks = _rank_numbers(attempts) if num_measured else ()
-    repeated = [a.records[0][a.num_kept[0] :] for a in attempts]
-    losses = np.concatenate([a.kept(0)["loss"] for a in attempts])
+    repeated = [a.records[a.longest][a.num_kept[a.longest] :] for a in attempts]
+    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
     losses = losses[np.isfinite(losses)]
     memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
     return TrainingNumbers(
         stage=name,
-        num_ranks=max(len(a.ranks) for a in attempts),
+        num_ranks=max(a.num_ranks for a in attempts),
         num_attempts=len(attempts),
-        num_steps=sum(a.num_kept[0] for a in attempts),
+        num_steps=sum(max(a.num_kept) for a in attempts),
         num_measured=num_measured,
         warmup_steps=attempts[0].warmup_steps,
         too_few=_too_few(num_measured, attempts[0].warmup_steps),
@@ -83,6 +83,7 @@ def _numbers(
         repeated_s=float(sum(r["step_s"].sum(dtype=np.float64) for r in repeated)),
         budget=budget,
         curves=make_curves(attempts),
+        notes=step_notes(attempts),
         **_rates(attempts),
     )
 
@@ -103,20 +104,22 @@ def _loss(values: np.ndarray) -> Quantity:
 
 
 def _rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
-    """Rates over wall time from the first measured step to the end of the last, waits included."""
-    wall_s = 0.0
-    for attempt in attempts:
-        lead = attempt.measured(0)
-        if len(lead):
-            wall_s += float(lead["start_unix_s"][-1] + lead["step_s"][-1] - lead["start_unix_s"][0])
+    """Rates over the time of the measured steps, waits and checkpoints included.
+
+    Counted are steps that every rank recorded: a rank that lacks some must not lower the sum.
+    """
+    whole = [a for a in attempts if len(a.ranks) == a.num_ranks]
+    wall_s = sum(a.measured_s() for a in whole)
+    counted = [a.measured(i) for a in whole for i in range(len(a.ranks))]
     measured = [a.measured(i) for a in attempts for i in range(len(a.ranks))]
     kept = [a.kept(i) for a in attempts for i in range(len(a.ranks))]
     step_s = np.concatenate([m["step_s"] for m in measured])
     tokens, padding = _sum(kept, "num_tokens"), _sum(kept, "num_padding_tokens")
     no_steps = "no step is left after the warm-up"
+    no_rate = no_steps if whole else "no attempt has step records of all its ranks"
 
     def rate(count: float, unit: str) -> Quantity:
-        return known(count / wall_s, unit) if wall_s > 0 else missing(unit, no_steps)
+        return known(count / wall_s, unit) if wall_s > 0 else missing(unit, no_rate)
 
     def percentile(percent: float) -> Quantity:
         if not len(step_s):
@@ -127,9 +130,9 @@ def _rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     return {
         "step_median_s": percentile(50),
         "step_p95_s": percentile(95),
-        "steps_per_s": rate(sum(len(a.measured(0)) for a in attempts), "steps/s"),
-        "samples_per_s": rate(_sum(measured, "num_samples"), "samples/s"),
-        "tokens_per_s": rate(_sum(measured, "num_tokens"), "tokens/s"),
+        "steps_per_s": rate(sum(len(a.measured(0)) for a in whole), "steps/s"),
+        "samples_per_s": rate(_sum(counted, "num_samples"), "samples/s"),
+        "tokens_per_s": rate(_sum(counted, "num_tokens"), "tokens/s"),
         "padding_share": known(padding / slots, "fraction")
         if slots
         else missing("fraction", "the steps recorded no tokens"),

@@ -142,7 +142,7 @@ def _pairs(pairs: Sequence[tuple[str, str]]) -> RenderableType:
 
 def _training(numbers: TrainingNumbers) -> RenderableType:
     pairs = [
-        ("steps", f"{numbers.num_steps:,} on {numbers.num_ranks} ranks"),
+        ("steps", f"{numbers.num_steps:,} on {words.number_of('rank', numbers.num_ranks)}"),
         ("done twice", f"{numbers.num_repeated_steps:,}"),
         ("step", f"{words.quantity(numbers.step_median_s)} median"),
         ("p95", words.quantity(numbers.step_p95_s)),

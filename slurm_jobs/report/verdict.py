@@ -84,7 +84,7 @@ def _rate_tile(main: TrainingNumbers | None) -> Tile:
     rate = main.tokens_per_s
     if rate.value is None:
         return Tile(label="tokens/s", value=words.NOT_KNOWN, note=rate.missing)
-    note = f"real ones, {main.num_ranks} rank{'s' if main.num_ranks != 1 else ''}"
+    note = f"real ones, {words.number_of('rank', main.num_ranks)}"
     return Tile(label="tokens/s", value=words.count(rate.value), note=note)
 
 

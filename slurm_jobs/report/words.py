@@ -70,6 +70,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def number_of(thing: str, value: int) -> str:
+    """`1 attempt`, `1,234 attempts`."""
+    return f"{value:,} {thing}" + ("" if value == 1 else "s")
+
+
 def quantity(given: Quantity) -> str:
     """A quantity with its unit, or a dash."""
     if given.value is None:

@@ -130,3 +130,15 @@ def test_text_has_a_contrast_of_at_least_four_and_a_half(scheme, ink, ground):
     root = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", root))
     assert contrast(colours[ink], colours[ground]) >= 4.5
+
+
+def test_one_attempt_is_no_plural(report_of):
+    page = render_html(report_of(stopped_at=None))
+    assert "400 in 1 attempt<" in page
+    assert not re.search(r"\b1 (attempts|ranks|steps)\b", page)
+
+
+def test_no_axis_label_is_broken(report_of):
+    charts = re.findall(r'<div class="chart"[^>]*>', render_html(report_of()))
+    assert charts
+    assert all("white-space:nowrap" in chart and "max-content" in chart for chart in charts)

@@ -5,8 +5,10 @@ import time
 import numpy as np
 import pytest
 
+from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.common.timings import StepFile
-from slurm_jobs.report.inputs import RankTiming, StageInputs
+from slurm_jobs.report.inputs import RankTiming, StageInputs, read_inputs
+from slurm_jobs.report.numbers import build_report
 from slurm_jobs.report.numbers_training import training_numbers
 
 
@@ -56,13 +58,41 @@ def test_rates_are_over_wall_time_waits_included(report_of):
     assert numbers.samples_per_s.value == pytest.approx(64 / mean_step_s, rel=1e-3)
 
 
-def test_gaps_between_steps_lower_the_rate(fabrication):
+def test_a_clock_that_is_set_back_changes_no_rate_and_is_named(fabrication):
     steps = make_steps(fabrication, 60)
     even = numbers_of([[steps]])
-    late = steps.copy()
-    late["start_unix_s"][30:] += 100.0
-    gap = numbers_of([[late]])
-    assert gap.tokens_per_s.value < 0.5 * even.tokens_per_s.value
+    back = steps.copy()
+    back["start_unix_s"][30:] -= 100.0
+    numbers = numbers_of([[back]])
+    assert numbers.tokens_per_s == even.tokens_per_s
+    assert numbers.curves.tokens_per_s == even.curves.tokens_per_s
+    assert even.notes == ()
+    assert "wall clock" in numbers.notes[0]
+
+
+def test_a_rank_that_recorded_fewer_steps_lowers_no_rate_and_is_named(fabrication):
+    steps = make_steps(fabrication, 100)
+    even, short = numbers_of([[steps[:60], steps[:60]]]), numbers_of([[steps, steps[:60]]])
+    assert short.tokens_per_s == even.tokens_per_s
+    assert short.samples_per_s == even.samples_per_s
+    assert "60 by rank 1, 100 at most" in short.notes[0]
+
+
+def test_an_attempt_of_which_a_rank_left_no_records_has_no_rate(fabrication):
+    steps = make_steps(fabrication, 60)
+    numbers = numbers_of([[steps]], num_ranks=2)
+    assert numbers.num_ranks == 2
+    assert numbers.tokens_per_s.value is None
+    assert "records of all its ranks" in numbers.tokens_per_s.missing
+    assert "1 of 2 ranks left no step records" in numbers.notes[0]
+
+
+def test_notes_on_the_records_stand_in_the_report(fabrication, tmp_path):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(stopped_at=None))
+    file = paths.timing_dir("train", 0, 1) / "rank-00001.steps"
+    file.write_bytes(file.read_bytes()[:-20_000])
+    report = build_report(read_inputs(paths, rows), ReportConfig())
+    assert any(note.startswith("train, attempt 1: the ranks rec") for note in report.notes)
 
 
 def test_padding_is_the_share_of_all_token_slots(report_of):
@@ -112,10 +142,10 @@ def test_a_hundred_thousand_steps_of_eight_ranks_take_seconds(fabrication):
     assert time.perf_counter() - start < 5
 
 
-def test_a_rank_killed_early_shortens_the_curves_alone(fabrication):
+def test_a_rank_killed_early_shortens_the_curves_not_the_progress(fabrication):
     steps = make_steps(fabrication, 100)
     numbers = numbers_of([[steps, steps[:60]]])
-    assert numbers.num_steps == 100
+    assert numbers.num_steps == numbers_of([[steps[:60], steps]]).num_steps == 100
     assert numbers.curves.step[-1] < 60
 
 
@@ -124,14 +154,14 @@ def make_steps(fabrication, num_steps) -> np.ndarray:
     return fabrication.fabricate_steps(scenario, 0, 0, num_steps, fabrication.CREATED)
 
 
-def numbers_of(attempts):
+def numbers_of(attempts, **metadata):
     """The numbers of a stage with the given records: a list of attempts, each a list of ranks."""
     timings = tuple(
         RankTiming(
             slice_index=0,
             attempt=attempt,
             rank=rank,
-            steps=StepFile(metadata={}, steps=steps),
+            steps=StepFile(metadata=metadata, steps=steps),
             spans=(),
         )
         for attempt, ranks in enumerate(attempts, 1)

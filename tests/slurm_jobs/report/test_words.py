@@ -32,6 +32,12 @@ def test_a_ceiling_is_rounded_up_so_that_it_stays_one():
     assert words.times(float("inf")) == "no finite ceiling"
 
 
+def test_one_of_a_thing_is_no_plural():
+    assert words.number_of("attempt", 1) == "1 attempt"
+    assert words.number_of("attempt", 0) == "0 attempts"
+    assert words.number_of("step", 1234) == "1,234 steps"
+
+
 def test_a_small_share_is_not_shown_as_nothing():
     assert words.percent(0.0001) == "<0.1 %"
     assert words.percent(0) == "0 %"
