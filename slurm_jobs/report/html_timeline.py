@@ -58,7 +58,8 @@ def _keys() -> Html:
         ("queued", "waits in the queue"),
         ("completed", "completed"),
         ("failed", "failed"),
-        ("stopped", "stopped, to go on later"),
+        ("stopped", "asked to stop, saved"),
+        (_tone("cancelled"), "cancelled"),
         ("running", "running"),
         ("unknown", "end not known"),
     )
@@ -67,6 +68,11 @@ def _keys() -> Html:
         for kind, name in kinds
     ]
     return el("ul", keys, class_="keys")
+
+
+def _tone(outcome: str) -> str:
+    """What was cancelled looks like what was fenced off: neither good nor bad."""
+    return "superseded" if outcome == "cancelled" else outcome
 
 
 def _stage_rows(stage: str, bars: Sequence[Bar], span: tuple[float, float]) -> list[Html]:
@@ -108,7 +114,7 @@ def _box(start: float, end: float, span: tuple[float, float], kind: str, title: 
     left = min(max((start - span[0]) / whole, 0.0), 1.0)
     width = min(max((end - start) / whole, 0.0), 1.0 - left)
     style = f"left:{100 * left:.3f}%;width:{100 * width:.3f}%"
-    return el("span", class_=f"box o-{kind}", style=style, title=title)
+    return el("span", class_=f"box o-{_tone(kind)}", style=style, title=title)
 
 
 def _crowd(bars: Sequence[Bar], span: tuple[float, float]) -> Html:

@@ -24,6 +24,8 @@ from slurm_jobs.common.records import (
     parse_completion_name,
 )
 from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.run.intents import Intent, intents
+from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.paths import RunPaths
 
 _TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
@@ -47,7 +49,8 @@ class StageInputs:
 
     name: str
     run: str
-    parents: tuple[str, ...]
+    after: Mapping[str, str]
+    """Kind of dependency by parent."""
     num_slices: int
     resources: Mapping[str, Any]
     attempts: tuple[AttemptRecord, ...]
@@ -65,6 +68,8 @@ class ReportInputs:
     """`spec/resolved.json`."""
     stages: tuple[StageInputs, ...]
     """Parents before their children."""
+    intents: tuple[Intent, ...]
+    """The jobs that were submitted, oldest first; empty if the ledger could not be read."""
     accounting: tuple[TaskAccounting, ...]
     read_unix_s: float
     """When the records were read, seconds since 1970."""
@@ -101,6 +106,7 @@ def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> Report
         run=read_json(paths.run_json),
         spec=spec,
         stages=stages,
+        intents=_read_intents(paths, problems),
         accounting=tuple(accounting) or read_accounting(paths),
         read_unix_s=time.time(),
         problems=tuple(problems),
@@ -129,13 +135,21 @@ def _read_stage(
     return StageInputs(
         name=name,
         run=stage.get("run") or "shell",
-        parents=tuple(stage.get("after") or ()),
+        after=stage.get("after") or {},
         num_slices=int(array["num_slices"]) if array else 1,
         resources=stage.get("resources") or {},
         attempts=_read_attempts(paths.attempts_dir(name), problems),
         completions=_read_completions(paths.completions_dir(name), problems),
         timings=_read_timings(paths.timing_stage_dir(name), problems),
     )
+
+
+def _read_intents(paths: RunPaths, problems: list[str]) -> tuple[Intent, ...]:
+    try:
+        return tuple(intents(read_ledger(paths.ledger_dir)))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        problems.append(f"{paths.ledger_dir}: not read as a ledger: {error}")
+        return ()
 
 
 def _files(folder: Path) -> list[Path]:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Status = Literal["waiting", "running", "completed", "failed", "stopped", "unknown"]
+from slurm_jobs.reconcile import Status
+
 Severity = Literal["high", "medium", "note"]
 
 
@@ -77,7 +78,7 @@ class Bar:
     start_unix_s: float
     end_unix_s: float
     outcome: str
-    """An outcome of `records.Outcome`, `running` or `unknown`."""
+    """An outcome of `records.Outcome`, `running`, `cancelled` or `unknown`."""
     reason: str
 
 
@@ -214,7 +215,6 @@ class TrainingNumbers:
     """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
     curves: Curves | None
     notes: tuple[str, ...] = ()
-    """What the records lack or contradict."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,13 +10,12 @@ from slurm_jobs.report.inputs import ReportInputs
 from slurm_jobs.report.model import (
     RunHeader,
     RunReport,
-    StageNumbers,
-    Status,
     TrainingNumbers,
 )
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, gather_attempts
 from slurm_jobs.report.numbers_data import data_numbers, evaluation_numbers
 from slurm_jobs.report.numbers_stages import stage_numbers
+from slurm_jobs.report.numbers_status import Standing, overall_status, standings
 from slurm_jobs.report.numbers_timeline import run_span, timeline
 from slurm_jobs.report.numbers_training import training_numbers
 from slurm_jobs.report.verdict import make_tiles, make_verdict
@@ -25,16 +24,20 @@ from slurm_jobs.report.verdict import make_tiles, make_verdict
 def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
     """The whole report."""
     attempts = gather_attempts(inputs)
-    stages = tuple(stage_numbers(stage, attempts[stage.name]) for stage in inputs.stages)
+    standing = standings(inputs, attempts)
+    stages = tuple(
+        stage_numbers(stage, attempts[stage.name], standing[stage.name]) for stage in inputs.stages
+    )
     training = tuple(
         numbers
         for stage in inputs.stages
         for numbers in training_numbers(stage, attempts[stage.name], config.warmup_steps)
     )
-    shares, note = timeline(inputs, attempts)
+    span = run_span(inputs, attempts, standing)
+    shares, note = timeline(inputs, attempts, span)
     worked = tuple(stage for stage in stages if stage.run != REPORT_RUN)
     findings, checks = find(worked, training, shares, note)
-    header = _header(inputs, worked, run_span(inputs, attempts)[1], config)
+    header = _header(inputs, [(s.name, standing[s.name]) for s in worked], span[1], config)
     evaluation = evaluation_numbers([stage.results for stage in worked])
     return RunReport(
         header=header,
@@ -55,7 +58,10 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
 
 
 def _header(
-    inputs: ReportInputs, stages: Sequence[StageNumbers], last_unix_s: float, config: ReportConfig
+    inputs: ReportInputs,
+    stages: Sequence[tuple[str, Standing]],
+    last_unix_s: float,
+    config: ReportConfig,
 ) -> RunHeader:
     run: Mapping[str, object] = inputs.run
     status, reason = overall_status(stages)
@@ -74,19 +80,6 @@ def _header(
         created_unix_s=float(inputs.run["created_unix_s"]),
         last_unix_s=last_unix_s,
     )
-
-
-def overall_status(stages: Sequence[StageNumbers]) -> tuple[Status, str]:
-    """Status of the run and the stage that decides it; the report's own stage is left out."""
-    if all(stage.status == "completed" for stage in stages):
-        return "completed", ""
-    order: tuple[Status, ...] = ("running", "failed", "stopped", "unknown", "waiting")
-    for status in order:
-        for stage in stages:
-            if stage.status == status:
-                reason = f": {stage.status_reason}" if stage.status_reason else ""
-                return status, f"{stage.name} {status}{reason}"
-    return "unknown", ""
 
 
 def _notes(

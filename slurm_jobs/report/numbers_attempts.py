@@ -19,6 +19,8 @@ REPORT_RUN = "report"
 
 _LIVE_STATES = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING"})
 _WAITING_STATES = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING"})
+_SLURMS_WORD = {"CANCELLED": "cancelled", "COMPLETED": "unknown"}
+"""Of an end without a completion record; any other state is a failure."""
 _CLOCK_SKEW_S = 5.0
 """A node's clock may be this far behind the controller's."""
 
@@ -117,7 +119,8 @@ def _how_it_ended(
     if row is not None and row.state in _LIVE_STATES:
         return "running", "", now_unix_s
     if row is not None and row.end_unix_s is not None and row.state not in _WAITING_STATES:
-        return "failed", f"no completion record; {row.source} says {row.state}", row.end_unix_s
+        outcome = _SLURMS_WORD.get(row.state, "failed")
+        return outcome, f"no completion record; {row.source} says {row.state}", row.end_unix_s
     if timings is None:
         return "running", "", now_unix_s
     last_sign = _last_sign_of_life(record, timings)

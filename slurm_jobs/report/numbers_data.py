@@ -84,7 +84,7 @@ def _mean(tokens: Quantity, samples: Quantity) -> Quantity:
 
 def _num_shards(stage: StageInputs, inputs: ReportInputs) -> Quantity:
     for other in inputs.stages:
-        if other.run == CONSOLIDATE_RUN and stage.name in other.parents:
+        if other.run == CONSOLIDATE_RUN and stage.name in other.after:
             return _total(_results(other), "num_shards")
     return missing("count", "no stage consolidates these parts")
 

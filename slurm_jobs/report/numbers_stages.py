@@ -8,67 +8,49 @@ from typing import Any
 import numpy as np
 
 from slurm_jobs.common.records import TaskAccounting
+from slurm_jobs.reconcile import Status
 from slurm_jobs.report.inputs import StageInputs
 from slurm_jobs.report.intervals import max_overlap
 from slurm_jobs.report.model import (
     Distribution,
     Quantity,
     StageNumbers,
-    Status,
     known,
     missing,
 )
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts
+from slurm_jobs.report.numbers_status import Standing
 
 Summary = Callable[[list[float]], Any]
 _NO_ACCOUNTING = "no accounting for this stage's jobs"
 
 
-def stage_numbers(stage: StageInputs, facts: Sequence[AttemptFacts]) -> StageNumbers:
+def stage_numbers(
+    stage: StageInputs, facts: Sequence[AttemptFacts], standing: Standing
+) -> StageNumbers:
     """All numbers of one stage."""
     rows = [f.accounting for f in facts if f.accounting is not None]
-    last = {f.bar.slice_index: f for f in facts}
-    completed = {f.bar.slice_index for f in facts if f.bar.outcome == "completed"}
-    open_tasks = [f for index, f in last.items() if index not in completed]
-    num_running = sum(f.bar.outcome == "running" for f in open_tasks)
-    num_failed = sum(f.bar.outcome == "failed" for f in open_tasks)
-    status, reason = _status(stage, len(completed), open_tasks)
     return StageNumbers(
         name=stage.name,
         run=stage.run,
-        status=status,
-        status_reason=reason,
+        status=standing.status,
+        status_reason=standing.reason,
         num_tasks=stage.num_slices,
-        num_completed=len(completed),
-        num_failed=num_failed,
-        num_running=num_running,
+        num_completed=standing.counts["completed"],
+        num_failed=standing.counts["failed"],
+        num_running=standing.counts["running"],
         num_attempts=len(facts),
-        num_retries=len(facts) - len(last),
+        num_retries=len(facts) - len({f.bar.slice_index for f in facts}),
         max_running=max_overlap((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts),
         dependency_wait_median_s=_wait(rows, "submit_unix_s", "eligible_unix_s", np.median),
         queue_wait_median_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.median),
         queue_wait_max_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.max),
-        wall_s=_wall(stage, facts, status),
+        wall_s=_wall(stage, facts, standing.status),
         task_time=_task_time(facts),
         failures=tuple(_failure(f) for f in facts if f.bar.outcome == "failed"),
         results=stage_results(stage),
         **_resources(rows),
     )
-
-
-def _status(
-    stage: StageInputs, num_completed: int, open_tasks: Sequence[AttemptFacts]
-) -> tuple[Status, str]:
-    if num_completed >= stage.num_slices:
-        return "completed", ""
-    by_outcome: dict[str, list[AttemptFacts]] = {}
-    for fact in open_tasks:
-        by_outcome.setdefault(fact.bar.outcome, []).append(fact)
-    order: tuple[Status, ...] = ("running", "failed", "stopped", "unknown")
-    for status in order:
-        if status in by_outcome:
-            return status, by_outcome[status][0].bar.reason
-    return "waiting", f"{stage.num_slices - num_completed} of {stage.num_slices} not started"
 
 
 def _failure(fact: AttemptFacts) -> str:

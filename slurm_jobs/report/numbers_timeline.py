@@ -13,27 +13,33 @@ from slurm_jobs.report.inputs import ReportInputs
 from slurm_jobs.report.intervals import Interval, budget
 from slurm_jobs.report.model import TimeShare
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts
+from slurm_jobs.report.numbers_status import Standing
 
 Attempts = Mapping[str, tuple[AttemptFacts, ...]]
 
 
-def run_span(inputs: ReportInputs, attempts: Attempts) -> Interval:
+def run_span(
+    inputs: ReportInputs, attempts: Attempts, standing: Mapping[str, Standing]
+) -> Interval:
     """Submit and end of the run, seconds since 1970; the report's own stage is left out.
 
-    The end is that of the last attempt, or the moment of reading if one runs
-    or waits.
+    The end is the moment of reading if anything runs, or waits and can start;
+    else that of the last attempt. What is stranded holds no end open.
     """
     created = float(inputs.run["created_unix_s"])
     ends = [f.bar.end_unix_s for s in _worked(inputs) for f in attempts[s]]
-    open_jobs = any(row.state == "PENDING" for row in inputs.accounting)
-    if not ends or (open_jobs and not _all_completed(inputs)):
+    if not ends:
+        ends = [row.end_unix_s for row in inputs.accounting if row.end_unix_s is not None]
+    if not ends or any(standing[s].is_open for s in _worked(inputs)):
         return created, max(inputs.read_unix_s, created)
     return created, max(*ends, created)
 
 
-def timeline(inputs: ReportInputs, attempts: Attempts) -> tuple[tuple[TimeShare, ...], str]:
-    """The budget of the whole run, and what it rests on."""
-    start, end = run_span(inputs, attempts)
+def timeline(
+    inputs: ReportInputs, attempts: Attempts, span: Interval
+) -> tuple[tuple[TimeShare, ...], str]:
+    """The budget of the whole run from submit to end, and what it rests on."""
+    start, end = span
     claims: list[tuple[str, str, Sequence[Interval]]] = [
         (f"{stage} running", "running", _running(attempts[stage])) for stage in _worked(inputs)
     ]
@@ -49,15 +55,6 @@ def timeline(inputs: ReportInputs, attempts: Attempts) -> tuple[tuple[TimeShare,
 
 def _worked(inputs: ReportInputs) -> list[str]:
     return [stage.name for stage in inputs.stages if stage.run != REPORT_RUN]
-
-
-def _all_completed(inputs: ReportInputs) -> bool:
-    return all(
-        len({c.slice_index for c in stage.completions if c.outcome == "completed"})
-        >= stage.num_slices
-        for stage in inputs.stages
-        if stage.run != REPORT_RUN
-    )
 
 
 def _running(facts: Sequence[AttemptFacts]) -> list[Interval]:

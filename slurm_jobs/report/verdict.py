@@ -12,7 +12,8 @@ _STATUS_WORDS = {
     "running": "Still running after",
     "completed": "Completed in",
     "failed": "Failed after",
-    "stopped": "Stopped after",
+    "cancelled": "Cancelled after",
+    "stranded": "Stranded after",
     "unknown": "Not known how it ended, after",
 }
 

@@ -17,6 +17,7 @@ import numpy as np
 from fabricate_steps import CREATED, Scenario, fabricate_steps, resolved_spec
 
 from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.common.records import (
     AttemptRecord,
     CompletionRecord,
@@ -24,6 +25,7 @@ from slurm_jobs.common.records import (
     record_to_json,
 )
 from slurm_jobs.common.timings import spans_path, steps_header, steps_path
+from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.paths import RunPaths
 
 
@@ -54,7 +56,22 @@ class Fabricator:
             "spec_file": "/home/ada/shapes.yaml",
         }
         self._json(self.paths.run_json, run)
-        self._json(self.paths.resolved_spec, resolved_spec(self.scenario))
+        spec = resolved_spec(self.scenario)
+        self._json(self.paths.resolved_spec, spec)
+        for job_id, (stage, values) in enumerate(spec["stages"].items(), 12):
+            self._submit(stage, values["array"], str(job_id))
+
+    def _submit(self, stage: str, array: Mapping[str, Any] | None, job_id: str) -> None:
+        intent = {
+            "stage": stage,
+            "slices": ranges_text(range(array["num_slices"])) if array else "0",
+            "is_array": array is not None,
+            "fingerprint": "f1ng3r",
+            "job_name": f"shapes-{stage}",
+            "base_attempts": {},
+        }
+        append_entry(self.paths.ledger_dir, "intent", f"t{job_id}", intent)
+        append_entry(self.paths.ledger_dir, "submitted", f"t{job_id}", {"job_id": job_id})
 
     def _preprocess(self) -> float:
         ends = []

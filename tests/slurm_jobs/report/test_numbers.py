@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import get_args
 
 import pytest
 
 from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.reconcile import Status
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.numbers import build_report
 
@@ -127,9 +129,10 @@ def test_slurms_word_explains_an_attempt_without_a_completion_record(inputs):
     assert "NODE_FAIL" in report.header.status_reason
 
 
-def test_slurms_completed_is_no_proof_of_success(inputs):
+def test_slurms_completed_without_a_record_is_neither_success_nor_failure(inputs):
     report = rebuilt(inputs, "consolidate", completions=())
-    assert stage(report, "consolidate").status == "failed"
+    assert stage(report, "consolidate").status == "unknown"
+    assert "COMPLETED" in report.header.status_reason
 
 
 def test_a_run_whose_training_goes_on_is_running(fabrication, tmp_path):
@@ -155,10 +158,90 @@ def test_the_report_stage_is_no_part_of_what_it_reports_on(report_of):
     assert report.header.last_unix_s < report.header.created_unix_s + 3600
 
 
+def with_row(inputs, job_id, **changes):
+    """Of that job only the last row, changed."""
+    last = [row for row in inputs.accounting if row.job_id == job_id][-1]
+    others = tuple(row for row in inputs.accounting if row.job_id != job_id)
+    changed = dataclasses.replace(last, **changes)
+    return dataclasses.replace(inputs, accounting=(*others, changed))
+
+
+NOT_STARTED = {"attempts": (), "completions": (), "timings": ()}
+PENDING = {"state": "PENDING", "eligible_unix_s": None, "start_unix_s": None, "end_unix_s": None}
+
+
 def test_a_stage_that_never_started_leaves_the_run_waiting(inputs):
-    empty = {"attempts": (), "completions": (), "timings": ()}
-    report = rebuilt(inputs, "train", **empty)
+    waiting = with_row(inputs, "14", **PENDING, reason="Priority")
+    report = rebuilt(waiting, "train", **NOT_STARTED)
     assert stage(report, "train").status == "waiting"
+    assert stage(report, "train").status_reason == "1 of 1 not started (Priority)"
     assert report.header.status == "waiting"
+    assert report.header.last_unix_s == inputs.read_unix_s
     assert report.training == ()
     assert "no stage recorded training steps" in report.notes
+
+
+def test_a_task_that_can_never_start_is_stranded_and_holds_no_end_open(inputs):
+    never = with_row(inputs, "14", **PENDING, reason="DependencyNeverSatisfied")
+    report = rebuilt(never, "train", **NOT_STARTED)
+    assert (stage(report, "train").status, report.header.status) == ("stranded", "stranded")
+    ends = [c.ended_unix_s for s in inputs.stages if s.name != "train" for c in s.completions]
+    assert report.header.last_unix_s == max(ends)
+    assert report.verdict.startswith("Stranded after")
+
+
+def test_a_local_task_without_a_runner_is_stranded(inputs):
+    report = rebuilt(with_row(inputs, "14", **PENDING, reason="NoRunner"), "train", **NOT_STARTED)
+    assert stage(report, "train").status == "stranded"
+    assert report.header.last_unix_s < inputs.read_unix_s
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [("NODE_FAIL", "failed"), ("CANCELLED", "cancelled")],
+)
+def test_the_child_of_a_dead_parent_is_stranded(inputs, state, status):
+    ended = with_row(inputs, "13", state=state)
+    ended = with_row(ended, "14", **PENDING)
+    stages = tuple(
+        dataclasses.replace(s, completions=())
+        if s.name == "consolidate"
+        else dataclasses.replace(s, **(NOT_STARTED if s.name == "train" else {}))
+        for s in ended.stages
+    )
+    report = build_report(dataclasses.replace(ended, stages=stages), ReportConfig())
+    assert stage(report, "consolidate").status == status
+    assert stage(report, "train").status == "stranded"
+    assert f"`consolidate` {status}" in stage(report, "train").status_reason
+    assert report.header.status == status
+    assert report.header.last_unix_s < inputs.read_unix_s
+    assert next(b for b in report.bars if b.stage == "consolidate").outcome == status
+
+
+def test_a_task_that_was_stopped_and_waits_for_its_requeue_is_waiting(inputs):
+    train = next(s for s in inputs.stages if s.name == "train")
+    first = {
+        "attempts": train.attempts[:1],
+        "completions": train.completions[:1],
+        "timings": tuple(t for t in train.timings if t.attempt == 1),
+    }
+    report = rebuilt(with_row(inputs, "14", **PENDING), "train", **first)
+    assert stage(report, "train").status == "waiting"
+    ended = rebuilt(with_row(inputs, "14", state="PREEMPTED"), "train", **first)
+    assert stage(ended, "train").status == "failed"
+    assert "`resume` goes on from there" in stage(ended, "train").status_reason
+
+
+def test_the_report_says_what_status_says_and_no_other_word(inputs):
+    words = set(get_args(Status))
+    for state in ("PENDING", "RUNNING", "CANCELLED", "TIMEOUT", "PREEMPTED", "COMPLETED"):
+        report = rebuilt(with_row(inputs, "14", state=state), "train", **NOT_STARTED)
+        assert {s.status for s in report.stages} | {report.header.status} <= words
+
+
+def test_a_ledger_that_cannot_be_read_is_named_and_the_records_count(fabrication, tmp_path):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
+    next(paths.ledger_dir.glob("*2*.json")).write_text("{")
+    report = build_report(read_inputs(paths, rows), ReportConfig())
+    assert any("not read as a ledger" in note for note in report.notes)
+    assert report.header.status == "completed"

@@ -170,7 +170,7 @@ def numbers_of(attempts, **metadata):
     stage = StageInputs(
         name="train",
         run="train",
-        parents=(),
+        after={},
         num_slices=1,
         resources={},
         attempts=(),
