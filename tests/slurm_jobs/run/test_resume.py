@@ -1,0 +1,218 @@
+"""Decisions of `sort_out`; statuses come from the real `reconcile`."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from slurm_jobs.common.records import Outcome, TaskAccounting
+from slurm_jobs.reconcile import reconcile
+from slurm_jobs.run.intents import Intent
+from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
+from slurm_jobs.run.resume import Preparation, sort_out
+from slurm_jobs.schedulers.protocol import Answer
+
+META = RunMeta(
+    run_id="r", name="r", created_unix_s=0, submitted_by="u", host="h", scheduler="slurm",
+    version="0", spec_file="s",
+)  # fmt: skip
+NEVER = "DependencyNeverSatisfied"
+Ends = Mapping[int, Mapping[int, Outcome]]
+"""Outcome by attempt by slice."""
+
+
+def stage(name: str, num_slices: int = 1, **after: str) -> StageSummary:
+    return StageSummary(
+        name=name,
+        run="x",
+        num_slices=num_slices,
+        is_array=num_slices > 1,
+        retries=0,
+        fingerprint="f",
+        after=after,
+    )
+
+
+def intent(
+    number: int, name: str, job_id: str | None, num_slices: int = 1, **more: object
+) -> Intent:
+    known: dict[str, object] = {
+        "number": number,
+        "token": f"t{number}",
+        "stage": name,
+        "slices": tuple(range(num_slices)),
+        "is_array": num_slices > 1,
+        "fingerprint": "f",
+        "job_name": f"n{number}",
+        "time_unix_s": 0.0,
+        "job_id": job_id,
+    }
+    return Intent(**{**known, **more})  # type: ignore[arg-type]
+
+
+def sorted_out(
+    stages: list[StageSummary],
+    intents: list[Intent],
+    states: Mapping[str, str] | None = None,
+    ends: Mapping[str, Ends] | None = None,
+    fingerprints: Mapping[str, str] | None = None,
+) -> Preparation:
+    """States are Slurm's words by job; a reason may follow a colon."""
+    records = {}
+    for summary in stages:
+        outcomes = (ends or {}).get(summary.name, {})
+        attempts = {index: tuple(sorted(found)) for index, found in outcomes.items()}
+        records[summary.name] = StageRecords(attempts=attempts, outcomes=outcomes)
+    tasks = {}
+    for job_id, said in (states or {}).items():
+        state, _, reason = said.partition(":")
+        tasks[job_id] = TaskAccounting(job_id=job_id, state=state, source="squeue", reason=reason)
+    run = RunRecords(meta=META, stages=tuple(stages), intents=tuple(intents), records=records)
+    now = {summary.name: "f" for summary in stages} | dict(fingerprints or {})
+    return sort_out(run, reconcile(run, Answer(tasks=tasks)), now)
+
+
+DONE: Mapping[int, Outcome] = {1: "completed"}
+FAILED: Mapping[int, Outcome] = {1: "failed"}
+
+
+def test_the_failed_slice_of_a_stage_is_neither_complete_nor_active_nor_in_the_way() -> None:
+    found = sorted_out(
+        [stage("a", 4)],
+        [intent(1, "a", "12", 4)],
+        ends={"a": {0: DONE, 1: DONE, 2: FAILED, 3: DONE}},
+    )
+    assert found.done.completed["a"] == {0, 1, 3}
+    assert found.done.active["a"] == frozenset()
+    assert found.connections.active["a"] == found.connections.ending["a"] == ()
+    assert found.cancel == ()
+
+
+def test_of_an_array_that_half_failed_the_running_elements_go_on() -> None:
+    found = sorted_out(
+        [stage("a", 4)],
+        [intent(1, "a", "12", 4)],
+        {"12_0": "RUNNING", "12_1": "FAILED", "12_2": "FAILED", "12_3": "PENDING"},
+        ends={"a": {1: FAILED, 2: FAILED}},
+    )
+    assert found.done.active["a"] == {0, 3}
+    assert found.connections.active["a"] == ("12_0", "12_3")
+    assert found.connections.ending["a"] == found.cancel == ()
+
+
+def test_an_array_that_goes_on_as_a_whole_is_named_by_its_own_id() -> None:
+    states = {"12_0": "RUNNING", "12_1": "PENDING"}
+    found = sorted_out([stage("a", 2)], [intent(1, "a", "12", 2)], states)
+    assert found.connections.active["a"] == ("12",)
+
+
+def test_elements_are_named_alone_where_a_later_job_has_taken_over_the_others() -> None:
+    found = sorted_out(
+        [stage("a", 3)],
+        [intent(1, "a", "12", 3), intent(2, "a", "13", 3, slices=(1,))],
+        {"12_0": "RUNNING", "12_2": "RUNNING", "13_1": "RUNNING"},
+    )
+    assert found.connections.active["a"] == ("12_0", "13", "12_2")
+
+
+@pytest.mark.parametrize("kind", ["afterok", "afterany"])
+def test_a_child_that_waits_for_a_parent_that_runs_again_is_cancelled(kind: str) -> None:
+    found = sorted_out(
+        [stage("a", 2), stage("b", a=kind)],
+        [intent(1, "a", "12", 2), intent(2, "b", "13")],
+        {"12_0": "RUNNING", "12_1": "FAILED", "13": "PENDING:Dependency"},
+        ends={"a": {1: FAILED}},
+    )
+    assert found.cancel == ("13",)
+    assert found.connections.active == {"a": ("12_0",), "b": ()}
+    assert found.connections.ending["b"] == ()
+
+
+def test_a_child_that_runs_on_what_is_made_again_is_ended_and_made_again() -> None:
+    found = sorted_out(
+        [stage("a"), stage("b", a="afterany")],
+        [intent(1, "a", "12"), intent(2, "b", "13")],
+        {"12": "FAILED", "13": "RUNNING"},
+        ends={"a": {0: FAILED}},
+    )
+    assert found.done.active["b"] == frozenset()
+    assert found.connections.ending["b"] == found.cancel == ("13",)
+
+
+def test_that_a_stage_runs_again_reaches_the_children_of_its_children() -> None:
+    found = sorted_out(
+        [stage("a"), stage("b", a="afterany"), stage("c", b="afterany")],
+        [intent(1, "a", "12"), intent(2, "b", "13"), intent(3, "c", "14")],
+        {"12": "FAILED", "14": "RUNNING"},
+        ends={"a": {0: FAILED}, "b": {0: DONE}},
+    )
+    assert found.connections.ending["c"] == found.cancel == ("14",)
+
+
+def test_children_of_a_parent_that_goes_on_stay_queued() -> None:
+    found = sorted_out(
+        [stage("a"), stage("b", a="afterok")],
+        [intent(1, "a", "12"), intent(2, "b", "13")],
+        {"12": "RUNNING", "13": "PENDING:Dependency"},
+    )
+    assert found.cancel == ()
+    assert found.connections.active == {"a": ("12",), "b": ("13",)}
+
+
+@pytest.mark.parametrize(("state", "ending"), [("RUNNING", ("12",)), ("PENDING", ())])
+def test_what_is_left_of_a_cancelled_job_must_make_way(state: str, ending: tuple[str, ...]) -> None:
+    found = sorted_out([stage("a")], [intent(1, "a", "12", cancelled=True)], {"12": state})
+    assert found.done.active["a"] == frozenset()
+    assert found.cancel == ("12",)
+    assert found.connections.ending["a"] == ending
+
+
+def test_a_slice_completed_under_another_fingerprint_is_not_complete() -> None:
+    found = sorted_out(
+        [stage("a", 2)],
+        [intent(1, "a", "12", 2), intent(2, "a", "13", 2, slices=(1,), fingerprint="new")],
+        ends={"a": {0: DONE, 1: DONE}},
+        fingerprints={"a": "new"},
+    )
+    assert found.done.completed["a"] == {1}
+
+
+def test_a_job_that_runs_under_another_fingerprint_must_end() -> None:
+    found = sorted_out(
+        [stage("a")], [intent(1, "a", "12")], {"12": "RUNNING"}, fingerprints={"a": "new"}
+    )
+    assert found.connections.ending["a"] == found.cancel == ("12",)
+    assert found.done.active["a"] == frozenset()
+
+
+def test_a_slice_whose_newest_job_was_refused_is_not_complete() -> None:
+    again = intent(2, "a", None, refused="no such partition", base_attempts={0: 1})
+    found = sorted_out([stage("a")], [intent(1, "a", "12"), again], ends={"a": {0: DONE}})
+    assert found.done.completed["a"] == frozenset()
+    assert found.cancel == ()
+
+
+def test_a_job_that_was_never_found_is_neither_active_nor_in_the_way() -> None:
+    found = sorted_out([stage("a")], [intent(1, "a", None)])
+    assert found.done.completed["a"] == found.done.active["a"] == frozenset()
+    assert found.cancel == ()
+
+
+def test_stranded_jobs_are_cancelled() -> None:
+    found = sorted_out(
+        [stage("a"), stage("b", a="afterok"), stage("c", b="afterok")],
+        [intent(1, "a", "12"), intent(2, "b", "13"), intent(3, "c", "14")],
+        {"12": "FAILED", "13": f"PENDING:{NEVER}", "14": "PENDING:Dependency"},
+        ends={"a": {0: FAILED}},
+    )
+    assert found.cancel == ("13", "14")
+    assert all(ids == () for ids in found.connections.ending.values())
+
+
+def test_nothing_is_in_the_way_of_a_complete_run() -> None:
+    found = sorted_out(
+        [stage("a"), stage("b", a="afterok")],
+        [intent(1, "a", "12"), intent(2, "b", "13")],
+        ends={"a": {0: DONE}, "b": {0: DONE}},
+    )
+    assert found.done.completed == {"a": {0}, "b": {0}}
+    assert found.cancel == ()
