@@ -1,0 +1,291 @@
+"""A fake scheduler stands in: Slurm and the local one cannot be made to refuse a job that they
+took, or to fall silent between a submission and its lookup."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs.cluster.profile import LOCAL
+from slurm_jobs.common.errors import SchedulerError, SubmissionUnknownError
+from slurm_jobs.common.records import DependencyKind
+from slurm_jobs.plan import Done, Plan, PlannedJob, make_plan
+from slurm_jobs.run.intents import Entry, intents
+from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.run.orders import JobOrder, read_order
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.snapshot import CodeSnapshot
+from slurm_jobs.run.submission import (
+    Connections,
+    RunContext,
+    SubmittedJob,
+    job_dependencies,
+    submit_plan,
+    write_plan,
+)
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies
+from slurm_jobs.spec.model import RunSpec
+
+
+@dataclass
+class FakeScheduler:
+    """Takes jobs under ids from 11 on; `error` is what it says instead of the second id."""
+
+    paths: RunPaths
+    error: SchedulerError | None = None
+    takes_it_all_the_same: bool = False
+    lookup_error: SchedulerError | None = None
+    name: str = "fake"
+    queued: dict[str, str] = field(default_factory=dict)
+    seen: list[tuple[JobOrder, JobDependencies]] = field(default_factory=list)
+    was_started: bool = False
+
+    def render(self, order: JobOrder, dependencies: JobDependencies) -> str:
+        return f"# {order.job_name} {dict(dependencies)}\n"
+
+    def submit(self, order: JobOrder, dependencies: JobDependencies) -> str:
+        # What a job needs exists before it can start.
+        assert read_order(self.paths.job_json(order.token)) == order
+        script = self.paths.batch_script(order.token).read_text()
+        assert script == self.render(order, dependencies)
+        assert Path(order.log_dir).is_dir()
+        assert read_ledger(self.paths.ledger_dir)[-1].kind == "intent"
+        self.seen.append((order, dependencies))
+        fails = self.error is not None and len(self.seen) == 2
+        if not fails or self.takes_it_all_the_same:
+            self.queued[order.job_name] = str(10 + len(self.seen))
+        if fails:
+            assert self.error is not None
+            raise self.error
+        return self.queued[order.job_name]
+
+    def start(self) -> None:
+        self.was_started = True
+
+    def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
+        if self.lookup_error is not None:
+            raise self.lookup_error
+        return {name: self.queued[name] for name in job_names if name in self.queued}
+
+    def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+        raise NotImplementedError
+
+    def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+        raise NotImplementedError
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        raise NotImplementedError
+
+
+STAGES: Mapping[str, Mapping[str, Any]] = {
+    "a": {"run": "own:a", "array": {"num_slices": 4, "max_running": 2}},
+    "b": {"run": "own:b", "after": "a"},
+    "c": {"run": "report", "after": {"a": "afterok", "b": "afterany"}},
+}
+
+
+def plan(done: Done | None = None) -> Plan:
+    spec = RunSpec.model_validate({"name": "words", "cluster": "local", "stages": STAGES})
+    return make_plan(spec, LOCAL, done=done)
+
+
+def context(tmp_path: Path, **behaviour: Any) -> tuple[RunContext, FakeScheduler]:
+    paths = RunPaths(tmp_path / "run")
+    scheduler = FakeScheduler(paths, **behaviour)
+    snapshot = CodeSnapshot(folder=paths.code_snapshot("f"), user_fingerprint="u")
+    made = RunContext(
+        paths=paths,
+        run_id="words-1",
+        scheduler=scheduler,
+        snapshot=snapshot,
+        spec_dir=str(tmp_path),
+        limit=None,
+        main_addr=None,
+    )
+    return made, scheduler
+
+
+def ledger(given: RunContext) -> list[Entry]:
+    return read_ledger(given.paths.ledger_dir)
+
+
+def kinds(given: RunContext) -> list[str]:
+    return [entry.kind for entry in ledger(given)]
+
+
+def test_each_job_is_intended_then_submitted_before_the_next(tmp_path: Path) -> None:
+    given, scheduler = context(tmp_path)
+    told: list[SubmittedJob] = []
+    made = submit_plan(given, plan(), Connections(), on_job=told.append)
+    assert made == told
+    assert [(job.stage, job.job_id, job.num_tasks) for job in made] == [
+        ("a", "11", 4),
+        ("b", "12", 1),
+        ("c", "13", 1),
+    ]
+    assert kinds(given) == ["intent", "submitted"] * 3
+    assert [entry.token for entry in ledger(given)] == [j.token for j in made for _ in range(2)]
+    assert [intent.job_id for intent in intents(ledger(given))] == ["11", "12", "13"]
+    assert [dict(dependencies) for _, dependencies in scheduler.seen] == [
+        {},
+        {"afterok": ["11"]},
+        {"afterok": ["11"], "afterany": ["12"]},
+    ]
+    assert scheduler.was_started
+
+
+def test_the_name_of_a_job_holds_its_token_so_that_it_can_be_found(tmp_path: Path) -> None:
+    given, scheduler = context(tmp_path)
+    made = submit_plan(given, plan(), Connections())
+    expected = [f"words.{job.stage}.{job.token}" for job in made]
+    assert [order.job_name for order, _ in scheduler.seen] == expected
+    assert [intent.job_name for intent in intents(ledger(given))] == expected
+
+
+def test_attempts_of_earlier_jobs_are_noted_in_the_intent(tmp_path: Path) -> None:
+    given, _ = context(tmp_path)
+    folder = given.paths.attempts_dir("a")
+    folder.mkdir(parents=True)
+    for name in ("s00001.a0001.json", "s00001.a0002.json", "s00003.a0001.json"):
+        (folder / name).write_text("{}")
+    submit_plan(given, plan(Done(completed={"a": frozenset({0, 3})})), Connections())
+    first = intents(ledger(given))[0]
+    assert (first.slices, dict(first.base_attempts)) == ((1, 2), {1: 2})
+
+
+@pytest.mark.parametrize("kind", [SchedulerError, SubmissionUnknownError])
+def test_a_job_that_was_taken_in_spite_of_an_error_is_written_down(
+    tmp_path: Path, kind: type[SchedulerError]
+) -> None:
+    given, scheduler = context(tmp_path, error=kind("socket timed out"), takes_it_all_the_same=True)
+    made = submit_plan(given, plan(), Connections())
+    assert [job.job_id for job in made] == ["11", "12", "13"]
+    assert kinds(given) == ["intent", "submitted"] * 3
+    assert len(scheduler.queued) == 3
+
+
+def test_a_refused_job_is_written_down_and_ends_the_submission(tmp_path: Path) -> None:
+    given, scheduler = context(tmp_path, error=SchedulerError("invalid account"))
+    with pytest.raises(SchedulerError, match="invalid account") as caught:
+        submit_plan(given, plan(), Connections())
+    assert not isinstance(caught.value, SubmissionUnknownError)
+    assert f"slurm-jobs resume {given.paths.run_dir}" in str(caught.value)
+    assert kinds(given) == ["intent", "submitted", "intent", "refused"]
+    assert intents(ledger(given))[1].refused == "invalid account"
+    assert len(scheduler.seen) == 2
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        # Refused, it seems, and nobody can say.
+        {"error": SchedulerError("no"), "lookup_error": SchedulerError("squeue: down")},
+        # Nobody knows, and it is not to be found (yet).
+        {"error": SubmissionUnknownError("socket timed out")},
+        {
+            "error": SubmissionUnknownError("socket timed out"),
+            "takes_it_all_the_same": True,
+            "lookup_error": SchedulerError("squeue: down"),
+        },
+    ],
+)
+def test_a_job_that_may_have_been_taken_is_left_open_to_be_looked_up(
+    tmp_path: Path, behaviour: dict[str, Any]
+) -> None:
+    given, scheduler = context(tmp_path, **behaviour)
+    with pytest.raises(SubmissionUnknownError) as caught:
+        submit_plan(given, plan(), Connections())
+    assert kinds(given) == ["intent", "submitted", "intent"]
+    open_one = intents(ledger(given))[1]
+    assert (open_one.job_id, open_one.refused) == (None, None)
+    for words in (str(behaviour["error"]), str(behaviour.get("lookup_error", "")), "resume"):
+        assert words in str(caught.value)
+    assert open_one.job_name in str(caught.value)
+    assert len(scheduler.seen) == 2
+
+
+def dependencies_of(stage: str, connections: Connections, *submitted: str) -> JobDependencies:
+    """Of a job; `submitted` are stages whose jobs have the ids `new-STAGE`."""
+    jobs = [
+        SubmittedJob(stage=name, token="t", job_id=f"new-{name}", num_tasks=1) for name in submitted
+    ]
+    job = PlannedJob(stage=stage, slices=(0,), max_running=None, why="")
+    return job_dependencies(plan(), job, jobs, connections)
+
+
+@pytest.mark.parametrize(
+    ("connections", "submitted", "expected"),
+    [
+        # Nothing above runs: all is complete.
+        (Connections(), (), {}),
+        (Connections(), ("a", "b"), {"afterok": ["new-a"], "afterany": ["new-b"]}),
+        (Connections(), ("b",), {"afterany": ["new-b"]}),
+        # What goes on is waited for besides what is new.
+        (
+            Connections(active={"a": ("12_0", "12_3")}),
+            ("a",),
+            {"afterok": ["new-a", "12_0", "12_3"]},
+        ),
+        (Connections(active={"a": ("12",), "b": ()}), (), {"afterok": ["12"]}),
+        # What is ending is waited for by jobs of its own stage alone, however it ends.
+        (Connections(ending={"a": ("12",)}), (), {}),
+        (Connections(ending={"c": ("14",)}), (), {"afterany": ["14"]}),
+        (
+            Connections(active={"b": ("13",)}, ending={"c": ("14",)}),
+            (),
+            {"afterany": ["13", "14"]},
+        ),
+    ],
+)
+def test_a_job_comes_after_whatever_of_its_parents_is_not_complete(
+    connections: Connections,
+    submitted: tuple[str, ...],
+    expected: dict[DependencyKind, list[str]],
+) -> None:
+    assert dependencies_of("c", connections, *submitted) == expected
+
+
+def only_job(active: set[int], completed: set[int]) -> PlannedJob:
+    """The job of stage `a`, of whose four slices two may run at once."""
+    done = Done(active={"a": frozenset(active)}, completed={"a": frozenset(completed)})
+    return next(job for job in plan(done).jobs if job.stage == "a")
+
+
+@pytest.mark.parametrize(
+    ("active", "completed", "max_running", "after_active"),
+    [
+        (set(), {0}, 2, False),
+        ({0}, set(), 1, False),  # together they are two
+        ({0, 1}, set(), 2, True),
+        ({0, 1, 2}, set(), 2, True),  # queued behind the throttle count as well
+    ],
+)
+def test_what_still_runs_and_what_is_new_keep_the_throttle_together(
+    active: set[int], completed: set[int], max_running: int, *, after_active: bool
+) -> None:
+    job = only_job(active, completed)
+    assert job.slices == tuple(i for i in range(4) if i not in active | completed)
+    assert (job.max_running, job.after_active) == (max_running, after_active)
+
+
+@pytest.mark.parametrize(
+    ("active", "expected"),
+    [({0}, {}), ({0, 1}, {"afterany": ["12_0", "12_1"]})],
+)
+def test_a_job_for_which_there_is_no_room_waits_for_what_still_runs(
+    active: set[int], expected: dict[DependencyKind, list[str]]
+) -> None:
+    job = only_job(active, set())
+    ids = tuple(f"12_{i}" for i in sorted(active))
+    assert job_dependencies(plan(), job, [], Connections(active={"a": ids})) == expected
+
+
+def test_plans_are_numbered_and_never_replaced(tmp_path: Path) -> None:
+    given, _ = context(tmp_path)
+    first = write_plan(given.paths, plan(), given.snapshot)
+    text = given.paths.plan(first).read_text()
+    second = write_plan(given.paths, plan(Done(active={"a": frozenset({0})})), given.snapshot)
+    assert (first, second) == (1, 2)
+    assert given.paths.plan(first).read_text() == text
