@@ -1,0 +1,94 @@
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.run.find import find_run
+
+SPEC = "name: {name}\ncluster: local\nstages:\n  a:\n    shell: 'true'\n"
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder `runs` of a user who stands beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SLURM_JOBS_RUNS_DIR", raising=False)
+    return tmp_path / "runs"
+
+
+def make(runs: Path, name: str, age_s: float = 0.0) -> Path:
+    file = runs / name / "run.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    moment = file.stat().st_mtime - age_s
+    os.utime(file, (moment, moment))
+    return file.parent
+
+
+def test_a_spec_means_its_newest_run_and_never_that_of_a_longer_name(runs: Path) -> None:
+    make(runs, "words-20250101-000000-aaaa", age_s=20)
+    newest = make(runs, "words-20250102-000000-bbbb", age_s=10)
+    make(runs, "words-big-20250103-000000-cccc")
+    make(runs, "words-20250103-000000-dddd-20250103-000000-eeee")
+    Path("words.yaml").write_text(SPEC.format(name="words"))
+    assert find_run("words.yaml") == newest
+
+
+def test_a_spec_that_was_never_submitted_has_no_run(runs: Path) -> None:
+    make(runs, "words-big-20250103-000000-cccc")
+    Path("words.yaml").write_text(SPEC.format(name="words"))
+    with pytest.raises(InputError, match="no run of `words`"):
+        find_run("words.yaml")
+
+
+def test_a_spec_says_itself_where_its_runs_lie(runs: Path, tmp_path: Path) -> None:
+    elsewhere = make(tmp_path / "elsewhere", "words-20250101-000000-aaaa")
+    make(runs, "words-20250102-000000-bbbb")
+    Path("words.yaml").write_text(SPEC.format(name="words") + "runs_dir: elsewhere\n")
+    assert find_run("words.yaml") == elsewhere
+
+
+def test_a_folder_means_itself(runs: Path, tmp_path: Path) -> None:
+    run = make(tmp_path / "other", "words-20250101-000000-aaaa")
+    assert find_run(str(run)) == run
+    assert find_run("other/words-20250101-000000-aaaa") == run
+
+
+@pytest.mark.parametrize("text", ["words-20250101-000000-aaaa", "words-20250101", "wo"])
+def test_a_run_is_found_by_its_id_or_the_start_of_one(runs: Path, text: str) -> None:
+    run = make(runs, "words-20250101-000000-aaaa")
+    make(runs, "images-20250101-000000-aaaa")
+    assert find_run(text) == run
+
+
+def test_a_start_that_several_share_is_refused_with_their_names(runs: Path) -> None:
+    names = ["words-20250101-000000-aaaa", "words-20250102-000000-bbbb"]
+    for name in names:
+        make(runs, name)
+    with pytest.raises(InputError, match=re.escape(", ".join(names))):
+        find_run("words")
+
+
+def test_no_name_means_the_newest_run(runs: Path) -> None:
+    make(runs, "words-20250102-000000-bbbb", age_s=10)
+    newest = make(runs, "images-20250101-000000-aaaa", age_s=5)
+    (runs / "notes").mkdir()
+    assert find_run(None) == newest
+
+
+@pytest.mark.parametrize("text", [None, "words", "nosuch.yaml"])
+def test_where_there_is_no_run_the_error_says_where_it_looked(runs: Path, text: str | None) -> None:
+    with pytest.raises(InputError, match=str(runs)) as caught:
+        find_run(text)
+    assert "SLURM_JOBS_RUNS_DIR" in str(caught.value)
+
+
+def test_the_environment_says_where_runs_lie(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(runs, "words-20250102-000000-bbbb")
+    run = make(tmp_path / "shared", "words-20250101-000000-aaaa", age_s=100)
+    monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", "shared")
+    assert find_run(None) == find_run("words") == run
