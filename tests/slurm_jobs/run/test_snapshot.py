@@ -1,0 +1,145 @@
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.run.snapshot import take_snapshot, tree_fingerprint, user_sources
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's folder: a module, a package with a tool in it, and a folder that is no package."""
+    folder = tmp_path / "project"
+    (folder / "package" / "deep").mkdir(parents=True)
+    (folder / "package" / "__init__.py").write_text("")
+    (folder / "package" / "deep" / "tool.sh").write_text("#!/bin/sh\n")
+    (folder / "package" / "deep" / "tool.sh").chmod(0o755)
+    (folder / "module.py").write_text("A = 1\n")
+    (folder / "plain").mkdir()
+    (folder / "plain" / "words.txt").write_text("words")
+    return folder
+
+
+def names_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("runs", "code", "expected"),
+    [
+        (["module:f"], [], ["module.py"]),
+        (["package.deep.thing:f", "package:g"], [], ["package"]),
+        (["plain:f"], [], []),  # no `__init__.py`: it is the stage's Python that has it
+        (["torch:f", "nosuch.thing:f"], [], []),
+        (["module:f"], ["plain", "module.py"], ["module.py", "plain"]),
+    ],
+)
+def test_the_users_code_is_what_lies_beside_the_spec_and_what_it_lists(
+    project: Path, runs: list[str], code: list[str], expected: list[str]
+) -> None:
+    found = user_sources(runs, [str(project / name) for name in code], project)
+    assert found == [project / name for name in expected]
+
+
+def test_a_snapshot_holds_our_packages_the_users_code_and_a_start_script(
+    project: Path, tmp_path: Path
+) -> None:
+    sources = [project / "module.py", project / "package", project / "plain"]
+    (project / "package" / "__pycache__").mkdir()
+    (project / "package" / "__pycache__" / "x.pyc").write_bytes(b"x")
+    made = take_snapshot(tmp_path / "code", sources)
+    assert names_of(made.folder / "user") == {
+        "module.py",
+        "package/__init__.py",
+        "package/deep/tool.sh",
+        "plain/words.txt",
+    }
+    assert {path.name for path in (made.folder / "lib").iterdir()} >= {"slurm_jobs", "pipeline"}
+    assert made.start_script.is_file()
+    assert [path.name for path in (tmp_path / "code").iterdir()] == [made.folder.name]
+
+
+def test_the_start_script_runs_the_snapshot_and_not_the_checkout(tmp_path: Path) -> None:
+    made = take_snapshot(tmp_path / "code", [])
+    probe = made.folder / "lib" / "slurm_jobs" / "task" / "__init__.py"
+    probe.write_text("def main(arguments):\n    print(__file__, *arguments)\n")
+    command = [sys.executable, "-P", made.start_script, "task", "x"]
+    assert subprocess.check_output(command, text=True, cwd="/").split() == [str(probe), "task", "x"]
+
+
+def test_a_snapshot_is_for_its_owner_alone(project: Path, tmp_path: Path) -> None:
+    for path in project.rglob("*"):
+        path.chmod(0o777)
+    made = take_snapshot(tmp_path / "code", [project / "package", project / "module.py"])
+    assert stat.S_IMODE((tmp_path / "code").stat().st_mode) == 0o700
+    for packages in ("lib/slurm_jobs", "lib/pipeline", "user/package"):
+        top = made.folder / packages
+        open_to_others = [p for p in (top, *top.rglob("*")) if p.stat().st_mode & 0o077]
+        assert open_to_others == []
+    assert stat.S_IMODE((made.folder / "user" / "module.py").stat().st_mode) == 0o700
+
+
+def test_executable_files_stay_so_and_no_others_become_so(project: Path, tmp_path: Path) -> None:
+    user = take_snapshot(tmp_path / "code", [project / "package"]).folder / "user" / "package"
+    assert os.access(user / "deep" / "tool.sh", os.X_OK)
+    assert stat.S_IMODE((user / "__init__.py").stat().st_mode) == 0o600
+
+
+def test_equal_code_gives_the_same_snapshot_and_changed_code_another(
+    project: Path, tmp_path: Path
+) -> None:
+    sources = [project / "module.py", project / "package"]
+    one = take_snapshot(tmp_path / "code", sources)
+    kept = (one.folder / "start.py").stat().st_ino
+    os.utime(project / "module.py", (1, 1))  # contents count, times do not
+    assert take_snapshot(tmp_path / "code", sources) == one
+    assert (one.folder / "start.py").stat().st_ino == kept
+    (project / "module.py").write_text("A = 2\n")
+    two = take_snapshot(tmp_path / "code", sources)
+    assert two.folder != one.folder
+    assert two.user_fingerprint != one.user_fingerprint
+    assert (one.folder / "user" / "module.py").read_text() == "A = 1\n"
+
+
+@pytest.mark.parametrize("change", ["content", "name", "folder", "new file", "fewer files"])
+def test_the_fingerprint_changes_with_names_and_contents(project: Path, change: str) -> None:
+    package = project / "package"
+    before = tree_fingerprint([package])
+    tool = package / "deep" / "tool.sh"
+    if change == "content":
+        tool.write_text("#!/bin/bash\n")
+    elif change == "name":
+        tool.rename(package / "deep" / "other.sh")
+    elif change == "folder":
+        tool.rename(package / "tool.sh")
+    elif change == "new file":
+        (package / "new.py").touch()
+    else:
+        tool.unlink()
+    assert tree_fingerprint([package]) != before
+
+
+def test_the_fingerprint_ignores_compiled_files_and_where_the_code_lies(
+    project: Path, tmp_path: Path
+) -> None:
+    before = tree_fingerprint([project / "package"])
+    (project / "package" / "__pycache__").mkdir()
+    (project / "package" / "__pycache__" / "x.cpython-311.pyc").write_bytes(b"x")
+    moved = project.rename(tmp_path / "moved")
+    assert tree_fingerprint([moved / "package"]) == before
+
+
+def test_a_link_to_a_file_is_copied_as_that_file(project: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared.py"
+    shared.write_text("B = 1\n")
+    (project / "package" / "linked.py").symlink_to(shared)
+    sources = [project / "package"]
+    one = take_snapshot(tmp_path / "code", sources)
+    copied = one.folder / "user" / "package" / "linked.py"
+    assert not copied.is_symlink()
+    assert copied.read_text() == "B = 1\n"
+    shared.write_text("B = 2\n")
+    assert take_snapshot(tmp_path / "code", sources).folder != one.folder
