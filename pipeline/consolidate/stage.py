@@ -39,6 +39,7 @@ from slurm_jobs.common.files import (
     write_bytes_atomic,
     write_json_atomic,
 )
+from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.consolidate import ConsolidateConfig
 
@@ -65,6 +66,9 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         "num_images": info.num_images,
         "num_rejected": parts.num_rejected,
         "fingerprint": info.fingerprint,
+        "outputs": describe_outputs(
+            context.output_dir, (p for p in context.output_dir.rglob("[!.]*") if p.is_file())
+        ),
         "duration_s": round(time.perf_counter() - started_s, 3),
     }
 

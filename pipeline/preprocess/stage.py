@@ -33,6 +33,7 @@ from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import atomic_writer, make_private_dir
+from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
 
@@ -84,7 +85,9 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             num_rejected=len(tally.rejects),
         )
     write_part_index(paths.index, index)
-    return _result(index, tally, worker)
+    files = (paths.tar, paths.index, paths.rejects)
+    outputs = describe_outputs(context.output_dir, files)
+    return {**_result(index, tally, worker), "outputs": outputs}
 
 
 def _make_encoder(stage: PreprocessConfig) -> SampleEncoder:

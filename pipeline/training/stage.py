@@ -20,6 +20,7 @@ from pipeline.training.fit import Job, Trained, fit, versions
 from pipeline.training.ranks import join_ranks, leave_ranks
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError, StageStoppedError
+from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
         "evaluation": evaluation or None,
         "stage_in_s": staged.duration_s,
         "stage_in_bytes": staged.num_bytes,
+        "outputs": describe_outputs(job.context.output_dir, model_dir.iterdir()),
     }
 
 

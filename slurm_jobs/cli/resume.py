@@ -65,6 +65,10 @@ def print_prepared(resumption: Resumption) -> None:
     preparation = resumption.preparation
     for stage, job_id in preparation.adopted.items():
         print(f"found the job of {stage} again: {job_id}")
+    for stage, damaged in preparation.damaged.items():
+        if damaged:
+            numbers = ranges_text(sorted(damaged))
+            print(f"output of {stage} is missing or cut short: slices {numbers}")
     if preparation.cancel:
         print(f"to be cancelled, as they stand in the way: {' '.join(preparation.cancel)}")
     for job in resumption.plan.jobs:

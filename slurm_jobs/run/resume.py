@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.plan import Done, Slices
-from slurm_jobs.reconcile import RunStatus, SliceStatus, completed_slices, reconcile
+from slurm_jobs.reconcile import (
+    RunStatus,
+    SliceStatus,
+    StageStatus,
+    completed_slices,
+    reconcile,
+)
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.model import RunRecords
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_run
+from slurm_jobs.run.store import read_completion, read_run
 from slurm_jobs.run.submission import Connections
 from slurm_jobs.schedulers.protocol import Answer, Scheduler
 
@@ -30,6 +37,8 @@ class Preparation:
     """Jobs and array elements that must make way."""
     adopted: Mapping[str, str] = field(default_factory=dict)
     """Job ids that were found again, by stage."""
+    damaged: Mapping[str, Slices] = field(default_factory=dict)
+    """Slices whose output is no longer what their completion record says, by stage."""
 
 
 def adopt_lost_jobs(paths: RunPaths, run: RunRecords, scheduler: Scheduler) -> Mapping[str, str]:
@@ -77,7 +86,35 @@ def prepare_resume(
         message = f"cannot resume without knowing which jobs still live: {reasons}"
         raise SchedulerError(message)
     run = read_run(paths.run_dir)  # after the question, see observe.status_of
-    return replace(sort_out(run, reconcile(run, answer), fingerprints), adopted=adopted)
+    status = reconcile(run, answer)
+    damaged = {s.stage.name: damaged_slices(paths, s) for s in status.stages}
+    return replace(sort_out(run, status, fingerprints, damaged), adopted=adopted, damaged=damaged)
+
+
+def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
+    """Completed slices that lack a file which their record names, or have it in another size.
+
+    A stage names its files as `outputs` in its result: bytes by path below its output folder.
+    """
+    folder = paths.output_dir(stage.stage.name)
+    found = set()
+    for part in stage.slices:
+        if part.status != "completed":
+            continue
+        record = read_completion(
+            paths, stage.stage.name, part.slice_index, part.attempt, "completed"
+        )
+        outputs: Mapping[str, int] = record.result.get("outputs") or {}
+        if any(_size(folder / name) != num_bytes for name, num_bytes in outputs.items()):
+            found.add(part.slice_index)
+    return frozenset(found)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def clear_the_way(preparation: Preparation, scheduler: Scheduler) -> None:
@@ -90,8 +127,16 @@ def clear_the_way(preparation: Preparation, scheduler: Scheduler) -> None:
         scheduler.cancel(preparation.cancel)
 
 
-def sort_out(run: RunRecords, status: RunStatus, fingerprints: Mapping[str, str]) -> Preparation:
-    """Which slices are complete, which go on as they are, which jobs must make way. PURE."""
+def sort_out(
+    run: RunRecords,
+    status: RunStatus,
+    fingerprints: Mapping[str, str],
+    damaged: Mapping[str, Slices] | None = None,
+) -> Preparation:
+    """Which slices are complete, which go on as they are, which jobs must make way. PURE.
+
+    `damaged` slices have a completion record and have lost output since.
+    """
     completed: dict[str, Slices] = {}
     live: dict[str, Slices] = {}
     active: dict[str, tuple[str, ...]] = {}
@@ -103,7 +148,8 @@ def sort_out(run: RunRecords, status: RunStatus, fingerprints: Mapping[str, str]
         newest = latest_intents(run.intents, name)
         current = {i: n for i, n in newest.items() if n.fingerprint == fingerprints.get(name)}
         parent_again = any(parent in runs_again for parent in stage.stage.after)
-        completed[name] = completed_slices(run.records[name], current)
+        lost = (damaged or {}).get(name, frozenset())
+        completed[name] = completed_slices(run.records[name], current) - lost
         live[name] = frozenset(
             s.slice_index
             for s in stage.slices

@@ -482,3 +482,15 @@ def test_logs_of_what_is_not_there_is_an_error_and_the_supervisors_log_can_be_re
     text = local.run("logs", str(run_dir), "first", "--slice", "1", "--supervisor").stdout
     assert "first slice 1 as job 1_1" in text
     local.run("logs", str(run_dir), "first", "--follow")
+
+
+def test_lost_output_of_a_completed_slice_is_made_again(local: Driver) -> None:
+    run_dir = local.submit(_chain(local, "name_outputs: true"))
+    local.wait(run_dir)
+    (run_dir / "data/first/out-2").unlink()
+    done = local.run("resume", str(run_dir))
+    assert "output of first is missing or cut short: slices 2" in done.stdout
+    assert "runs again: first slices 2" in done.stdout
+    assert local.wait(run_dir)["status"] == "completed"
+    assert (run_dir / "data/first/out-2").read_text() == "done"
+    assert (run_dir / "data/first/log-1").read_text().count("begins") == 1

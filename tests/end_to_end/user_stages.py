@@ -27,6 +27,8 @@ def work(config, context):
     (context.output_dir / f"out-{index}").write_text(config.get("text", "done"))
     with log.open("a") as stream:
         stream.write(f"ends {time.time()}\n")
+    if config.get("name_outputs"):
+        return {"outputs": {f"out-{index}": len(config.get("text", "done"))}}
     return {"slice": index}
 
 
