@@ -1,0 +1,136 @@
+"""What the ranks' records amount to, from records as the keepers write them."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs.common.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
+from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.task.launch import RanksEnd, read_end
+from slurm_jobs.task.rank import error_path, exit_path, started_path, write_error
+
+
+def ended(task_dir: Path, rank: int, code: int = 0, *, at_s: float = 0.0, **values: Any) -> None:
+    record = {
+        "rank": rank,
+        "node": f"n{rank // 2}",
+        "exit_code": code,
+        "signal": None,
+        "ended_unix_s": at_s,
+        "error": None,
+    }
+    write_json_atomic(exit_path(task_dir, rank), {**record, **values})
+
+
+def error(kind: str, message: str, *, retryable: bool = True) -> dict[str, Any]:
+    return {"type": kind, "message": message, "retryable": retryable}
+
+
+def test_an_attempt_whose_ranks_all_ended_well_is_completed(tmp_path: Path) -> None:
+    for rank in range(4):
+        ended(tmp_path, rank)
+    assert read_end(tmp_path, 4, [0]) == RanksEnd(outcome="completed")
+
+
+def test_the_earliest_failure_is_the_reason_whatever_its_rank(tmp_path: Path) -> None:
+    ended(tmp_path, 0, 143, at_s=30.0, signal=15)
+    ended(tmp_path, 1, 1, at_s=20.0, error=error("OSError", "peer has gone"))
+    ended(tmp_path, 2, 1, at_s=10.0, error=error("ValueError", "a bad sample\nand more"))
+    ended(tmp_path, 3, at_s=5.0)
+    end = read_end(tmp_path, 4, [1])
+    assert end.outcome == "failed"
+    assert (end.failed_rank, end.failed_node, end.exit_code) == (2, "n1", 1)
+    assert end.reason == "rank 2 on n1: ValueError: a bad sample"
+    assert end.retryable
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"code": 137, "signal": 9}, "rank 0 on n0 was killed by SIGKILL"),
+        ({"code": 3}, "rank 0 on n0 ended with exit code 3"),
+        ({"code": 1, "error": error("KeyError", "")}, "rank 0 on n0: KeyError: "),
+    ],
+)
+def test_a_failure_says_what_ended_the_rank(
+    tmp_path: Path, record: dict[str, Any], expected: str
+) -> None:
+    ended(tmp_path, 0, **record)
+    end = read_end(tmp_path, 1, [1])
+    assert (end.reason, end.exit_code, end.signal) == (
+        expected,
+        record["code"],
+        record.get("signal"),
+    )
+
+
+def test_an_error_that_no_attempt_can_mend_is_not_tried_again(tmp_path: Path) -> None:
+    wrong = error("StageConfigError", "no GPU", retryable=False)
+    ended(tmp_path, 0, NO_RETRY_EXIT_CODE, error=wrong)
+    assert not read_end(tmp_path, 1, [NO_RETRY_EXIT_CODE]).retryable
+
+
+@pytest.mark.parametrize(
+    ("raised", "retryable"), [(StageConfigError("x"), False), (ValueError("x"), True)]
+)
+def test_an_error_is_written_down_with_whether_another_attempt_may_mend_it(
+    tmp_path: Path, raised: Exception, *, retryable: bool
+) -> None:
+    write_error(tmp_path, 3, raised)
+    text = error_path(tmp_path, 3).read_text()
+    assert f'"retryable": {str(retryable).lower()}' in text
+    assert type(raised).__name__ in text
+
+
+def test_a_rank_that_failed_is_the_reason_rather_than_one_without_a_record(tmp_path: Path) -> None:
+    ended(tmp_path, 1, 1, error=error("ValueError", "x"))
+    assert read_end(tmp_path, 2, [-signal.SIGKILL, 1]).failed_rank == 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "exit_code"), [([-9], 137), ([0, 1], 1), ([0, 0], 1), ([0, -15], 143)]
+)
+def test_a_rank_that_started_and_left_no_record_fails_the_attempt_by_name(
+    tmp_path: Path, codes: list[int], exit_code: int
+) -> None:
+    ended(tmp_path, 0)
+    write_json_atomic(started_path(tmp_path, 1), {"rank": 1, "node": "n7"})
+    end = read_end(tmp_path, 2, codes)
+    assert (end.outcome, end.exit_code) == ("failed", exit_code)
+    assert (end.failed_rank, end.failed_node) == (1, "n7")
+    assert "rank 1 on n7 ended without a record" in end.reason
+    assert end.retryable
+
+
+def test_a_rank_that_never_started_fails_the_attempt(tmp_path: Path) -> None:
+    end = read_end(tmp_path, 2, [1])
+    assert (end.outcome, end.failed_rank, end.failed_node) == ("failed", 0, None)
+    assert end.reason == "rank 0 never started (exit codes: 1)"
+
+
+def test_ranks_that_stopped_on_request_stop_the_attempt(tmp_path: Path) -> None:
+    ended(tmp_path, 0, STOPPED_EXIT_CODE)
+    ended(tmp_path, 1)
+    end = read_end(tmp_path, 2, [0, 0])
+    assert (end.outcome, end.exit_code) == ("stopped", STOPPED_EXIT_CODE)
+
+
+@pytest.mark.parametrize("other", [1, None], ids=["failed", "without a record"])
+def test_an_attempt_is_stopped_only_if_no_rank_went_wrong(
+    tmp_path: Path, other: int | None
+) -> None:
+    ended(tmp_path, 0, STOPPED_EXIT_CODE)
+    if other is not None:
+        ended(tmp_path, 1, other)
+    end = read_end(tmp_path, 2, [0, 1])
+    assert (end.outcome, end.failed_rank) == ("failed", 1)
+
+
+def test_an_srun_that_complains_of_ranks_that_ended_well_is_not_hidden(tmp_path: Path) -> None:
+    ended(tmp_path, 0)
+    ended(tmp_path, 1)
+    end = read_end(tmp_path, 2, [3])
+    assert (end.outcome, end.exit_code, end.failed_rank) == ("failed", 3, None)
+    assert "All ranks ended well" in end.reason
