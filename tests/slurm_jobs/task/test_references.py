@@ -1,0 +1,44 @@
+from typing import Any
+
+import pytest
+
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.task.references import substitute_references
+
+DIRS = {"a": "/run/data/a", "render-2": "/run/data/render-2"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("${a.output_dir}", "/run/data/a"),
+        ("${a.output_dir}/x.jsonl", "/run/data/a/x.jsonl"),
+        ("${a.output_dir}:${render-2.output_dir}", "/run/data/a:/run/data/render-2"),
+        ({"k": ["${a.output_dir}", {"n": 1}]}, {"k": ["/run/data/a", {"n": 1}]}),
+        (("x", ("${a.output_dir}",)), ["x", ["/run/data/a"]]),  # as JSON would have it
+        ([1, 2.5, None, True, "plain"], [1, 2.5, None, True, "plain"]),
+        ("$HOME ${HOME} $${x} ${a.outputs}", "$HOME ${HOME} $${x} ${a.outputs}"),
+        ({"${a.output_dir}": 1}, {"${a.output_dir}": 1}),
+    ],
+)
+def test_references_in_strings_become_the_stages_folders(value: Any, expected: Any) -> None:
+    assert substitute_references(value, DIRS) == expected
+
+
+def test_what_stands_in_a_folders_name_is_taken_as_it_is() -> None:
+    dirs = {"a": r"/run\1/${b.output_dir}"}
+    assert substitute_references("${a.output_dir}/x", dirs) == r"/run\1/${b.output_dir}/x"
+
+
+def test_the_given_value_stays_as_it_was() -> None:
+    value = {"k": ["${a.output_dir}"]}
+    substitute_references(value, DIRS)
+    assert value == {"k": ["${a.output_dir}"]}
+
+
+@pytest.mark.parametrize(("dirs", "known"), [(DIRS, "a, render-2"), ({}, "none")])
+def test_a_stage_that_does_not_come_before_is_refused_with_those_that_do(
+    dirs: dict[str, str], known: str
+) -> None:
+    with pytest.raises(StageConfigError, match=rf"later\.output_dir.*those: {known}\)"):
+        substitute_references(["${later.output_dir}"], dirs)
