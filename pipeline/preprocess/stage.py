@@ -85,9 +85,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             num_rejected=len(tally.rejects),
         )
     write_part_index(paths.index, index)
-    files = (paths.tar, paths.index, paths.rejects)
-    outputs = describe_outputs(context.output_dir, files)
-    return {**_result(index, tally, worker), "outputs": outputs}
+    return _result(paths, index, tally, worker)
 
 
 def _make_encoder(stage: PreprocessConfig) -> SampleEncoder:
@@ -213,7 +211,7 @@ def _model_inputs(encoder: SampleEncoder) -> dict[str, Any]:
     }
 
 
-def _result(index: PartIndex, tally: _Tally, worker: RowWorker) -> dict[str, Any]:
+def _result(paths: PartPaths, index: PartIndex, tally: _Tally, worker: RowWorker) -> dict[str, Any]:
     by_reason = count_reasons(tally.rejects)
     seconds = worker.seconds
     return {
@@ -230,6 +228,7 @@ def _result(index: PartIndex, tally: _Tally, worker: RowWorker) -> dict[str, Any
         "decode_s": round(seconds.decode, 3),
         "tokenise_s": round(seconds.tokenise, 3),
         "write_s": round(seconds.write, 3),
+        "outputs": describe_outputs(paths.output_dir, (paths.tar, paths.index, paths.rejects)),
         "num_tokens_histogram": token_histogram(index.sample_num_tokens),
     }
 
