@@ -36,6 +36,7 @@ from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.files import (
     atomic_writer,
     make_private_dir,
+    remove_leftovers,
     write_bytes_atomic,
     write_json_atomic,
 )
@@ -92,6 +93,8 @@ def _write_dataset(
     folder = context.output_dir
     (folder / INFO_NAME).unlink(missing_ok=True)  # an older data set is not whole while it changes
     make_private_dir(folder / SHARDS_DIR)
+    for place in (folder, folder / SHARDS_DIR):
+        remove_leftovers(place)
     order = shuffle(len(parts.samples), stage.seed)
     num_shards = choose_num_shards(
         stage, num_samples=len(order), num_bytes=int(parts.samples.num_bytes.sum())

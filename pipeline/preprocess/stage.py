@@ -32,7 +32,11 @@ from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.files import atomic_writer, make_private_dir
+from slurm_jobs.common.files import (
+    atomic_writer,
+    make_private_dir,
+    remove_leftovers,
+)
 from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
@@ -66,7 +70,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         raise StageConfigError(message)
     mine = slice_range(num_rows, context.slice_index, context.num_slices)
     paths = PartPaths(output_dir=context.output_dir, slice_index=context.slice_index)
-    make_private_dir(paths.tar.parent)
+    _make_folder(paths)
     worker = _make_worker(stage, encoder)
     progress = Progress(context.task_dir, "samples", len(mine))
     tally = _Tally(rejects=[])
@@ -86,6 +90,12 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         )
     write_part_index(paths.index, index)
     return _result(paths, index, tally, worker)
+
+
+def _make_folder(paths: PartPaths) -> None:
+    """The folder of the parts, without what a killed attempt at this one left."""
+    make_private_dir(paths.tar.parent)
+    remove_leftovers(paths.tar.parent, f"{paths.tar.stem}.*")
 
 
 def _make_encoder(stage: PreprocessConfig) -> SampleEncoder:

@@ -61,6 +61,15 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
     sync_dir(path.parent)
 
 
+def remove_leftovers(folder: Path, name: str = "*") -> None:
+    """Remove what `atomic_writer` leaves of files called `name` in `folder` when it is killed.
+
+    Only for whoever alone writes those files.
+    """
+    for path in folder.glob(f".{name}.*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def write_bytes_atomic(path: Path, data: bytes) -> None:
     """Replace `path` by `data`, whole."""
     with atomic_writer(path) as stream:

@@ -159,11 +159,7 @@ def _data_section(numbers: DataNumbers) -> Html:
 def _evaluation_section(report: RunReport) -> Html | None:
     if not report.evaluation:
         return None
-    facts = [
-        (name, words.percent(value) if "match" in name else words.significant(value))
-        for name, value in report.evaluation.items()
-    ]
-    return el("section", el("h2", "Evaluation"), definitions(facts))
+    return el("section", el("h2", "Evaluation"), definitions(words.evaluation(report.evaluation)))
 
 
 def _stages_section(report: RunReport) -> Html:

@@ -21,6 +21,8 @@ from slurm_jobs.report.model import (
 )
 
 _BAR_CELLS = 28
+_SHOWN_FAILURES = 3
+"""Of each stage; the page has all."""
 _SHOWN_SHARE = 0.0005
 """Smaller shares are left to the page."""
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "note": "cyan"}
@@ -132,8 +134,13 @@ def _stages(stages: Sequence[StageNumbers]) -> RenderableType:
             words.quantity(stage.cpu_efficiency),
             words.quantity(stage.max_rss_bytes),
         )
-    failures = [Text(f"  failed: {line}") for stage in stages for line in stage.failures[:3]]
-    return Group(table, *failures)
+    return Group(table, *(Text(f"  {line}") for stage in stages for line in _failures(stage)))
+
+
+def _failures(stage: StageNumbers) -> list[str]:
+    shown = [f"failed: {line}" for line in stage.failures[:_SHOWN_FAILURES]]
+    more = len(stage.failures) - len(shown)
+    return [*shown, *([f"... and {more} more failed attempts of {stage.name}"] if more else [])]
 
 
 def _pairs(pairs: Sequence[tuple[str, str]]) -> RenderableType:
@@ -167,11 +174,7 @@ def _loss(numbers: TrainingNumbers) -> str:
 
 
 def _evaluation(numbers: Mapping[str, float]) -> RenderableType:
-    pairs = [
-        (name.replace("_", " "), f"{value * 100:.1f} %" if "match" in name else f"{value:,.0f}")
-        for name, value in sorted(numbers.items())
-    ]
-    return _pairs(pairs)
+    return _pairs(words.evaluation(numbers))
 
 
 def _data(numbers: DataNumbers) -> RenderableType:

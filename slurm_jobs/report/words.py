@@ -104,3 +104,14 @@ def times(factor: float) -> str:
     if not math.isfinite(factor):
         return "no finite ceiling"
     return f"at most {math.ceil(factor * 100 - 1e-9) / 100:.2f} times"
+
+
+def evaluation(numbers: Mapping[str, float]) -> list[tuple[str, str]]:
+    """The numbers of an evaluation, by what they are called: shares as percent, counts whole."""
+    return [
+        (
+            name.removeprefix("num_").replace("_", " "),
+            f"{value * 100:.1f} %" if "match" in name else f"{value:,.0f}",
+        )
+        for name, value in sorted(numbers.items())
+    ]

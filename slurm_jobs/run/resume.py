@@ -5,13 +5,16 @@ Pure decisions in `sort_out`; `prepare_resume` asks, `clear_the_way` acts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.plan import Done, Slices
 from slurm_jobs.reconcile import (
+    NOT_NEEDED,
+    PENDING_STATES,
+    RUNNING_STATES,
     RunStatus,
     SliceStatus,
     StageStatus,
@@ -88,7 +91,13 @@ def prepare_resume(
     run = read_run(paths.run_dir)  # after the question, see observe.status_of
     status = reconcile(run, answer)
     damaged = {s.stage.name: damaged_slices(paths, s) for s in status.stages}
-    return replace(sort_out(run, status, fingerprints, damaged), adopted=adopted, damaged=damaged)
+    living = {
+        job_id
+        for job_id, task in answer.tasks.items()
+        if task.state in PENDING_STATES | RUNNING_STATES
+    }
+    preparation = sort_out(run, status, fingerprints, damaged, living)
+    return replace(preparation, adopted=adopted, damaged=damaged)
 
 
 def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
@@ -127,45 +136,91 @@ def clear_the_way(preparation: Preparation, scheduler: Scheduler) -> None:
         scheduler.cancel(preparation.cancel)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _SortedStage:
+    """What becomes of one stage's slices and jobs."""
+
+    completed: Slices
+    live: Slices
+    active: tuple[str, ...]
+    ending: tuple[str, ...]
+    cancel: tuple[str, ...]
+
+
 def sort_out(
     run: RunRecords,
     status: RunStatus,
     fingerprints: Mapping[str, str],
     damaged: Mapping[str, Slices] | None = None,
+    living: Collection[str] = (),
 ) -> Preparation:
     """Which slices are complete, which go on as they are, which jobs must make way. PURE.
 
-    `damaged` slices have a completion record and have lost output since.
+    `damaged` slices have a completion record and have lost output since; `living`
+    are the ids of all jobs and elements that are queued or running.
     """
-    completed: dict[str, Slices] = {}
-    live: dict[str, Slices] = {}
-    active: dict[str, tuple[str, ...]] = {}
-    ending: dict[str, tuple[str, ...]] = {}
-    cancel: list[str] = []
+    found: dict[str, _SortedStage] = {}
     runs_again: set[str] = set()
     for stage in status.stages:
         name = stage.stage.name
+        parent_again = any(parent in runs_again for parent in stage.stage.after)
         newest = latest_intents(run.intents, name)
         current = {i: n for i, n in newest.items() if n.fingerprint == fingerprints.get(name)}
-        parent_again = any(parent in runs_again for parent in stage.stage.after)
-        lost = (damaged or {}).get(name, frozenset())
-        completed[name] = completed_slices(run.records[name], current) - lost
-        live[name] = frozenset(
-            s.slice_index
-            for s in stage.slices
-            if s.slice_index in current and _goes_on(s, newest, parent_again=parent_again)
-        )
-        active[name] = _ids(live[name], newest)
-        ending[name] = _ids(_with_status(stage.slices, {"running"}) - live[name], newest)
-        doomed = _with_status(stage.slices, {"running", "waiting", "stranded"}) - live[name]
-        cancel += _ids(doomed, newest)
-        if parent_again or len(live[name] | completed[name]) < stage.stage.num_slices:
+        completed = completed_slices(run.records[name], current)
+        completed -= (damaged or {}).get(name, frozenset())
+        older = _older_living(run.intents, name, newest, living)
+        found[name] = _sort_stage(stage, newest, current, completed, older, parent_again)
+        missing = len(found[name].live | completed) < stage.stage.num_slices
+        if (parent_again or missing) and not stage.reason.startswith(NOT_NEEDED):
             runs_again.add(name)
     return Preparation(
-        done=Done(completed=completed, active=live),
-        connections=Connections(active=active, ending=ending),
-        cancel=tuple(cancel),
+        done=Done(
+            completed={name: part.completed for name, part in found.items()},
+            active={name: part.live for name, part in found.items()},
+        ),
+        connections=Connections(
+            active={name: part.active for name, part in found.items()},
+            ending={name: part.ending for name, part in found.items()},
+        ),
+        cancel=tuple(job_id for part in found.values() for job_id in part.cancel),
     )
+
+
+def _sort_stage(
+    stage: StageStatus,
+    newest: Mapping[int, Intent],
+    current: Mapping[int, Intent],
+    completed: Slices,
+    older: tuple[str, ...],
+    parent_again: bool,
+) -> _SortedStage:
+    live = frozenset(
+        s.slice_index
+        for s in stage.slices
+        if s.slice_index in current and _goes_on(s, newest, parent_again=parent_again)
+    )
+    doomed = _with_status(stage.slices, {"running", "waiting", "stranded"}) - live
+    return _SortedStage(
+        completed=completed,
+        live=live,
+        active=_ids(live, newest),
+        ending=(*_ids(_with_status(stage.slices, {"running"}) - live, newest), *older),
+        cancel=(*_ids(doomed, newest), *older),
+    )
+
+
+def _older_living(
+    intents: Iterable[Intent], stage: str, newest: Mapping[int, Intent], living: Collection[str]
+) -> tuple[str, ...]:
+    """Elements of a stage's earlier intents that have not ended, though a newer has their slice."""
+    elements = (
+        intent.element_id(index)
+        for intent in intents
+        if intent.stage == stage
+        for index in intent.slices
+        if newest[index] is not intent
+    )
+    return tuple(dict.fromkeys(e for e in elements if e is not None and e in living))
 
 
 def _goes_on(part: SliceStatus, newest: Mapping[int, Intent], *, parent_again: bool) -> bool:

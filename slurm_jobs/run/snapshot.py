@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.files import PRIVATE_DIR_MODE, make_private_dir, write_text_atomic
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.files import make_private_dir, write_text_atomic
 from slurm_jobs.shipped import shipped_path
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".venv", "runs")
+_LEFT_OUT = frozenset({"__pycache__", ".git", ".venv", "runs"})
 
 START_SCRIPT = '''"""Starts slurm-jobs from this snapshot; run it with `python -P`."""
 
@@ -65,21 +66,41 @@ def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) 
     return sorted(set(found))
 
 
+def source_files(source: Path) -> dict[str, Path]:
+    """Files of a source by their names in the snapshot; links are followed, dead ones left out."""
+    if source.is_file():
+        return {source.name: source}
+    files: dict[str, Path] = {}
+    seen: set[str] = set()
+    for root, folders, names in os.walk(source, followlinks=True):
+        if os.path.realpath(root) in seen:  # a link that leads back
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(root))
+        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
+        for name in sorted(names):
+            path = Path(root, name)
+            if path.is_file() and path.suffix != ".pyc":
+                files[str(path.relative_to(source.parent))] = path
+    return files
+
+
 def tree_fingerprint(sources: Sequence[Path]) -> str:
-    """Hash of the names and contents of files and folders."""
+    """Hash of the names, contents and executable bits of what a snapshot of `sources` holds."""
     digest = hashlib.sha256()
     for source in sources:
-        files = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
-        for file in files:
-            if "__pycache__" in file.parts or file.suffix == ".pyc":
-                continue
-            digest.update(f"{file.relative_to(source.parent)}\0".encode())
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
+        for name, path in source_files(source).items():
+            digest.update(f"{name}\0{os.access(path, os.X_OK)}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
 def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
-    """Copy our packages and the user's sources; an equal snapshot is used again."""
+    """Copy our packages and the user's sources; an equal snapshot is used again.
+
+    Raises:
+        InputError: two of the user's sources have the same name.
+    """
     packages = [PACKAGE_DIR, PACKAGE_DIR.parent / "pipeline"]
     packages = [package for package in packages if package.is_dir()]
     user = tree_fingerprint(sources)
@@ -88,16 +109,17 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
     snapshot = CodeSnapshot(folder=folder, user_fingerprint=user)
     if folder.is_dir():
         return snapshot
+    _refuse_equal_names(sources)
     make_private_dir(code_dir)
     temp = code_dir / f".{total}.{uuid.uuid4().hex[:12]}.tmp"
-    for package in packages:
-        _copy(package, temp / "lib" / package.name)
     if not (PACKAGE_DIR / "_shipped").is_dir():
-        _copy(shipped_path("templates"), temp / "lib" / "templates")
-    (temp / "user").mkdir()
-    for source in sources:
-        _copy(source, temp / "user" / source.name)
+        packages.append(shipped_path("templates"))
+    make_private_dir(temp / "user")
+    for part, chosen in (("lib", packages), ("user", sources)):
+        for source in chosen:
+            _copy(source, temp / part)
     write_text_atomic(temp / "start.py", START_SCRIPT)
+    (temp / "start.py").chmod(0o600)
     try:
         os.rename(temp, folder)  # noqa: PTH104 - fails if another command was faster, unlike Path.replace
     except OSError:
@@ -107,17 +129,22 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
     return snapshot
 
 
-def _copy(source: Path, target: Path) -> None:
-    if source.is_dir():
-        shutil.copytree(source, target, ignore=_LEFT_OUT, copy_function=_copy_private)
-        for folder in [target, *(p for p in target.rglob("*") if p.is_dir())]:
-            folder.chmod(PRIVATE_DIR_MODE)
-    else:
-        _copy_private(source, target)
+def _refuse_equal_names(sources: Sequence[Path]) -> None:
+    by_name: dict[str, Path] = {}
+    for source in sources:
+        other = by_name.setdefault(source.name, source)
+        if other != source:
+            message = (
+                f"code: {other} and {source} have the same name, and stand side by side in the "
+                "run's snapshot; rename one"
+            )
+            raise InputError(message)
 
 
-def _copy_private(source: str | Path, target: str | Path) -> None:
+def _copy(source: Path, folder: Path) -> None:
     """Contents, and whether they can be executed; for the owner alone."""
-    shutil.copyfile(source, target)
-    executable = os.access(source, os.X_OK)
-    Path(target).chmod(0o700 if executable else 0o600)
+    for name, path in source_files(source).items():
+        target = folder / name
+        make_private_dir(target.parent)
+        shutil.copyfile(path, target)
+        target.chmod(0o700 if os.access(path, os.X_OK) else 0o600)

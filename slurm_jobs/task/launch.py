@@ -155,8 +155,9 @@ def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
     if any(end["exit_code"] == STOPPED_EXIT_CODE for end in ends.values()):
         return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
     if any(exit_codes):  # every rank ended well, and yet srun complains: do not hide it
-        reason = f"All ranks ended well, but the step ended with exit code {max(exit_codes)}."
-        return RanksEnd(outcome="failed", exit_code=max(exit_codes), reason=reason)
+        code = _first_failure(exit_codes)
+        reason = f"All ranks ended well, but the step ended with exit code {code}."
+        return RanksEnd(outcome="failed", exit_code=code, reason=reason)
     return RanksEnd(outcome="completed")
 
 
@@ -166,7 +167,7 @@ def _failed(end: Mapping[str, Any]) -> RanksEnd:
         message = error["message"].strip().splitlines() or [""]
         reason = f"rank {end['rank']} on {end['node']}: {error['type']}: {message[0]}"
     elif end["signal"] is not None:
-        name = signal.Signals(end["signal"]).name
+        name = _signal_name(end["signal"])
         reason = f"rank {end['rank']} on {end['node']} was killed by {name}"
     else:
         reason = f"rank {end['rank']} on {end['node']} ended with exit code {end['exit_code']}"
@@ -181,6 +182,19 @@ def _failed(end: Mapping[str, Any]) -> RanksEnd:
     )
 
 
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"
+
+
+def _first_failure(exit_codes: list[int]) -> int:
+    """The first code that is not 0, as a shell gives it: 128 + n for signal n; 1 if all are 0."""
+    code = next((code for code in exit_codes if code), 1)
+    return code if code > 0 else 128 - code
+
+
 def _missing(task_dir: Path, missing: list[int], exit_codes: list[int]) -> RanksEnd:
     """Ranks without an exit record: their keepers, or their nodes, are gone."""
     rank = missing[0]
@@ -190,10 +204,9 @@ def _missing(task_dir: Path, missing: list[int], exit_codes: list[int]) -> Ranks
         reason = f"rank {rank} on {node} ended without a record (its node or its keeper is gone)"
     else:
         reason = f"rank {rank} never started (exit codes: {shlex.join(map(str, exit_codes))})"
-    code = next((code for code in exit_codes if code), 1)
     return RanksEnd(
         outcome="failed",
-        exit_code=code if code > 0 else 128 - code,
+        exit_code=_first_failure(exit_codes),
         failed_rank=rank,
         failed_node=node,
         reason=reason,

@@ -180,3 +180,16 @@ def test_histogram_counts_up_to_powers_of_two() -> None:
 def test_config_out_of_range_names_the_field(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{field} is {value}; allowed"):
         PreprocessConfig(manifest="m", processor="p", **{field: value})
+
+
+def test_what_a_killed_attempt_left_of_its_own_part_is_removed(tmp_path, processor_dir):
+    manifest = write_csv_manifest(tmp_path, 4)
+    parts = tmp_path / "run" / "output" / "parts"
+    parts.mkdir(parents=True)
+    own, other = parts / ".part-00000.tar.0123456789ab.tmp", parts / ".part-00001.tar.01.tmp"
+    own.write_bytes(b"torn")
+    other.write_bytes(b"another task's")
+    config = {"manifest": str(manifest), "processor": str(processor_dir)}
+    run(config, make_context(tmp_path / "run", config=config, num_slices=2))
+    assert not own.exists()
+    assert other.exists()
