@@ -169,10 +169,21 @@ def sort_out(
         completed = completed_slices(run.records[name], current)
         completed -= (damaged or {}).get(name, frozenset())
         older = _older_living(run.intents, name, newest, living)
-        found[name] = _sort_stage(stage, newest, current, completed, older, parent_again)
+        found[name] = _sort_stage(
+            stage,
+            newest=newest,
+            current=current,
+            completed=completed,
+            older=older,
+            parent_again=parent_again,
+        )
         missing = len(found[name].live | completed) < stage.stage.num_slices
         if (parent_again or missing) and not stage.reason.startswith(NOT_NEEDED):
             runs_again.add(name)
+    return _gathered(found)
+
+
+def _gathered(found: Mapping[str, _SortedStage]) -> Preparation:
     return Preparation(
         done=Done(
             completed={name: part.completed for name, part in found.items()},
@@ -188,6 +199,7 @@ def sort_out(
 
 def _sort_stage(
     stage: StageStatus,
+    *,
     newest: Mapping[int, Intent],
     current: Mapping[int, Intent],
     completed: Slices,

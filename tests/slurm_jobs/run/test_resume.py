@@ -68,7 +68,8 @@ def sorted_out(
         tasks[job_id] = TaskAccounting(job_id=job_id, state=state, source="squeue", reason=reason)
     run = RunRecords(meta=META, stages=tuple(stages), intents=tuple(intents), records=records)
     now = {summary.name: "f" for summary in stages} | dict(fingerprints or {})
-    return sort_out(run, reconcile(run, Answer(tasks=tasks)), now)
+    living = {job_id for job_id, task in tasks.items() if task.state in {"RUNNING", "PENDING"}}
+    return sort_out(run, reconcile(run, Answer(tasks=tasks)), now, living=living)
 
 
 DONE: Mapping[int, Outcome] = {1: "completed"}
@@ -216,3 +217,32 @@ def test_nothing_is_in_the_way_of_a_complete_run() -> None:
     )
     assert found.done.completed == {"a": {0}, "b": {0}}
     assert found.cancel == ()
+
+
+def test_an_older_job_that_still_runs_is_ended_and_waited_for() -> None:
+    refused = sorted_out(
+        [stage("a")],
+        [intent(1, "a", "12"), intent(2, "a", None, refused="no such partition")],
+        {"12": "RUNNING"},
+    )
+    assert refused.connections.ending["a"] == ("12",)
+    assert refused.cancel == ("12",)
+    changed_twice = sorted_out(
+        [stage("a")],
+        [intent(1, "a", "12"), intent(2, "a", "13", fingerprint="g")],
+        {"12": "RUNNING", "13": "PENDING:Dependency"},
+        fingerprints={"a": "h"},
+    )
+    assert changed_twice.connections.ending["a"] == ("12",)
+    assert set(changed_twice.cancel) == {"12", "13"}
+
+
+def test_children_of_a_stage_that_is_not_needed_are_left_alone() -> None:
+    found = sorted_out(
+        [stage("a"), stage("mend", a="afternotok"), stage("x", mend="afterany")],
+        [intent(1, "a", "12"), intent(2, "mend", "13"), intent(3, "x", "14")],
+        {"12": "COMPLETED", "13": "PENDING:DependencyNeverSatisfied", "14": "RUNNING"},
+        {"a": {0: DONE}},
+    )
+    assert found.connections.active["x"] == ("14",)
+    assert "14" not in found.cancel

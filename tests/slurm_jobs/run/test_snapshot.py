@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.common.errors import InputError
 from slurm_jobs.run.snapshot import take_snapshot, tree_fingerprint, user_sources
 
 
@@ -143,3 +144,32 @@ def test_a_link_to_a_file_is_copied_as_that_file(project: Path, tmp_path: Path) 
     assert copied.read_text() == "B = 1\n"
     shared.write_text("B = 2\n")
     assert take_snapshot(tmp_path / "code", sources).folder != one.folder
+
+
+def test_a_linked_folder_counts_and_a_dead_link_does_not(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "m.py").write_text("A = 1\n")
+    (project / "package" / "linked").symlink_to(tmp_path / "other")
+    (project / "package" / "back").symlink_to(project / "package")
+    (project / "package" / ".#lock.py").symlink_to("user@host.123")
+    before = tree_fingerprint([project / "package"])
+    made = take_snapshot(tmp_path / "code", [project / "package"])
+    assert (made.folder / "user" / "package" / "linked" / "m.py").read_text() == "A = 1\n"
+    (tmp_path / "other" / "m.py").write_text("A = 2\n")
+    assert tree_fingerprint([project / "package"]) != before
+
+
+def test_what_is_not_copied_does_not_count(project: Path) -> None:
+    before = tree_fingerprint([project / "package"])
+    (project / "package" / "runs").mkdir()
+    (project / "package" / "runs" / "output").write_text("x")
+    assert tree_fingerprint([project / "package"]) == before
+
+
+def test_two_sources_of_the_same_name_are_refused(project: Path, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere" / "module.py"
+    other.parent.mkdir()
+    other.write_text("B = 1\n")
+    with pytest.raises(InputError, match="the same name"):
+        take_snapshot(tmp_path / "code", [project / "module.py", other])
+    assert not (tmp_path / "code").exists()
