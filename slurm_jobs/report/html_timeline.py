@@ -15,6 +15,8 @@ from slurm_jobs.report.model import Bar, RunReport, TimeShare
 MAX_ROWS = 32
 """A stage with more slices is drawn as the number of tasks that run and wait."""
 
+NUM_STAGE_TONES = 6
+"""Tones of running stages in page.css (`k-running-0` and on)."""
 _NUM_BINS = 160
 
 
@@ -46,7 +48,7 @@ def _shaded(shares: Sequence[TimeShare]) -> list[TimeShare]:
     """The stages told apart by alternating shades."""
     running = [share.name for share in shares if share.kind == "running"]
     return [
-        replace(share, kind=f"running-{running.index(share.name) % 3}")
+        replace(share, kind=f"running-{running.index(share.name) % NUM_STAGE_TONES}")
         if share.kind == "running"
         else share
         for share in shares
