@@ -49,7 +49,7 @@ class Resources(Values):
     gpu: list[GpuType] = []
     """Types of GPU that will do, one or several; all nodes of a job are of one type."""
     mem_gb: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """Memory of each node in GB; Slurm's default where it is left out."""
+    """Memory of each node in GB of 1024 MB, as Slurm counts; Slurm's default where left out."""
     timeout_min: Annotated[float, Field(gt=0, le=1e6)] = 60
     """Time limit in minutes."""
     signal_lead_s: Annotated[int, Field(ge=0, le=65535)] = 120
