@@ -1,0 +1,33 @@
+"""The process group over gloo, with real processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.pipeline.training.conftest import free_port
+
+ROOT = Path(__file__).parents[3]
+RANK = """
+import sys
+from pathlib import Path
+from pipeline.training.ranks import join_ranks, leave_ranks
+from tests.contexts import make_context
+
+rank, port, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+context = make_context("train", folder, rank=rank, num_ranks=4, main_port=port)
+ranks = join_ranks(context, device_type="cpu", timeout_min=1.0)
+sums = [ranks.sums([float(rank)]) for _ in range(20)]
+assert sums == [[6.0]] * 20, sums
+leave_ranks()
+"""
+
+
+def test_process_that_ends_right_after_it_left_the_group_does_not_abort(tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    port = str(free_port())
+    processes = [
+        subprocess.Popen([sys.executable, "-c", RANK, str(rank), port, str(tmp_path)], env=env)
+        for rank in range(4)
+    ]
+    assert [process.wait(timeout=60) for process in processes] == [0] * 4
