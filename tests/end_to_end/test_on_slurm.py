@@ -172,16 +172,22 @@ def test_stage_runs_in_an_environment_of_its_own(on_slurm: Driver, cluster: Clus
     shutil.rmtree(bare)
 
 
-def test_job_that_sbatch_took_and_then_timed_out_on_is_found_again_and_runs_once(
-    on_slurm: Driver, cluster: Cluster
-) -> None:
-    """An sbatch in the user's PATH that hands the job in and then says `Socket timed out`."""
-    on_slurm.write(
-        "bin/sbatch",
-        '#!/bin/bash\n/usr/bin/sbatch "$@" >/dev/null\n'
+def _submit_with_an_sbatch_that_times_out(
+    on_slurm: Driver, cluster: Cluster, *, blind: bool
+) -> tuple[int, Path]:
+    """An sbatch in the user's PATH that hands the job in and then says `Socket timed out`.
+
+    `blind`: squeue and sacct fail as well, so that nobody can say what became of it.
+    """
+    scripts = {
+        "sbatch": '/usr/bin/sbatch "$@" >/dev/null\n'
         "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv' >&2\n"
-        "exit 1\n",
-    ).chmod(0o755)
+        "exit 1\n"
+    }
+    if blind:
+        scripts |= {"squeue": "exit 1\n", "sacct": "exit 1\n"}
+    for name, text in scripts.items():
+        on_slurm.write(f"bin/{name}", f"#!/bin/bash\n{text}").chmod(0o755)
     on_slurm.write(
         "spec.yaml",
         "name: open\ncluster: auto\nstages:\n"
@@ -194,16 +200,29 @@ def test_job_that_sbatch_took_and_then_timed_out_on_is_found_again_and_runs_once
         env={"PATH": path},
         check=False,
     )
-    assert done.returncode == 3
-    assert "looks it up" in done.stderr
+    assert ("looks it up" in done.stderr) is blind
     (run_dir,) = (on_slurm.folder / "runs").iterdir()
+    return done.returncode, run_dir
+
+
+def test_job_that_sbatch_took_and_then_timed_out_on_is_found_at_once(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    code, run_dir = _submit_with_an_sbatch_that_times_out(on_slurm, cluster, blind=False)
+    assert code == 0
+    assert on_slurm.wait(run_dir)["status"] == "completed"
+    assert on_slurm.json("resume", str(run_dir))["jobs"] == []
+    assert (run_dir / "data/a/log-0").read_text().count("begins") == 1
+
+
+def test_job_that_nobody_could_speak_of_is_found_by_resume_and_runs_once(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    code, run_dir = _submit_with_an_sbatch_that_times_out(on_slurm, cluster, blind=True)
+    assert code == 3
     wait_for(lambda: list(run_dir.glob("completions/a/*.completed.json")), "the job's end")
-
-    def resumed() -> object:
-        result = on_slurm.json("resume", str(run_dir))
-        assert result["jobs"] == []
-        return result["adopted"]
-
-    assert "a" in resumed()
+    result = on_slurm.json("resume", str(run_dir))
+    assert result["jobs"] == []
+    assert "a" in result["adopted"]
     assert on_slurm.status(run_dir)["status"] == "completed"
     assert (run_dir / "data/a/log-0").read_text().count("begins") == 1
