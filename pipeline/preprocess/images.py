@@ -81,6 +81,8 @@ def decode_image(data: bytes, *, max_pixels: int, name: str) -> tuple[Image.Imag
     try:
         image.load()
         image = ImageOps.exif_transpose(image)
+    except MemoryError:  # says nothing of the picture: the task fails, and no sample is lost
+        raise
     except Exception as error:  # Pillow's plugins raise anything on broken bytes
         raise _broken(error, name) from error
     return to_rgb(image, name), size
@@ -92,6 +94,8 @@ def _open(data: bytes, name: str) -> Image.Image:
     except UnidentifiedImageError as error:
         message = f"{name}: no image format that Pillow {Image.__version__} knows"
         raise SampleRejectedError(reason="not_an_image", message=message) from error
+    except MemoryError:
+        raise
     except Exception as error:  # Pillow's plugins raise anything on broken bytes
         raise _broken(error, name) from error
 

@@ -140,3 +140,16 @@ def test_lossless_formats_keep_every_pixel(image_format: str) -> None:
     assert data == image_to_bytes(pixels.copy(), image_format, 95)
     found = np.load(io.BytesIO(data)) if image_format == "raw" else decode(data)
     assert np.array_equal(found, pixels)
+
+
+def test_lack_of_memory_is_no_fault_of_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reject would make the data set depend on the node; memory cannot be made to lack here."""
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(stream, "PNG")
+
+    def lack(_image: Image.Image) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lack)
+    with pytest.raises(MemoryError):
+        decode_image(stream.getvalue(), max_pixels=100, name="a.png")
