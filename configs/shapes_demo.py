@@ -70,7 +70,10 @@ CHAT_TEMPLATE = (
     "{% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endif %}"
-    "{% else %}<|assistant|>{% generation %}"
+    "{% elif message['role'] == 'system' %}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{{ part['text'] }}{% endfor %}{% endif %}"
+    "{% elif message['role'] == 'assistant' %}<|assistant|>{% generation %}"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
     "{% for part in message['content'] %}{{ part['text'] }}{% endfor %}{% endif %}"
     "<|end|>{% endgeneration %}{% endif %}"
@@ -208,8 +211,7 @@ def draw(picture: Picture, config: RenderConfig) -> Image.Image:
     centre = tuple(_place(side, radius, rng) for side in (width, height))
     fill = tuple(max(0, min(255, c + rng.randint(-18, 18))) for c in COLOURS[picture.colour])
     if picture.shape == "ring":
-        box = (centre[0] - radius, centre[1] - radius, centre[0] + radius, centre[1] + radius)
-        canvas.ellipse(box, outline=fill, width=max(2, round(0.4 * radius)))
+        canvas.circle(centre, radius, outline=fill, width=max(2, round(0.4 * radius)))
     else:
         corners = OUTLINES[picture.shape]
         canvas.polygon([(centre[0] + radius * x, centre[1] + radius * y) for x, y in corners], fill)
@@ -254,11 +256,10 @@ def write_processor(folder: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
     folder.mkdir(parents=True, exist_ok=True)
-    pad_token, end_token = SPECIAL_TOKENS[:2]
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=train_tokenizer(),
-        pad_token=pad_token,
-        eos_token=end_token,
+        pad_token=SPECIAL_TOKENS[0],
+        eos_token=SPECIAL_TOKENS[1],
         extra_special_tokens={"image_token": "<image>"},
     )
     tokenizer.chat_template = CHAT_TEMPLATE

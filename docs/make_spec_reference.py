@@ -22,6 +22,7 @@ SECTIONS = {
     "Stage": "A stage",
     "Array": "`array`",
     "Resources": "`resources`",
+    "OnResume": "`on_resume`",
     "PreprocessConfig": "`config` of `run: preprocess`",
     "ConsolidateConfig": "`config` of `run: consolidate`",
     "TrainConfig": "`config` of `run: train`",

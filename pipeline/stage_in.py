@@ -1,10 +1,13 @@
-"""The data set from the shared file system to this node's own disk, verified, once a node.
+"""The shards from the shared file system to this node's own disk, verified, once a node.
 
 Every rank of a node calls `stage_in`; a lock on the node-local disk (where
 `flock` can be trusted) lets one copy and the others wait. The copy is keyed by
-the data set's fingerprint and kept for the next attempt. Each file appears
-whole under its name, so that what a killed copy left behind is taken up where
-it is sound. Where the disk is too small, training reads the shared folder.
+the data set's fingerprint, kept for the next attempt, and shared by all runs
+with that data set: a call takes away only what it wrote itself. Each file
+appears whole under its name, so that what a killed copy left behind is taken
+up where it is sound. Where the disk is too small, may not be written or is
+broken, training reads the shared folder. Index and processor are read there in
+any case: once, and they are small.
 """
 
 from __future__ import annotations
@@ -16,21 +19,13 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
-from pipeline.data.info import (
-    INDEX_NAME,
-    INFO_NAME,
-    PROCESSOR_DIR,
-    SHARDS_DIR,
-    DatasetInfo,
-    ShardInfo,
-    read_dataset_info,
-)
+from pipeline.data.info import SHARDS_DIR, DatasetInfo, ShardInfo, read_dataset_info
 from slurm_jobs.common.errors import StageError, StageStoppedError
 from slurm_jobs.common.files import atomic_writer, make_private_dir, write_json_atomic
 from slurm_jobs.common.stop import stop_requested
@@ -39,14 +34,17 @@ _BLOCK_BYTES = 8 << 20
 _LOCK_POLL_S = 0.1
 _SPARE_BYTES = 64 << 20  # left free on the local disk for whoever else writes there
 _MARKER_NAME = "complete.json"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NOT_WRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_BROKEN = frozenset({errno.EIO})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageInResult:
-    """Where the data set is to be read from on this node."""
+    """Where the shards are to be read from on this node."""
 
     folder: Path
-    """A whole data set: the local copy, or the shared folder where it does not fit."""
+    """Has `shards/`: the local copy's, or the shared folder where it does not fit."""
     num_bytes: int
     """Of all shards."""
     copied: bool
@@ -57,7 +55,7 @@ class StageInResult:
 
 
 def stage_in(dataset_dir: Path, node_local_dir: Path) -> StageInResult:
-    """Make sure that the node has a verified copy of the data set.
+    """Make sure that the node has a verified copy of the data set's shards.
 
     Raises:
         StageError: a shard does not match its checksum, twice, or cannot be read.
@@ -73,9 +71,9 @@ def stage_in(dataset_dir: Path, node_local_dir: Path) -> StageInResult:
             if not _verified_since(folder, called_unix_s):
                 num_copied, reason = _complete(dataset_dir, folder, info)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if error.errno not in _FULL | _NOT_WRITABLE | _BROKEN:
             raise
-        reason = f"{node_local_dir}: {error.strerror}"
+        reason = f"{error.filename or node_local_dir}: {error.strerror}"
     if reason:
         warnings.warn(f"training reads {dataset_dir} itself: {reason}", stacklevel=2)
     return StageInResult(
@@ -107,12 +105,14 @@ def _check_stop() -> None:
 
 
 def _verified_since(folder: Path, unix_s: float) -> bool:
-    """Whether another rank verified the copy after this one had asked (one clock: one node)."""
+    """Whether another rank verified the copy after this one had asked (one clock: one node).
+
+    A marker that a crash of the node left empty or damaged says nothing: the copy is verified.
+    """
     try:
-        marker = json.loads((folder / _MARKER_NAME).read_bytes())
-    except FileNotFoundError:
+        return json.loads((folder / _MARKER_NAME).read_bytes())["verified_unix_s"] >= unix_s
+    except (FileNotFoundError, ValueError, TypeError, LookupError):
         return False
-    return marker["verified_unix_s"] >= unix_s
 
 
 def _complete(dataset_dir: Path, folder: Path, info: DatasetInfo) -> tuple[int, str]:
@@ -128,16 +128,36 @@ def _complete(dataset_dir: Path, folder: Path, info: DatasetInfo) -> tuple[int, 
     num_bytes, free = sum(s.num_bytes for s in wanted), shutil.disk_usage(folder).free
     if wanted and num_bytes + _SPARE_BYTES > free:
         return 0, f"{folder}: {free} bytes free, {num_bytes + _SPARE_BYTES} needed"
-    try:
-        for shard in wanted:
-            _copy_shard(dataset_dir / SHARDS_DIR, folder / SHARDS_DIR, shard)
-        _copy_small_files(dataset_dir, folder)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            shutil.rmtree(folder)  # a part of a copy helps nobody and fills the disk
-        raise
-    write_json_atomic(folder / _MARKER_NAME, {"verified_unix_s": time.time()})
+    _copy_shards(dataset_dir / SHARDS_DIR, folder / SHARDS_DIR, wanted)
+    _mark(folder)
     return len(wanted), ""
+
+
+def _copy_shards(source: Path, target: Path, shards: list[ShardInfo]) -> None:
+    """Copy all of `shards`; where the disk is full before the last, none of them stays.
+
+    A part of a copy helps nobody and fills the disk. The shards that were sound
+    before may be another run's, which reads them at this moment.
+    """
+    written = []
+    try:
+        for shard in shards:
+            _copy_shard(source, target, shard)
+            written.append(target / shard.name)
+    except OSError as error:
+        if error.errno in _FULL:
+            for path in written:
+                path.unlink(missing_ok=True)
+        raise
+
+
+def _mark(folder: Path) -> None:
+    """Say that the copy is verified; on a full disk the other ranks verify it themselves."""
+    try:
+        write_json_atomic(folder / _MARKER_NAME, {"verified_unix_s": time.time()})
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
 
 
 def _is_sound(folder: Path, shard: ShardInfo) -> bool:
@@ -172,26 +192,29 @@ class _WrongHashError(Exception):
 def _copy_hashed(source: Path, target: Path, expected: str) -> str:
     """Copy and hash in one pass; the target appears only if its xxh3-64 is as expected."""
     digest = xxhash.xxh3_64()
-    try:
-        with source.open("rb") as reader, atomic_writer(target) as writer:
-            while block := reader.read(_BLOCK_BYTES):
-                _check_stop()
-                digest.update(block)
-                writer.write(block)
-            if digest.hexdigest() != expected:
-                raise _WrongHashError
-    except _WrongHashError:
-        pass
-    except FileNotFoundError as error:
-        message = f"{source}: missing; run consolidate again"
-        raise StageError(message) from error
+    with suppress(_WrongHashError), atomic_writer(target) as writer:
+        for block in _blocks(source):
+            _check_stop()
+            digest.update(block)
+            writer.write(block)
+        if digest.hexdigest() != expected:
+            raise _WrongHashError
     return digest.hexdigest()
 
 
-def _copy_small_files(dataset_dir: Path, folder: Path) -> None:
-    make_private_dir(folder / PROCESSOR_DIR)
-    names = [INDEX_NAME, INFO_NAME]
-    names += [f"{PROCESSOR_DIR}/{path.name}" for path in (dataset_dir / PROCESSOR_DIR).iterdir()]
-    for name in names:
-        with atomic_writer(folder / name) as stream:
-            stream.write((dataset_dir / name).read_bytes())
+def _blocks(source: Path) -> Iterator[bytes]:
+    """The content of a shard on the shared file system.
+
+    Raises:
+        StageError: it cannot be read. Whoever copies must not take that for the local disk's fault.
+    """
+    try:
+        with source.open("rb") as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                yield block
+    except FileNotFoundError as error:
+        message = f"{source}: missing; run consolidate again"
+        raise StageError(message) from error
+    except OSError as error:
+        message = f"{source}: the shard cannot be read: {error.strerror}"
+        raise StageError(message) from error

@@ -6,15 +6,18 @@ done, hence a smaller plan.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
+from slurm_jobs.cluster.placement import job_room
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.common.resources import JobResources
+from slurm_jobs.fingerprints import deciding_fields, hash_of
+from slurm_jobs.pieces import cut_slices, pack_for
+from slurm_jobs.run.elements import array_indices
 from slurm_jobs.spec.graph import stage_order
 from slurm_jobs.spec.model import RunSpec, Stage
 
@@ -39,8 +42,12 @@ class PlannedStage:
     shell: str | None
     fingerprint: str
     """Of everything that decides what the stage makes; resources are not part of it."""
+    fields: Mapping[str, str]
+    """A hash of each value that decides it, by key (`config.url`); values may be secrets."""
     num_slices: int
     is_array: bool
+    slices_per_task: int
+    """As the spec says."""
     retries: int
     after: tuple[Dependency, ...]
     config: Mapping[str, Any]
@@ -58,11 +65,21 @@ class PlannedJob:
     stage: str
     slices: tuple[int, ...]
     """Ascending; (0,) for a stage without an array."""
+    slices_per_task: int | None = None
+    """Of an array whose elements work through several slices; see `slurm_jobs.run.elements`."""
+    resources: JobResources
     max_running: int | None
     after_active: bool = False
     """Wait for what still runs of the same stage: together they would exceed `max_running`."""
+    after_previous: bool = False
+    """Wait for the job of the same stage before this one, for the same reason."""
     why: str
     """One line for `plan` and `resume`: why it runs."""
+
+    @property
+    def num_tasks(self) -> int:
+        """Array elements; 1 without an array."""
+        return len(array_indices(self.slices, self.slices_per_task))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +110,8 @@ class Done:
     """Slices whose output and completion record exist, by stage."""
     active: Mapping[str, Slices] = field(default_factory=dict)
     """Slices that are queued or running and may stay so, by stage."""
+    why_not: Mapping[str, str] = field(default_factory=dict)
+    """Why finished work of a stage does not count, by stage."""
 
 
 def make_plan(
@@ -101,41 +120,30 @@ def make_plan(
     *,
     code_fingerprint: str = "",
     done: Done | None = None,
+    limits: ClusterLimits = NO_LIMITS,
+    resources: Mapping[str, JobResources] | None = None,
 ) -> Plan:
-    """The jobs that turn `spec` into results, given what is done already."""
+    """The jobs that turn `spec` into results, given what is done already and what is allowed.
+
+    `resources` stand in for those of the spec, by stage.
+    """
     done = done or Done()
     order = stage_order({name: tuple(stage.after) for name, stage in spec.stages.items()})
     fingerprints: dict[str, str] = {}
     stages = []
     for name in order:
         stage = spec.stages[name]
-        fingerprints[name] = stage_fingerprint(stage, spec, fingerprints, code_fingerprint)
-        stages.append(_planned_stage(name, stage, spec, profile, fingerprints[name]))
-    jobs = _jobs(stages, spec, done)
-    return Plan(name=spec.name, stages=tuple(stages), jobs=jobs)
-
-
-def stage_fingerprint(
-    stage: Stage, spec: RunSpec, parents: Mapping[str, str], code_fingerprint: str
-) -> str:
-    """Hash of all that decides a stage's output; equal fingerprints make finished work reusable."""
-    own_code = stage.run is None or ":" in stage.run
-    values = {
-        "run": stage.run,
-        "shell": stage.shell,
-        "config": stage.config,
-        "num_slices": stage.array.num_slices if stage.array else None,
-        "limit": spec.limit,
-        "environment": {**spec.environment, **stage.environment},
-        "code": code_fingerprint if own_code else "",
-        "parents": {parent: parents[parent] for parent in sorted(stage.after)},
-    }
-    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+        fields = deciding_fields(stage, spec, fingerprints, code_fingerprint)
+        fingerprints[name] = hash_of(fields)
+        planned = _planned_stage(name, stage, spec, profile, fields=fields)
+        other = (resources or {}).get(name)
+        stages.append(planned if other is None else replace(planned, resources=other))
+    missing = _missing_parts(stages, spec, done)
+    return Plan(name=spec.name, stages=tuple(stages), jobs=_jobs(missing, limits))
 
 
 def _planned_stage(
-    name: str, stage: Stage, spec: RunSpec, profile: ClusterProfile, fingerprint: str
+    name: str, stage: Stage, spec: RunSpec, profile: ClusterProfile, *, fields: Mapping[str, str]
 ) -> PlannedStage:
     asked = stage.resources
     gpu_options = profile.gpu_slurm if asked.gpus_per_node else {}
@@ -154,9 +162,11 @@ def _planned_stage(
         name=name,
         run=stage.run or "shell",
         shell=stage.shell,
-        fingerprint=fingerprint,
+        fingerprint=hash_of(fields),
+        fields=fields,
         num_slices=stage.array.num_slices if stage.array else 1,
         is_array=stage.array is not None,
+        slices_per_task=stage.array.slices_per_task if stage.array else 1,
         retries=stage.retries,
         after=tuple(Dependency(stage=p, kind=k) for p, k in stage.after.items()),
         config=stage.config,
@@ -168,8 +178,19 @@ def _planned_stage(
     )
 
 
-def _jobs(stages: list[PlannedStage], spec: RunSpec, done: Done) -> tuple[PlannedJob, ...]:
-    jobs: list[PlannedJob] = []
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Missing:
+    """What is to be submitted of one stage."""
+
+    stage: PlannedStage
+    slices: tuple[int, ...]
+    max_running: int | None
+    after_active: bool
+    why: str
+
+
+def _missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list[_Missing]:
+    parts: list[_Missing] = []
     runs_again: set[str] = set()
     num_slices = {stage.name: stage.num_slices for stage in stages}
     for stage in stages:
@@ -183,16 +204,55 @@ def _jobs(stages: list[PlannedStage], spec: RunSpec, done: Done) -> tuple[Planne
         array = spec.stages[stage.name].array
         max_running = array.max_running if array else None
         room = None if max_running is None else max_running - len(active)
-        jobs.append(
-            PlannedJob(
-                stage=stage.name,
+        parts.append(
+            _Missing(
+                stage=stage,
                 slices=tuple(missing),
                 max_running=room if room is None or room > 0 else max_running,
                 after_active=room is not None and room <= 0,
-                why=_why(stage, missing, parents_again),
+                why=_why(stage, missing, parents_again, done.why_not.get(stage.name)),
             )
         )
-    return tuple(jobs)
+    return parts
+
+
+def _jobs(parts: list[_Missing], limits: ClusterLimits) -> tuple[PlannedJob, ...]:
+    """The parts as jobs: packed where the site allows few at once, cut where arrays are short."""
+    packed = pack_for(
+        {part.stage.name: len(part.slices) for part in parts},
+        {part.stage.name: part.stage.slices_per_task for part in parts},
+        job_room([part.stage.resources for part in parts], limits),
+    )
+    return tuple(
+        job
+        for part in parts
+        for job in _jobs_of(part, packed[part.stage.name], limits.max_array_size)
+    )
+
+
+def _jobs_of(part: _Missing, slices_per_task: int, max_array_size: int | None) -> list[PlannedJob]:
+    stage, resources = part.stage, part.stage.resources
+    if stage.is_array and slices_per_task > 1:
+        resources = replace(resources, timeout_min=resources.timeout_min * slices_per_task)
+    pieces = cut_slices(
+        part.slices,
+        slices_per_task=slices_per_task if stage.is_array else 1,
+        max_running=part.max_running,
+        max_array_size=max_array_size if stage.is_array else None,
+    )
+    return [
+        PlannedJob(
+            stage=stage.name,
+            slices=piece.slices,
+            slices_per_task=piece.slices_per_task,
+            resources=resources,
+            max_running=piece.max_running,
+            after_active=part.after_active,
+            after_previous=piece.after_previous,
+            why=part.why,
+        )
+        for piece in pieces
+    ]
 
 
 def _never_needed(
@@ -207,7 +267,11 @@ def _never_needed(
     return False
 
 
-def _why(stage: PlannedStage, missing: list[int], parents_again: list[str]) -> str:
+def _why(
+    stage: PlannedStage, missing: list[int], parents_again: list[str], why_not: str | None
+) -> str:
+    if why_not is not None:
+        return why_not
     if parents_again:
         return f"comes after {', '.join(parents_again)}"
     if len(missing) == stage.num_slices:
@@ -215,8 +279,7 @@ def _why(stage: PlannedStage, missing: list[int], parents_again: list[str]) -> s
     return f"{len(missing)} of {stage.num_slices} slices are not complete"
 
 
-def gpu_hours_asked(plan: Plan, job: PlannedJob) -> float:
+def gpu_hours_asked(job: PlannedJob) -> float:
     """GPU-hours that a job may use until its time limit, over all its array tasks."""
-    resources = plan.stage(job.stage).resources
-    gpus = resources.nodes * resources.gpus_per_node
-    return gpus * len(job.slices) * resources.timeout_min / 60
+    gpus = job.resources.nodes * job.resources.gpus_per_node
+    return gpus * job.num_tasks * job.resources.timeout_min / 60

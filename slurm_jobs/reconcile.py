@@ -8,47 +8,41 @@ never failure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from slurm_jobs.common.records import Outcome, TaskAccounting
-from slurm_jobs.run.intents import Intent, latest_intents
-from slurm_jobs.run.model import RunRecords, StageRecords, StageSummary
-from slurm_jobs.schedulers.local_state import NO_RUNNER
+from slurm_jobs.run.intents import latest_intents
+from slurm_jobs.run.model import RunRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.slice_status import SliceStatus, Status, completed_slices, slice_status
 
-Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
+__all__ = [
+    "ASKED_SOURCES",
+    "DECIDING_FIRST",
+    "NOT_NEEDED",
+    "RunStatus",
+    "SliceStatus",
+    "StageStatus",
+    "Status",
+    "completed_slices",
+    "reconcile",
+    "slice_status",
+]
 
-PENDING_STATES = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
-RUNNING_STATES = frozenset(
-    {"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"}
-)
-NEVER_REASONS = {
-    "DependencyNeverSatisfied": "DependencyNeverSatisfied",
-    NO_RUNNER: "the local runner has ended; `resume` starts one",
-}
 NOT_NEEDED = "not needed"
+DECIDING_FIRST: tuple[Status, ...] = (
+    "running",
+    "waiting",
+    "failed",
+    "unknown",
+    "cancelled",
+    "stranded",
+)
+"""Which status of its stages a run has: the first of these that one of them has."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SliceStatus:
-    """One slice of a stage; a stage without an array has one."""
-
-    slice_index: int
-    status: Status
-    source: str
-    """Where the status comes from: `record`, `squeue`, `sacct`, `local`, `ledger`."""
-    reason: str = ""
-    state: str | None = None
-    """Slurm's own word, where Slurm was asked and knew."""
-    job_id: str | None = None
-    attempt: int = 0
-    """The newest; 0 before the first."""
-    failed_attempt: int | None = None
-    """Of the failure that `reason` should tell of; its record has the details."""
-    start_unix_s: float | None = None
-    """Of a pending task: expected; of a running one: when it started."""
+ASKED_SOURCES = frozenset({"squeue", "sacct", "local"})
+"""Sources of a status whose word has an age; the others are files of the run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +59,12 @@ class StageStatus:
         """Number of slices by status."""
         return Counter(s.status for s in self.slices)
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the status comes from: the sources of the slices that have it."""
+        found = {s.source for s in self.slices if s.status == self.status}
+        return tuple(sorted(found or {s.source for s in self.slices}))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunStatus:
@@ -74,6 +74,12 @@ class RunStatus:
     stages: tuple[StageStatus, ...]
     problems: tuple[str, ...] = ()
     """Sources that could not be asked."""
+    notes: tuple[str, ...] = ()
+    """What this cluster can never say."""
+    asked_unix_s: float | None = None
+    """When the scheduler was asked; None if there was nothing to ask."""
+    knows_the_living: bool = True
+    """Whether what is not said to live has certainly ended."""
 
     def stage(self, name: str) -> StageStatus:
         """The stage of that name.
@@ -86,6 +92,10 @@ class RunStatus:
                 return stage
         raise KeyError(name)
 
+    def asked_for(self, sources: Iterable[str]) -> float | None:
+        """When the oldest of these sources was asked; None where they are files, read just now."""
+        return self.asked_unix_s if ASKED_SOURCES.intersection(sources) else None
+
 
 def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
     """Status of every slice, stage and the run."""
@@ -94,104 +104,28 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
         newest = latest_intents(run.intents, summary.name)
         records = run.records[summary.name]
         slices = tuple(
-            slice_status(i, newest.get(i), records, answer) for i in range(summary.num_slices)
+            slice_status(i, newest.get(i), records, answer, is_submitting=run.is_submitting)
+            for i in range(summary.num_slices)
         )
-        stages[summary.name] = _stage_status(summary, slices, stages)
+        silent = not answer.knows_the_living
+        stages[summary.name] = _stage_status(summary, slices, stages, is_silent=silent)
     listed = tuple(stages.values())
-    return RunStatus(status=_run_status(listed), stages=listed, problems=answer.problems)
-
-
-def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> frozenset[int]:
-    """Slices whose newest intent has a completed attempt."""
-    return frozenset(
-        index for index in newest if _own_outcome(index, newest[index], records, "completed")
+    return RunStatus(
+        status=_run_status(listed, is_silent=not answer.knows_the_living),
+        stages=listed,
+        problems=answer.problems,
+        notes=answer.notes,
+        asked_unix_s=answer.asked_unix_s or None,
+        knows_the_living=answer.knows_the_living,
     )
-
-
-def _own_outcome(index: int, intent: Intent, records: StageRecords, outcome: Outcome) -> int | None:
-    """Newest attempt of this intent's that ended so."""
-    base = intent.base_attempts.get(index, 0)
-    ends = records.outcomes.get(index, {})
-    return max((a for a, word in ends.items() if a > base and word == outcome), default=None)
-
-
-def slice_status(
-    index: int, intent: Intent | None, records: StageRecords, answer: Answer
-) -> SliceStatus:
-    """Status of one slice."""
-    if intent is None:
-        return SliceStatus(
-            slice_index=index, status="waiting", source="ledger", reason="not submitted"
-        )
-    if intent.refused is not None:
-        reason = f"not submitted: {intent.refused}"
-        return SliceStatus(slice_index=index, status="waiting", source="ledger", reason=reason)
-    base = intent.base_attempts.get(index, 0)
-    attempt = max((a for a in records.attempts.get(index, ()) if a > base), default=0)
-    status = SliceStatus(
-        slice_index=index,
-        status="unknown",
-        source="ledger",
-        job_id=intent.element_id(index),
-        attempt=attempt,
-    )
-    completed = _own_outcome(index, intent, records, "completed")
-    if completed is not None:
-        return replace(status, status="completed", source="record", attempt=completed)
-    task = answer.tasks.get(status.job_id) if status.job_id is not None else None
-    failed = _own_outcome(index, intent, records, "failed")
-    if task is not None:
-        known = _from_scheduler(status, task, intent, failed)
-        stopped = _own_outcome(index, intent, records, "stopped")
-        if known.status == "failed" and stopped is not None and stopped == attempt:
-            reason = "asked to stop, it saved, and it was not requeued; `resume` goes on from there"
-            return replace(known, reason=reason, failed_attempt=None)
-        return known
-    if failed is not None and failed == attempt:
-        return replace(status, status="failed", source="record", failed_attempt=failed)
-    return _without_scheduler(status, intent)
-
-
-def _from_scheduler(
-    status: SliceStatus, task: TaskAccounting, intent: Intent, failed: int | None
-) -> SliceStatus:
-    known = replace(status, source=task.source, state=task.state, start_unix_s=task.start_unix_s)
-    if task.state in RUNNING_STATES:
-        if failed is not None and failed == status.attempt and task.state == "COMPLETING":
-            return replace(known, status="failed", source="record", failed_attempt=failed)
-        return replace(known, status="running")
-    if task.state in PENDING_STATES:
-        if task.reason in NEVER_REASONS:
-            return replace(known, status="stranded", reason=NEVER_REASONS[task.reason])
-        return replace(known, status="waiting", reason=task.reason)
-    if task.state != "CANCELLED" and failed is not None and failed == status.attempt:
-        return replace(known, status="failed", failed_attempt=failed)
-    if task.state == "CANCELLED" or intent.cancelled:
-        return replace(known, status="cancelled", reason="cancelled")
-    if task.state == "COMPLETED":
-        reason = f"{task.source} says COMPLETED, but there is no completion record"
-        return replace(known, status="unknown", reason=reason)
-    if status.attempt == 0:
-        reason = f"{task.state} before its supervisor started; see its log"
-    else:
-        reason = f"{task.state} without a completion record"
-    return replace(known, status="failed", reason=reason)
-
-
-def _without_scheduler(status: SliceStatus, intent: Intent) -> SliceStatus:
-    if intent.cancelled:
-        return replace(status, status="cancelled", reason="cancelled")
-    if intent.job_id is None:
-        reason = "its submission was cut off; `resume` looks the job up and goes on"
-        return replace(status, reason=reason)
-    if status.attempt:
-        reason = "it started, has no completion record, and the scheduler does not know it"
-        return replace(status, source="record", reason=reason)
-    return replace(status, reason="the scheduler does not know it")
 
 
 def _stage_status(
-    summary: StageSummary, slices: tuple[SliceStatus, ...], parents: Mapping[str, StageStatus]
+    summary: StageSummary,
+    slices: tuple[SliceStatus, ...],
+    parents: Mapping[str, StageStatus],
+    *,
+    is_silent: bool,
 ) -> StageStatus:
     cause = _never_cause(summary, parents)
     if cause is not None:
@@ -204,6 +138,8 @@ def _stage_status(
     counts = Counter(s.status for s in slices)
     order: tuple[Status, ...] = ("running", "failed", "unknown", "cancelled", "stranded", "waiting")
     status: Status = next((word for word in order if counts[word]), "completed")
+    if is_silent and counts["unknown"]:
+        status = "unknown"  # what may still run is not over because something else has failed
     if status in {"failed", "cancelled", "unknown"} and counts["waiting"]:
         status = "running" if counts["completed"] or counts["failed"] else status
     reason = cause if status == "stranded" and cause else ""
@@ -218,21 +154,19 @@ def _never_cause(summary: StageSummary, parents: Mapping[str, StageStatus]) -> s
             return above.reason or f"`{parent}` can never start"
         if kind == "afterok" and above.status in {"failed", "cancelled"}:
             return f"`{parent}` {above.status}"
+        if kind == "afterok" and (above.counts["failed"] or above.counts["cancelled"]):
+            return f"`{parent}` has slices that failed or were cancelled"
         if kind == "afternotok" and above.status == "completed":
             return f"{NOT_NEEDED}: `{parent}` completed"
     return None
 
 
-def _run_status(stages: tuple[StageStatus, ...]) -> Status:
-    """Going while anything runs, or waits that can start; then the worst that happened."""
-    needed = [s for s in stages if not s.reason.startswith(NOT_NEEDED)]
-    words = {stage.status for stage in needed}
-    worst_first: tuple[Status, ...] = (
-        "running",
-        "waiting",
-        "failed",
-        "unknown",
-        "cancelled",
-        "stranded",
-    )
-    return next((word for word in worst_first if word in words), "completed")
+def _run_status(stages: tuple[StageStatus, ...], *, is_silent: bool) -> Status:
+    """Going while anything runs, or waits that can start; then the worst that happened.
+
+    Where nobody says what lives, what is unknown may go on.
+    """
+    words = {s.status for s in stages if not s.reason.startswith(NOT_NEEDED)}
+    if is_silent and "unknown" in words:
+        return "unknown"
+    return next((word for word in DECIDING_FIRST if word in words), "completed")

@@ -42,6 +42,15 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 @pytest.fixture(autouse=True)
+def _umask_as_found() -> Iterator[None]:
+    """The command sets its own for good, which in a test is the process of all tests."""
+    found = os.umask(0o022)
+    os.umask(found)
+    yield
+    os.umask(found)
+
+
+@pytest.fixture(autouse=True)
 def _cluster_as_found(request: pytest.FixtureRequest) -> Iterator[None]:
     """What one test breaks or leaves in the queue, the next one does not see."""
     yield

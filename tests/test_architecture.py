@@ -27,14 +27,24 @@ PURE = {
         f"slurm_jobs/spec/{name}.py"
         for name in ("stage_configs", "validation", "value_types", "yaml_values")
     ),
-    *(f"slurm_jobs/run/{name}.py" for name in ("intents", "model")),
-    *(f"slurm_jobs/schedulers/{n}.py" for n in ("batch_script", "local_state", "slurm_output")),
+    *(f"slurm_jobs/run/{name}.py" for name in ("elements", "intents", "model")),
+    *(f"slurm_jobs/cluster/{n}.py" for n in ("checks", "limits", "placement", "slurm_tables")),
+    "slurm_jobs/fingerprints.py",
+    "slurm_jobs/pieces.py",
+    *(
+        f"slurm_jobs/schedulers/{n}.py"
+        for n in ("batch_script", "local_state", "slurm_output", "states")
+    ),
     "slurm_jobs/cluster/profile.py",
     "slurm_jobs/plan.py",
     "slurm_jobs/reconcile.py",
-    "slurm_jobs/task/references.py",
+    "slurm_jobs/slice_status.py",
+    "slurm_jobs/troubles.py",
+    "slurm_jobs/common/references.py",
 }
-NODE_ENTRIES = ("slurm_jobs.task.supervisor", "slurm_jobs.task.rank", "slurm_jobs.task.call")
+NODE_ENTRIES = tuple(
+    f"slurm_jobs.task.{name}" for name in ("supervisor", "rank", "call", "node_facts")
+)
 
 
 def sources(package: str) -> list[Path]:

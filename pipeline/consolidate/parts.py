@@ -14,6 +14,7 @@ import numpy as np
 import xxhash
 
 from pipeline.preprocess.part import PartIndex, PartPaths, read_part_index
+from pipeline.preprocess.rejects import RejectLimit, add_reasons
 from slurm_jobs.common.context import ParentStage
 from slurm_jobs.common.errors import StageError
 
@@ -56,6 +57,9 @@ class Parts:
     model_inputs: Mapping[str, Any]
     processor_dir: Path
     num_rejected: int
+    rejects_by_reason: Mapping[str, int]
+    reject_limit: RejectLimit
+    """As `preprocess` was told; the strictest, should its slices have been told otherwise."""
 
 
 def gather_parts(parent: ParentStage) -> Parts:
@@ -84,6 +88,11 @@ def gather_parts(parent: ParentStage) -> Parts:
         model_inputs=indexes[0].model_inputs,
         processor_dir=Path(indexes[0].processor_dir),
         num_rejected=sum(index.num_rejected for index in indexes),
+        rejects_by_reason=add_reasons(index.rejects_by_reason for index in indexes),
+        reject_limit=RejectLimit(
+            max_reject_share=min(index.max_reject_share for index in indexes),
+            num_rows=indexes[-1].end_row,
+        ),
     )
 
 

@@ -7,6 +7,7 @@ import itertools
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,9 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Turn the parts of the preprocess stage before this one into a data set.
 
     Raises:
-        StageConfigError: no preprocess stage before, no sample, the processor
-            changed, or the time limit is too short.
+        StageConfigError: no preprocess stage before, too many rejects (their
+            list is kept), no sample, the processor changed, or the time limit
+            is too short.
         StageError: a part is missing or damaged.
         StageStoppedError: asked to stop; the shards are written anew.
     """
@@ -66,6 +68,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         "num_tokens": info.num_tokens,
         "num_images": info.num_images,
         "num_rejected": parts.num_rejected,
+        "rejects_by_reason": parts.rejects_by_reason,
         "fingerprint": info.fingerprint,
         "outputs": describe_outputs(
             context.output_dir, (p for p in context.output_dir.rglob("[!.]*") if p.is_file())
@@ -79,11 +82,7 @@ def _gather(context: TaskContext) -> Parts:
         parent = context.parent_running("preprocess")
     except LookupError as error:
         raise StageConfigError(str(error)) from error
-    parts = gather_parts(parent)
-    if not len(parts.samples):
-        message = f"{parent.output_dir}: no sample in any part; look at the rejects there"
-        raise StageConfigError(message)
-    return parts
+    return gather_parts(parent)
 
 
 def _write_dataset(
@@ -95,6 +94,7 @@ def _write_dataset(
     make_private_dir(folder / SHARDS_DIR)
     for place in (folder, folder / SHARDS_DIR):
         remove_leftovers(place)
+    _check_rejects(parts, stage, context)
     order = shuffle(len(parts.samples), stage.seed)
     num_shards = choose_num_shards(
         stage, num_samples=len(order), num_bytes=int(parts.samples.num_bytes.sum())
@@ -108,6 +108,30 @@ def _write_dataset(
     info = _describe(parts, shards, seed=stage.seed, index_xxh3=index_xxh3)
     write_json_atomic(folder / INFO_NAME, dataset_info_to_json(info))
     return info
+
+
+def _check_rejects(parts: Parts, stage: ConsolidateConfig, context: TaskContext) -> None:
+    """Refuse to go on if too many rows were lost over all slices.
+
+    Raises:
+        StageConfigError: they were, or no row became a sample; the list of all is kept.
+    """
+    limit = parts.reject_limit
+    if stage.max_reject_share is not None:
+        limit = replace(limit, max_reject_share=stage.max_reject_share)
+    problem = limit.problem(parts.rejects_by_reason)
+    if problem:
+        problem += (
+            f"; mend these rows, or do without them by `slurm-jobs resume {context.run_dir} --set "
+            f"stages.{context.stage}.config.max_reject_share=SHARE`, which keeps all parts"
+        )
+    elif not len(parts.samples):
+        problem = "no row became a sample"
+    if problem:
+        rejects = context.output_dir / REJECTS_NAME
+        _merge_rejects(parts, rejects)
+        message = f"{parts.settings['manifest']}: {problem}. All rejects: {rejects}"
+        raise StageConfigError(message)
 
 
 def _write_shards(
@@ -203,8 +227,13 @@ def _copy_processor(parts: Parts, folder: Path) -> None:
         )
         raise StageConfigError(message)
     make_private_dir(folder)
-    for path in processor_files(parts.processor_dir):
+    files = processor_files(parts.processor_dir)
+    for path in files:
         write_bytes_atomic(folder / path.name, path.read_bytes())
+    names = {path.name for path in files}
+    for path in folder.iterdir():  # of an earlier data set, or of an attempt that was killed
+        if path.name not in names:
+            path.unlink()
 
 
 def _merge_rejects(parts: Parts, path: Path) -> None:

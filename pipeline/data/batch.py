@@ -19,8 +19,6 @@ class Batch:
     """int64 [num_samples, length], padded on the right."""
     labels: torch.Tensor
     """int64 [num_samples, length], -100 where nothing is learned; not shifted."""
-    attention_mask: torch.Tensor
-    """int64 [num_samples, length], 1 for real tokens."""
     images: torch.Tensor
     """uint8 [num_images, height, width, 3], in the order of the image tokens."""
     keys: tuple[str, ...]
@@ -40,21 +38,18 @@ def collate(
     *,
     image_shape: tuple[int, int, int],
     pad_token_id: int,
-    pad_to_multiple: int,
     epoch: int,
     pin_memory: bool = False,
 ) -> Batch:
-    """Pad the samples to the longest, rounded up to `pad_to_multiple`, and stack their images.
+    """Pad the samples to the longest, and stack their images.
 
     `pin_memory` puts the tensors where a GPU can copy them from without the host waiting.
 
     Raises:
         ValueError: an image is not of `image_shape` (height, width, 3).
     """
-    input_ids, labels, attention_mask = pad_tokens(
-        samples, pad_token_id=pad_token_id, pad_to_multiple=pad_to_multiple
-    )
-    num_tokens = int(attention_mask.sum())
+    input_ids, labels = pad_tokens(samples, pad_token_id=pad_token_id)
+    num_tokens = sum(len(sample.input_ids) for sample in samples)
     images = stack_images(samples, image_shape)
 
     def tensor(array: np.ndarray) -> torch.Tensor:
@@ -64,7 +59,6 @@ def collate(
     return Batch(
         input_ids=tensor(input_ids),
         labels=tensor(labels),
-        attention_mask=tensor(attention_mask),
         images=tensor(images),
         keys=tuple(sample.key for sample in samples),
         epoch=epoch,
@@ -76,21 +70,19 @@ def collate(
     )
 
 
-def pad_tokens(
-    samples: Sequence[Sample], *, pad_token_id: int, pad_to_multiple: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Token ids, labels and attention mask, each int64 [num_samples, length]."""
-    longest = max(len(sample.input_ids) for sample in samples)
-    shape = (len(samples), -(-longest // pad_to_multiple) * pad_to_multiple)
+def pad_tokens(samples: Sequence[Sample], *, pad_token_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids and labels, each int64 [num_samples, length of the longest], padded on the right.
+
+    No mask is needed: with causal attention no real token sees the padding after it.
+    """
+    shape = (len(samples), max(len(sample.input_ids) for sample in samples))
     input_ids = np.full(shape, pad_token_id, dtype=np.int64)
     labels = np.full(shape, IGNORED_LABEL, dtype=np.int64)
-    attention_mask = np.zeros(shape, dtype=np.int64)
     for row, sample in enumerate(samples):
         num_tokens = len(sample.input_ids)
         input_ids[row, :num_tokens] = sample.input_ids
         labels[row, :num_tokens] = sample.labels
-        attention_mask[row, :num_tokens] = 1
-    return input_ids, labels, attention_mask
+    return input_ids, labels
 
 
 def stack_images(samples: Sequence[Sample], image_shape: tuple[int, int, int]) -> np.ndarray:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+import torch
 
 from pipeline.data.batch import Batch, collate
 from pipeline.data.dataset import ShardedDataset
@@ -27,6 +28,9 @@ class BatchReader:
     alone, so a reader that starts at any `start_step` continues exactly.
     Errors of a background thread (`StageError`, naming shard and key) are
     raised by the step that they belong to. Close it, or use it in a `with`.
+
+    Batches that go to a `gpu` lie in pinned memory, which it copies from while
+    the host goes on.
     """
 
     def __init__(
@@ -40,8 +44,7 @@ class BatchReader:
         num_ranks: int,
         num_microbatches: int = 1,
         start_step: int = 0,
-        pad_to_multiple: int = 1,
-        pin_memory: bool = False,
+        gpu: torch.device | None = None,
         num_threads: int = 2,
         prefetch: int = 4,
     ) -> None:
@@ -57,7 +60,7 @@ class BatchReader:
             num_ranks=num_ranks,
             num_microbatches=num_microbatches,
         )
-        self._pin_memory, self._pad_to_multiple = pin_memory, pad_to_multiple
+        self._pin_memory = gpu is not None
         # Two epochs: a batch may reach over the end of one.
         self._order_of = functools.lru_cache(maxsize=2)(
             functools.partial(epoch_order, len(dataset), seed)
@@ -65,7 +68,7 @@ class BatchReader:
         self._next_step = start_step
         self._waiting: deque[list[Future[Batch]]] = deque()
         self._closed = False
-        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="batch")
+        self._pool = _make_pool(num_threads, gpu)
         for _ in range(max(1, prefetch)):
             self._submit_step()
 
@@ -109,7 +112,12 @@ class BatchReader:
             [self._dataset.sample(int(number)) for number in numbers],
             image_shape=(info.image_height, info.image_width, 3),
             pad_token_id=info.pad_token_id,
-            pad_to_multiple=self._pad_to_multiple,
             epoch=epoch,
             pin_memory=self._pin_memory,
         )
+
+
+def _make_pool(num_threads: int, gpu: torch.device | None) -> ThreadPoolExecutor:
+    """Threads that pin memory for `gpu`; without being told they would all open the first one."""
+    use_gpu = None if gpu is None else functools.partial(torch.cuda.set_device, gpu)
+    return ThreadPoolExecutor(num_threads, thread_name_prefix="batch", initializer=use_gpu)

@@ -22,7 +22,6 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, Sigl
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic
 
-IGNORED_LABEL = -100
 MODEL_TYPE = "small_vlm"
 WEIGHTS_NAME = "model.safetensors"
 
@@ -128,7 +127,8 @@ class SmallVLM(nn.Module):
             attention_mask: int64 [batch, tokens], 0 on padding. None for padding on the right:
                 a causal model never looks there, and attention without a mask is faster.
             images: Normalised float [num_images, 3, height, width].
-            labels: int64 [batch, tokens], aligned with `input_ids`; -100 is not supervised.
+            labels: int64 [batch, tokens], aligned with `input_ids`; -100, which
+                torch ignores by default, is not supervised.
 
         Returns:
             float32 scalar.
@@ -142,7 +142,6 @@ class SmallVLM(nn.Module):
         return functional.cross_entropy(
             logits.flatten(0, 1),
             labels[:, 1:].flatten(),
-            ignore_index=IGNORED_LABEL,
             reduction="sum",
         )
 

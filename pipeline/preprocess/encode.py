@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,12 @@ from pipeline.preprocess.token_rules import (
     cut_text,
     multiply_image_tokens,
 )
-from pipeline.preprocess.tokenizer import ChatTokenizer, load_chat_tokenizer
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.preprocess.tokenizer import (
+    ChatTokenizer,
+    TemplateRefusedError,
+    load_chat_tokenizer,
+)
+from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.preprocess import (
     DEFAULT_MAX_IMAGES,
     DEFAULT_MAX_PIXELS,
@@ -53,19 +59,6 @@ class EncodedImages:
     """uint8 [height, width, 3] each, of the processor's size."""
     original_sizes: tuple[tuple[int, int], ...]
     """(width, height) as each file states it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EncodedSample:
-    """A sample of training data."""
-
-    key: str
-    input_ids: np.ndarray
-    """int32 [num_tokens]."""
-    labels: np.ndarray
-    """int32 [num_tokens]."""
-    images: tuple[np.ndarray, ...]
-    """uint8 [height, width, 3] each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +91,14 @@ class SampleEncoder:
         too_long: TooLong = "drop",
         max_pixels: int = DEFAULT_MAX_PIXELS,
     ) -> None:
+        """Load the processor.
+
+        Raises:
+            StageConfigError: the processor cannot be used.
+            StageError: there is no `image_root` on this node.
+        """
         leave_pixel_limit_to_us()
+        _check_root(image_root)
         self.processor: ProcessorInfo = read_processor(processor_dir)
         self.chat: ChatTokenizer = load_chat_tokenizer(processor_dir, self.processor.image_token)
         self._image_root = image_root
@@ -106,19 +106,6 @@ class SampleEncoder:
         self._max_images = max_images
         self._too_long = too_long
         self._max_pixels = max_pixels
-
-    def encode(self, row: ManifestRow) -> EncodedSample:
-        """Tokens, labels and images of a row.
-
-        Raises:
-            SampleRejectedError: the row cannot become a sample; it has the reason.
-            StageConfigError: the row is too long, and `too_long` is `error`.
-        """
-        tokens = self.encode_tokens(row)
-        images = self.encode_images(row)
-        return EncodedSample(
-            key=row.key, input_ids=tokens.input_ids, labels=tokens.labels, images=images.images
-        )
 
     def encode_prompt(self, row: ManifestRow) -> EncodedPrompt:
         """The row's conversation without its last answer, ready for generation.
@@ -130,7 +117,8 @@ class SampleEncoder:
         """
         self._check_row(row)
         asked, answer = row.messages[:-1], row.messages[-1]
-        input_ids = self.chat.encode_prompt([_to_chat(message) for message in asked])
+        with _template_rejects(row):
+            input_ids = self.chat.encode_prompt([_to_chat(message) for message in asked])
         asked_tokens = TokenSequence(input_ids=input_ids, supervised=np.zeros(len(input_ids), bool))
         tokens = self._multiply(asked_tokens, row)
         if len(tokens.input_ids) > self._max_tokens:
@@ -143,29 +131,50 @@ class SampleEncoder:
         )
 
     def encode_tokens(self, row: ManifestRow) -> EncodedTokens:
-        """Tokens and labels of a row; raises as `encode` does."""
+        """Tokens and labels of a row.
+
+        Raises:
+            SampleRejectedError: the row cannot become a sample; it has the reason.
+            StageConfigError: the row is too long, and `too_long` is `error`.
+        """
         self._check_row(row)
-        tokens = self._multiply(
-            self.chat.encode_conversation([_to_chat(message) for message in row.messages]), row
-        )
-        fitting = self._fit(tokens, row)
+        with _template_rejects(row):
+            tokens = self.chat.encode_conversation([_to_chat(message) for message in row.messages])
+        multiplied = self._multiply(tokens, row)
+        fitting = self._fit(multiplied, row)
+        truncated = fitting is not multiplied
         if not fitting.supervised.any():
-            cut = "after the cut to max_tokens " if fitting is not tokens else ""
+            cut = "after the cut to max_tokens " if truncated else ""
             message = f"{row.origin}: {cut}the assistant says nothing"
             raise SampleRejectedError(reason="nothing_supervised", message=message)
         return EncodedTokens(
-            input_ids=fitting.input_ids, labels=fitting.labels, truncated=fitting is not tokens
+            input_ids=fitting.input_ids, labels=fitting.labels, truncated=truncated
         )
 
     def encode_images(self, row: ManifestRow) -> EncodedImages:
-        """The row's images, decoded and resized; raises as `encode` does."""
+        """The row's images, decoded and resized.
+
+        Raises:
+            SampleRejectedError: an image cannot be used; it has the reason.
+            OSError: the file system failed.
+            MemoryError: naming row and image.
+        """
         images, sizes = [], []
         for name in row.image_paths:
-            data = read_image_bytes(self._image_root, name)
-            image, size = decode_image(data, max_pixels=self._max_pixels, name=name)
-            images.append(resize_image(image, self.processor.geometry))
+            try:
+                image, size = self._encode_image(name)
+            except MemoryError as error:
+                message = f"{row.origin}: {name}: no memory to decode and resize it"
+                raise MemoryError(message) from error
+            images.append(image)
             sizes.append(size)
         return EncodedImages(images=tuple(images), original_sizes=tuple(sizes))
+
+    def _encode_image(self, name: str) -> tuple[np.ndarray, tuple[int, int]]:
+        data = read_image_bytes(self._image_root, name)
+        image, size = decode_image(data, max_pixels=self._max_pixels, name=name)
+        geometry = self.processor.geometry
+        return resize_image(image, geometry, max_pixels=self._max_pixels, name=name), size
 
     def _check_row(self, row: ManifestRow) -> None:
         if row.problem:
@@ -178,12 +187,14 @@ class SampleEncoder:
 
     def _multiply(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
         num_found = count_token(tokens.input_ids, self.chat.image_token_id)
-        if num_found != len(row.image_paths):
-            message = (
-                f"{row.origin}: {num_found} image tokens for {len(row.image_paths)} images; a "
-                f"text contains {self.processor.image_token!r}"
-            )
+        num_images = len(row.image_paths)
+        counts = f"{row.origin}: {num_found} image tokens for {num_images} images"
+        if num_found > num_images:
+            message = f"{counts}; a text contains {self.processor.image_token!r}"
             raise SampleRejectedError(reason="image_token_in_text", message=message)
+        if num_found < num_images:
+            message = f"{counts}; the chat template lost an image"
+            raise SampleRejectedError(reason="image_lost_by_template", message=message)
         return multiply_image_tokens(
             tokens,
             image_token_id=self.chat.image_token_id,
@@ -209,6 +220,26 @@ class SampleEncoder:
 
     def _length(self, tokens: TokenSequence, row: ManifestRow) -> str:
         return f"{row.origin}: {len(tokens.input_ids)} tokens, max_tokens is {self._max_tokens}"
+
+
+def _check_root(image_root: Path) -> None:
+    """Refuse a root that is not there: not its images are missing, but a mount or a right path."""
+    if not image_root.is_dir():
+        message = (
+            f"{image_root}: no such folder on this node, so no image can be read; mount it, or set "
+            f"config.image_root"
+        )
+        raise StageError(message)
+
+
+@contextmanager
+def _template_rejects(row: ManifestRow) -> Iterator[None]:
+    """Make a row that the chat template refuses a reject of that row alone."""
+    try:
+        yield
+    except TemplateRefusedError as error:
+        message = f"{row.origin}: the chat template refuses it: {error}"
+        raise SampleRejectedError(reason="refused_by_template", message=message) from error
 
 
 def _to_chat(message: Message) -> dict[str, Any]:

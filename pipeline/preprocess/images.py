@@ -4,14 +4,17 @@ Whatever Pillow opens is taken: EXIF orientation is applied, transparency is
 laid over white, 16-bit grey is scaled to 8 bits, CMYK and other colour models
 are converted without their ICC profile, and an animation gives its first
 frame. What cannot be taken is rejected with a reason. An error of the file
-system itself (`EIO`, `ESTALE`) is no reject: it propagates, so that another
-attempt may read the same image and the data set stays what it would have been.
+system itself (`EIO`, `ESTALE`, a refusal that the file's mode does not explain,
+a root folder that is gone) is no reject: it propagates, so that another attempt
+may read the same image and the data set stays what it would have been.
 """
 
 from __future__ import annotations
 
 import errno
 import io
+import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -46,16 +49,18 @@ def read_image_bytes(root: Path, name: str) -> bytes:
     """The content of the image file `name` in `root`; messages name it as the manifest does.
 
     Raises:
-        SampleRejectedError: the file is missing, empty or may not be read.
+        SampleRejectedError: the file is missing, empty, or its mode forbids this user to read it.
         OSError: the file system failed.
     """
     try:
         data = (root / name).read_bytes()
     except (PermissionError, IsADirectoryError) as error:
+        if isinstance(error, PermissionError) and _may_read(root / name):
+            raise
         message = f"{name}: {error.strerror}"
         raise SampleRejectedError(reason="unreadable_image", message=message) from error
     except OSError as error:
-        if error.errno not in _NO_SUCH_FILE:
+        if error.errno not in _NO_SUCH_FILE or not root.is_dir():
             raise
         message = f"{name}: no such file ({error.strerror})"
         raise SampleRejectedError(reason="missing_image", message=message) from error
@@ -65,6 +70,20 @@ def read_image_bytes(root: Path, name: str) -> bytes:
     if not data:
         raise SampleRejectedError(reason="empty_image", message=f"{name}: zero bytes")
     return data
+
+
+def _may_read(path: Path) -> bool:
+    """Whether the mode of a file lets this user read it, whatever the mount says at the moment.
+
+    Raises:
+        PermissionError: even that may not be asked.
+    """
+    facts = path.stat()
+    if facts.st_uid == os.geteuid():
+        return bool(facts.st_mode & stat.S_IRUSR)
+    if facts.st_gid in (os.getegid(), *os.getgroups()):
+        return bool(facts.st_mode & stat.S_IRGRP)
+    return bool(facts.st_mode & stat.S_IROTH)
 
 
 def decode_image(data: bytes, *, max_pixels: int, name: str) -> tuple[Image.Image, tuple[int, int]]:
@@ -135,11 +154,16 @@ def _scale_16_bit(image: Image.Image) -> Image.Image:
     return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8)).convert("RGB")
 
 
-def resize_image(image: Image.Image, geometry: ImageGeometry) -> np.ndarray:
+def resize_image(
+    image: Image.Image, geometry: ImageGeometry, *, max_pixels: int, name: str
+) -> np.ndarray:
     """Resize as the processor does: uint8 [height, width, 3].
 
     With `shortest_edge`, the shorter side is resized to it and the middle is
     cut out, as CLIP's image processor does; else both sides are resized.
+
+    Raises:
+        SampleRejectedError: a picture so thin that it would be huge before the cut.
     """
     resample = Image.Resampling(geometry.resample)
     if geometry.shortest_edge is None:
@@ -148,6 +172,12 @@ def resize_image(image: Image.Image, geometry: ImageGeometry) -> np.ndarray:
     edge = geometry.shortest_edge
     long_edge = int(edge * longer / shorter)
     size = (edge, long_edge) if image.width <= image.height else (long_edge, edge)
+    if edge * long_edge > max_pixels:
+        message = (
+            f"{name}: {image.width} x {image.height} pixels, resized to {size[0]} x {size[1]} "
+            f"before the middle is cut out; max_pixels is {max_pixels}"
+        )
+        raise SampleRejectedError(reason="too_many_pixels", message=message)
     resized = image.resize(size, resample)
     left, top = (size[0] - geometry.width) // 2, (size[1] - geometry.height) // 2
     return np.asarray(resized.crop((left, top, left + geometry.width, top + geometry.height)))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from _csv import Reader as _CsvReader
 
 CSV_COLUMNS = ("image_path", "text")
+_TOO_DEEP = "lists or mappings are nested too deeply to be read"
 
 
 def slice_range(num_rows: int, slice_index: int, num_slices: int) -> range:
@@ -117,9 +118,25 @@ def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestR
 def _csv_lines(reader: _CsvReader, path: Path) -> Iterator[list[str]]:
     try:
         yield from reader
-    except (csv.Error, UnicodeDecodeError) as error:
-        message = f"{path}: after line {reader.line_num}: no UTF-8 or no CSV ({error})"
+    except UnicodeDecodeError as error:  # a whole block is decoded at a time: the reader is behind
+        line, problem = _first_undecodable_line(path)
+        message = f"{path}:{line}: no UTF-8 ({problem}); save the manifest as UTF-8"
         raise StageConfigError(message) from error
+    except csv.Error as error:
+        message = f"{path}:{reader.line_num}: no CSV ({error})"
+        raise StageConfigError(message) from error
+
+
+def _first_undecodable_line(path: Path) -> tuple[int, str]:
+    """Number of the first line that is no UTF-8, from 1, and what is wrong with it."""
+    with path.open("rb") as stream:
+        for line_index, line in enumerate(stream):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return line_index + 1, f"byte 0x{line[error.start]:02x}: {error.reason}"
+    message = f"{path} was changed while it was read"
+    raise StageConfigError(message)
 
 
 def _read_json_lines(path: Path) -> Iterator[ManifestRow]:
@@ -129,14 +146,17 @@ def _read_json_lines(path: Path) -> Iterator[ManifestRow]:
             text = line.removeprefix(b"\xef\xbb\xbf").strip()
             if not text:
                 continue
-            origin = RowOrigin(row=row, line=line_index + 1, manifest=path)
+            yield _row_from_line(RowOrigin(row=row, line=line_index + 1, manifest=path), text)
             row += 1
-            try:
-                value = json.loads(text)
-            except ValueError as error:
-                yield bad_row(origin, f"no valid JSON ({error})")
-                continue
-            yield _row_from_json(origin, value)
+
+
+def _row_from_line(origin: RowOrigin, text: bytes) -> ManifestRow:
+    try:
+        return _row_from_json(origin, json.loads(text))
+    except ValueError as error:
+        return bad_row(origin, f"no valid JSON ({error})")
+    except RecursionError:
+        return bad_row(origin, _TOO_DEEP)
 
 
 def _read_json_list(path: Path) -> Iterator[ManifestRow]:
@@ -145,13 +165,19 @@ def _read_json_list(path: Path) -> Iterator[ManifestRow]:
     except ValueError as error:
         message = f"{path}: starts like a JSON list but is not valid JSON ({error})"
         raise StageConfigError(message) from error
+    except RecursionError as error:
+        message = f"{path}: {_TOO_DEEP}; as JSON lines only the row at fault would be left out"
+        raise StageConfigError(message) from error
     for row, value in enumerate(values):
         yield _row_from_json(RowOrigin(row=row, line=None, manifest=path), value)
 
 
 def _row_from_json(origin: RowOrigin, value: object) -> ManifestRow:
-    if isinstance(value, dict) and "messages" in value:
-        return row_from_chat(origin, value)
-    if isinstance(value, dict) and "conversations" in value:
-        return row_from_conversations(origin, value)
+    try:
+        if isinstance(value, dict) and "messages" in value:
+            return row_from_chat(origin, value)
+        if isinstance(value, dict) and "conversations" in value:
+            return row_from_conversations(origin, value)
+    except RecursionError:  # printing what was only just parsed
+        return bad_row(origin, _TOO_DEEP)
     return bad_row(origin, "neither `messages` nor `conversations`")

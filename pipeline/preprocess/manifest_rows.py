@@ -16,6 +16,8 @@ IMAGE_MARK = "<image>"
 
 _ROLES = {"human": "user", "gpt": "assistant", "user": "user", "assistant": "assistant"}
 _ROLES["system"] = "system"
+_MAX_SHOWN = 200
+"""Characters of a manifest's value in a message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +142,7 @@ def _check_characters(messages: tuple[Message, ...]) -> None:
     values = (item.value for message in messages for item in message.content)
     broken = next((value for value in values if value != _printable(value)), None)
     if broken is not None:
-        message = f"half of a surrogate pair in {broken[:80]!r}"
+        message = f"half of a surrogate pair in {_shorten(broken)}"
         raise _BadRowError(message)
 
 
@@ -167,6 +169,12 @@ def _image_path(item: Any) -> str:
     return item if isinstance(item, str) else ""
 
 
+def _shorten(value: Any) -> str:
+    """The value as Python writes it, for a message."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
 def _read_turn(turn: Any, role_key: str, content_key: str) -> Message:
     if not isinstance(turn, Mapping) or role_key not in turn or content_key not in turn:
         message = f"a turn without `{role_key}` and `{content_key}`"
@@ -174,7 +182,7 @@ def _read_turn(turn: Any, role_key: str, content_key: str) -> Message:
     given = turn[role_key]
     role = _ROLES.get(given) if isinstance(given, str) else None
     if role is None:
-        message = f"{role_key} {given!r}; allowed are {', '.join(_ROLES)}"
+        message = f"{role_key} {_shorten(given)}; allowed are {', '.join(_ROLES)}"
         raise _BadRowError(message)
     content = turn[content_key]
     if isinstance(content, str):
@@ -204,7 +212,7 @@ def _read_item(item: Any) -> Content:
         return Content(kind="text", value=item["text"])
     if kind == "image":
         return Content(kind="image", value=_image_path(item))
-    message = f"content item of type {kind!r}; allowed are `text` (with `text`) and `image`"
+    message = f"content item of type {_shorten(kind)}; allowed are `text` (with `text`) and `image`"
     raise _BadRowError(message)
 
 

@@ -81,6 +81,10 @@ class PartIndex:
     sample_num_images: Sequence[int]
     sample_xxh3: Sequence[str]
     """xxh3-64 of the sample's bytes, headers included, in hexadecimal."""
+    rejects_by_reason: Mapping[str, int] = field(default_factory=dict)
+    """Empty in a part of an older version, which judged its own rejects."""
+    max_reject_share: float = 1.0
+    """What `preprocess` was told; no setting, because no sample depends on it."""
 
 
 @dataclass(slots=True)
@@ -118,7 +122,8 @@ class PartBuilder:
         settings: Mapping[str, Any],
         model_inputs: Mapping[str, Any],
         processor_dir: str,
-        num_rejected: int,
+        rejects_by_reason: Mapping[str, int],
+        max_reject_share: float,
     ) -> PartIndex:
         """Close the archive, and say what is in it."""
         self._write(END_OF_ARCHIVE)
@@ -132,7 +137,7 @@ class PartBuilder:
             processor_dir=processor_dir,
             num_bytes=self.num_bytes,
             xxh3=self._digest.hexdigest(),
-            num_rejected=num_rejected,
+            num_rejected=sum(rejects_by_reason.values()),
             keys=self.keys,
             sample_offsets=self.offsets,
             sample_num_bytes=self.sizes,
@@ -140,6 +145,8 @@ class PartBuilder:
             sample_num_supervised_tokens=self.num_supervised_tokens,
             sample_num_images=self.num_images,
             sample_xxh3=self.hashes,
+            rejects_by_reason=rejects_by_reason,
+            max_reject_share=max_reject_share,
         )
 
     def _write(self, data: bytes) -> None:

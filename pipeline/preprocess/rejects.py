@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 Reason = Literal[
     "bad_row",  # the row itself cannot be understood
+    "refused_by_template",  # the chat template raises an error on its messages
     "missing_image",
-    "unreadable_image",  # no permission, or a folder
+    "unreadable_image",  # its mode forbids it, or a folder
     "empty_image",  # zero bytes
     "not_an_image",
     "truncated_image",
     "corrupt_image",
-    "too_many_pixels",
+    "too_many_pixels",  # as it is, or resized before the middle is cut out
     "unsupported_mode",  # 32-bit, floating-point or LAB: how white is written is not known
     "too_many_images",
     "image_token_in_text",
+    "image_lost_by_template",  # fewer image tokens than images
     "nothing_supervised",  # the assistant says nothing
     "images_too_long",  # the image tokens alone exceed max_tokens
     "too_long",  # left out by `too_long: drop`
@@ -56,27 +59,47 @@ class Reject:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RejectLimit:
+    """How many rows of a manifest may be lost. Judged over all slices together."""
+
+    max_reject_share: float
+    num_rows: int
+    """Of the whole manifest."""
+
+    @property
+    def num_allowed(self) -> int:
+        """The share, rounded up to whole rows: one bad image fails no small manifest, unless 0.
+
+        Of the share as it is written: 0.07 of 100 rows is 7, though in floats it is a bit more.
+        """
+        return math.ceil(Fraction(str(self.max_reject_share)) * self.num_rows)
+
+    def problem(self, rejects_by_reason: Mapping[str, int]) -> str | None:
+        """What is wrong if more rows than allowed were lost, whoever lost them; else None."""
+        broken = {r: n for r, n in rejects_by_reason.items() if r not in CHOSEN_REASONS}
+        num_broken = sum(broken.values())
+        if num_broken <= self.num_allowed:
+            return None
+        reasons = ", ".join(f"{reason} {count}" for reason, count in _by_count(broken).items())
+        return (
+            f"{num_broken} of {self.num_rows} rows cannot be used ({reasons}); "
+            f"max_reject_share: {self.max_reject_share} allows {self.num_allowed}"
+        )
+
+
 def count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:
     """Number of rejects by reason, most common first, ties by name."""
-    counts = Counter(reject.reason for reject in rejects)
+    return _by_count(Counter(reject.reason for reject in rejects))
+
+
+def add_reasons(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The counts of several slices together, most common first, ties by name."""
+    total: Counter[str] = Counter()
+    for by_reason in counts:
+        total.update(by_reason)
+    return _by_count(total)
+
+
+def _by_count(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def too_many_rejects(
-    rejects_by_reason: Mapping[str, int], *, num_rows: int, max_reject_share: float
-) -> str | None:
-    """What is wrong if more rows than `max_reject_share` of `num_rows` were lost; else None.
-
-    The share is rounded up to whole rows, so that one bad image does not fail
-    a slice of ten rows; 0 allows none.
-    """
-    broken = {r: n for r, n in rejects_by_reason.items() if r not in CHOSEN_REASONS}
-    num_broken = sum(broken.values())
-    num_allowed = math.ceil(max_reject_share * num_rows)
-    if num_broken <= num_allowed:
-        return None
-    reasons = ", ".join(f"{reason} {count}" for reason, count in list(broken.items())[:3])
-    return (
-        f"{num_broken} of {num_rows} rows cannot be used (most common: {reasons}); "
-        f"max_reject_share: {max_reject_share} allows {num_allowed}"
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import os
 import time
@@ -26,7 +27,7 @@ from pipeline.preprocess.part import (
     write_rejects,
 )
 from pipeline.preprocess.processor import hash_folder
-from pipeline.preprocess.rejects import Reject, count_reasons, too_many_rejects
+from pipeline.preprocess.rejects import Reject, RejectLimit, count_reasons
 from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
@@ -54,9 +55,9 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Preprocess this task's slice.
 
     Raises:
-        StageConfigError: the manifest or the processor cannot be used, too many
-            rows were rejected (the list of rejects is kept), or the time limit
-            is too short.
+        StageConfigError: the manifest or the processor cannot be used, this
+            slice alone rejects more rows than the whole manifest may lose (the
+            list is kept), or the time limit is too short.
         StageError: the file system failed.
         StageStoppedError: asked to stop; the slice starts again.
     """
@@ -64,10 +65,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     stage = build_config(PreprocessConfig, config)
     manifest = Path(stage.manifest)
     encoder = _make_encoder(stage)
-    num_rows = sum(1 for _ in _rows(stage, context.limit))
-    if not num_rows:
-        message = f"{manifest}: no rows; there is nothing to preprocess"
-        raise StageConfigError(message)
+    num_rows = _count_rows(stage, context.limit)
     mine = slice_range(num_rows, context.slice_index, context.num_slices)
     paths = PartPaths(output_dir=context.output_dir, slice_index=context.slice_index)
     _make_folder(paths)
@@ -78,7 +76,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         builder = PartBuilder(stream)
         rows = itertools.islice(_rows(stage, context.limit), mine.start, mine.stop)
         _write_samples(worker, rows, builder, tally, progress, guard=guard)
-        _keep_rejects(paths, tally.rejects, num_rows=len(mine), stage=stage)
+        _keep_rejects(paths, tally.rejects, stage, context, num_rows=num_rows)
         index = builder.finish(
             slice_index=context.slice_index,
             num_slices=context.num_slices,
@@ -86,7 +84,8 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             settings=_settings(stage, manifest, num_rows),
             model_inputs=_model_inputs(encoder),
             processor_dir=stage.processor,
-            num_rejected=len(tally.rejects),
+            rejects_by_reason=count_reasons(tally.rejects),
+            max_reject_share=stage.max_reject_share,
         )
     write_part_index(paths.index, index)
     return _result(paths, index, tally, worker)
@@ -123,6 +122,14 @@ def _rows(stage: PreprocessConfig, limit: int | None) -> Iterable[ManifestRow]:
     return iter_manifest(
         Path(stage.manifest), limit, prompt=stage.prompt, system_prompt=stage.system_prompt
     )
+
+
+def _count_rows(stage: PreprocessConfig, limit: int | None) -> int:
+    num_rows = sum(1 for _ in _rows(stage, limit))
+    if not num_rows:
+        message = f"{stage.manifest}: no rows; there is nothing to preprocess"
+        raise StageConfigError(message)
+    return num_rows
 
 
 def _write_samples(
@@ -170,24 +177,37 @@ def _reject(result: RowResult) -> Reject:
 
 
 def _keep_rejects(
-    paths: PartPaths, rejects: list[Reject], *, num_rows: int, stage: PreprocessConfig
+    paths: PartPaths,
+    rejects: list[Reject],
+    stage: PreprocessConfig,
+    context: TaskContext,
+    *,
+    num_rows: int,
 ) -> None:
+    """Write the list; the slice fails if by itself it rejects more than this stage's share allows.
+
+    The share is one of all rows, and `consolidate` judges all slices together by the same: then the
+    outcome does not depend on the number of slices. Where `consolidate` is told a greater share, it
+    may: a slice still fails by this stage's, and the fewer the slices, the sooner one does.
+    """
     write_rejects(paths.rejects, rejects)
-    problem = too_many_rejects(
-        count_reasons(rejects), num_rows=num_rows, max_reject_share=stage.max_reject_share
-    )
+    limit = RejectLimit(max_reject_share=stage.max_reject_share, num_rows=num_rows)
+    problem = limit.problem(count_reasons(rejects))
     if problem:
-        first = next(iter(rejects))
-        message = f"{stage.manifest}: {problem}. First: {first.message}. All: {paths.rejects}"
+        message = (
+            f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; mend these rows, or "
+            f"do without them by `slurm-jobs resume {context.run_dir} --set "
+            f"stages.{context.stage}.config.max_reject_share=SHARE` (the share of `consolidate` "
+            f"is for finished parts). First: {rejects[0].message}. All of this slice: "
+            f"{paths.rejects}"
+        )
         raise StageConfigError(message)
 
 
 def _settings(stage: PreprocessConfig, manifest: Path, num_rows: int) -> dict[str, Any]:
     """What the samples depend on, and nothing that depends on slices or places."""
     with manifest.open("rb") as stream:
-        digest = xxhash.xxh3_64()
-        while block := stream.read(1 << 22):
-            digest.update(block)
+        digest = hashlib.file_digest(stream, xxhash.xxh3_64)
     return {
         "manifest": manifest.name,
         "manifest_xxh3": digest.hexdigest(),

@@ -66,7 +66,7 @@ class RowWorker:
         """One result a row, in the order of the rows.
 
         Raises:
-            StageError: the file system failed; another attempt may mend it.
+            StageError: the file system or the memory failed; another attempt may mend it.
             StageConfigError: a row is too long, and `too_long` is `error`.
         """
         waiting: deque[tuple[ManifestRow, EncodedTokens, Future[StoredImages]] | RowResult]
@@ -100,6 +100,9 @@ class RowWorker:
             encoded = self.encoder.encode_images(row)
         except OSError as error:
             message = f"{row.origin}: an image cannot be read: {error}"
+            raise StageError(message) from error
+        except MemoryError as error:
+            message = f"{error}; raise resources.mem_gb, or lower num_threads or max_pixels"
             raise StageError(message) from error
         return StoredImages(
             images=[

@@ -30,7 +30,7 @@ def to_device(
     batch: Batch, workplace: Workplace, facts: DataFacts
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Token ids, labels and normalised images on the device."""
-    # SYNC: on a GPU, copies from memory that is not pinned hold the host until they are made.
+    # No SYNC: the reader pins memory for a GPU, which then copies while the host goes on.
     input_ids = batch.input_ids.to(workplace.device, non_blocking=True)
     labels = batch.labels.to(workplace.device, non_blocking=True)
     pixels = batch.images.to(workplace.device, non_blocking=True)

@@ -78,10 +78,10 @@ class Checkpointer:
             if self.ranks.rank == 0:
                 aside = files.set_aside(folder, self.attempt)
                 log.warning(
-                    "checkpoint %s is unreadable (%s); kept as %s, trying the one before",
+                    "checkpoint %s is unreadable (%s); %s, trying the one before",
                     folder,
                     problem,
-                    aside.name,
+                    f"kept as {aside.name}" if aside else "another writer took it away",
                 )
             self.ranks.barrier()
         if candidates and self.ranks.rank == 0:
@@ -102,7 +102,9 @@ class Checkpointer:
             versions=self.versions,
         )
         files.write_info(temp_dir, info)
-        files.publish(temp_dir, files.checkpoint_dir(self.root, step))
+        files.publish_checkpoint(
+            temp_dir, files.checkpoint_dir(self.root, step), info, self.attempt
+        )
         files.keep_newest(self.root, self.keep_last)
 
     def _try_restore(self, folder: Path) -> tuple[Restored | None, str | None]:

@@ -3,24 +3,34 @@
 checkpoints/step-00000250/            a whole checkpoint, `checkpoint.json` written last
 checkpoints/.step-00000300.2.tmp/     one that attempt 2 was writing
 checkpoints/.unreadable-step-...      one that did not pass its checksums, kept for a look
+
+An earlier attempt is told to end, but on a node that Slurm lost, or under a
+runner that died, it may still write here for a while. So a folder is renamed
+before it is removed, and a name that is taken is looked at.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import os
 import re
 import shutil
+import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from slurm_jobs.common.files import read_json, sync_dir, write_json_atomic
+from slurm_jobs.common.files import dump_json, read_json, sync_dir, write_json_atomic
 
 INFO_NAME = "checkpoint.json"
+_OWN_HASH = "xxh3"
+"""Key of `checkpoint.json`: xxh3-128 over all its other values. Older ones have none."""
 _STEP_NAME = re.compile(r"step-(\d{8,})")
-_CHUNK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,28 +79,47 @@ def list_checkpoints(root: Path) -> list[tuple[int, Path]]:
 
 def hash_file(path: Path) -> FileFacts:
     """Size and checksum of a file."""
-    digest, num_bytes = xxhash.xxh3_128(), 0
     with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-            num_bytes += len(chunk)
+        digest = hashlib.file_digest(stream, xxhash.xxh3_128)
+        num_bytes = os.fstat(stream.fileno()).st_size
     return FileFacts(num_bytes=num_bytes, xxh3=digest.hexdigest())
 
 
 def write_info(folder: Path, info: CheckpointInfo) -> None:
-    """Write `checkpoint.json`, the last file of a checkpoint."""
-    write_json_atomic(folder / INFO_NAME, asdict(info))
+    """Write `checkpoint.json`, the last file of a checkpoint, with a checksum of its own."""
+    values = asdict(info)
+    write_json_atomic(folder / INFO_NAME, {**values, _OWN_HASH: _hash_values(values)})
+
+
+def _hash_values(values: Mapping[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(dump_json(values).encode())
 
 
 def read_info(folder: Path) -> CheckpointInfo:
-    """The info that `write_info` wrote.
+    """The info that `write_info` wrote into a checkpoint that has its name by now.
 
     Raises:
-        OSError, ValueError, TypeError, KeyError: the file is missing or damaged.
+        OSError, ValueError, TypeError, KeyError: the file is missing, damaged,
+            or of another step than the folder's name says.
     """
-    values = read_json(folder / INFO_NAME)
-    files = {name: FileFacts(**facts) for name, facts in values["files"].items()}
+    values = _mapping(read_json(folder / INFO_NAME), "the record")
+    written = values.pop(_OWN_HASH, None)
+    if written is not None and written != (found := _hash_values(values)):
+        message = f"its values have xxh3 {found[:12]}, written were {written[:12]}"
+        raise ValueError(message)
+    if folder.name != checkpoint_dir(folder.parent, values["step"]).name:
+        message = f"step {values['step']} in a folder called {folder.name}"
+        raise ValueError(message)
+    listed = _mapping(values["files"], "`files`")
+    files = {name: FileFacts(**facts) for name, facts in listed.items()}
     return CheckpointInfo(**{**values, "files": files})
+
+
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        message = f"{name} is {value!r:.40}, expected a mapping"
+        raise ValueError(message)  # noqa: TRY004 - a damaged file, not a caller's mistake
+    return value
 
 
 def damaged_files(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
@@ -118,30 +147,89 @@ def share_of_files(
 
 
 def publish(temp_dir: Path, final_dir: Path) -> None:
-    """Give a finished folder its name, durably."""
+    """Give a finished folder its name when all its files are on disk, durably.
+
+    Raises:
+        OSError: `final_dir` has something in it (`ENOTEMPTY`).
+    """
+    for path in temp_dir.rglob("*"):
+        if path.is_file():
+            _sync_file(path)
     sync_dir(temp_dir)
     temp_dir.rename(final_dir)
     sync_dir(final_dir.parent)
 
 
-def set_aside(folder: Path, attempt: int) -> Path:
-    """Rename an unreadable checkpoint, so that its step can be saved again."""
-    aside = folder.with_name(f".unreadable-{folder.name}.{attempt}")
-    folder.rename(aside)
+def publish_checkpoint(temp_dir: Path, final_dir: Path, info: CheckpointInfo, attempt: int) -> None:
+    """Publish a checkpoint; where an earlier attempt was quicker, a sound one of its stays.
+
+    A damaged one, or one of another config or data set, is set aside for ours.
+    """
+    try:
+        publish(temp_dir, final_dir)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if _can_stand_for(final_dir, info):
+            remove_folder(temp_dir)
+            return
+        set_aside(final_dir, attempt)
+        publish(temp_dir, final_dir)
+
+
+def _can_stand_for(folder: Path, info: CheckpointInfo) -> bool:
+    """Whether `folder` is a sound checkpoint of the same training."""
+    try:
+        found = read_info(folder)
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+    same = (found.config_fingerprint, found.dataset_fingerprint) == (
+        info.config_fingerprint,
+        info.dataset_fingerprint,
+    )
+    return same and not damaged_files(folder, found.files)
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def set_aside(folder: Path, attempt: int) -> Path | None:
+    """Rename an unreadable checkpoint, so that its step can be saved again; its new place.
+
+    None if another writer has renamed it meanwhile. The name is never taken: one attempt may set
+    the same step aside twice.
+    """
+    aside = folder.with_name(f".unreadable-{folder.name}.{attempt}.{uuid.uuid4().hex[:12]}")
+    try:
+        folder.rename(aside)
+    except FileNotFoundError:
+        return None
     return aside
 
 
-def remove_leftovers(root: Path) -> None:
-    """Remove what killed attempts were writing. Earlier attempts are fenced off by now."""
-    for path in root.glob(".step-*.tmp"):
-        shutil.rmtree(path)
+def remove_folder(folder: Path) -> None:
+    """Remove a folder under another name: nobody takes a half-removed one for whole, or adds to it.
+
+    `remove_leftovers` finds what a kill in between leaves. One that somebody
+    else removes at the same time is no error.
+    """
+    doomed = folder.with_name(f".{folder.name.strip('.')}.{uuid.uuid4().hex[:12]}.tmp")
+    with suppress(FileNotFoundError):
+        folder.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def remove_leftovers(root: Path, name: str = "step-*") -> None:
+    """Remove what killed attempts were writing, or removing, under the name `name`."""
+    for path in sorted(root.glob(f".{name}.*.tmp")):
+        remove_folder(path)
 
 
 def keep_newest(root: Path, keep_last: int) -> Sequence[Path]:
-    """Remove all but the newest checkpoints; a half-removed one no longer has a name."""
+    """Remove all but the newest checkpoints, and say which."""
     removed = [path for _, path in list_checkpoints(root)[keep_last:]]
     for path in removed:
-        doomed = path.with_name(f".{path.name}.old.tmp")
-        path.rename(doomed)
-        shutil.rmtree(doomed)
+        remove_folder(path)
     return removed

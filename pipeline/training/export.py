@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +12,16 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 from pipeline.models import SmallVLM
 from pipeline.models.small_vlm import WEIGHTS_NAME
-from pipeline.training.checkpoint_files import hash_file, publish
+from pipeline.preprocess.processor import processor_files
+from pipeline.training.checkpoint_files import (
+    hash_file,
+    publish,
+    remove_folder,
+    remove_leftovers,
+)
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageError
 
-_PROCESSOR_SUFFIXES = (".json", ".jinja", ".txt", ".model")
 _NOT_PROCESSOR = ("config.json", "generation_config.json")
 
 
@@ -36,7 +40,7 @@ def export_model(
     weights = get_model_state_dict(model, options=options)
     if ranks.rank == 0:
         temp_dir = folder.with_name(f".{folder.name}.{attempt}.tmp")
-        shutil.rmtree(temp_dir, ignore_errors=True)
+        remove_leftovers(folder.parent, folder.name)
         temp_dir.mkdir(parents=True)
         model.save_pretrained(temp_dir, weights)
         copy_processor(processor_dir, temp_dir)
@@ -76,33 +80,35 @@ def check_weights(
 
 def copy_processor(processor_dir: Path, folder: Path) -> None:
     """Copy tokenizer and image preprocessing beside the weights, as model folders have them."""
-    for path in sorted(processor_dir.iterdir()):
-        wanted = path.suffix in _PROCESSOR_SUFFIXES and path.name not in _NOT_PROCESSOR
-        if wanted and not path.name.endswith(".index.json"):
+    for path in processor_files(processor_dir):
+        if path.name not in _NOT_PROCESSOR:
             shutil.copyfile(path, folder / path.name)
 
 
 def _put_in_place(temp_dir: Path, folder: Path) -> None:
     """Give the export its name; an older, different one is moved away first and removed last."""
-    if not folder.exists():
-        publish(temp_dir, folder)
-        return
-    if _same_model(temp_dir, folder):
-        shutil.rmtree(temp_dir)
+    if _holds_same_files(folder, temp_dir):
+        remove_folder(temp_dir)
         return
     old = folder.with_name(f".{folder.name}.old.tmp")
-    folder.rename(old)
+    if folder.exists():
+        folder.rename(old)
     publish(temp_dir, folder)
-    shutil.rmtree(old)
+    remove_folder(old)
 
 
-def _same_model(one: Path, other: Path) -> bool:
+def _holds_same_files(folder: Path, temp_dir: Path) -> bool:
+    """Whether `folder` has every file of the new export, with the same bytes, and loads alike.
+
+    What the user put beside them stays, unless it is a file that the processor is read from:
+    a `chat_template.jinja` would come before the template of the export.
+    """
     try:
-        same_config = json.loads((one / "config.json").read_text()) == json.loads(
-            (other / "config.json").read_text()
+        unknown = {p.name for p in processor_files(folder)} - {p.name for p in temp_dir.iterdir()}
+        return not unknown and all(
+            hash_file(folder / p.name) == hash_file(p) for p in temp_dir.iterdir()
         )
-        return same_config and hash_file(one / WEIGHTS_NAME) == hash_file(other / WEIGHTS_NAME)
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return False
 
 

@@ -165,6 +165,7 @@ def _make_reader(job: Job, dataset: ShardedDataset, start_step: int) -> BatchRea
         num_ranks=job.ranks.num_ranks,
         num_microbatches=config.num_microbatches,
         start_step=start_step,
+        gpu=job.workplace.device if job.workplace.device.type == "cuda" else None,
         num_threads=config.num_loader_threads,
         prefetch=config.num_prefetch_batches,
     )

@@ -66,15 +66,15 @@ def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
     Raises:
         StageError: the loss or the gradient's norm is not finite; its update was not made.
     """
-    recorder, ranks = setup.recorder, setup.ranks
-    loss = None
+    recorder, ranks, loss = setup.recorder, setup.ranks, None
     for step in range(start_step, setup.num_steps):
         recorder.start_step(step)
         batches = next(setup.batches)
         recorder.lap("data_wait_s")
         counts = count_batches(batches)
+        recorder.lap("other_s")
         (num_supervised,) = ranks.sums([counts.num_supervised_tokens])
-        recorder.lap("other_s")  # the wait for the rank whose batch came last
+        recorder.lap("rank_wait_s")  # for the rank whose batch came last
 
         loss_sum = _accumulate(setup, batches, num_supervised)
         norm = _clip(setup)
@@ -85,7 +85,7 @@ def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
 
         verdict = setup.boundary.agree(step + 1, local_loss_sum, grad_norm)
         loss = verdict.loss_sum / max(1.0, num_supervised)
-        recorder.lap("other_s")  # the wait for the slowest rank
+        recorder.lap("rank_wait_s")  # for the slowest rank
         if not verdict.is_finite:
             raise _not_finite(step, loss, local_loss_sum, grad_norm, batches)
         learning_rate = _update(setup, step)

@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO, cast
 
 from slurm_jobs import __version__
 from slurm_jobs.common.errors import SlurmJobsError
@@ -20,14 +21,19 @@ VERBS = {
     "check": "find everything wrong with a spec",
     "plan": "show the jobs that a spec means, and submit nothing",
     "submit": "submit a spec's jobs and return at once",
-    "run": "submit and follow to the end",
+    "run": "submit and watch to the end",
+    "runs": "list runs",
     "status": "show how a run is doing",
-    "logs": "show or follow a run's logs",
+    "watch": "show how a run is doing, until it ends",
+    "logs": "show, follow or search a run's logs",
     "resume": "run what is missing of a run, and nothing else",
     "cancel": "cancel a run, or one of its stages",
     "report": "show where a run's time went and what to change",
     "schema": "print the JSON Schema of specs, for editors",
 }
+
+ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel"})
+"""What they have begun they finish, whoever reads what they print."""
 
 _EPILOG = """\
 RUN is a run folder, the start of a run's id, or a spec file (its newest run);
@@ -63,6 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     verb = next((word for word in words if word in VERBS), None)
     options = build_parser([verb] if verb else []).parse_args(words)
     os.umask(0o077)
+    if options.verb in ACTING_VERBS:
+        from slurm_jobs.cli.output import LeavableStream
+
+        sys.stdout = cast("TextIO", LeavableStream(sys.stdout))
     module = importlib.import_module(f"slurm_jobs.cli.{options.verb}")
     try:
         code = module.run(options)

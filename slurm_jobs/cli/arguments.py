@@ -19,7 +19,7 @@ def add_spec(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit",
         metavar="N",
-        type=_positive,
+        type=positive,
         help="run the whole chain on the first N samples of the manifest",
     )
 
@@ -46,7 +46,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number above 0, for argparse."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         message = f"{text} is not a whole number above 0"
@@ -60,18 +61,27 @@ def print_json(value: object) -> None:
 
 
 def duration_text(seconds: float) -> str:
-    """`47 s`, `3 min 20 s`, `2 h 05 min`."""
+    """`47 s`, `3 min 20 s`, `2 h 05 min`, `3 d 02 h`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
-def age_text(unix_s: float) -> str:
+def age_text(unix_s: float, now_unix_s: float) -> str:
     """How long ago that was."""
-    return f"{duration_text(max(0.0, time.time() - unix_s))} ago"
+    return f"{duration_text(max(0.0, now_unix_s - unix_s))} ago"
+
+
+def clock_text(unix_s: float, now_unix_s: float) -> str:
+    """A time of day in this machine's zone, with the date where it is not today's: `14:32`."""
+    moment, now = time.localtime(unix_s), time.localtime(now_unix_s)
+    is_today = moment[:3] == now[:3]
+    return time.strftime("%H:%M" if is_today else "%a %d %b %H:%M", moment)
 
 
 def command_text(*words: str) -> str:

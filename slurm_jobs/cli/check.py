@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_json, add_spec, print_json, shown_path
+from slurm_jobs.common.hidden import looks_secret
 
 if TYPE_CHECKING:
     from slurm_jobs.spec.loader import LoadedSpec
@@ -15,23 +16,33 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     add_spec(parser)
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="also ask the cluster what it allows, and find what it would never run",
+    )
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check, and say that all is well; what is not well is raised as one error."""
     from slurm_jobs.operations.load import load
+    from slurm_jobs.report.words import number_of
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
     stages = loaded.spec.stages
+    notes = [*(check_cluster(loaded) if options.cluster else ()), *secret_notes(loaded)]
     if options.json:
-        print_json({"problems": [], "name": loaded.spec.name, "stages": list(stages)})
+        values = {"name": loaded.spec.name, "stages": list(stages), "notes": notes}
+        print_json({"problems": [], **values})
         return 0
     tasks = sum(stage.array.num_slices if stage.array else 1 for stage in stages.values())
     print(
         f"{shown_path(options.spec.absolute())}: no problems found "
-        f"({len(stages)} stages, {tasks} tasks: {' '.join(stages)})"
+        f"({number_of('stage', len(stages))}, {number_of('task', tasks)}: {' '.join(stages)})"
     )
+    for note in notes:
+        print(f"note: {note}")
     for module in modules_elsewhere(loaded):
         print(
             f"note: the module `{module}` does not lie beside the spec; it must be installed in "
@@ -40,17 +51,46 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
+    """Refuse what the spec's cluster would never run; what could not be asked is returned.
+
+    Raises:
+        SpecError: with every limit that the spec breaks.
+        SchedulerError: Slurm answered nothing at all.
+    """
+    from slurm_jobs.common.errors import SchedulerError
+    from slurm_jobs.operations.limits import limits_of, refuse_impossible
+    from slurm_jobs.operations.load import profile_of
+    from slurm_jobs.plan import make_plan
+
+    profile = profile_of(loaded)
+    limits = limits_of(profile)
+    if limits.problems and not limits.partitions:
+        raise SchedulerError("; ".join(limits.problems))
+    refuse_impossible(loaded, make_plan(loaded.spec, profile, limits=limits), limits)
+    return limits.problems
+
+
+def secret_notes(loaded: LoadedSpec) -> list[str]:
+    """What to do about secrets that stand in the spec, which a run folder will hold."""
+    profile = loaded.profile.environment if loaded.profile else {}
+    places = {"the cluster profile": profile, "the spec": loaded.spec.environment}
+    places |= {f"stage `{name}`": stage.environment for name, stage in loaded.spec.stages.items()}
+    return [
+        f"`{name}` in the `environment:` of {place} looks like a secret; its value will be written "
+        "into the run folder (spec and batch script, for you alone to read). Better take it out "
+        "and `export` it before submit and resume (Slurm passes your environment on), or read it "
+        f'in `setup:` from a file of yours: export {name}="$(cat ~/.{name.lower()})"'
+        for place, environment in places.items()
+        for name in sorted(environment)
+        if looks_secret(name)
+    ]
+
+
 def modules_elsewhere(loaded: LoadedSpec) -> list[str]:
     """Modules of the user's stages that the run's snapshot will not hold."""
-    modules = {
-        stage.run.partition(":")[0].partition(".")[0]
-        for stage in loaded.spec.stages.values()
-        if stage.run and ":" in stage.run
-    }
-    folder = Path(loaded.spec_dir)
-    return sorted(
-        module
-        for module in modules
-        if not (folder / f"{module}.py").is_file()
-        and not (folder / module / "__init__.py").is_file()
-    )
+    from slurm_jobs.operations.load import own_functions
+    from slurm_jobs.run.snapshot import module_source, top_module
+
+    modules = {top_module(run) for run in own_functions(loaded.spec)}
+    return sorted(m for m in modules if module_source(m, Path(loaded.spec_dir)) is None)

@@ -1,25 +1,24 @@
-"""`slurm-jobs logs RUN [STAGE]`: the log of a task or a rank, whole, its end, or as it grows."""
+"""`slurm-jobs logs RUN [STAGE]`: logs of tasks and ranks: whole, their ends, growing, searched."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_run
+from slurm_jobs.cli.log_files import last_lines, numbered_lines, rank_logs, supervisor_logs
 from slurm_jobs.common.errors import InputError
 
 if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
-    from slurm_jobs.run.paths import RunPaths
 
-_RANK_LOG = re.compile(r"s(\d+)\.a(\d+)\.rank-(\d+)\.log")
-FOLLOW_INTERVAL_S = 0.5
-STATUS_INTERVAL_S = 5.0
+NO_MATCH_EXIT_CODE = 1
+"""grep's own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,48 +31,105 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--attempt", type=int, help="this attempt; default: each slice's newest")
     parser.add_argument("--failed", action="store_true", help="only slices that failed")
-    parser.add_argument("--tail", metavar="N", type=int, help="only the last N lines of each log")
+    parser.add_argument(
+        "--tail", metavar="N", type=_line_count, help="only the last N lines of each log"
+    )
     parser.add_argument(
         "--supervisor",
         action="store_true",
         help="the log of set-up lines and supervisor instead of the ranks' logs",
     )
-    parser.add_argument(
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
         "--follow",
         "-f",
         action="store_true",
         help="go on as the logs grow, until the stage has ended",
     )
+    how.add_argument(
+        "--grep",
+        metavar="PATTERN",
+        help="only lines in which this regular expression (Python's) is found, with file and "
+        "number; exit code 1 if there is none",
+    )
+
+
+def _line_count(text: str) -> int:
+    if not text.isdecimal():
+        message = f"{text} is not a number of lines"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the chosen logs, each under its name where there are several."""
+    """Print the chosen logs, each under its name where there are several, or search them."""
     from slurm_jobs.run.observe import status_of
-    from slurm_jobs.run.paths import RunPaths
 
+    pattern = None if options.grep is None else _compiled(options.grep)
     run_dir, stage_name = _run_and_stage(options.run, options.stage)
-    paths = RunPaths(run_dir)
-    status = status_of(run_dir)
-    stage = _stage(status, stage_name)
-    chosen = _chosen_slices(status.stage(stage), options)
-    if options.supervisor:
-        logs = supervisor_logs(paths, stage, chosen)
-    else:
-        logs = chosen_logs(paths, stage, chosen, rank=options.rank, attempt=options.attempt)
-    asked = options.slice_index, options.rank, options.attempt
-    if not logs and asked != (None, None, None):
-        message = f"`{stage}` has no log of that slice, rank or attempt; --slice alone shows all"
-        raise InputError(message)
+    status = status_of(run_dir, fresh=False)
+    stage = status.stage(_stage(status, stage_name))
+    _check_slice(stage, options.slice_index)
+    if options.follow:
+        return _follow(run_dir, stage.stage.name, options)
+    logs = _chosen_logs(run_dir, stage, options)
     if not logs:
-        print(f"no log of `{stage}` yet", file=sys.stderr)
-        return 0
+        _say_why_none(stage, options)
+    if pattern is not None:
+        return 0 if _print_matches(logs, pattern, options.tail) else NO_MATCH_EXIT_CODE
     for log in logs:
         if len(logs) > 1:
             print(f"==> {log.name} <==")
         _print_log(log, options.tail)
-    if options.follow:
-        _follow(logs, run_dir, stage)
     return 0
+
+
+def _check_slice(stage: StageStatus, index: int | None) -> None:
+    number = stage.stage.num_slices
+    if index is not None and not 0 <= index < number:
+        which = f"the slices 0 to {number - 1}" if number > 1 else "slice 0 alone"
+        message = f"--slice {index}: `{stage.stage.name}` has {which}"
+        raise InputError(message)
+
+
+def _compiled(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        message = (
+            f"--grep {text}: {error}; a backslash before one of .^$*+?{{}}[]\\|() means the "
+            "character itself"
+        )
+        raise InputError(message) from error
+
+
+def _chosen_logs(
+    run_dir: Path,
+    stage: StageStatus,
+    options: argparse.Namespace,
+    since: Mapping[int, int] | None = None,
+) -> list[Path]:
+    """The logs that the options name, of those that there are; `since`: see `rank_logs`."""
+    from slurm_jobs.run.paths import RunPaths
+
+    paths, name = RunPaths(run_dir), stage.stage.name
+    chosen = _chosen_slices(stage, options)
+    if options.supervisor:
+        return supervisor_logs(paths, name, chosen)
+    rank, attempt = options.rank, options.attempt
+    return rank_logs(paths, name, chosen, rank=rank, attempt=attempt, since=since)
+
+
+def _say_why_none(stage: StageStatus, options: argparse.Namespace) -> None:
+    name = stage.stage.name
+    if options.failed and not _chosen_slices(stage, options):
+        which = "" if options.slice_index is None else f" {options.slice_index}"
+        print(f"no slice{which} of `{name}` failed", file=sys.stderr)
+    elif (options.rank, options.attempt) != (None, None):
+        message = f"`{name}` has no log of that rank or attempt; without --rank and --attempt: all"
+        raise InputError(message)
+    else:
+        print(f"no log of `{name}` yet", file=sys.stderr)
 
 
 def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[SliceStatus]:
@@ -86,19 +142,33 @@ def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[Slic
 
 
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
-    """`logs train` means that stage of the newest run, where no run is called so."""
+    """`logs train` means that stage of the newest run, unless a run folder is called so."""
+    from slurm_jobs.run.find import find_run
+
+    if run is None or stage is not None or (Path(run) / "run.json").is_file():
+        return find_run(run), stage
+    newest, names = _newest_stages()
+    if run in names:
+        return newest or find_run(None), run
+    try:
+        return find_run(run), stage
+    except InputError as error:
+        if not names:
+            raise
+        message = f"{error}; nor is it a stage of the newest run ({', '.join(names)})"
+        raise InputError(message) from error
+
+
+def _newest_stages() -> tuple[Path | None, list[str]]:
+    """The newest run and its stages; none where there is no run, or none that can be read."""
     from slurm_jobs.run.find import find_run
     from slurm_jobs.run.store import read_run
 
     try:
-        return find_run(run), stage
-    except InputError:
-        if run is None or stage is not None:
-            raise
         newest = find_run(None)
-        if run not in {summary.name for summary in read_run(newest).stages}:
-            raise
-        return newest, run
+        return newest, [summary.name for summary in read_run(newest).stages]
+    except InputError:
+        return None, []
 
 
 def _stage(status: RunStatus, name: str | None) -> str:
@@ -118,69 +188,41 @@ def _stage(status: RunStatus, name: str | None) -> str:
     return names[0]
 
 
-def chosen_logs(
-    paths: RunPaths,
-    stage: str,
-    slices: Sequence[SliceStatus],
-    *,
-    rank: int | None,
-    attempt: int | None,
-) -> list[Path]:
-    """Rank logs of the slices' newest (or the given) attempts.
-
-    Where a slice has none: its supervisor's own, which also holds what set-up lines printed.
-    """
-    folder = paths.logs_dir(stage)
-    found: dict[int, list[tuple[int, int, Path]]] = {}
-    for path in folder.iterdir() if folder.is_dir() else ():
-        match = _RANK_LOG.fullmatch(path.name)
-        if match is not None:
-            index, number, owner = (int(group) for group in match.groups())
-            found.setdefault(index, []).append((number, owner, path))
-    logs = []
-    for part in slices:
-        ranks = found.get(part.slice_index, [])
-        wanted = attempt or max((number for number, _, _ in ranks), default=0)
-        logs += [p for n, r, p in sorted(ranks) if n == wanted and rank in {None, r}]
-        if not ranks:
-            logs += supervisor_logs(paths, stage, [part])
-    return logs
-
-
-def supervisor_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) -> list[Path]:
-    """Logs of the slices' newest jobs."""
-    logs = [paths.job_log(stage, part.job_id) for part in slices if part.job_id is not None]
-    return [log for log in logs if log.exists()]
-
-
 def _print_log(log: Path, tail: int | None) -> None:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    for line in lines if tail is None else lines[-tail:]:
+    if tail is not None:
+        for line in last_lines(log, tail):
+            print(line)
+        return
+    for _, line in numbered_lines(log):
         print(line)
 
 
-def _follow(logs: Sequence[Path], run_dir: Path, stage: str) -> None:
-    """Print what is added, until the stage has ended."""
+def _print_matches(logs: Sequence[Path], pattern: re.Pattern[str], tail: int | None) -> bool:
+    """Print the lines that match as grep does, `FILE:NUMBER:LINE`, and whether there were any."""
+    found = False
+    for log in logs:
+        lines: Iterable[tuple[int, str]] = numbered_lines(log)
+        for number, line in lines if tail is None else deque(lines, maxlen=tail):
+            for part in line.split("\r"):  # the states of a progress bar
+                if pattern.search(part):
+                    print(f"{log.name}:{number}:{part}")
+                    found = True
+    return found
+
+
+def _follow(run_dir: Path, name: str, options: argparse.Namespace) -> int:
+    """Print what is there and what is added, until the stage has ended."""
+    from slurm_jobs.cli.log_follow import follow_logs
     from slurm_jobs.run.observe import status_of
 
-    offsets = {log: log.stat().st_size for log in logs}
-    ended = False
-    while True:
-        looked_s = time.monotonic()
-        while time.monotonic() - looked_s < STATUS_INTERVAL_S:
-            for log, offset in offsets.items():
-                offsets[log] = _print_added(log, offset)
-            if ended:
-                return
-            time.sleep(FOLLOW_INTERVAL_S)
-        ended = status_of(run_dir).stage(stage).status not in {"running", "waiting"}
+    slices = status_of(run_dir, fresh=False).stage(name).slices
+    since = {part.slice_index: max(1, part.attempt) for part in slices}
 
+    def look() -> tuple[list[Path], bool]:
+        stage = status_of(run_dir, fresh=False).stage(name)
+        is_over = stage.status not in {"running", "waiting"}
+        return _chosen_logs(run_dir, stage, options, since), is_over
 
-def _print_added(log: Path, offset: int) -> int:
-    """Print what a log holds beyond `offset`, and return where it ends now."""
-    with log.open("rb") as stream:
-        stream.seek(offset)
-        added = stream.read()
-    sys.stdout.write(added.decode(errors="replace"))
-    sys.stdout.flush()
-    return offset + len(added)
+    if not follow_logs(look, tail=options.tail):
+        print(f"`{name}` has ended without such a log", file=sys.stderr)
+    return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.arguments import add_json, add_spec, duration_text, print_json
@@ -11,7 +11,6 @@ from slurm_jobs.common.ranges import ranges_text
 
 if TYPE_CHECKING:
     from slurm_jobs.plan import Plan, PlannedJob
-    from slurm_jobs.spec.loader import LoadedSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,63 +21,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan and print."""
-    from slurm_jobs.operations.load import load, plan_spec, profile_of
+    """Plan and print; what the cluster would never run is raised after that, as one error."""
+    from slurm_jobs.operations.limits import limits_if_near, refuse_impossible
+    from slurm_jobs.operations.load import load, profile_of
+    from slurm_jobs.operations.plan import plan_spec, render_scripts
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
     profile = profile_of(loaded)
-    plan = plan_spec(loaded, profile)
-    scripts = render_scripts(loaded, plan)
+    limits = limits_if_near(profile)
+    plan = plan_spec(loaded, profile, limits)
+    scripts = render_scripts(loaded, profile, plan)
     if options.json:
         print_json(plan_values(plan, scripts))
         return 0
     print_plan(plan, profile.scheduler)
+    for problem in limits.problems:
+        print(f"note: {problem}")
     if not options.no_scripts:
-        for stage, script in scripts.items():
-            print(f"\n--- {stage}: what sbatch will be given (ids in capitals come at submit)\n")
+        for job, script in zip(plan.jobs, scripts, strict=True):
+            name = f"{job.stage}{_which(plan, job)}"
+            print(f"\n--- {name}: what sbatch will be given (ids in capitals come at submit)\n")
             print(script.rstrip())
+        print(flush=True)
+    refuse_impossible(loaded, plan, limits)
     return 0
 
 
-def render_scripts(loaded: LoadedSpec, plan: Plan) -> dict[str, str]:
-    """The text of each job's batch script, with words in place of what only a submit knows."""
-    from slurm_jobs.operations.load import profile_of
-    from slurm_jobs.run.paths import RunPaths
-    from slurm_jobs.run.snapshot import CodeSnapshot
-    from slurm_jobs.run.submission import (
-        Connections,
-        RunContext,
-        SubmittedJob,
-        job_dependencies,
-        make_order,
-    )
-    from slurm_jobs.schedulers import scheduler_for
-
-    profile = profile_of(loaded)
-    paths = RunPaths(Path(loaded.spec.runs_dir) / f"{loaded.spec.name}-RUN")
-    context = RunContext(
-        paths=paths,
-        run_id=paths.run_dir.name,
-        scheduler=scheduler_for(profile, paths.run_dir),
-        snapshot=CodeSnapshot(folder=paths.code_snapshot("CODE"), user_fingerprint=""),
-        spec_dir=loaded.spec_dir,
-        limit=loaded.spec.limit,
-        main_addr=profile.main_addr,
-    )
-    scripts = {}
-    planned: list[SubmittedJob] = []
-    for job in plan.jobs:
-        order = make_order(context, plan, job, "TOKEN")
-        dependencies = job_dependencies(plan, job, planned, Connections())
-        scripts[job.stage] = context.scheduler.render(order, dependencies)
-        job_id = f"{job.stage.upper()}_ID"
-        planned.append(SubmittedJob(stage=job.stage, token=order.token, job_id=job_id, num_tasks=1))
-    return scripts
+def _which(plan: Plan, job: PlannedJob) -> str:
+    """` 2 of 3` where a stage has several jobs."""
+    jobs = [other for other in plan.jobs if other.stage == job.stage]
+    return f" {jobs.index(job) + 1} of {len(jobs)}" if len(jobs) > 1 else ""
 
 
-def resources_text(plan: Plan, job: PlannedJob) -> str:
+def resources_text(job: PlannedJob) -> str:
     """What one job or array task asks for, in a line."""
-    asked = plan.stage(job.stage).resources
+    asked = job.resources
     parts = [f"{asked.nodes} node{'s' if asked.nodes > 1 else ''}"]
     cores = f"{asked.cpus_per_task} core{'s' if asked.cpus_per_task > 1 else ''}"
     ranks = f"{asked.tasks_per_node} ranks a node with {cores} each"
@@ -91,6 +68,14 @@ def resources_text(plan: Plan, job: PlannedJob) -> str:
     parts.append(f"at most {duration_text(asked.timeout_min * 60)}")
     parts += [f"{key}={value}" for key, value in asked.slurm.items()]
     return ", ".join(parts)
+
+
+def tasks_text(job: PlannedJob) -> str:
+    """`400, 64 at once`, `100 (10 slices each)`."""
+    text = f"{job.num_tasks:,}"
+    if job.slices_per_task not in {None, 1}:
+        text += f" ({job.slices_per_task} slices each)"
+    return text if job.max_running is None else f"{text}, {job.max_running} at once"
 
 
 def print_plan(plan: Plan, scheduler: str) -> None:
@@ -110,17 +95,20 @@ def print_plan(plan: Plan, scheduler: str) -> None:
         after = ", ".join(
             d.stage if d.kind == "afterok" else f"{d.stage} ({d.kind})" for d in stage.after
         )
-        tasks = str(len(job.slices))
-        if job.max_running is not None:
-            tasks += f", {job.max_running} at once"
-        row = (job.stage, stage.run, after or "-", tasks, resources_text(plan, job))
+        row = (
+            f"{job.stage}{_which(plan, job)}",
+            stage.run,
+            after or "-",
+            tasks_text(job),
+            resources_text(job),
+        )
         table.add_row(*(escape(cell) for cell in row))
     console().print(table)
-    total = sum(gpu_hours_asked(plan, job) for job in plan.jobs)
+    total = sum(gpu_hours_asked(job) for job in plan.jobs)
     print(f"\n{len(plan.jobs)} jobs; GPU-hours asked for, up to the time limits: {total:.1f}")
 
 
-def plan_values(plan: Plan, scripts: dict[str, str]) -> dict[str, Any]:
+def plan_values(plan: Plan, scripts: Sequence[str]) -> dict[str, Any]:
     """The plan for programs."""
     import dataclasses
 
@@ -128,19 +116,21 @@ def plan_values(plan: Plan, scripts: dict[str, str]) -> dict[str, Any]:
 
     return {
         "name": plan.name,
-        "gpu_hours_asked": sum(gpu_hours_asked(plan, job) for job in plan.jobs),
+        "gpu_hours_asked": sum(gpu_hours_asked(job) for job in plan.jobs),
         "jobs": [
             {
                 "stage": job.stage,
                 "run": plan.stage(job.stage).run,
                 "slices": ranges_text(job.slices),
+                "slices_per_task": job.slices_per_task,
+                "num_tasks": job.num_tasks,
                 "max_running": job.max_running,
                 "after": {d.stage: d.kind for d in plan.stage(job.stage).after},
-                "resources": dataclasses.asdict(plan.stage(job.stage).resources),
-                "gpu_hours_asked": gpu_hours_asked(plan, job),
+                "resources": dataclasses.asdict(job.resources),
+                "gpu_hours_asked": gpu_hours_asked(job),
                 "fingerprint": plan.stage(job.stage).fingerprint,
-                "script": scripts[job.stage],
+                "script": script,
             }
-            for job in plan.jobs
+            for job, script in zip(plan.jobs, scripts, strict=True)
         ],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,25 +29,36 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write_report(run_dir: Path, *, as_json: bool = False) -> None:
-    """Write page and JSON into the run folder, and print one of them."""
+    """Print the report, and write page and JSON into the run folder.
+
+    Printing comes first: who cannot write there (another user's run, a full
+    disk) is told so, and has the report all the same.
+    """
     from rich.console import Console
 
     from slurm_jobs.report.json_form import report_to_json
-    from slurm_jobs.report.stage import build_and_write
+    from slurm_jobs.report.stage import keep_report, make_report
     from slurm_jobs.report.terminal import print_report
     from slurm_jobs.run.observe import accounting_of
     from slurm_jobs.run.paths import RunPaths
 
     answer = accounting_of(run_dir)
     paths = RunPaths(run_dir)
-    report = build_and_write(paths, answer.starts, _config_of(paths))
+    report = make_report(paths, answer.starts, _config_of(paths))
     if as_json:
         print_json(report_to_json(report))
+    else:
+        print_report(report, Console())
+        for problem in answer.problems:
+            print(f"could not be asked: {problem}")
+    try:
+        keep_report(report, paths)
+    except OSError as error:
+        older = "; the page there is an older one" if paths.report_html.exists() else ""
+        print(f"the page could not be kept: {error}{older}", file=sys.stderr)
         return
-    print_report(report, Console())
-    for problem in answer.problems:
-        print(f"could not be asked: {problem}")
-    print(f"\npage: {shown_path(paths.report_html)}")
+    if not as_json:
+        print(f"\npage: {shown_path(paths.report_html)}")
 
 
 def _config_of(paths: RunPaths) -> ReportConfig:

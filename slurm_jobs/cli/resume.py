@@ -30,22 +30,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use the code as it is now, not as it was at submit; stages whose code changed, and "
         "what comes after them, run again",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would run")
+    parser.add_argument(
+        "--update-spec",
+        action="store_true",
+        help="read the spec's file anew; stages whose work it changes run again",
+    )
+    parser.add_argument(
+        "--again",
+        metavar="STAGE[:SLICES]",
+        action="append",
+        default=[],
+        help="run this stage, or its slices 0-3,7, again though complete; may be repeated",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would run, and why")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Resume, and say what that means."""
-    from slurm_jobs.operations.resume import resume
+    from slurm_jobs.operations.resume import ResumeRequest, resume
     from slurm_jobs.run.find import find_run
 
     run_dir = find_run(options.run)
     quiet = options.json
-    resumption = resume(
-        run_dir,
+    request = ResumeRequest(
         overrides=options.overrides,
         update_code=options.update_code,
+        update_spec=options.update_spec,
+        again=options.again,
         dry_run=options.dry_run,
+    )
+    resumption = resume(
+        run_dir,
+        request,
         on_prepared=(lambda _resumption: None) if quiet else print_prepared,
         on_job=(lambda _job: None) if quiet else print_job,
     )
@@ -63,6 +80,8 @@ def run(options: argparse.Namespace) -> int:
 def print_prepared(resumption: Resumption) -> None:
     """What runs again and why, and what must make way."""
     preparation = resumption.preparation
+    for problem in preparation.problems:
+        print(f"could not be asked: {problem}")
     for stage, job_id in preparation.adopted.items():
         print(f"found the job of {stage} again: {job_id}")
     for stage, damaged in preparation.damaged.items():
@@ -75,6 +94,8 @@ def print_prepared(resumption: Resumption) -> None:
         is_array = resumption.plan.stage(job.stage).is_array
         slices = f" slices {ranges_text(job.slices)}" if is_array else ""
         print(f"runs again: {job.stage}{slices} ({job.why})")
+    for change in resumption.adjustments:
+        print(f"asks for something else: {change}")
     if not resumption.plan.jobs:
         print("nothing is missing")
     if resumption.code_changed:
@@ -86,20 +107,24 @@ def print_prepared(resumption: Resumption) -> None:
 
 def resumption_values(resumption: Resumption) -> dict[str, Any]:
     """A resumption for programs; without job ids after a dry run."""
-    preparation, jobs = resumption.preparation, resumption.plan.jobs
-    submitted = {done.stage: done for done in resumption.jobs}
+    preparation, planned = resumption.preparation, resumption.plan.jobs
+    submitted = [job_values(job) for job in resumption.jobs] or [
+        {"stage": j.stage} for j in planned
+    ]
     return {
         "run_id": resumption.paths.run_dir.name,
         "run_dir": str(resumption.paths.run_dir),
         "jobs": [
             {
-                **(job_values(submitted[job.stage]) if submitted else {"stage": job.stage}),
+                **values,
                 "slices": ranges_text(job.slices),
                 "why": job.why,
             }
-            for job in jobs
+            for job, values in zip(planned, submitted, strict=True)
         ],
         "cancelled": list(preparation.cancel),
         "adopted": dict(preparation.adopted),
+        "problems": list(preparation.problems),
         "code_changed": resumption.code_changed,
+        "adjusted": list(resumption.adjustments),
     }

@@ -26,6 +26,8 @@ def run(options: argparse.Namespace) -> int:
         print_json(submission_values(submission))
         return 0
     folder = shown_path(submission.paths.run_dir)
+    for note in submission.notes:
+        print(f"note: {note}")
     print(f"run folder: {folder}")
     print(f"next: {command_text('status', folder)}")
     return 0
@@ -53,6 +55,7 @@ def submission_values(submission: Submission) -> dict[str, Any]:
         "run_id": submission.paths.run_dir.name,
         "run_dir": str(submission.paths.run_dir),
         "jobs": [job_values(job) for job in submission.jobs],
+        "notes": list(submission.notes),
     }
 
 

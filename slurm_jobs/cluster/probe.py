@@ -1,11 +1,22 @@
-"""Asks the machine what it belongs to, for `cluster: auto`."""
+"""Asks the machine what it belongs to, and Slurm what it allows; reads, and changes nothing."""
 
 from __future__ import annotations
 
+import getpass
+import os
 import shutil
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
+from slurm_jobs.cluster import slurm_tables as tables
+from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import SchedulerError
+
+_OVERRIDING = ("SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_ACCOUNT", "SBATCH_TIMELIMIT")
+"""Variables that sbatch prefers to the lines of a batch script."""
+_ENFORCED = {"limits", "safe", "qos", "all"}
+"""Words of AccountingStorageEnforce under which associations and QOS limit anybody."""
 
 
 def probe_profile() -> ClusterProfile:
@@ -21,3 +32,71 @@ def probe_profile() -> ClusterProfile:
         )
         raise SchedulerError(message)
     return ClusterProfile()
+
+
+def ask_limits(profile: ClusterProfile) -> ClusterLimits:
+    """What the profile's cluster allows this user: six short questions, side by side.
+
+    What could not be asked stands in `problems`; its limits count as none.
+    """
+    if profile.scheduler == "local":
+        return NO_LIMITS
+    answers, problems = _ask_all(
+        {
+            "config": ["scontrol", "show", "config"],
+            "partitions": ["scontrol", "-a", "show", "partition", "-o"],
+            "kinds": ["sinfo", "--all", "--noheader", "--exact", "-o", tables.SINFO_FORMAT],
+            "queue": ["squeue", "--me", "--noheader", "--array", "-o", "%i"],
+        }
+    )
+    config = tables.parse_config(answers.get("config", ""))
+    enforced = set(config.get("AccountingStorageEnforce", "").split(","))
+    if _ENFORCED & enforced:
+        more, unanswered = _ask_all(_accounting_questions())
+        answers, problems = {**answers, **more}, (*problems, *unanswered)
+    size = config.get("MaxArraySize", "")
+    partitions = tables.parse_partitions(
+        answers.get("partitions", ""), tables.parse_kinds(answers.get("kinds", ""))
+    )
+    overriding = [name for name in _OVERRIDING if os.environ.get(name)]
+    if overriding:
+        partitions = {}
+        said = f"{', '.join(overriding)} overrides what the spec says: partitions were not checked"
+        problems = (*problems, said)
+    return ClusterLimits(
+        max_array_size=int(size) if size.isdecimal() else None,
+        partitions=partitions,
+        enforces_qos=bool({"qos", "safe", "all"} & enforced),
+        is_routed=config.get("JobSubmitPlugins", "(null)") not in {"", "(null)"},
+        qos=tables.parse_qos(answers.get("qos", "")),
+        associations=tables.parse_associations(answers.get("associations", "")),
+        num_queued=len(answers.get("queue", "").splitlines()),
+        problems=problems,
+    )
+
+
+def _accounting_questions() -> dict[str, list[str]]:
+    user = f"user={getpass.getuser()}"
+    return {
+        "associations": [
+            *("sacctmgr", "-nP", "show", "assoc", "where", user),
+            f"format={','.join(tables.ASSOCIATION_FIELDS)}",
+        ],
+        "qos": ["sacctmgr", "-nP", "show", "qos", f"format={','.join(tables.QOS_FIELDS)}"],
+    }
+
+
+def _ask_all(questions: Mapping[str, list[str]]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The answers by name, and why there is none to a question."""
+    from slurm_jobs.schedulers.slurm_questions import ask
+
+    answers: dict[str, str] = {}
+    problems: list[str] = []
+    with ThreadPoolExecutor(max_workers=len(questions)) as pool:
+        asked = {name: pool.submit(ask, command) for name, command in questions.items()}
+        for name, future in asked.items():
+            try:
+                answers[name] = future.result()
+            except SchedulerError as error:
+                problems.append(f"the cluster's {name} could not be asked: {error}")
+    return answers, tuple(problems)

@@ -134,8 +134,13 @@ def _build_value(hint: Any, value: Any) -> Any:
 
 def _build_union(hints: tuple[Any, ...], value: Any) -> Any:
     for hint in hints:
-        if isinstance(value, Mapping) and dataclasses.is_dataclass(hint):
-            return _build_value(hint, value)
-        if isinstance(value, (list, tuple)) and typing.get_origin(hint) is tuple:
+        origin = typing.get_origin(hint)
+        takes_keys = origin is dict or dataclasses.is_dataclass(hint)
+        takes_items = origin is tuple
+        if (
+            (isinstance(value, Mapping) and takes_keys)
+            or (isinstance(value, (list, tuple)) and takes_items)
+            or (hint is float and type(value) is int and int not in hints)
+        ):
             return _build_value(hint, value)
     return value

@@ -27,6 +27,16 @@ class ParentStage:
     """1 for a stage without an array."""
 
 
+def parent_to_json(parent: ParentStage) -> dict[str, Any]:
+    """The parent as JSON values."""
+    return {**dataclasses.asdict(parent), "output_dir": str(parent.output_dir)}
+
+
+def parent_from_json(values: Mapping[str, Any]) -> ParentStage:
+    """The parent that `parent_to_json` described."""
+    return ParentStage(**{**values, "output_dir": Path(values["output_dir"])})
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskContext:
     """Where and as whom a stage's function runs."""
@@ -91,15 +101,7 @@ def context_to_json(context: TaskContext) -> dict[str, Any]:
     for name in _PATHS:
         values[name] = str(values[name])
     values["config"] = dict(context.config)
-    values["parents"] = [
-        {
-            "stage": p.stage,
-            "run": p.run,
-            "output_dir": str(p.output_dir),
-            "num_slices": p.num_slices,
-        }
-        for p in context.parents
-    ]
+    values["parents"] = [parent_to_json(parent) for parent in context.parents]
     return values
 
 
@@ -108,10 +110,7 @@ def context_from_json(values: Mapping[str, Any]) -> TaskContext:
     known = dict(values)
     for name in _PATHS:
         known[name] = Path(known[name])
-    known["parents"] = tuple(
-        ParentStage(**{**parent, "output_dir": Path(parent["output_dir"])})
-        for parent in known["parents"]
-    )
+    known["parents"] = tuple(parent_from_json(parent) for parent in known["parents"])
     return TaskContext(**known)
 
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and files that are created exactly once.
+"""Files that appear whole or not at all, and files that are created exactly once; all private.
 
 Appends and locks are not to be trusted on NFS; `rename` and `link` are.
 """
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 PRIVATE_DIR_MODE = 0o700
+PRIVATE_FILE_MODE = 0o600
+PRIVATE_UMASK = 0o077
 
 
 def make_private_dir(path: Path) -> None:
@@ -25,6 +27,24 @@ def make_private_dir(path: Path) -> None:
         folder = folder.parent
     for folder in reversed(missing):
         folder.mkdir(mode=PRIVATE_DIR_MODE, exist_ok=True)
+
+
+@contextmanager
+def private_umask() -> Iterator[None]:
+    """Whatever this process and its children create in the block is their owner's alone.
+
+    The mask is the process's: threads beside this one are held to it, too.
+    """
+    before = os.umask(PRIVATE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _create(path: Path) -> IO[bytes]:
+    """A new file, its owner's alone whatever the umask allows."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE), "wb")
 
 
 def _temp_name(path: Path) -> Path:
@@ -45,11 +65,12 @@ def sync_dir(folder: Path) -> None:
 def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for binary writing that takes the name `path` only when the block ends well.
 
-    On an exception the temporary file is removed and `path` stays as it was.
+    It is its owner's alone, as everything of a run. On an exception the temporary file is removed
+    and `path` stays as it was.
     """
     temp = _temp_name(path)
     try:
-        with temp.open("xb") as stream:
+        with _create(temp) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -99,7 +120,7 @@ def create_once(path: Path, data: bytes) -> bool:
     """
     temp = _temp_name(path)
     try:
-        with temp.open("xb") as stream:
+        with _create(temp) as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

@@ -1,8 +1,9 @@
 """What is written down about attempts, their ends, and what the scheduler accounted.
 
 An attempt record says that a task started; a completion record says how it
-ended. Slice, attempt and outcome stand in the file name, so that the state of
-ten thousand array tasks is one directory listing.
+ended. Slice, attempt, the job's token and the outcome stand in the file name, so
+that the state of ten thousand array tasks is one directory listing, and what a
+job did that was superseded is never taken for the work of a later one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, cast
 
 DependencyKind = Literal["afterok", "afterany", "afternotok"]
 """Slurm's own words."""
@@ -19,7 +20,9 @@ Outcome = Literal["completed", "failed", "stopped", "superseded"]
 """`stopped`: asked to stop, saved, wants to run again. `superseded`: fenced off, did no work."""
 
 _ATTEMPT_NAME = re.compile(r"s(\d+)\.a(\d+)\.json")
-_COMPLETION_NAME = re.compile(r"s(\d+)\.a(\d+)\.(completed|failed|stopped|superseded)\.json")
+_COMPLETION_NAME = re.compile(
+    r"s(\d+)\.a(\d+)\.([\w-]+)\.(completed|failed|stopped|superseded)\.json", re.ASCII
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +57,8 @@ class CompletionRecord:
     slice_index: int
     attempt: int
     job_id: str
+    token: str
+    """Of the intent that the job came from."""
     outcome: Outcome
     fingerprint: str
     started_unix_s: float
@@ -124,7 +129,24 @@ def parse_attempt_name(name: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def parse_completion_name(name: str) -> tuple[int, int, str] | None:
-    """Slice, attempt and outcome of a completion record's file name; None for any other file."""
+class CompletionName(NamedTuple):
+    """What the file name of a completion record says."""
+
+    slice_index: int
+    attempt: int
+    token: str
+    outcome: Outcome
+
+
+def completion_name(name: CompletionName) -> str:
+    """`s00003.a0002.0123abcd.completed.json`."""
+    return f"{attempt_label(name.slice_index, name.attempt)}.{name.token}.{name.outcome}.json"
+
+
+def parse_completion_name(name: str) -> CompletionName | None:
+    """What a completion record's file name says; None for any other file."""
     match = _COMPLETION_NAME.fullmatch(name)
-    return (int(match[1]), int(match[2]), match[3]) if match else None
+    if match is None:
+        return None
+    outcome = cast("Outcome", match[4])
+    return CompletionName(int(match[1]), int(match[2]), match[3], outcome)

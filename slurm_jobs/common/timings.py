@@ -31,6 +31,7 @@ STEP_PHASES = (
     "optimizer_s",
     "checkpoint_s",
     "evaluation_s",
+    "rank_wait_s",  # for the slowest rank, where a wait can be timed apart: between the passes
     "other_s",  # the unexplained rest
 )
 """Step phases in the order in which a step goes through them; seconds of host time."""
@@ -54,6 +55,9 @@ STEP_FIELDS: tuple[tuple[str, str], ...] = (
     ("num_allocator_retries", "i4"),
 )
 """Name and NumPy type of every field of a step record."""
+
+ADDED_FIELDS = frozenset({"rank_wait_s"})
+"""Fields that files of this format lack if an older version wrote them; they are read as 0."""
 
 _STRUCT_CODES = {"i8": "q", "i4": "i", "f8": "d", "f4": "f"}
 _PACKER = struct.Struct("<" + "".join(_STRUCT_CODES[code] for _, code in STEP_FIELDS))
@@ -92,13 +96,15 @@ class StepFile:
     metadata: Mapping[str, Any]
     steps: np.ndarray
     """Structured array, one entry a record, fields as in `STEP_FIELDS`."""
+    lacking: frozenset[str] = frozenset()
+    """Of `ADDED_FIELDS`, those that the file does not have; `steps` has 0 for them."""
 
 
 def read_steps(path: Path) -> StepFile:
     """Read a step file; a record cut short at the end is left out.
 
     Raises:
-        ValueError: the file is not a step file, or of another version.
+        ValueError: the file is not a step file, of another version, or lacks a field.
     """
     import numpy as np
 
@@ -106,8 +112,18 @@ def read_steps(path: Path) -> StepFile:
         header = _read_header(stream, path)
         dtype = np.dtype([(name, "<" + code) for name, code in header["fields"]])
         payload = stream.read()
+    lacking = frozenset(_FIELD_NAMES) - frozenset(dtype.names or ())
+    if lacking - ADDED_FIELDS:
+        message = f"{path}: its records lack {', '.join(sorted(lacking - ADDED_FIELDS))}"
+        raise ValueError(message)
     whole = len(payload) // dtype.itemsize * dtype.itemsize
-    return StepFile(metadata=header["metadata"], steps=np.frombuffer(payload[:whole], dtype=dtype))
+    steps = np.frombuffer(payload[:whole], dtype=dtype)
+    if lacking:
+        full = np.zeros(len(steps), [(name, "<" + code) for name, code in STEP_FIELDS])
+        for name in (name for name in _FIELD_NAMES if name not in lacking):
+            full[name] = steps[name]
+        steps = full
+    return StepFile(metadata=header["metadata"], steps=steps, lacking=lacking)
 
 
 def _read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:

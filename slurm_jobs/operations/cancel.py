@@ -76,6 +76,6 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> list[Intent]:
             intent = newest.get(part.slice_index)
             if going and intent is not None and intent.refused is None:
                 chosen[intent.token] = intent
-    if status.problems and not any(intent.job_id for intent in chosen.values()):
+    if not status.knows_the_living and not any(intent.job_id for intent in chosen.values()):
         raise SchedulerError("; ".join(status.problems))
     return list(chosen.values())

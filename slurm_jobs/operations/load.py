@@ -1,4 +1,4 @@
-"""Load a spec from disk, find its profile, and plan it; touches nothing."""
+"""Load a spec from disk, and find its profile and its code; touches nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.plan import Plan, make_plan
-from slurm_jobs.run.snapshot import tree_fingerprint, user_sources
+from slurm_jobs.run.snapshot import user_sources
 from slurm_jobs.spec.loader import Files, LoadedSpec, load_spec
 from slurm_jobs.spec.model import RunSpec
 
@@ -46,11 +45,9 @@ def profile_of(loaded: LoadedSpec) -> ClusterProfile:
 
 def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
     """The user's files that the jobs run."""
-    names = [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
-    return user_sources(names, spec.code, spec_dir)
+    return user_sources(own_functions(spec), spec.code, spec_dir)
 
 
-def plan_spec(loaded: LoadedSpec, profile: ClusterProfile) -> Plan:
-    """The plan of a first submit."""
-    code = tree_fingerprint(code_sources(loaded.spec, Path(loaded.spec_dir)))
-    return make_plan(loaded.spec, profile, code_fingerprint=code)
+def own_functions(spec: RunSpec) -> list[str]:
+    """`package.module:function` of every stage that runs the user's own."""
+    return [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]

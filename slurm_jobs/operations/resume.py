@@ -1,35 +1,36 @@
 """Submit what is missing of a run, and nothing else.
 
 A resume uses the spec and the code that the run was submitted with. `--set`
-may change the spec (more memory, another time limit), `--update-code` takes
-the code as it is now; what has become another stage's work by that runs again.
+may change the spec (more memory, another time limit), `--update-spec` and
+`--update-code` take file and code as they are now; what has become another
+stage's work by that runs again, and so does what `--again` names.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.common.ranges import parse_ranges
+from slurm_jobs.common.resources import JobResources
+from slurm_jobs.fingerprints import changed_fields
+from slurm_jobs.operations.limits import limits_of, refuse_impossible_resume
 from slurm_jobs.operations.load import code_sources
+from slurm_jobs.operations.run_spec import GivenSpec, keep_spec, spec_of
 from slurm_jobs.operations.submit import OnJob, run_context
-from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.plan import Plan, PlannedStage, Slices, make_plan
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import Preparation, clear_the_way, prepare_resume
 from slurm_jobs.run.snapshot import CodeSnapshot, take_snapshot, tree_fingerprint
 from slurm_jobs.run.store import read_meta, read_plan_values
 from slurm_jobs.run.submission import RunContext, SubmittedJob, submit_plan, write_plan
 from slurm_jobs.run.turns import submitting
-from slurm_jobs.spec.loader import Files, load_spec
 from slurm_jobs.spec.model import RunSpec
-
-FIXED = ("name", "cluster", "runs_dir")
-"""Keys that a run keeps for good."""
+from slurm_jobs.spec.validation import did_you_mean
+from slurm_jobs.troubles import NO_TROUBLE, RAISED, adjusted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,94 +42,172 @@ class Resumption:
     preparation: Preparation
     code_changed: bool
     """The user's code differs from what this resume used."""
+    adjustments: tuple[str, ...] = ()
+    """What jobs ask for otherwise than before, after failures: `on_resume`."""
     jobs: tuple[SubmittedJob, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResumeRequest:
+    """What a resume is asked for."""
+
+    overrides: Sequence[str] = ()
+    """`KEY.KEY=VALUE`, as for `--set`."""
+    update_code: bool = False
+    """Take the user's code as it is now."""
+    update_spec: bool = False
+    """Take the spec's file as it is now; the run's earlier overrides stay."""
+    again: Sequence[str] = ()
+    """`STAGE` or `STAGE:0-3,7`: run these again, complete or not."""
+    dry_run: bool = False
+    """Only say what would run."""
+
+
+NOTHING_ELSE = ResumeRequest()
+"""Only what is missing."""
 
 
 def resume(
     run_dir: Path,
+    request: ResumeRequest = NOTHING_ELSE,
     *,
-    overrides: Sequence[str] = (),
-    update_code: bool = False,
-    dry_run: bool = False,
     on_prepared: Callable[[Resumption], None] = lambda _resumption: None,
     on_job: OnJob = lambda _job: None,
 ) -> Resumption:
-    """Submit what is missing; `dry_run` only says what that is.
+    """Submit what is missing.
+
+    Args:
+        run_dir: the run's folder.
+        request: what it is asked for.
+        on_prepared: told what will happen, before it does; not in a dry run.
+        on_job: told of each job that the scheduler took.
 
     Raises:
-        SpecError: an override is wrong.
-        InputError: an override changes what a run keeps for good.
+        SpecError: the spec or an override is wrong.
+        InputError: what a run keeps for good was changed, `again` names nothing of it, or the
+            cluster could never run what is missing.
         RunFailedError: another command is submitting for this run.
         SchedulerError: the scheduler could not be asked, or refused a job.
     """
     paths = RunPaths(run_dir)
     read_meta(paths)
-    if dry_run:
-        return _prepare(paths, overrides, update_code=update_code, act=False)[0]
+    if request.dry_run:
+        return _prepare(paths, request)[0]
     with submitting(paths):
-        resumption, context, spec = _prepare(paths, overrides, update_code=update_code, act=True)
+        resumption, context, given = _prepare(paths, request)
         on_prepared(resumption)
         clear_the_way(resumption.preparation, context.scheduler)
-        write_json_atomic(paths.resolved_spec, spec.model_dump(mode="json"))
-        write_plan(paths, resumption.plan, context.snapshot)
+        keep_spec(paths, given, request.overrides)
+        number = write_plan(paths, resumption.plan, context.snapshot)
+        record_provenance(context, number, request.overrides)
         connections = resumption.preparation.connections
         jobs = submit_plan(context, resumption.plan, connections, on_job=on_job)
-    return Resumption(
-        paths=paths,
-        plan=resumption.plan,
-        preparation=resumption.preparation,
-        code_changed=resumption.code_changed,
-        jobs=tuple(jobs),
-    )
+    return replace(resumption, jobs=tuple(jobs))
 
 
-def _prepare(
-    paths: RunPaths, overrides: Sequence[str], *, update_code: bool, act: bool
-) -> tuple[Resumption, RunContext, RunSpec]:
-    origin = read_json(paths.spec_origin)
-    profile = ClusterProfile.model_validate(origin["profile"])
-    spec = changed_spec(paths, origin, overrides)
-    spec_dir = Path(origin["spec_dir"])
-    snapshot, code_changed = _snapshot(paths, spec, spec_dir, update_code=update_code)
+def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunContext, GivenSpec]:
+    given = spec_of(paths, request.overrides, update_spec=request.update_spec)
+    spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
+    snapshot, code_changed = _snapshot(paths, spec, spec_dir, update_code=request.update_code)
     context = run_context(paths, spec, profile, spec_dir, snapshot)
-    code = snapshot.user_fingerprint
-    fingerprints = {
-        stage.name: stage.fingerprint
-        for stage in make_plan(spec, profile, code_fingerprint=code).stages
-    }
-    preparation = prepare_resume(paths, context.scheduler, fingerprints, act=act)
-    plan = make_plan(spec, profile, code_fingerprint=code, done=preparation.done)
-    resumption = Resumption(
-        paths=paths, plan=plan, preparation=preparation, code_changed=code_changed
+    code, limits = snapshot.user_fingerprint, limits_of(profile)
+    stages = make_plan(spec, profile, code_fingerprint=code).stages
+    again = slices_named(request.again, stages)
+    preparation = prepare_resume(
+        paths,
+        context.scheduler,
+        {stage.name: stage.fingerprint for stage in stages},
+        again=again,
+        act=not request.dry_run,
     )
-    return resumption, context, spec
+    done = replace(preparation.done, why_not=_why_not(paths, stages, preparation, again))
+    resources, adjustments = _adjusted(paths, given, stages, preparation, request.overrides)
+    plan = make_plan(
+        spec, profile, code_fingerprint=code, done=done, limits=limits, resources=resources
+    )
+    refuse_impossible_resume(plan, limits)
+    resumption = Resumption(
+        paths=paths,
+        plan=plan,
+        preparation=preparation,
+        code_changed=code_changed,
+        adjustments=adjustments,
+    )
+    return resumption, context, given
 
 
-def changed_spec(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]) -> RunSpec:
-    """The run's spec with `overrides`; files are not looked for again, they may have served.
+def _adjusted(
+    paths: RunPaths,
+    given: GivenSpec,
+    stages: Sequence[PlannedStage],
+    preparation: Preparation,
+    overrides: Sequence[str],
+) -> tuple[dict[str, JobResources], tuple[str, ...]]:
+    """What each stage asks for after its failures, and in words what has changed."""
+    before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
+    set_now = {override.partition("=")[0].strip() for override in overrides}
+    resources: dict[str, JobResources] = {}
+    said = []
+    for stage in stages:
+        last = before.get(stage.name, {}).get("resources", {})
+        trouble = preparation.troubles.get(stage.name, NO_TROUBLE)
+        if given.profile.scheduler == "local":
+            trouble = replace(trouble, nodes=())  # this machine is all there is
+        wish = given.spec.stages[stage.name].on_resume
+        prefix = f"stages.{stage.name}.resources"
+        by_hand = {key for key in RAISED if {prefix, f"{prefix}.{key}"} & set_now}
+        resources[stage.name], changes = adjusted(
+            stage.resources, wish, trouble, last, by_hand=by_hand
+        )
+        said += [f"{stage.name}: {change}" for change in changes]
+    return resources, tuple(said)
+
+
+def _why_not(
+    paths: RunPaths,
+    stages: Sequence[PlannedStage],
+    preparation: Preparation,
+    again: Mapping[str, Slices],
+) -> dict[str, str]:
+    """Why finished work of a stage does not count any more."""
+    before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
+    reasons = {}
+    for stage in stages:
+        fields = before.get(stage.name, {}).get("fields", {})
+        changed = changed_fields(fields, stage.fields) if fields else []
+        if changed:
+            reasons[stage.name] = f"changed: {', '.join(changed)}"
+        elif again.get(stage.name):
+            reasons[stage.name] = "asked for"
+        elif preparation.damaged.get(stage.name):
+            reasons[stage.name] = "its output is missing or cut short"
+    return reasons
+
+
+def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:
+    """The slices that `STAGE` or `STAGE:0-3,7` name, by stage.
 
     Raises:
-        SpecError: an override is wrong.
-        InputError: an override changes what a run keeps for good.
+        InputError: there is no such stage or slice.
     """
-    text = paths.resolved_spec.read_text(encoding="utf-8")
-    if not overrides:
-        return RunSpec.model_validate_json(text, strict=True)
-    for override in overrides:
-        key = override.partition("=")[0].partition(".")[0]
-        if key in FIXED:
-            message = f"--set {override}: a run keeps its `{key}`; submit the spec anew"
+    known = {stage.name: stage for stage in stages}
+    found: dict[str, Slices] = {}
+    for text in texts:
+        name, colon, ranges = text.partition(":")
+        if name not in known:
+            near = did_you_mean(name, known)
+            message = f"--again {text}: no stage `{name}`{near} (stages: {', '.join(known)})"
             raise InputError(message)
-
-    def read_text(file: str) -> str:
-        if file == origin["spec_file"]:
-            return text
-        if file.endswith((".yaml", ".yml")):
-            return "{}"  # the cluster profile: the run's own is used
-        raise FileNotFoundError(file)
-
-    files = Files(read_text=read_text, exists=lambda _file: True, variables=os.environ)
-    return load_spec(origin["spec_file"], files, overrides=overrides).spec
+        number = known[name].num_slices
+        try:
+            chosen = parse_ranges(ranges) if colon else tuple(range(number))
+        except ValueError:
+            chosen = (number,)
+        if not chosen or max(chosen) >= number:
+            message = f"--again {text}: `{name}` has the slices 0 to {number - 1}, as {name}:0-3,7"
+            raise InputError(message)
+        found[name] = found.get(name, frozenset()) | frozenset(chosen)
+    return found
 
 
 def _snapshot(

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.operations.limits import limits_of, refuse_impossible
 from slurm_jobs.operations.load import code_sources, profile_of
 from slurm_jobs.plan import Plan, make_plan
 from slurm_jobs.run.create import create_run
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.snapshot import CodeSnapshot, take_snapshot
 from slurm_jobs.run.submission import (
     Connections,
@@ -34,24 +36,31 @@ class Submission:
     paths: RunPaths
     plan: Plan
     jobs: tuple[SubmittedJob, ...]
+    notes: tuple[str, ...] = ()
+    """What could not be asked of the cluster."""
 
 
 def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submission:
     """Make a run and submit all its jobs.
 
     Raises:
+        SpecError: the cluster could never run it; nothing was made or queued.
         SchedulerError: a job was refused, or the scheduler could not be asked.
     """
     profile = profile_of(loaded)
+    limits = limits_of(profile)
+    refuse_impossible(loaded, make_plan(loaded.spec, profile, limits=limits), limits)
     paths = create_run(loaded, profile)
     spec_dir = Path(loaded.spec_dir)
     with submitting(paths):
         snapshot = take_snapshot(paths.code_dir, code_sources(loaded.spec, spec_dir))
         context = run_context(paths, loaded.spec, profile, spec_dir, snapshot)
-        plan = make_plan(loaded.spec, profile, code_fingerprint=snapshot.user_fingerprint)
-        write_plan(paths, plan, snapshot)
+        code = snapshot.user_fingerprint
+        plan = make_plan(loaded.spec, profile, code_fingerprint=code, limits=limits)
+        number = write_plan(paths, plan, snapshot)
+        record_provenance(context, number, loaded.overrides)
         jobs = submit_plan(context, plan, Connections(), on_job=on_job)
-    return Submission(paths=paths, plan=plan, jobs=tuple(jobs))
+    return Submission(paths=paths, plan=plan, jobs=tuple(jobs), notes=limits.problems)
 
 
 def run_context(

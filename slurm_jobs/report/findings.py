@@ -2,14 +2,16 @@
 
 A rule finds something, is clear, or abstains and says why. Every threshold
 stands in its rule with its source; those marked "own choice" have none in the
-field. Ceilings are Amdahl's: what would be gained if that part took no time.
-They hold one at a time and are never multiplied.
+field. Ceilings are Amdahl's: what would be gained if that part took no time,
+on the rank that spends most on it, because the others wait for that rank. They
+hold one at a time and are never multiplied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.report.findings_ranks import straggler
 from slurm_jobs.report.findings_stages import (
     array_imbalance,
     memory_request,
@@ -24,10 +26,11 @@ from slurm_jobs.report.findings_training import (
     evaluation_stall,
     padding,
     repeated_steps,
-    straggler,
     unexplained_time,
 )
-from slurm_jobs.report.model import Check, Finding, StageNumbers, TimeShare, TrainingNumbers
+from slurm_jobs.report.model import Check, Finding, StageNumbers
+from slurm_jobs.report.model_training import TrainingNumbers
+from slurm_jobs.report.model_values import TimeShare
 
 _TRAINING_RULES = (
     data_wait,
@@ -54,7 +57,9 @@ def find(
     answers: list[Finding | Check] = [
         rule(numbers) for numbers in training for rule in _TRAINING_RULES
     ]
-    answers.append(queue_dominates(timeline, timeline_note))
+    is_open = any(stage.status in {"running", "waiting"} for stage in stages)
+    open_note = "the run goes on, and what is left may not wait so long" if is_open else ""
+    answers.append(queue_dominates(timeline, timeline_note or open_note))
     answers.extend(rule(stage) for stage in stages for rule in _STAGE_RULES)
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     checks = tuple(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from slurm_jobs.report import words
-from slurm_jobs.report.findings_training import OWN_CHOICE
-from slurm_jobs.report.model import Check, Finding, StageNumbers, TimeShare
+from slurm_jobs.report.findings_base import OWN_CHOICE, SHORT_RUN_S, abstain, clear
+from slurm_jobs.report.model import Check, Finding, StageNumbers
+from slurm_jobs.report.model_values import TimeShare
 
 JOBSTATS = "Princeton jobstats: memory note below 70 %, suggestion 1.2 x used, runs < 300 s ignored"
-_SHORT_RUN_S = 300.0
 _USED_ENOUGH = 0.70
 _HEADROOM = 1.2
 
@@ -18,13 +19,16 @@ def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check
     """More than half of the time from submit to end spent in the queue."""
     rule_id = "queue-wait"
     if note:
-        return Check(rule_id=rule_id, outcome="abstained", reason=note)
+        return abstain(rule_id, note)
+    whole_s = sum(part.seconds for part in timeline)
+    if whole_s < SHORT_RUN_S:
+        reason = f"{words.seconds(whole_s)} from submit to end, under 300 s"
+        return abstain(rule_id, reason)
     queue = [share for share in timeline if share.kind == "queue"]
     share = sum(part.share for part in queue)
     waited_s = sum(part.seconds for part in queue)
     if share < 0.5:
-        reason = f"{words.percent(share)} of the time from submit to end"
-        return Check(rule_id=rule_id, outcome="clear", reason=reason)
+        return clear(rule_id, f"{words.percent(share)} of the time from submit to end")
     return Finding(
         rule_id=rule_id,
         severity="medium",
@@ -35,8 +39,10 @@ def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check
         source=OWN_CHOICE,
         next_knob="a shorter timeout_min (the backfill scheduler fits short jobs in), "
         "fewer nodes, or another partition",
-        ceiling=f"no queue wait: {words.times(1 / (1 - share) if share < 1 else float('inf'))} "
-        "as soon",
+        ceiling="not known: nothing but waiting was recorded"
+        if share == 1
+        else f"none of this time: {words.times(1 / (1 - share))} as soon; waits beside a running "
+        "stage are not in it",
     )
 
 
@@ -45,12 +51,14 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
     rule_id = f"array-imbalance:{stage.name}"
     times = stage.task_time
     if stage.num_tasks < 2 or times is None or times.num < 4:
-        reason = "fewer than 4 completed array tasks"
-        return Check(rule_id=rule_id, outcome="abstained", reason=reason)
+        return abstain(rule_id, "fewer than 4 completed array tasks")
+    if (stage.wall_s.value or 0.0) < SHORT_RUN_S:
+        return abstain(rule_id, "the stage took under 300 s")
+    if stage.slices_per_task > 1:
+        return abstain(rule_id, "an array task works through several slices; each is timed alone")
     ratio = times.max_s / times.mean_s if times.mean_s > 0 else 1.0
     if ratio < 1.5:
-        reason = f"slowest over mean: {ratio:.2f}"
-        return Check(rule_id=rule_id, outcome="clear", reason=reason)
+        return clear(rule_id, f"slowest over mean: {ratio:.2f}")
     even_s = max(times.mean_s, times.num * times.mean_s / max(1, stage.max_running))
     wall_s = max(stage.wall_s.value or 0.0, even_s)
     return Finding(
@@ -74,33 +82,45 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
 
 
 def memory_request(stage: StageNumbers) -> Finding | Check:
-    """jobstats: less than 70 % of the requested memory used."""
+    """jobstats: less than 70 % of the requested memory used.
+
+    Slurm tells the memory of the largest task alone. Advice to ask for less
+    must hold for a node, so every task there counts as much as the largest.
+    """
     rule_id = f"memory-request:{stage.name}"
-    used, asked = stage.max_rss_bytes, stage.requested_mem_bytes
+    used, asked = stage.node_mem_bytes, stage.requested_mem_bytes
     if used.value is None or not asked.value:
-        return Check(rule_id=rule_id, outcome="abstained", reason=used.missing or asked.missing)
-    if (stage.longest_s.value or 0.0) < _SHORT_RUN_S:
-        return Check(rule_id=rule_id, outcome="abstained", reason="the jobs ran under 300 s")
+        return abstain(rule_id, used.missing or asked.missing or "no amount was asked for")
+    if (stage.longest_s.value or 0.0) < SHORT_RUN_S:
+        return abstain(rule_id, "the jobs ran under 300 s")
     share = used.value / asked.value
+    on_node = _memory_on_node(stage)
+    if share >= _USED_ENOUGH and stage.tasks_per_node > 1:
+        return abstain(rule_id, f"{on_node}: how much they take together is not known")
     if share >= _USED_ENOUGH:
-        reason = f"{words.percent(share)} of the memory asked for was used"
-        return Check(rule_id=rule_id, outcome="clear", reason=reason)
-    suggested_gb = max(1, -int(-used.value * _HEADROOM // 1e9))
+        return clear(rule_id, f"{words.percent(share)} of the memory asked for was used")
+    suggested_gb = max(1, math.ceil(used.value * _HEADROOM / 2**30))
+    at_most = "at most " if stage.tasks_per_node > 1 else ""
     return Finding(
         rule_id=rule_id,
         severity="note",
-        title=f"{words.percent(share)} of the memory asked for was used ({stage.name})",
+        title=f"{at_most}{words.percent(share)} of the memory asked for was used ({stage.name})",
         text="Memory that is asked for and not used keeps jobs waiting, yours and others'.",
-        evidence=(
-            (
-                f"{words.num_bytes(used.value)} at most of {words.num_bytes(asked.value)}, "
-                f"over {words.number_of('attempt', stage.num_attempts)}"
-            ),
-        ),
+        evidence=(f"{on_node}, over {words.number_of('attempt', stage.num_attempts)}",),
         rule="less than 70 % of the memory used",
         source=JOBSTATS,
-        next_knob=f"mem_gb: {suggested_gb} (1.2 x the most that was used)",
+        next_knob=f"mem_gb: {suggested_gb} (1.2 x the most that was used on a node)",
         ceiling="no gain in speed: a shorter queue wait at best",
+    )
+
+
+def _memory_on_node(stage: StageNumbers) -> str:
+    asked = f"{words.quantity(stage.requested_mem_bytes)} asked for a node"
+    if stage.tasks_per_node == 1:
+        return f"{words.quantity(stage.node_mem_bytes)} at most, of {asked}"
+    return (
+        f"{words.quantity(stage.max_rss_bytes)} by the largest task, so at most "
+        f"{words.quantity(stage.node_mem_bytes)} by {stage.tasks_per_node} tasks, of {asked}"
     )
 
 
@@ -109,14 +129,17 @@ def time_request(stage: StageNumbers) -> Finding | Check:
     rule_id = f"time-request:{stage.name}"
     used, limit = stage.longest_s, stage.time_limit_s
     if used.value is None or not limit.value:
-        return Check(rule_id=rule_id, outcome="abstained", reason=used.missing or limit.missing)
-    if used.value < _SHORT_RUN_S:
-        return Check(rule_id=rule_id, outcome="abstained", reason="the jobs ran under 300 s")
+        return abstain(rule_id, used.missing or limit.missing)
+    if used.value < SHORT_RUN_S:
+        return abstain(rule_id, "the jobs ran under 300 s")
     share = used.value / limit.value
-    if stage.status != "completed" or share >= _USED_ENOUGH:
-        reason = f"{words.percent(share)} of the time limit was used"
-        return Check(rule_id=rule_id, outcome="clear", reason=reason)
-    suggested_min = -int(-used.value * _HEADROOM // 60)
+    if stage.status != "completed":
+        return abstain(rule_id, "the stage is not completed")
+    if share >= _USED_ENOUGH:
+        return clear(rule_id, f"{words.percent(share)} of the time limit was used")
+    # The limit of a job is timeout_min for each of the slices that it works through.
+    suggested_min = math.ceil(used.value * _HEADROOM / 60 / stage.slices_per_task)
+    each = f", for each of {stage.slices_per_task} slices" if stage.slices_per_task > 1 else ""
     return Finding(
         rule_id=rule_id,
         severity="note",
@@ -130,6 +153,6 @@ def time_request(stage: StageNumbers) -> Finding | Check:
         ),
         rule="less than 70 % of the time limit used",
         source=f"by analogy with memory ({JOBSTATS})",
-        next_knob=f"timeout_min: {suggested_min} (1.2 x the longest job)",
+        next_knob=f"timeout_min: {suggested_min} (1.2 x the longest job{each})",
         ceiling="no gain in speed: a shorter queue wait at best",
     )

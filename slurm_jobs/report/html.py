@@ -6,19 +6,18 @@ terminal report.
 
 from __future__ import annotations
 
-import json
 from string import Template
 
 from slurm_jobs.report import words
 from slurm_jobs.report.html_charts import count_bars
+from slurm_jobs.report.html_provenance import provenance_section
 from slurm_jobs.report.html_timeline import timeline_section
 from slurm_jobs.report.html_training import step_section, training_section
 from slurm_jobs.report.markup import Html, definitions, el, join, table
-from slurm_jobs.report.model import DataNumbers, Finding, Quantity, RunReport, StageNumbers
+from slurm_jobs.report.model import DataNumbers, Finding, RunReport, StageNumbers
 from slurm_jobs.shipped import shipped_path
 
 _MAX_FAILURES = 20
-_MAX_SPEC_CHARS = 60_000
 _PROGRESS_COLUMNS = (
     "stage",
     "status",
@@ -35,8 +34,8 @@ _PROGRESS_COLUMNS = (
 _USE_COLUMNS = (
     "stage",
     "CPU used",
-    "memory used",
-    "memory asked",
+    "memory, largest task",
+    "memory asked, a node",
     "longest job",
     "time limit",
     "CPU hours",
@@ -56,7 +55,7 @@ def render_html(report: RunReport) -> str:
         *(_data_section(numbers) for numbers in report.data),
         _evaluation_section(report),
         _stages_section(report),
-        _provenance_section(report),
+        provenance_section(report),
         _method_section(report),
     ]
     return Template(page).substitute(
@@ -118,21 +117,16 @@ def _finding_card(number: int, finding: Finding) -> Html:
     )
 
 
-def _with_reason(quantity: Quantity) -> str:
-    shown = words.quantity(quantity)
-    return f"{shown} ({quantity.missing})" if quantity.missing else shown
-
-
 def _data_section(numbers: DataNumbers) -> Html:
     facts = [
-        ("rows", _with_reason(numbers.num_rows)),
-        ("samples", _with_reason(numbers.num_samples)),
-        ("rejected", _with_reason(numbers.num_rejects)),
-        ("of these too long", _with_reason(numbers.num_too_long)),
-        ("truncated", _with_reason(numbers.num_truncated)),
-        ("tokens", _with_reason(numbers.num_tokens)),
-        ("mean length", _with_reason(numbers.mean_tokens)),
-        ("shards", _with_reason(numbers.num_shards)),
+        ("rows", words.with_reason(numbers.num_rows)),
+        ("samples", words.with_reason(numbers.num_samples)),
+        ("rejected", words.with_reason(numbers.num_rejects)),
+        ("of these too long", words.with_reason(numbers.num_too_long)),
+        ("truncated", words.with_reason(numbers.num_truncated)),
+        ("tokens", words.with_reason(numbers.num_tokens)),
+        ("mean length", words.with_reason(numbers.mean_tokens)),
+        ("shards", words.with_reason(numbers.num_shards)),
         ("slices that reported", f"{numbers.num_slices_reported} of {numbers.num_slices}"),
         *((f"{name} time", words.seconds(s)) for name, s in numbers.work_s.items()),
     ]
@@ -174,7 +168,7 @@ def _stages_section(report: RunReport) -> Html:
     )
     return el(
         "section",
-        el("h2", "Slurm: stages, waits and use"),
+        el("h2", "Stages: waits and use"),
         table(_PROGRESS_COLUMNS, [_progress_row(stage) for stage in report.stages], num_text=2),
         el("p", "; ".join(slowest), class_="dim") if slowest else None,
         table(_USE_COLUMNS, [_use_row(stage) for stage in report.stages]),
@@ -226,29 +220,6 @@ def _use_row(stage: StageNumbers) -> list[str]:
         stage.gpu_hours,
     )
     return [stage.name, *(words.quantity(number) for number in numbers)]
-
-
-def _provenance_section(report: RunReport) -> Html:
-    header = report.header
-    facts = [
-        ("run", header.run_id),
-        ("submitted", words.moment(header.created_unix_s)),
-        ("by", f"{header.submitted_by} on {header.host}"),
-        ("scheduler", header.scheduler),
-        ("spec", header.spec_file),
-        ("version", header.version),
-    ]
-    spec = json.dumps(report.spec, indent=1, sort_keys=True, ensure_ascii=False)
-    if len(spec) > _MAX_SPEC_CHARS:
-        spec = spec[:_MAX_SPEC_CHARS] + "\n... cut here; report.json has the rest"
-    details = el("details", el("summary", "The spec as it was understood"), el("pre", spec))
-    return el(
-        "section",
-        el("h2", "Configuration and provenance"),
-        definitions(facts),
-        details,
-        id="provenance",
-    )
 
 
 def _method_section(report: RunReport) -> Html:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from slurm_jobs.report import words
 from slurm_jobs.report.markup import Html, el
-from slurm_jobs.report.model import TimeShare
+from slurm_jobs.report.model_values import TimeShare
 
 _WIDTH, _HEIGHT = 1000.0, 240.0
 """Of the SVG's own coordinates; the page stretches them."""

@@ -10,7 +10,8 @@ import numpy as np
 from slurm_jobs.report import words
 from slurm_jobs.report.html_charts import legend, stacked_bar
 from slurm_jobs.report.markup import Html, el
-from slurm_jobs.report.model import Bar, RunReport, TimeShare
+from slurm_jobs.report.model import Bar, RunReport
+from slurm_jobs.report.model_values import TimeShare
 
 MAX_ROWS = 32
 """A stage with more slices is drawn as the number of tasks that run and wait."""
@@ -102,7 +103,8 @@ def _boxes(bar: Bar, span: tuple[float, float]) -> list[Html]:
         title = f"{bar.stage} {bar.slice_index}: {words.seconds(wait)} in the queue"
         boxes.append(_box(bar.eligible_unix_s, bar.start_unix_s, span, "queued", title))
     title = (
-        f"{bar.stage}, slice {bar.slice_index}, attempt {bar.attempt}, job {bar.job_id} on "
+        f"{bar.stage}, slice {bar.slice_index}, "
+        f"{f'attempt {bar.attempt}' if bar.attempt else 'no attempt record'}, job {bar.job_id} on "
         f"{bar.node}: {bar.outcome} after {words.seconds(bar.end_unix_s - bar.start_unix_s)}"
     )
     if bar.reason:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slurm_jobs.report import words
 from slurm_jobs.report.html_charts import Series, legend, line_chart, stacked_bar
 from slurm_jobs.report.markup import Html, definitions, el, join
-from slurm_jobs.report.model import Curves, RankNumbers, TimeShare, TrainingNumbers
+from slurm_jobs.report.model_training import Curves, RankNumbers, Straggler, TrainingNumbers
+from slurm_jobs.report.model_values import TimeShare
+from slurm_jobs.report.numbers_ranks import phase_name
 
 _MAX_RANKS = 16
-"""More ranks than this: those that wait longest and shortest for data are drawn."""
+"""More ranks than this: the slowest and the quickest are drawn."""
 
 
 def step_section(numbers: TrainingNumbers) -> Html:
@@ -51,25 +55,20 @@ def training_section(numbers: TrainingNumbers) -> Html:
 
 
 def _facts(numbers: TrainingNumbers) -> list[tuple[str, str]]:
-    def with_reason(name: str) -> str:
-        quantity = getattr(numbers, name)
-        shown = words.quantity(quantity)
-        return f"{shown} ({quantity.missing})" if quantity.missing else shown
-
     repeated = words.number_of("step", numbers.num_repeated_steps)
     repeated += f", {words.seconds(numbers.repeated_s)}"
     return [
         ("steps", f"{numbers.num_steps:,} in {words.number_of('attempt', numbers.num_attempts)}"),
         ("done twice", repeated if numbers.num_repeated_steps else "none"),
-        ("rate", with_reason("steps_per_s")),
-        ("samples", with_reason("samples_per_s")),
-        ("real tokens", with_reason("tokens_per_s")),
-        ("step, median", with_reason("step_median_s")),
-        ("step, p95", with_reason("step_p95_s")),
-        ("padding", with_reason("padding_share")),
-        ("first loss", with_reason("first_loss")),
-        ("last loss", with_reason("last_loss")),
-        ("memory peak", with_reason("memory_peak_bytes")),
+        ("rate", words.with_reason(numbers.steps_per_s)),
+        ("samples", words.with_reason(numbers.samples_per_s)),
+        ("real tokens", words.with_reason(numbers.tokens_per_s)),
+        ("step, median", words.with_reason(numbers.step_median_s)),
+        ("step, p95", words.with_reason(numbers.step_p95_s)),
+        ("padding", words.with_reason(numbers.padding_share)),
+        ("first loss", words.with_reason(numbers.first_loss)),
+        ("last loss", words.with_reason(numbers.last_loss)),
+        ("memory peak", words.with_reason(numbers.memory_peak_bytes)),
         ("allocator retries", f"{numbers.num_allocator_retries:,}"),
     ]
 
@@ -124,29 +123,40 @@ def _step_times(curves: Curves) -> Html:
 def _ranks(numbers: TrainingNumbers) -> Html | None:
     if not numbers.ranks:
         return None
-    ranks = sorted(numbers.ranks, key=lambda r: -r.phases_s["data_wait"])
+    ranks = _slowest_first(numbers.ranks)
     shown = ranks if len(ranks) <= _MAX_RANKS else [*ranks[: _MAX_RANKS - 4], *ranks[-4:]]
     longest = max(r.step_mean_s for r in ranks)
     rows = [_rank_row(rank, longest) for rank in shown]
     straggler = numbers.straggler
     text = (
-        f"Slowest over mean step time {straggler.slowest_over_mean:.3f} (rank {straggler.rank}); "
-        f"rank {straggler.data_rank} waits {words.seconds(straggler.data_excess_s)} a step longer "
-        "for data than the mean rank."
+        f"{_own_work(straggler)}; rank {straggler.data_rank} waits "
+        f"{words.seconds(straggler.data_excess_s)} a step longer for data than the mean rank."
         if straggler
         else "One rank."
     )
     left_out = len(ranks) - len(shown)
     if left_out:
         text += f" {left_out} ranks in between are not drawn; report.json has them."
-    return join(
-        [el("h3", "Ranks, longest data wait first"), el("div", rows), el("p", text, class_="dim")]
-    )
+    return join([el("h3", "Ranks, slowest first"), el("div", rows), el("p", text, class_="dim")])
+
+
+def _slowest_first(ranks: Sequence[RankNumbers]) -> list[RankNumbers]:
+    """By what sets a rank apart, be it its own work or its wait for data."""
+    own = sum(r.own_mean_s for r in ranks) / len(ranks)
+    wait = sum(r.phases_s["data_wait"] for r in ranks) / len(ranks)
+    return sorted(ranks, key=lambda r: -max(r.own_mean_s - own, r.phases_s["data_wait"] - wait))
+
+
+def _own_work(straggler: Straggler) -> str:
+    ratio = straggler.slowest_over_mean
+    if ratio is None:
+        return "These records do not time the waits for other ranks apart"
+    return f"Own work of the slowest rank over the mean {ratio:.3f} (rank {straggler.rank})"
 
 
 def _rank_row(rank: RankNumbers, longest_s: float) -> Html:
     shares = [
-        TimeShare(name=kind.replace("_", " "), kind=kind, seconds=s, share=s / longest_s)
+        TimeShare(name=phase_name(kind), kind=kind, seconds=s, share=s / longest_s)
         for kind, s in rank.phases_s.items()
     ]
     name = f"rank {rank.rank}" + (f" {rank.node}" if rank.node else "")

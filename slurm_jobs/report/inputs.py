@@ -6,6 +6,7 @@ report on a broken run is wanted most of all.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,15 @@ from slurm_jobs.common.records import (
     parse_completion_name,
 )
 from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.report.inputs_provenance import (
+    read_nodes,
+    read_pythons,
+    read_secrets,
+    read_submissions,
+    shown_completions,
+    shown_spec,
+)
+from slurm_jobs.report.model_provenance import NodeFacts, PythonFacts, SubmissionFacts
 from slurm_jobs.run.intents import Intent, intents
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.paths import RunPaths
@@ -56,6 +66,8 @@ class StageInputs:
     attempts: tuple[AttemptRecord, ...]
     completions: tuple[CompletionRecord, ...]
     timings: tuple[RankTiming, ...]
+    nodes: tuple[NodeFacts, ...] = ()
+    """What was noted of the nodes that attempts ran on, each once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,12 +77,16 @@ class ReportInputs:
     run: Mapping[str, Any]
     """`run.json`."""
     spec: Mapping[str, Any]
-    """`spec/resolved.json`."""
+    """`spec/resolved.json`, without the values of what looks like a secret."""
     stages: tuple[StageInputs, ...]
     """Parents before their children."""
-    intents: tuple[Intent, ...]
-    """The jobs that were submitted, oldest first; empty if the ledger could not be read."""
+    intents: tuple[Intent, ...] | None
+    """The jobs that were submitted, oldest first; None if the ledger could not be read."""
     accounting: tuple[TaskAccounting, ...]
+    submissions: tuple[SubmissionFacts, ...]
+    """What each submit and resume was made from, oldest first."""
+    pythons: Mapping[str, PythonFacts]
+    """Those that ranks ran in, by fingerprint."""
     read_unix_s: float
     """When the records were read, seconds since 1970."""
     problems: tuple[str, ...]
@@ -98,16 +114,19 @@ def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> Report
     """
     problems: list[str] = []
     spec = read_json(paths.resolved_spec)
+    secrets = read_secrets(paths, spec)
     stages = tuple(
-        _read_stage(paths, name, spec["stages"][name], problems)
+        _read_stage(paths, name, spec["stages"][name], secrets, problems)
         for name in parents_first(spec["stages"])
     )
     return ReportInputs(
         run=read_json(paths.run_json),
-        spec=spec,
+        spec=shown_spec(spec, secrets),
         stages=stages,
         intents=_read_intents(paths, problems),
         accounting=tuple(accounting) or read_accounting(paths),
+        submissions=read_submissions(paths, problems),
+        pythons=read_pythons(paths, problems),
         read_unix_s=time.time(),
         problems=tuple(problems),
     )
@@ -129,27 +148,34 @@ def parents_first(stages: Mapping[str, Any]) -> list[str]:
 
 
 def _read_stage(
-    paths: RunPaths, name: str, stage: Mapping[str, Any], problems: list[str]
+    paths: RunPaths,
+    name: str,
+    stage: Mapping[str, Any],
+    secrets: frozenset[str],
+    problems: list[str],
 ) -> StageInputs:
     array = stage.get("array")
+    attempts = _read_attempts(paths.attempts_dir(name), problems)
+    completions = _read_completions(paths.completions_dir(name), problems)
     return StageInputs(
         name=name,
         run=stage.get("run") or "shell",
         after=stage.get("after") or {},
         num_slices=int(array["num_slices"]) if array else 1,
         resources=stage.get("resources") or {},
-        attempts=_read_attempts(paths.attempts_dir(name), problems),
-        completions=_read_completions(paths.completions_dir(name), problems),
+        attempts=attempts,
+        completions=shown_completions(completions, secrets),
         timings=_read_timings(paths.timing_stage_dir(name), problems),
+        nodes=read_nodes(paths, attempts, problems),
     )
 
 
-def _read_intents(paths: RunPaths, problems: list[str]) -> tuple[Intent, ...]:
+def _read_intents(paths: RunPaths, problems: list[str]) -> tuple[Intent, ...] | None:
     try:
         return tuple(intents(read_ledger(paths.ledger_dir)))
     except (OSError, ValueError, TypeError, KeyError) as error:
         problems.append(f"{paths.ledger_dir}: not read as a ledger: {error}")
-        return ()
+        return None
 
 
 def _files(folder: Path) -> list[Path]:
@@ -174,9 +200,15 @@ def _read_completions(folder: Path, problems: list[str]) -> tuple[CompletionReco
         if parse_completion_name(path.name) is None:
             continue
         try:
-            found.append(completion_from_json(read_json(path)))
+            record = completion_from_json(read_json(path))
         except (OSError, ValueError, TypeError, KeyError) as error:
             problems.append(f"{path}: not read as a completion record: {error}")
+            continue
+        if not isinstance(record.result, Mapping):  # a stage of the user's own may return anything
+            kind = type(record.result).__name__
+            problems.append(f"{path}: its result is no mapping ({kind}), and is left out")
+            record = dataclasses.replace(record, result={})
+        found.append(record)
     return tuple(sorted(found, key=lambda c: (c.slice_index, c.attempt)))
 
 

@@ -46,12 +46,22 @@ def _one(child: Child) -> str:
 
 
 def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], num_text: int = 1) -> Html:
-    """A table that scrolls by itself on a narrow screen; columns after `num_text` are numbers."""
+    """A table; columns after `num_text` are numbers.
+
+    Where it is too wide it scrolls by itself, and on a phone each row becomes a
+    card, for which every cell has its column's name as `data-label`.
+    """
     names = list(header)
     kinds = [None if index < num_text else "num" for index in range(len(names))]
     head = el("tr", [el("th", n, class_=k, scope="col") for n, k in zip(names, kinds, strict=True)])
     body = [
-        el("tr", [el("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)])
+        el(
+            "tr",
+            [
+                el("td", cell, class_=kind, data_label=name if isinstance(name, str) else None)
+                for cell, kind, name in zip(row, kinds, names, strict=True)
+            ],
+        )
         for row in rows
     ]
     return el("div", el("table", el("thead", head), el("tbody", body)), class_="scroll")

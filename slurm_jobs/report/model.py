@@ -1,7 +1,4 @@
-"""What a report says, as plain values: made by `numbers`, shown by the three renderers.
-
-A number that could not be had is a `Quantity` with the reason; never a guess.
-"""
+"""What a report says, as plain values: made by `numbers`, shown by the three renderers."""
 
 from __future__ import annotations
 
@@ -10,40 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from slurm_jobs.reconcile import Status
+from slurm_jobs.report.model_provenance import ProvenanceNumbers
+from slurm_jobs.report.model_training import TrainingNumbers
+from slurm_jobs.report.model_values import Quantity, TimeShare
 
 Severity = Literal["high", "medium", "note"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Quantity:
-    """A number with its unit, or the reason why there is none."""
-
-    value: float | None
-    unit: str
-    missing: str = ""
-    """Why there is no value; empty if there is one."""
-
-
-def known(value: float, unit: str) -> Quantity:
-    """A quantity that was measured."""
-    return Quantity(value=float(value), unit=unit)
-
-
-def missing(unit: str, reason: str) -> Quantity:
-    """A quantity that could not be had."""
-    return Quantity(value=None, unit=unit, missing=reason)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimeShare:
-    """One part of a time budget; the parts of a budget add up to 100 %."""
-
-    name: str
-    kind: str
-    """What colours it: a step phase, `queue`, `running`, `unexplained` ..."""
-    seconds: float
-    share: float
-    """Fraction of the whole budget, 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,6 +73,9 @@ class StageNumbers:
     status: Status
     status_reason: str
     num_tasks: int
+    """Slices; 1 without an array."""
+    slices_per_task: int
+    """Most slices that one array task worked through, one after the other."""
     num_completed: int
     num_failed: int
     num_running: int
@@ -124,7 +95,12 @@ class StageNumbers:
     cpu_efficiency: Quantity
     """Processor time over (allocated CPUs x elapsed time)."""
     max_rss_bytes: Quantity
+    """Of one task, the most of all."""
+    tasks_per_node: int
+    node_mem_bytes: Quantity
+    """Of all tasks on one node, at most: as if each took as much as the largest."""
     requested_mem_bytes: Quantity
+    """For one node, as `mem_gb`."""
     time_limit_s: Quantity
     longest_s: Quantity
     """Longest elapsed time of one job, for comparison with the limit."""
@@ -134,87 +110,6 @@ class StageNumbers:
     """One line for each attempt that failed."""
     results: Mapping[str, float]
     """Numbers that the stage returned; empty for an array."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankNumbers:
-    """One rank's share of the training."""
-
-    rank: int
-    node: str
-    step_mean_s: float
-    step_p95_s: float
-    phases_s: Mapping[str, float]
-    """Mean seconds a step by step phase; adds up to `step_mean_s`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Straggler:
-    """The rank that the others wait for, if any."""
-
-    rank: int
-    node: str
-    slowest_over_mean: float
-    """Mean step time of the slowest rank over the mean of all."""
-    data_rank: int
-    data_node: str
-    data_excess_s: float
-    """How much longer than the mean rank `data_rank` waits for its data, seconds a step."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Curves:
-    """Downsampled series over the optimizer steps; all of the same length."""
-
-    step: tuple[float, ...]
-    loss: tuple[float, ...]
-    tokens_per_s: tuple[float, ...]
-    step_p50_s: tuple[float, ...]
-    step_p95_s: tuple[float, ...]
-    step_max_s: tuple[float, ...]
-    data_wait_share: tuple[float, ...]
-    resumed_at: tuple[int, ...]
-    """First step of each attempt but the first."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingNumbers:
-    """What the step records of one stage amount to."""
-
-    stage: str
-    num_ranks: int
-    num_attempts: int
-    num_steps: int
-    """Repeated ones count once."""
-    num_measured: int
-    """Steps left after the warm-up of each attempt."""
-    warmup_steps: int
-    too_few: str
-    """Why no judgement is made; empty if there are enough steps."""
-    phases: tuple[TimeShare, ...]
-    """Seconds of a mean step, over all ranks."""
-    ranks: tuple[RankNumbers, ...]
-    step_median_s: Quantity
-    step_p95_s: Quantity
-    steps_per_s: Quantity
-    samples_per_s: Quantity
-    tokens_per_s: Quantity
-    padding_share: Quantity
-    num_tokens: Quantity
-    num_samples: Quantity
-    first_loss: Quantity
-    last_loss: Quantity
-    memory_peak_bytes: Quantity
-    num_allocator_retries: int
-    """Over all ranks and attempts; each counts from its own start."""
-    straggler: Straggler | None
-    num_repeated_steps: int
-    repeated_s: float
-    """Wall seconds spent on steps that a later attempt did again."""
-    budget: tuple[TimeShare, ...]
-    """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
-    curves: Curves | None
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -297,4 +192,6 @@ class RunReport:
     notes: tuple[str, ...]
     """What is missing, and why."""
     spec: Mapping[str, Any]
-    """The resolved spec."""
+    """The resolved spec, without the values of what looks like a secret."""
+    provenance: ProvenanceNumbers
+    """Where the run came from, and what it ran on."""

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report.findings import find
 from slurm_jobs.report.inputs import ReportInputs
-from slurm_jobs.report.model import (
-    RunHeader,
-    RunReport,
-    TrainingNumbers,
-)
+from slurm_jobs.report.model import RunHeader, RunReport
+from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, gather_attempts
 from slurm_jobs.report.numbers_data import data_numbers, evaluation_numbers
+from slurm_jobs.report.numbers_provenance import provenance_numbers
 from slurm_jobs.report.numbers_stages import stage_numbers
 from slurm_jobs.report.numbers_status import Standing, overall_status, standings
 from slurm_jobs.report.numbers_timeline import run_span, timeline
@@ -54,6 +52,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
         checks=checks,
         notes=_notes(inputs, note, training),
         spec=inputs.spec,
+        provenance=provenance_numbers(inputs),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from slurm_jobs.report.model import Curves
+from slurm_jobs.report.model_training import Curves
 from slurm_jobs.report.numbers_steps import AttemptSteps
 
 MAX_POINTS = 240

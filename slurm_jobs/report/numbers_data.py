@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.report.inputs import ReportInputs, StageInputs
-from slurm_jobs.report.model import DataNumbers, Quantity, known, missing
+from slurm_jobs.report.model import DataNumbers
+from slurm_jobs.report.model_values import Quantity, known, missing
 
 PREPROCESS_RUN = "preprocess"
 CONSOLIDATE_RUN = "consolidate"

@@ -11,13 +11,8 @@ from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.reconcile import Status
 from slurm_jobs.report.inputs import StageInputs
 from slurm_jobs.report.intervals import max_overlap
-from slurm_jobs.report.model import (
-    Distribution,
-    Quantity,
-    StageNumbers,
-    known,
-    missing,
-)
+from slurm_jobs.report.model import Distribution, StageNumbers
+from slurm_jobs.report.model_values import Quantity, known, missing
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts
 from slurm_jobs.report.numbers_status import Standing
 
@@ -36,6 +31,7 @@ def stage_numbers(
         status=standing.status,
         status_reason=standing.reason,
         num_tasks=stage.num_slices,
+        slices_per_task=_slices_per_task(facts),
         num_completed=standing.counts["completed"],
         num_failed=standing.counts["failed"],
         num_running=standing.counts["running"],
@@ -50,15 +46,22 @@ def stage_numbers(
         failures=tuple(_failure(f) for f in facts if f.bar.outcome == "failed"),
         results=stage_results(stage),
         **_resources(rows),
+        **_memory(stage, rows),
     )
+
+
+def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:
+    slices: dict[str, set[int]] = {}
+    for fact in facts:
+        slices.setdefault(fact.bar.job_id, set()).add(fact.bar.slice_index)
+    return max((len(own) for own in slices.values()), default=1)
 
 
 def _failure(fact: AttemptFacts) -> str:
     bar = fact.bar
     reason = bar.reason or "no reason was written down"
-    return (
-        f"{bar.stage}, slice {bar.slice_index}, attempt {bar.attempt}, job {bar.job_id}: {reason}"
-    )
+    attempt = f"attempt {bar.attempt}" if bar.attempt else "no attempt record"
+    return f"{bar.stage}, slice {bar.slice_index}, {attempt}, job {bar.job_id}: {reason}"
 
 
 def _wall(stage: StageInputs, facts: Sequence[AttemptFacts], status: Status) -> Quantity:
@@ -98,16 +101,35 @@ def _wait(rows: Sequence[TaskAccounting], begin: str, end: str, of: Summary) -> 
     return known(max(0.0, float(of(waits))), "s")
 
 
-def _resources(rows: Sequence[TaskAccounting]) -> dict[str, Quantity]:
+def _resources(rows: Sequence[TaskAccounting]) -> dict[str, Any]:
     """What was allocated and used, as far as the accounting says."""
     return {
         "cpu_efficiency": _cpu_efficiency(rows),
-        "max_rss_bytes": _largest(rows, "max_rss_bytes", "bytes"),
-        "requested_mem_bytes": _largest(rows, "requested_mem_bytes", "bytes"),
         "time_limit_s": _largest(rows, "time_limit_s", "s"),
         "longest_s": _longest(rows),
         "gpu_hours": _hours(rows, "num_gpus", "GPU h"),
         "cpu_hours": _hours(rows, "num_cpus", "CPU h"),
+    }
+
+
+def _memory(stage: StageInputs, rows: Sequence[TaskAccounting]) -> dict[str, Any]:
+    """Memory of one task, of one node at most, and what was asked for a node."""
+    num_tasks = max(1, int(stage.resources.get("tasks_per_node") or 1))
+    largest = _largest(rows, "max_rss_bytes", "bytes")
+    on_node = largest
+    if any(row.state == "OUT_OF_MEMORY" for row in rows):
+        on_node = missing("bytes", "a start ran out of memory; its peak is more than was sampled")
+    elif any(row.source == "local" for row in rows):
+        on_node = missing(
+            "bytes", "the local scheduler knows a task's largest process, not all of them together"
+        )
+    elif largest.value is not None:
+        on_node = known(largest.value * num_tasks, "bytes")
+    return {
+        "max_rss_bytes": largest,
+        "tasks_per_node": num_tasks,
+        "node_mem_bytes": on_node,
+        "requested_mem_bytes": _largest(rows, "requested_mem_bytes", "bytes"),
     }
 
 
@@ -145,7 +167,11 @@ def _cpu_efficiency(rows: Sequence[TaskAccounting]) -> Quantity:
 
 def _hours(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
     pairs = [(getattr(row, name), _elapsed_s(row)) for row in rows]
-    hours = [count * elapsed / 3600 for count, elapsed in pairs if count is not None and elapsed]
+    hours = [
+        count * elapsed / 3600
+        for count, elapsed in pairs
+        if count is not None and elapsed is not None  # a job whose set-up fails may last 0 s
+    ]
     return known(sum(hours), unit) if hours else missing(unit, _reason(rows, name))
 
 

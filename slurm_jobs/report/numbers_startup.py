@@ -12,7 +12,8 @@ import numpy as np
 
 from slurm_jobs.report.inputs import RankTiming
 from slurm_jobs.report.intervals import budget
-from slurm_jobs.report.model import Bar, TimeShare
+from slurm_jobs.report.model import Bar
+from slurm_jobs.report.model_values import TimeShare
 from slurm_jobs.report.numbers_steps import AttemptSteps
 
 _IN_LOOP = ("checkpoint", "evaluation")

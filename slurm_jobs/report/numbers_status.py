@@ -6,22 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slurm_jobs.common.records import Outcome, TaskAccounting
-from slurm_jobs.reconcile import NOT_NEEDED, SliceStatus, StageStatus, Status, reconcile
+from slurm_jobs.common.records import CompletionName, TaskAccounting
+from slurm_jobs.reconcile import (
+    DECIDING_FIRST,
+    NOT_NEEDED,
+    SliceStatus,
+    StageStatus,
+    Status,
+    reconcile,
+)
 from slurm_jobs.report.inputs import ReportInputs, StageInputs
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 
-WORST_FIRST: tuple[Status, ...] = (
-    "running",
-    "waiting",
-    "failed",
-    "unknown",
-    "cancelled",
-    "stranded",
-)
+_ANY_JOB = "any"
+"""Token of the intent that is made up, and then of all records."""
 _NO_WORD = "report"
 """Source of a row that stands for a job of which no accounting says anything."""
 
@@ -53,7 +54,7 @@ def standings(
 def overall_status(stages: Sequence[tuple[str, Standing]]) -> tuple[Status, str]:
     """Status of the run and the stage that decides it."""
     needed = [(name, s) for name, s in stages if not s.reason.startswith(NOT_NEEDED)]
-    for status in WORST_FIRST:
+    for status in DECIDING_FIRST:
         for name, standing in needed:
             if standing.status == status:
                 reason = f": {standing.reason}" if standing.reason else ""
@@ -65,8 +66,12 @@ def _records(inputs: ReportInputs) -> RunRecords:
     return RunRecords(
         meta=_meta(inputs.run),
         stages=tuple(_summary(stage) for stage in inputs.stages),
-        intents=inputs.intents or tuple(_made_up_intent(stage) for stage in inputs.stages),
-        records={stage.name: _stage_records(stage) for stage in inputs.stages},
+        intents=inputs.intents
+        if inputs.intents is not None
+        else tuple(_made_up_intent(stage) for stage in inputs.stages),
+        records={
+            s.name: _stage_records(s, trust_all=inputs.intents is None) for s in inputs.stages
+        },
     )
 
 
@@ -100,7 +105,7 @@ def _made_up_intent(stage: StageInputs) -> Intent:
     """Where the ledger could not be read: the records count, whatever job they came from."""
     return Intent(
         number=0,
-        token="",
+        token=_ANY_JOB,
         stage=stage.name,
         slices=tuple(range(stage.num_slices)),
         is_array=stage.num_slices > 1,
@@ -110,14 +115,17 @@ def _made_up_intent(stage: StageInputs) -> Intent:
     )
 
 
-def _stage_records(stage: StageInputs) -> StageRecords:
+def _stage_records(stage: StageInputs, *, trust_all: bool) -> StageRecords:
+    """The records as `reconcile` takes them; `trust_all`: whatever job they came from."""
     attempts: dict[int, tuple[int, ...]] = {}
     for start in stage.attempts:
         attempts[start.slice_index] = (*attempts.get(start.slice_index, ()), start.attempt)
-    outcomes: dict[int, dict[int, Outcome]] = {}
+    endings: dict[int, dict[int, CompletionName]] = {}
     for end in stage.completions:
-        outcomes.setdefault(end.slice_index, {})[end.attempt] = end.outcome
-    return StageRecords(attempts=attempts, outcomes=outcomes)
+        token = _ANY_JOB if trust_all else end.token
+        name = CompletionName(end.slice_index, end.attempt, token, end.outcome)
+        endings.setdefault(end.slice_index, {})[end.attempt] = name
+    return StageRecords(attempts=attempts, endings=endings)
 
 
 def _answer(inputs: ReportInputs, intents: Sequence[Intent]) -> Answer:
@@ -175,8 +183,6 @@ def _reason(
     if fact is not None and fact.bar.attempt == deciding.attempt:
         if status == "unknown" and fact.bar.outcome == "stopped":
             return "asked to stop, it saved; no accounting says whether it was requeued"
-        if fact.bar.reason and (
-            deciding.failed_attempt or fact.bar.outcome in {"failed", "unknown"}
-        ):
+        if fact.bar.reason and (deciding.ending or fact.bar.outcome in {"failed", "unknown"}):
             return fact.bar.reason
     return deciding.reason

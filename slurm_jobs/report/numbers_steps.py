@@ -34,6 +34,11 @@ class AttemptSteps:
         return min(self.num_kept)
 
     @property
+    def num_measured(self) -> int:
+        """Steps that count for all ranks, and come after the warm-up."""
+        return max(0, self.num_common - self.warmup_steps)
+
+    @property
     def longest(self) -> int:
         """Index of the rank that recorded most: a step that one rank ended, all did."""
         return max(range(len(self.records)), key=lambda index: len(self.records[index]))

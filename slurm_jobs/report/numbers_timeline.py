@@ -7,12 +7,13 @@ time in which nothing was submitted, or `unexplained`.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.report.inputs import ReportInputs
 from slurm_jobs.report.intervals import Interval, budget
-from slurm_jobs.report.model import TimeShare
-from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts
+from slurm_jobs.report.model_values import TimeShare
+from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts, began, elements_of
 from slurm_jobs.report.numbers_status import Standing
 
 Attempts = Mapping[str, tuple[AttemptFacts, ...]]
@@ -46,10 +47,12 @@ def timeline(
     claims.append(("job start, end, pauses", "startup", _jobs(inputs)))
     claims.append(("requeue wait", "queue", _requeue_waits(attempts)))
     claims.append(("queue wait", "queue", _queue_waits(inputs, end)))
-    claims.append(("waiting for a parent stage", "held", _held(inputs)))
+    parents_end = _parents_end(inputs)
+    claims.append(("waiting for a parent stage", "held", _held(inputs, parents_end)))
     note = _coverage_note(inputs, attempts)
     if not note:
-        claims.append(("nothing submitted", "idle", _nothing_submitted(inputs, start, end)))
+        idle = _nothing_submitted(inputs, parents_end, start, end)
+        claims.append(("nothing could start", "idle", idle))
     return budget(start, end, claims, ("unexplained", "unexplained")), note
 
 
@@ -58,7 +61,7 @@ def _worked(inputs: ReportInputs) -> list[str]:
 
 
 def _running(facts: Sequence[AttemptFacts]) -> list[Interval]:
-    return [(f.bar.start_unix_s, f.bar.end_unix_s) for f in facts]
+    return [(f.bar.start_unix_s, f.bar.end_unix_s) for f in facts if f.record is not None]
 
 
 def _jobs(inputs: ReportInputs) -> list[Interval]:
@@ -74,7 +77,7 @@ def _requeue_waits(attempts: Attempts) -> list[Interval]:
     """Between two attempts of one job: Slurm put it back into the queue."""
     waits = []
     for facts in attempts.values():
-        by_slice = sorted(facts, key=lambda f: (f.bar.slice_index, f.bar.attempt))
+        by_slice = sorted(facts, key=lambda f: (f.bar.slice_index, f.bar.start_unix_s))
         for earlier, later in itertools.pairwise(by_slice):
             same = earlier.bar.slice_index == later.bar.slice_index
             if same and earlier.bar.job_id == later.bar.job_id:
@@ -92,18 +95,64 @@ def _queue_waits(inputs: ReportInputs, end: float) -> list[Interval]:
     ]
 
 
-def _held(inputs: ReportInputs) -> list[Interval]:
+def _parents_end(inputs: ReportInputs) -> dict[str, float]:
+    """For each job that never began: when the last of the jobs ended that it could wait for.
+
+    Those were submitted before it. From then on it waits for nobody: either it
+    can start, or it never will.
+    """
+    elements = elements_of(inputs)
+    submits: dict[str, float] = {}
+    for row in inputs.accounting:
+        if row.submit_unix_s is not None:  # a requeue gives a job a later one
+            submits[row.job_id] = min(row.submit_unix_s, submits.get(row.job_id, math.inf))
+    jobs: dict[str, list[tuple[float, float]]] = {}
+    for row in inputs.accounting:
+        if row.job_id in elements and row.job_id in submits and began(row):
+            end = row.end_unix_s if row.end_unix_s is not None else inputs.read_unix_s
+            jobs.setdefault(elements[row.job_id].stage, []).append((submits[row.job_id], end))
+    above = _ancestors(inputs)
+    latest: dict[str, float] = {}
+    same: dict[tuple[str, float], float] = {}  # of the elements of an array, told once
+    for row in inputs.accounting:
+        if began(row) or row.job_id not in elements or row.job_id not in submits:
+            continue
+        key = (elements[row.job_id].stage, submits[row.job_id])
+        if key not in same:
+            parents = (job for name in above[key[0]] for job in jobs.get(name, ()))
+            same[key] = max((end for submit, end in parents if submit <= key[1]), default=math.inf)
+        latest[row.job_id] = same[key]
+    return latest
+
+
+def _ancestors(inputs: ReportInputs) -> dict[str, set[str]]:
+    """Of each stage its parents, and theirs; parents stand before their children."""
+    above: dict[str, set[str]] = {}
+    for stage in inputs.stages:
+        above[stage.name] = {*stage.after, *(a for p in stage.after for a in above.get(p, ()))}
+    return above
+
+
+def _held(inputs: ReportInputs, parents_end: Mapping[str, float]) -> list[Interval]:
     return [
-        (row.submit_unix_s, row.eligible_unix_s)
+        (row.submit_unix_s, min(row.eligible_unix_s, parents_end.get(row.job_id, math.inf)))
         for row in inputs.accounting
         if row.submit_unix_s is not None and row.eligible_unix_s is not None
     ]
 
 
-def _nothing_submitted(inputs: ReportInputs, start: float, end: float) -> list[Interval]:
+def _nothing_submitted(
+    inputs: ReportInputs, parents_end: Mapping[str, float], start: float, end: float
+) -> list[Interval]:
     """Up to the first submit, and between the end of all jobs so far and the next submit."""
     spans = sorted(
-        (row.submit_unix_s, row.end_unix_s if row.end_unix_s is not None else end)
+        (
+            row.submit_unix_s,
+            min(
+                row.end_unix_s if row.end_unix_s is not None else end,
+                parents_end.get(row.job_id, math.inf),
+            ),
+        )
         for row in inputs.accounting
         if row.submit_unix_s is not None
     )
@@ -124,8 +173,9 @@ def _coverage_note(inputs: ReportInputs, attempts: Attempts) -> str:
             "which count as unexplained"
         )
     known: dict[tuple[str, int], bool] = {}
-    for fact in (f for stage in _worked(inputs) for f in attempts[stage]):
-        start = (fact.record.job_id, fact.record.restart)
+    records = [(f, f.record) for stage in _worked(inputs) for f in attempts[stage] if f.record]
+    for fact, record in records:
+        start = (record.job_id, record.restart)
         known[start] = known.get(start, False) or fact.accounting is not None
     lacking = sorted({job_id for (job_id, _), is_known in known.items() if not is_known})
     if lacking:

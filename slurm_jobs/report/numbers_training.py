@@ -6,33 +6,28 @@ first steps of each attempt are left out of the statistics as warm-up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from slurm_jobs.common.timings import STEP_PHASES
-from slurm_jobs.report.inputs import RankTiming, StageInputs
-from slurm_jobs.report.model import (
-    Quantity,
-    RankNumbers,
-    Straggler,
-    TimeShare,
-    TrainingNumbers,
-    known,
-    missing,
-)
+from slurm_jobs.report.inputs import StageInputs
+from slurm_jobs.report.model_training import TrainingNumbers
+from slurm_jobs.report.model_values import Quantity, TimeShare, known, missing
 from slurm_jobs.report.numbers_attempts import AttemptFacts
 from slurm_jobs.report.numbers_curves import make_curves
+from slurm_jobs.report.numbers_ranks import (
+    critical_shares,
+    find_straggler,
+    mean_phases,
+    rank_numbers,
+)
 from slurm_jobs.report.numbers_startup import attempt_budget
 from slurm_jobs.report.numbers_steps import AttemptSteps, split_attempts, step_notes
 
 MIN_STEPS = 20
 """Fewer measured steps than this are not judged: one slow step would be 5 % of them, which is
 the lower of XProf's bands."""
-
-PHASE_KINDS = tuple(name.removesuffix("_s") for name in STEP_PHASES[:-1])
-"""The named step phases; the rest of a step is `unexplained`."""
 
 
 def training_numbers(
@@ -45,7 +40,7 @@ def training_numbers(
         attempts = split_attempts(timings, warmup_steps)
         if attempts:
             name = stage.name if stage.num_slices == 1 else f"{stage.name} (slice {index})"
-            bars = {f.bar.attempt: f.bar for f in facts if f.bar.slice_index == index}
+            bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
             budget = attempt_budget(attempts, bars, timings)
             found.append(_numbers(name, attempts, budget))
     return tuple(found)
@@ -55,7 +50,7 @@ def _numbers(
     name: str, attempts: Sequence[AttemptSteps], budget: tuple[TimeShare, ...]
 ) -> TrainingNumbers:
     num_measured = sum(len(a.measured(0)) for a in attempts)
-    ranks = _rank_numbers(attempts) if num_measured else ()
+    ranks = rank_numbers(attempts) if num_measured else ()
     repeated = [a.records[a.longest][a.num_kept[a.longest] :] for a in attempts]
     losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
     losses = losses[np.isfinite(losses)]
@@ -68,7 +63,8 @@ def _numbers(
         num_measured=num_measured,
         warmup_steps=attempts[0].warmup_steps,
         too_few=_too_few(num_measured, attempts[0].warmup_steps),
-        phases=_phases(ranks),
+        phases=mean_phases(ranks),
+        critical_shares=critical_shares(attempts),
         ranks=ranks,
         first_loss=_loss(losses[:1]),
         last_loss=_loss(losses[-max(1, len(losses) // 50) :]),
@@ -78,7 +74,7 @@ def _numbers(
         num_allocator_retries=sum(
             int(r["num_allocator_retries"].max()) for a in attempts for r in a.records
         ),
-        straggler=_straggler(ranks),
+        straggler=find_straggler(attempts, ranks),
         num_repeated_steps=sum(len(r) for r in repeated),
         repeated_s=float(sum(r["step_s"].sum(dtype=np.float64) for r in repeated)),
         budget=budget,
@@ -143,66 +139,3 @@ def _rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
 
 def _sum(records: Sequence[np.ndarray], name: str) -> float:
     return float(sum(r[name].sum(dtype=np.float64) for r in records))
-
-
-def _rank_numbers(attempts: Sequence[AttemptSteps]) -> tuple[RankNumbers, ...]:
-    by_rank: dict[int, list[tuple[RankTiming, np.ndarray]]] = {}
-    for attempt in attempts:
-        for index, timing in enumerate(attempt.ranks):
-            records = attempt.measured(index)
-            if len(records):
-                by_rank.setdefault(timing.rank, []).append((timing, records))
-    return tuple(_one_rank(rank, by_rank[rank]) for rank in sorted(by_rank))
-
-
-def _one_rank(rank: int, members: Sequence[tuple[RankTiming, np.ndarray]]) -> RankNumbers:
-    records = [r for _, r in members]
-    count = sum(len(r) for r in records)
-    step_mean = _sum(records, "step_s") / count
-    phases = {kind: _sum(records, f"{kind}_s") / count for kind in PHASE_KINDS}
-    phases["unexplained"] = step_mean - sum(phases.values())
-    last = members[-1][0]
-    return RankNumbers(
-        rank=rank,
-        node=str(last.steps.metadata.get("node_name", "")) if last.steps else "",
-        step_mean_s=step_mean,
-        step_p95_s=float(np.percentile(np.concatenate([r["step_s"] for r in records]), 95)),
-        phases_s=phases,
-    )
-
-
-def _phases(ranks: Sequence[RankNumbers]) -> tuple[TimeShare, ...]:
-    """Mean over the ranks; they do the same number of steps, so each weighs the same."""
-    if not ranks:
-        return ()
-    step_mean = sum(r.step_mean_s for r in ranks) / len(ranks)
-    means: Mapping[str, float] = {
-        kind: sum(r.phases_s[kind] for r in ranks) / len(ranks)
-        for kind in (*PHASE_KINDS, "unexplained")
-    }
-    return tuple(
-        TimeShare(
-            name=kind.replace("_", " "),
-            kind=kind,
-            seconds=seconds,
-            share=seconds / step_mean if step_mean > 0 else 0.0,
-        )
-        for kind, seconds in means.items()
-    )
-
-
-def _straggler(ranks: Sequence[RankNumbers]) -> Straggler | None:
-    if len(ranks) < 2:
-        return None
-    slowest = max(ranks, key=lambda r: r.step_mean_s)
-    waiting = max(ranks, key=lambda r: r.phases_s["data_wait"])
-    mean_step = sum(r.step_mean_s for r in ranks) / len(ranks)
-    mean_wait = sum(r.phases_s["data_wait"] for r in ranks) / len(ranks)
-    return Straggler(
-        rank=slowest.rank,
-        node=slowest.node,
-        slowest_over_mean=slowest.step_mean_s / mean_step if mean_step > 0 else 1.0,
-        data_rank=waiting.rank,
-        data_node=waiting.node,
-        data_excess_s=waiting.phases_s["data_wait"] - mean_wait,
-    )

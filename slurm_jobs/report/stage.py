@@ -18,12 +18,12 @@ from slurm_jobs.report.numbers import build_report
 from slurm_jobs.run.paths import RunPaths
 
 
-def build_and_write(
+def make_report(
     paths: RunPaths,
     accounting: Sequence[TaskAccounting] = (),
     config: ReportConfig | None = None,
 ) -> RunReport:
-    """Make the report of a run and write its page and JSON into the run's report folder.
+    """Make the report of a run; nothing is written.
 
     Args:
         paths: of the run.
@@ -34,10 +34,28 @@ def build_and_write(
     Raises:
         FileNotFoundError: `paths` is no run.
     """
-    report = build_report(read_inputs(paths, accounting), config or ReportConfig())
+    return build_report(read_inputs(paths, accounting), config or ReportConfig())
+
+
+def keep_report(report: RunReport, paths: RunPaths) -> None:
+    """Write page and JSON into the run's report folder.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
     make_private_dir(paths.report_dir)
     write_json_atomic(paths.report_json, report_to_json(report))
     write_text_atomic(paths.report_html, render_html(report))
+
+
+def build_and_write(
+    paths: RunPaths,
+    accounting: Sequence[TaskAccounting] = (),
+    config: ReportConfig | None = None,
+) -> RunReport:
+    """Make the report and keep it; see `make_report` and `keep_report`."""
+    report = make_report(paths, accounting, config)
+    keep_report(report, paths)
     return report
 
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.columns import Columns
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model import (
-    DataNumbers,
-    Finding,
-    RunReport,
-    StageNumbers,
-    TimeShare,
-    TrainingNumbers,
-)
+from slurm_jobs.report.model import DataNumbers, Finding, RunReport, StageNumbers
+from slurm_jobs.report.model_training import TrainingNumbers
+from slurm_jobs.report.model_values import TimeShare
 
 _BAR_CELLS = 28
+_MIN_BAR_CELLS = 8
+"""Shorter bars say nothing and are left out."""
 _SHOWN_FAILURES = 3
 """Of each stage; the page has all."""
 _SHOWN_SHARE = 0.0005
@@ -28,6 +28,7 @@ _SHOWN_SHARE = 0.0005
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "note": "cyan"}
 _KIND_STYLES = {
     "data_wait": "red",
+    "rank_wait": "yellow",
     "unexplained": "bright_black",
     "queue": "yellow",
     "checkpoint": "magenta",
@@ -86,23 +87,36 @@ def _tiles(report: RunReport) -> RenderableType:
 
 
 def _shares(shares: Sequence[TimeShare]) -> RenderableType:
-    if not shares:
-        return Text("  nothing was measured")
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    for share in shares:
-        if share.share < _SHOWN_SHARE and share.kind != "unexplained":
-            continue
-        cells = max(0, min(_BAR_CELLS, round(share.share * _BAR_CELLS)))
-        bar = Text("█" * cells, style=_KIND_STYLES.get(share.kind, "blue"))
-        bar.append("·" * (_BAR_CELLS - cells), style="dim")
-        table.add_row(
-            Text(f"  {share.name}"), bar, words.percent(share.share), words.seconds(share.seconds)
-        )
-    return table
+    return _Shares(shares) if shares else Text("  nothing was measured")
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """Names, bars and numbers; on a narrow terminal the bars give way, never a number."""
+
+    shares: Sequence[TimeShare]
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = [s for s in self.shares if s.share >= _SHOWN_SHARE or s.kind == "unexplained"]
+        rows = [(f"  {s.name}", words.percent(s.share), words.seconds(s.seconds)) for s in shown]
+        taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
+        cells = min(_BAR_CELLS, options.max_width - taken - 2)
+        table = Table.grid(padding=(0, 2))
+        table.add_column(overflow="fold")
+        if cells >= _MIN_BAR_CELLS:
+            table.add_column(no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        for share, (name, percent, seconds) in zip(shown, rows, strict=True):
+            bar = [_bar(share, cells)] if cells >= _MIN_BAR_CELLS else []
+            table.add_row(Text(name), *bar, percent, seconds)
+        yield table
+
+
+def _bar(share: TimeShare, cells: int) -> Text:
+    filled = max(0, min(cells, round(share.share * cells)))
+    bar = Text("█" * filled, style=_KIND_STYLES.get(share.kind, "blue"))
+    return bar.append("·" * (cells - filled), style="dim")
 
 
 def _finding(number: int, finding: Finding) -> RenderableType:
@@ -118,23 +132,47 @@ def _finding(number: int, finding: Finding) -> RenderableType:
 
 
 def _stages(stages: Sequence[StageNumbers]) -> RenderableType:
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name in ("stage", "status"):
-        table.add_column(name, no_wrap=True)
-    for name in ("done", "attempts", "queue", "wall", "CPU", "memory"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for stage in stages:
-        table.add_row(
-            Text(stage.name),
-            stage.status,
-            f"{stage.num_completed}/{stage.num_tasks}",
-            f"{stage.num_attempts}",
-            words.quantity(stage.queue_wait_median_s),
-            words.quantity(stage.wall_s),
-            words.quantity(stage.cpu_efficiency),
-            words.quantity(stage.max_rss_bytes),
-        )
-    return Group(table, *(Text(f"  {line}") for stage in stages for line in _failures(stage)))
+    failures = (Text(f"  {line}") for stage in stages for line in _failures(stage))
+    return Group(_StageTable(stages), *failures)
+
+
+_STAGE_COLUMNS = ("done", "attempts", "queue", "wall", "CPU", "memory")
+
+
+@dataclass(frozen=True)
+class _StageTable:
+    """A table; where it does not fit, a stage is a line and its numbers are lines that wrap."""
+
+    stages: Sequence[StageNumbers]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(box=None, padding=(0, 1), header_style="dim")
+        for name in ("stage", "status"):
+            table.add_column(name, no_wrap=True)
+        for name in _STAGE_COLUMNS:
+            table.add_column(name, justify="right", no_wrap=True)
+        for stage in self.stages:
+            table.add_row(Text(stage.name), stage.status, *_stage_facts(stage))
+        unbounded = options.update(max_width=10_000)
+        if Measurement.get(console, unbounded, table).minimum <= options.max_width:
+            yield table
+            return
+        for stage in self.stages:
+            yield Text(f"  {stage.name}: {stage.status}")
+            facts = zip(_STAGE_COLUMNS, _stage_facts(stage), strict=True)
+            yield Padding(_pairs(tuple(facts)), (0, 0, 0, 2))
+
+
+def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
+    """In the order of `_STAGE_COLUMNS`."""
+    return (
+        f"{stage.num_completed}/{stage.num_tasks}",
+        f"{stage.num_attempts}",
+        words.quantity(stage.queue_wait_median_s),
+        words.quantity(stage.wall_s),
+        words.quantity(stage.cpu_efficiency),
+        words.quantity(stage.max_rss_bytes),
+    )
 
 
 def _failures(stage: StageNumbers) -> list[str]:
@@ -160,8 +198,9 @@ def _training(numbers: TrainingNumbers) -> RenderableType:
         ("loss", _loss(numbers)),
         ("memory peak", words.quantity(numbers.memory_peak_bytes)),
     ]
-    if numbers.straggler is not None:
-        pairs.append(("slowest rank over mean", f"{numbers.straggler.slowest_over_mean:.3f}"))
+    ratio = numbers.straggler.slowest_over_mean if numbers.straggler else None
+    if ratio is not None:
+        pairs.append(("own work, slowest rank over mean", f"{ratio:.3f}"))
     caption = Text("  rank 0, from the start of each attempt to its end:", style="dim")
     return Group(_pairs(pairs), caption, _shares(numbers.budget))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model import Check, Finding, RunHeader, Tile, TimeShare, TrainingNumbers
+from slurm_jobs.report.model import Check, Finding, RunHeader, Tile
+from slurm_jobs.report.model_training import TrainingNumbers
+from slurm_jobs.report.model_values import TimeShare
 
 _STATUS_WORDS = {
     "waiting": "Waiting after",
@@ -90,13 +92,16 @@ def _rate_tile(main: TrainingNumbers | None) -> Tile:
 
 
 def _wait_tile(main: TrainingNumbers | None) -> Tile:
-    if main is None or not main.phases:
+    if main is None:
         return Tile(label="data wait", value=words.NOT_KNOWN, note="no training steps")
+    if not main.phases:
+        return Tile(label="data wait", value=words.NOT_KNOWN, note=main.step_median_s.missing)
     phase = next(p for p in main.phases if p.kind == "data_wait")
+    step_s = sum(p.seconds for p in main.phases)
     return Tile(
         label="data wait",
         value=words.percent(phase.share),
-        note=f"{words.seconds(phase.seconds)} of {words.quantity(main.step_median_s)} a step",
+        note=f"{words.seconds(phase.seconds)} of {words.seconds(step_s)} a mean step",
     )
 
 

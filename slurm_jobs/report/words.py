@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from slurm_jobs.report.model import Quantity
+from slurm_jobs.report.model_values import Quantity
 
 NOT_KNOWN = "n/a"
 """Stands where a quantity has no value; the reason stands beside it or in the notes."""
@@ -54,10 +54,10 @@ def percent(fraction: float) -> str:
 
 
 def num_bytes(value: float) -> str:
-    """Decimal units, as in `mem_gb`: `4.2 GB`."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= size:
-            return f"{significant(value / size)} {unit}"
+    """Memory, in the units of 1,024 that Slurm and `mem_gb` count in: `4.20 GiB`."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if value >= 1024**power:
+            return f"{significant(value / 1024**power)} {unit}"
     return f"{value:.0f} B"
 
 
@@ -73,6 +73,11 @@ def count(value: float) -> str:
 def number_of(thing: str, value: int) -> str:
     """`1 attempt`, `1,234 attempts`."""
     return f"{value:,} {thing}" + ("" if value == 1 else "s")
+
+
+def with_reason(given: Quantity) -> str:
+    """A quantity, and where it has no value why."""
+    return f"{quantity(given)} ({given.missing})" if given.missing else quantity(given)
 
 
 def quantity(given: Quantity) -> str:

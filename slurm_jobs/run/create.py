@@ -21,6 +21,7 @@ from slurm_jobs.common.files import (
 from slurm_jobs.run.model import RunMeta
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.loader import LoadedSpec
+from slurm_jobs.spec.model import RunSpec
 
 
 def create_run(loaded: LoadedSpec, profile: ClusterProfile) -> RunPaths:
@@ -41,7 +42,7 @@ def create_run(loaded: LoadedSpec, profile: ClusterProfile) -> RunPaths:
         message = f"runs_dir: cannot make {paths.run_dir}: {error.strerror}"
         raise InputError(message) from error
     write_text_atomic(paths.given_spec, loaded.text)
-    write_json_atomic(paths.resolved_spec, loaded.spec.model_dump(mode="json"))
+    write_resolved_spec(paths, loaded.spec)
     origin = {
         "profile": profile.model_dump(mode="json"),
         "spec_file": loaded.file,
@@ -62,3 +63,8 @@ def create_run(loaded: LoadedSpec, profile: ClusterProfile) -> RunPaths:
     )
     write_json_atomic(paths.run_json, asdict(meta))
     return paths
+
+
+def write_resolved_spec(paths: RunPaths, spec: RunSpec) -> None:
+    """Write down the complete spec; its stages stay in the file's order, as status has them."""
+    write_text_atomic(paths.resolved_spec, spec.model_dump_json(indent=1) + "\n")

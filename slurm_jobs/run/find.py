@@ -12,6 +12,11 @@ _STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `run.create` puts after the spec's name."""
 
 
+def default_runs_dir() -> Path:
+    """Where runs lie unless a user says otherwise: `./runs`, or `$SLURM_JOBS_RUNS_DIR`."""
+    return Path(os.environ.get("SLURM_JOBS_RUNS_DIR", "runs")).absolute()
+
+
 def find_run(text: str | None) -> Path:
     """The run folder that a user means.
 
@@ -20,7 +25,7 @@ def find_run(text: str | None) -> Path:
     Raises:
         InputError: there is no such run, or several begin so.
     """
-    runs_dir = Path(os.environ.get("SLURM_JOBS_RUNS_DIR", "runs")).absolute()
+    runs_dir = default_runs_dir()
     if text is None:
         return _newest(runs_dir)
     path = Path(text)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from slurm_jobs.common.ranges import parse_ranges
+from slurm_jobs.run.elements import element_of_slice, slices_of_element
 
 EntryKind = Literal["intent", "submitted", "refused", "cancelled", "begin", "end"]
 """begin/end: a command starts and stops submitting. refused: sbatch said no."""
@@ -45,11 +46,19 @@ class Intent:
     base_attempts: Mapping[int, int] = field(default_factory=dict)
     """Attempts of a slice up to this number belong to earlier intents; 0 where none is given."""
 
+    slices_per_task: int | None = None
+    """Of an array whose elements work through several slices; see `elements`."""
+
     def element_id(self, slice_index: int) -> str | None:
         """The job id of one slice as squeue shows it: `12_3`."""
-        if self.job_id is None:
-            return None
-        return f"{self.job_id}_{slice_index}" if self.is_array else self.job_id
+        if self.job_id is None or not self.is_array:
+            return self.job_id
+        return f"{self.job_id}_{element_of_slice(self.slices, self.slices_per_task, slice_index)}"
+
+    def slices_beside(self, slice_index: int) -> tuple[int, ...]:
+        """All slices of the element that works on this one, in the order of its work."""
+        element = element_of_slice(self.slices, self.slices_per_task, slice_index)
+        return slices_of_element(self.slices, self.slices_per_task, element)
 
 
 def intents(entries: Iterable[Entry]) -> list[Intent]:
@@ -64,6 +73,7 @@ def intents(entries: Iterable[Entry]) -> list[Intent]:
                 "stage": values["stage"],
                 "slices": parse_ranges(values["slices"]),
                 "is_array": values["is_array"],
+                "slices_per_task": values.get("slices_per_task"),
                 "fingerprint": values["fingerprint"],
                 "job_name": values["job_name"],
                 "time_unix_s": values["time_unix_s"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_jobs.common.records import Outcome
+from slurm_jobs.common.records import CompletionName
 from slurm_jobs.run.intents import Intent
 
 
@@ -45,8 +45,8 @@ class StageRecords:
 
     attempts: Mapping[int, tuple[int, ...]]
     """Attempt numbers by slice, ascending."""
-    outcomes: Mapping[int, Mapping[int, Outcome]]
-    """Outcome by attempt by slice."""
+    endings: Mapping[int, Mapping[int, CompletionName]]
+    """How each attempt ended, and of which job it was, by attempt by slice."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +57,8 @@ class RunRecords:
     stages: tuple[StageSummary, ...]
     intents: tuple[Intent, ...]
     records: Mapping[str, StageRecords]
+    is_submitting: bool = False
+    """Whether a command is submitting for this run at this moment."""
 
     @property
     def job_ids(self) -> list[str]:

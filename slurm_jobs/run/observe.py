@@ -1,12 +1,19 @@
-"""Looks at a run: its records, and what its scheduler says. Needs no spec model."""
+"""Looks at runs: their records, and what their schedulers say. Needs no spec model.
+
+Who only looks may be given an answer that another look brought some seconds
+ago; who acts upon a status asks for a fresh one, which is what comes unasked.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from slurm_jobs.reconcile import RunStatus, reconcile
-from slurm_jobs.run.intents import intents
+from slurm_jobs.reconcile import RunStatus, completed_slices, reconcile
+from slurm_jobs.run.answer_cache import keep_answer, kept_answer, scope_of
+from slurm_jobs.run.intents import intents, latest_intents
 from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.run.model import RunRecords
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta, read_run
 from slurm_jobs.schedulers import scheduler_named
@@ -19,19 +26,78 @@ def scheduler_of(paths: RunPaths) -> Scheduler:
     return scheduler_named(meta.scheduler, paths.run_dir, max_cpus=meta.max_cpus)
 
 
-def status_of(run_dir: Path) -> RunStatus:
+def status_of(run_dir: Path, *, fresh: bool = True) -> RunStatus:
     """Status of a run: its records, and one question to the scheduler.
 
     The records are read after the scheduler was asked: a job writes its record
     before it ends, so a job that is said to have ended has its record here.
+
+    Args:
+        run_dir: the run's folder.
+        fresh: False takes an answer of some seconds ago where there is one, see
+            `answer_cache`; only to look at, never to act upon.
     """
     run = read_run(run_dir)
-    ids = run.job_ids
-    if not ids:
-        return reconcile(run, Answer())
-    scheduler = scheduler_of(RunPaths(run_dir))
-    answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s)
-    return reconcile(read_run(run_dir), answer)
+    answer = answers({run_dir: run}, fresh=fresh)[run_dir]
+    return reconcile(read_run(run_dir) if answer.asked_unix_s else run, answer)
+
+
+def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answer]:
+    """What the schedulers say of runs, by folder; all that are on Slurm share one question.
+
+    A run that has nothing to ask about, or whose records prove all of it complete, gets an
+    empty answer.
+    """
+    found: dict[Path, Answer] = {}
+    on_slurm: dict[Path, RunRecords] = {}
+    for run_dir, run in runs.items():
+        kept = None
+        if not run.job_ids or is_proven_complete(run):
+            kept = Answer()
+        elif run.meta.scheduler == "local":  # reads small files, and needs no cache
+            kept = _ask({run_dir: run})
+        elif not fresh:
+            kept = kept_answer(RunPaths(run_dir).scheduler_answer, scope_of(run.intents))
+        if kept is None:
+            on_slurm[run_dir] = run
+        else:
+            found[run_dir] = kept
+    if on_slurm:
+        shared = _ask(on_slurm)
+        for run_dir, run in on_slurm.items():
+            found[run_dir] = _part_of(shared, run)
+            path = RunPaths(run_dir).scheduler_answer
+            keep_answer(path, scope_of(run.intents), found[run_dir])
+    return {run_dir: found[run_dir] for run_dir in runs}
+
+
+def _ask(runs: Mapping[Path, RunRecords]) -> Answer:
+    """One question about runs of the same scheduler."""
+    ids = list(dict.fromkeys(job_id for run in runs.values() for job_id in run.job_ids))
+    since_unix_s = min(run.meta.created_unix_s for run in runs.values())
+    return scheduler_of(RunPaths(next(iter(runs)))).query(ids, since_unix_s=since_unix_s)
+
+
+def _part_of(answer: Answer, run: RunRecords) -> Answer:
+    """What an answer says of one of the runs that it is about."""
+    ids = set(run.job_ids)
+    return Answer(
+        tasks={k: v for k, v in answer.tasks.items() if k.partition("_")[0] in ids},
+        lagging={k: v for k, v in answer.lagging.items() if k.partition("_")[0] in ids},
+        problems=answer.problems,
+        notes=answer.notes,
+        asked_unix_s=answer.asked_unix_s,
+        knows_the_living=answer.knows_the_living,
+    )
+
+
+def is_proven_complete(run: RunRecords) -> bool:
+    """Whether every slice of every stage has the record that proves it; nobody need be asked."""
+    return all(
+        len(completed_slices(run.records[s.name], latest_intents(run.intents, s.name)))
+        == s.num_slices
+        for s in run.stages
+    )
 
 
 def accounting_of(run_dir: Path) -> Answer:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.common.context import ParentStage
+from slurm_jobs.common.context import ParentStage, parent_from_json, parent_to_json
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.ranges import parse_ranges, ranges_text
 from slurm_jobs.common.resources import JobResources
+from slurm_jobs.run.elements import array_indices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +30,8 @@ class JobOrder:
     shell: str | None
     slices: tuple[int, ...]
     is_array: bool
+    slices_per_task: int | None = None
+    """Slices that each element works through; None: one, whose number is the element's."""
     max_running: int | None
     num_slices: int
     fingerprint: str
@@ -50,15 +53,17 @@ class JobOrder:
     resources: JobResources
     log_dir: str
 
+    @property
+    def array_indices(self) -> tuple[int, ...]:
+        """Numbers of the array's elements, ascending."""
+        return array_indices(self.slices, self.slices_per_task)
+
 
 def order_to_json(order: JobOrder) -> dict[str, Any]:
     """The order as JSON values."""
     values = {f.name: getattr(order, f.name) for f in dataclasses.fields(order)}
     values["slices"] = ranges_text(order.slices)
-    values["parents"] = [
-        {**dataclasses.asdict(parent), "output_dir": str(parent.output_dir)}
-        for parent in order.parents
-    ]
+    values["parents"] = [parent_to_json(parent) for parent in order.parents]
     values["resources"] = dataclasses.asdict(order.resources)
     return values
 
@@ -67,10 +72,7 @@ def read_order(path: Path) -> JobOrder:
     """The order in a `job.json`."""
     values = read_json(path)
     values["slices"] = parse_ranges(values["slices"])
-    values["parents"] = tuple(
-        ParentStage(**{**parent, "output_dir": Path(parent["output_dir"])})
-        for parent in values["parents"]
-    )
+    values["parents"] = tuple(parent_from_json(parent) for parent in values["parents"])
     values["setup"] = tuple(values["setup"])
     resources = values["resources"]
     values["resources"] = JobResources(**{**resources, "gpu": tuple(resources["gpu"])})

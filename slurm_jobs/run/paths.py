@@ -5,16 +5,20 @@ RUN/
   run.json                                   who submitted what, when, with which scheduler
   spec/given.yaml, resolved.json, origin.json   the spec as written, as understood, whence
   plans/0001.json                            one for the submit, one more for each resume
+  provenance/0001.json, 0001.diff            what that one was made from: git, packages, host
   code/FINGERPRINT/                          snapshot that the jobs run: start.py, lib/, user/
   ledger/000001.json                         numbered entries, each created once
   jobs/TOKEN/batch.sh, job.json              what sbatch was given
   attempts/STAGE/s00003.a0001.json           a task has started
-  completions/STAGE/s00003.a0001.failed.json ... and how it ended
-  tasks/STAGE/s00003.a0001/                  context, progress, exit record of each rank
+  completions/STAGE/s00003.a0001.TOKEN.failed.json ... and how it ended
+  tasks/STAGE/s00003.a0001/                  context, progress, exit record of each rank, and
+                                             node-00000.json: what is true of the first node
+  pythons/FINGERPRINT.json                   a Python that ranks ran in, with its packages
   logs/STAGE/slurm-12_3.log                  the supervisor of a job; s00003.a0001.rank-00001.log
   timing/STAGE/s00000.a0001/rank-00001.steps
   data/STAGE/                                what the stage made
   local/                                     the local scheduler's own book
+  scheduler-answer.json                      what squeue and sacct last said, for some seconds
   report/report.html, report.json
 ```
 """
@@ -24,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.records import Outcome, attempt_label
+from slurm_jobs.common.records import CompletionName, attempt_label, completion_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,19 @@ class RunPaths:
     def plan(self, number: int) -> Path:
         """The plan of submission `number`, counted from 1."""
         return self.plans_dir / f"{number:04d}.json"
+
+    @property
+    def provenance_dir(self) -> Path:
+        """What each submission was made from."""
+        return self.run_dir / "provenance"
+
+    def provenance(self, number: int) -> Path:
+        """Code, command line, packages and host of the submission of plan `number`."""
+        return self.provenance_dir / f"{number:04d}.json"
+
+    def uncommitted_diff(self, number: int) -> Path:
+        """What git had not committed at that submission; not there if that was nothing."""
+        return self.provenance_dir / f"{number:04d}.diff"
 
     @property
     def code_dir(self) -> Path:
@@ -100,14 +117,17 @@ class RunPaths:
         """Completion records of a stage."""
         return self.run_dir / "completions" / stage
 
-    def completion(self, stage: str, slice_index: int, attempt: int, outcome: Outcome) -> Path:
+    def completion(self, stage: str, name: CompletionName) -> Path:
         """The record of how an attempt ended."""
-        name = f"{attempt_label(slice_index, attempt)}.{outcome}.json"
-        return self.completions_dir(stage) / name
+        return self.completions_dir(stage) / completion_name(name)
 
     def task_dir(self, stage: str, slice_index: int, attempt: int) -> Path:
         """Small files of an attempt: context, progress, exit record of each rank."""
         return self.run_dir / "tasks" / stage / attempt_label(slice_index, attempt)
+
+    def node_facts(self, stage: str, slice_index: int, attempt: int, node_rank: int) -> Path:
+        """What is true of one node of an attempt: CPU, memory, GPUs, modules, Python."""
+        return self.task_dir(stage, slice_index, attempt) / f"node-{node_rank:05d}.json"
 
     def logs_dir(self, stage: str) -> Path:
         """Logs of a stage; exists before sbatch is called."""
@@ -134,9 +154,23 @@ class RunPaths:
         return self.run_dir / "data" / stage
 
     @property
+    def pythons_dir(self) -> Path:
+        """The Pythons that ranks ran in; equal ones share a file."""
+        return self.run_dir / "pythons"
+
+    def python(self, fingerprint: str) -> Path:
+        """A Python and the versions of its packages."""
+        return self.pythons_dir / f"{fingerprint}.json"
+
+    @property
     def local_dir(self) -> Path:
         """The local scheduler's own book."""
         return self.run_dir / "local"
+
+    @property
+    def scheduler_answer(self) -> Path:
+        """What the scheduler last said; shared by all terminals, and never acted upon."""
+        return self.run_dir / "scheduler-answer.json"
 
     @property
     def report_dir(self) -> Path:

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.common.outputs import named_outputs
 from slurm_jobs.plan import Done, Slices
 from slurm_jobs.reconcile import (
     NOT_NEEDED,
-    PENDING_STATES,
-    RUNNING_STATES,
     RunStatus,
     SliceStatus,
     StageStatus,
@@ -28,6 +27,8 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion, read_run
 from slurm_jobs.run.submission import Connections
 from slurm_jobs.schedulers.protocol import Answer, Scheduler
+from slurm_jobs.schedulers.states import LIVING_STATES
+from slurm_jobs.troubles import Trouble, trouble_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,29 +43,39 @@ class Preparation:
     """Job ids that were found again, by stage."""
     damaged: Mapping[str, Slices] = field(default_factory=dict)
     """Slices whose output is no longer what their completion record says, by stage."""
+    problems: tuple[str, ...] = ()
+    """Sources that could not be asked; what they alone know is taken for unknown."""
+    troubles: Mapping[str, Trouble] = field(default_factory=dict)
+    """What failed slices met, by stage."""
 
 
 def adopt_lost_jobs(paths: RunPaths, run: RunRecords, scheduler: Scheduler) -> Mapping[str, str]:
     """Find jobs whose id was never written down, by the token in their name.
 
     Returns:
-        Job id by stage, of those found.
+        Job ids by stage, of those found.
     """
     lost = [i for i in run.intents if i.job_id is None and i.refused is None and not i.cancelled]
     if not lost:
         return {}
     found = scheduler.find([intent.job_name for intent in lost])
-    adopted = {}
+    adopted: dict[str, str] = {}
     for intent in lost:
         job_id = found.get(intent.job_name)
         if job_id is not None:
             append_entry(paths.ledger_dir, "submitted", intent.token, {"job_id": job_id})
-            adopted[intent.stage] = job_id
+            known = adopted.get(intent.stage)
+            adopted[intent.stage] = f"{known} {job_id}" if known else job_id
     return adopted
 
 
 def prepare_resume(
-    paths: RunPaths, scheduler: Scheduler, fingerprints: Mapping[str, str], *, act: bool
+    paths: RunPaths,
+    scheduler: Scheduler,
+    fingerprints: Mapping[str, str],
+    *,
+    again: Mapping[str, Slices],
+    act: bool,
 ) -> Preparation:
     """Look at the run and say what is done, what goes on, and what must make way.
 
@@ -72,32 +83,58 @@ def prepare_resume(
         paths: of the run.
         scheduler: that has its jobs.
         fingerprints: by stage, as they are now; work done under another is not this work.
+        again: slices that shall run again whatever is known of them, by stage.
         act: False adopts nothing, for a dry run.
 
     Raises:
         SchedulerError: the scheduler could not be asked; without its word a
             job that still runs could be started twice.
     """
+    adopted = adopt_lost_jobs(paths, read_run(paths.run_dir), scheduler) if act else {}
+    answer = _asked(paths, scheduler)
+    run = read_run(paths.run_dir)  # after the question, see observe.status_of
+    status = reconcile(run, answer)
+    damaged = {s.stage.name: damaged_slices(paths, s) for s in status.stages}
+    living = {job_id for job_id, task in answer.tasks.items() if task.state in LIVING_STATES}
+    void = {name: damaged[name] | again.get(name, frozenset()) for name in damaged}
+    preparation = sort_out(run, status, fingerprints, void, living)
+    return replace(
+        preparation,
+        adopted=adopted,
+        damaged=damaged,
+        problems=answer.problems,
+        troubles={
+            s.stage.name: trouble_of(s, answer, failed_nodes(paths, s)) for s in status.stages
+        },
+    )
+
+
+def _asked(paths: RunPaths, scheduler: Scheduler) -> Answer:
+    """What the scheduler says of the run's jobs.
+
+    Raises:
+        SchedulerError: it does not say which of them live.
+    """
     run = read_run(paths.run_dir)
-    adopted = adopt_lost_jobs(paths, run, scheduler) if act else {}
-    ids = read_run(paths.run_dir).job_ids
     answer = Answer()
-    if ids:
-        answer = scheduler.query(ids, since_unix_s=run.meta.created_unix_s)
+    if run.job_ids:
+        answer = scheduler.query(run.job_ids, since_unix_s=run.meta.created_unix_s)
     if not answer.knows_the_living:
         reasons = "; ".join(answer.problems)
         message = f"cannot resume without knowing which jobs still live: {reasons}"
         raise SchedulerError(message)
-    run = read_run(paths.run_dir)  # after the question, see observe.status_of
-    status = reconcile(run, answer)
-    damaged = {s.stage.name: damaged_slices(paths, s) for s in status.stages}
-    living = {
-        job_id
-        for job_id, task in answer.tasks.items()
-        if task.state in PENDING_STATES | RUNNING_STATES
-    }
-    preparation = sort_out(run, status, fingerprints, damaged, living)
-    return replace(preparation, adopted=adopted, damaged=damaged)
+    return answer
+
+
+def failed_nodes(paths: RunPaths, stage: StageStatus) -> dict[int, str]:
+    """The node that each failed slice failed on, as far as its record says."""
+    nodes = {}
+    for part in stage.slices:
+        if part.status == "failed" and part.ending is not None:
+            record = read_completion(paths, stage.stage.name, part.ending)
+            if record.failed_node:
+                nodes[part.slice_index] = record.failed_node
+    return nodes
 
 
 def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
@@ -108,12 +145,9 @@ def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
     folder = paths.output_dir(stage.stage.name)
     found = set()
     for part in stage.slices:
-        if part.status != "completed":
+        if part.status != "completed" or part.ending is None:
             continue
-        record = read_completion(
-            paths, stage.stage.name, part.slice_index, part.attempt, "completed"
-        )
-        outputs: Mapping[str, int] = record.result.get("outputs") or {}
+        outputs = named_outputs(read_completion(paths, stage.stage.name, part.ending).result)
         if any(_size(folder / name) != num_bytes for name, num_bytes in outputs.items()):
             found.add(part.slice_index)
     return frozenset(found)
@@ -144,6 +178,7 @@ class _SortedStage:
     live: Slices
     active: tuple[str, ...]
     ending: tuple[str, ...]
+    """May be at work, or start before they are cancelled."""
     cancel: tuple[str, ...]
 
 
@@ -151,13 +186,13 @@ def sort_out(
     run: RunRecords,
     status: RunStatus,
     fingerprints: Mapping[str, str],
-    damaged: Mapping[str, Slices] | None = None,
+    void: Mapping[str, Slices] | None = None,
     living: Collection[str] = (),
 ) -> Preparation:
     """Which slices are complete, which go on as they are, which jobs must make way. PURE.
 
-    `damaged` slices have a completion record and have lost output since; `living`
-    are the ids of all jobs and elements that are queued or running.
+    `void` slices run again, complete or running: they have lost output, or the user says
+    so. `living` are the ids of all jobs and elements that are queued or running.
     """
     found: dict[str, _SortedStage] = {}
     runs_again: set[str] = set()
@@ -166,8 +201,9 @@ def sort_out(
         parent_again = any(parent in runs_again for parent in stage.stage.after)
         newest = latest_intents(run.intents, name)
         current = {i: n for i, n in newest.items() if n.fingerprint == fingerprints.get(name)}
+        unwanted = (void or {}).get(name, frozenset())
+        current = {i: n for i, n in current.items() if i not in unwanted}
         completed = completed_slices(run.records[name], current)
-        completed -= (damaged or {}).get(name, frozenset())
         older = _older_living(run.intents, name, newest, living)
         found[name] = _sort_stage(
             stage,
@@ -212,11 +248,17 @@ def _sort_stage(
         if s.slice_index in current and _goes_on(s, newest, parent_again=parent_again)
     )
     doomed = _with_status(stage.slices, {"running", "waiting", "stranded"}) - live
+    # An element that works through several slices ends with all of them; where one has failed
+    # it will end as failed, and what comes after it would never start.
+    lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
+    elements = {newest[index].element_id(index) for index in doomed | lost}
+    live = frozenset(i for i in live if newest[i].element_id(i) not in elements)
+    doomed = _with_status(stage.slices, {"running", "waiting", "stranded"}) - live
     return _SortedStage(
         completed=completed,
         live=live,
         active=_ids(live, newest),
-        ending=(*_ids(_with_status(stage.slices, {"running"}) - live, newest), *older),
+        ending=(*_ids(doomed & _with_status(stage.slices, {"running", "waiting"}), newest), *older),
         cancel=(*_ids(doomed, newest), *older),
     )
 
@@ -224,13 +266,13 @@ def _sort_stage(
 def _older_living(
     intents: Iterable[Intent], stage: str, newest: Mapping[int, Intent], living: Collection[str]
 ) -> tuple[str, ...]:
-    """Elements of a stage's earlier intents that have not ended, though a newer has their slice."""
+    """Elements of a stage's earlier intents that have not ended, though newer have their slices."""
     elements = (
         intent.element_id(index)
         for intent in intents
         if intent.stage == stage
         for index in intent.slices
-        if newest[index] is not intent
+        if all(newest[i] is not intent for i in intent.slices_beside(index))
     )
     return tuple(dict.fromkeys(e for e in elements if e is not None and e in living))
 

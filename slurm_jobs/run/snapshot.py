@@ -56,14 +56,21 @@ def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) 
 
     A module that does not lie beside the spec belongs to the stage's Python and is not copied.
     """
-    found = [Path(path) for path in code]
-    for run in run_names:
-        module = run.partition(":")[0].partition(".")[0]
-        for candidate in (spec_dir / f"{module}.py", spec_dir / module):
-            if candidate.is_file() or (candidate / "__init__.py").is_file():
-                found.append(candidate)
-                break
-    return sorted(set(found))
+    beside = (module_source(top_module(run), spec_dir) for run in run_names)
+    return sorted({*(Path(path) for path in code), *(path for path in beside if path is not None)})
+
+
+def top_module(run: str) -> str:
+    """`package` of `package.module:function`."""
+    return run.partition(":")[0].partition(".")[0]
+
+
+def module_source(module: str, spec_dir: Path) -> Path | None:
+    """The file or folder of a module beside the spec; None if it does not lie there."""
+    for candidate in (spec_dir / f"{module}.py", spec_dir / module):
+        if candidate.is_file() or (candidate / "__init__.py").is_file():
+            return candidate
+    return None
 
 
 def source_files(source: Path) -> dict[str, Path]:

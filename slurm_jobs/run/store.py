@@ -10,8 +10,8 @@ from typing import Any
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.records import (
+    CompletionName,
     CompletionRecord,
-    Outcome,
     completion_from_json,
     parse_attempt_name,
     parse_completion_name,
@@ -20,6 +20,7 @@ from slurm_jobs.run.intents import intents
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.turns import open_command
 
 
 def read_meta(paths: RunPaths) -> RunMeta:
@@ -63,32 +64,34 @@ def read_run(run_dir: Path) -> RunRecords:
     """Everything that `status` needs, in a few directory listings."""
     paths = RunPaths(run_dir)
     meta = read_meta(paths)
+    entries = read_ledger(paths.ledger_dir)
     stages = tuple(
         StageSummary(**_known(StageSummary, values)) for values in read_plan_values(paths)["stages"]
     )
     return RunRecords(
         meta=meta,
         stages=stages,
-        intents=tuple(intents(read_ledger(paths.ledger_dir))),
+        intents=tuple(intents(entries)),
         records={stage.name: read_stage_records(paths, stage.name) for stage in stages},
+        is_submitting=open_command(entries) is not None,
     )
 
 
 def read_stage_records(paths: RunPaths, stage: str) -> StageRecords:
-    """Attempts and outcomes of a stage, from two directory listings."""
+    """Attempts of a stage and how they ended, from two directory listings."""
     attempts: dict[int, list[int]] = {}
     for name in _names(paths.attempts_dir(stage)):
         attempt = parse_attempt_name(name)
         if attempt is not None:
             attempts.setdefault(attempt[0], []).append(attempt[1])
-    outcomes: dict[int, dict[int, Outcome]] = {}
+    endings: dict[int, dict[int, CompletionName]] = {}
     for name in _names(paths.completions_dir(stage)):
-        completion = parse_completion_name(name)
-        if completion is not None:
-            outcomes.setdefault(completion[0], {})[completion[1]] = completion[2]  # type: ignore[assignment]
+        ending = parse_completion_name(name)
+        if ending is not None:
+            endings.setdefault(ending.slice_index, {})[ending.attempt] = ending
     return StageRecords(
         attempts={index: tuple(sorted(numbers)) for index, numbers in attempts.items()},
-        outcomes=outcomes,
+        endings=endings,
     )
 
 
@@ -96,8 +99,6 @@ def _names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
 
-def read_completion(
-    paths: RunPaths, stage: str, slice_index: int, attempt: int, outcome: Outcome
-) -> CompletionRecord:
+def read_completion(paths: RunPaths, stage: str, name: CompletionName) -> CompletionRecord:
     """One completion record."""
-    return completion_from_json(read_json(paths.completion(stage, slice_index, attempt, outcome)))
+    return completion_from_json(read_json(paths.completion(stage, name)))

@@ -42,7 +42,7 @@ class Connections:
     active: JobIds = field(default_factory=dict)
     """Go on as they are; stages that come after theirs wait for them."""
     ending: JobIds = field(default_factory=dict)
-    """Were cancelled and still run; new jobs of the same stage wait until they have ended."""
+    """Were cancelled and have not ended; new jobs of the same stage wait until they have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,12 @@ def write_plan(paths: RunPaths, plan: Plan, snapshot: CodeSnapshot) -> int:
         },
         "stages": [_stage_values(stage) for stage in plan.stages],
         "jobs": [
-            {"stage": job.stage, "slices": ranges_text(job.slices), "why": job.why}
+            {
+                "stage": job.stage,
+                "slices": ranges_text(job.slices),
+                "slices_per_task": job.slices_per_task,
+                "why": job.why,
+            }
             for job in plan.jobs
         ],
     }
@@ -97,6 +102,7 @@ def _stage_values(stage: PlannedStage) -> dict[str, Any]:
         "is_array": stage.is_array,
         "retries": stage.retries,
         "fingerprint": stage.fingerprint,
+        "fields": dict(stage.fields),
         "after": {d.stage: d.kind for d in stage.after},
         "resources": dataclasses.asdict(stage.resources),
     }
@@ -117,6 +123,7 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         shell=stage.shell,
         slices=job.slices,
         is_array=stage.is_array,
+        slices_per_task=job.slices_per_task,
         max_running=job.max_running,
         num_slices=stage.num_slices,
         fingerprint=stage.fingerprint,
@@ -134,7 +141,7 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         spec_dir=context.spec_dir,
         limit=context.limit,
         log_dir=str(paths.logs_dir(stage.name)),
-        resources=stage.resources,
+        resources=job.resources,
     )
 
 
@@ -183,6 +190,8 @@ def job_dependencies(
     before = list(connections.ending.get(job.stage, ()))
     if job.after_active:
         before += connections.active.get(job.stage, ())
+    if job.after_previous:
+        before += [done.job_id for done in submitted if done.stage == job.stage][-1:]
     if before:
         dependencies.setdefault("afterany", []).extend(before)
     return dependencies
@@ -203,6 +212,7 @@ def _submit_job(
         "stage": job.stage,
         "slices": ranges_text(job.slices),
         "is_array": order.is_array,
+        "slices_per_task": order.slices_per_task,
         "fingerprint": order.fingerprint,
         "job_name": order.job_name,
         "base_attempts": {str(i): attempts[i][-1] for i in job.slices if attempts.get(i)},
@@ -213,7 +223,7 @@ def _submit_job(
     except SchedulerError as error:
         job_id = _taken_after_all(context, order, error)
     append_entry(paths.ledger_dir, "submitted", token, {"job_id": job_id})
-    return SubmittedJob(stage=job.stage, token=token, job_id=job_id, num_tasks=len(job.slices))
+    return SubmittedJob(stage=job.stage, token=token, job_id=job_id, num_tasks=job.num_tasks)
 
 
 def _taken_after_all(context: RunContext, order: JobOrder, error: SchedulerError) -> str:

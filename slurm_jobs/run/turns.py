@@ -11,18 +11,19 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.errors import RunFailedError
+from slurm_jobs.common.files import private_umask
 from slurm_jobs.run.intents import Entry
 from slurm_jobs.run.ledger import append_entry, read_ledger
 from slurm_jobs.run.paths import RunPaths
 
 OTHER_HOST_PATIENCE_S = 600.0
-"""A command on another host that began longer ago than this and never ended is taken for dead."""
+"""A command on another host that has written nothing for longer than this is taken for dead."""
 
 
 @contextmanager
@@ -35,15 +36,12 @@ def submitting(paths: RunPaths) -> Iterator[None]:
     token = secrets.token_hex(4)
     own = append_entry(paths.ledger_dir, "begin", token, {**_whoami()})
     try:
-        other = _other_command(read_ledger(paths.ledger_dir, up_to=own.number), own)
+        earlier = read_ledger(paths.ledger_dir, up_to=own.number)[: own.number - 1]
+        other = open_command(earlier)
         if other is not None:
-            values = other.values
-            message = (
-                f"another command (pid {values['pid']} on {values['host']}) is submitting for this "
-                "run at this moment; ask `slurm-jobs status` when it has ended"
-            )
-            raise RunFailedError(message)
-        yield
+            raise RunFailedError(_in_the_way(other, earlier))
+        with private_umask():  # a notebook's own mask may let others read what jobs write
+            yield
     finally:
         append_entry(paths.ledger_dir, "end", token, {})
 
@@ -61,16 +59,42 @@ def _start(pid: int) -> str | None:
     return stat.rpartition(")")[2].split()[19]
 
 
-def _other_command(entries: list[Entry], own: Entry) -> Entry | None:
-    """An earlier command that began, has not ended, and may still live."""
+def open_command(entries: Sequence[Entry]) -> Entry | None:
+    """A command that began, has not ended, and may still live.
+
+    Of one on another host only its entries tell that it lives: each job that it
+    submits writes two.
+    """
     ended = {entry.token for entry in entries if entry.kind == "end"}
     for entry in entries:
-        if entry.kind != "begin" or entry.number >= own.number or entry.token in ended:
+        if entry.kind != "begin" or entry.token in ended:
             continue
         values = entry.values
         if values["host"] == socket.gethostname():
             if _start(values["pid"]) == values["process_start"]:
                 return entry
-        elif time.time() - values["time_unix_s"] < OTHER_HOST_PATIENCE_S:
+        elif time.time() - _last_sign_unix_s(entry, entries) < OTHER_HOST_PATIENCE_S:
             return entry
     return None
+
+
+def _last_sign_unix_s(begin: Entry, entries: Sequence[Entry]) -> float:
+    """When a command that began last wrote down what it did."""
+    acts = [e for e in entries if e.number > begin.number and e.kind not in {"begin", "end"}]
+    return max(float(entry.values["time_unix_s"]) for entry in (begin, *acts))
+
+
+def _in_the_way(other: Entry, entries: Sequence[Entry]) -> str:
+    values = other.values
+    message = (
+        f"another command (pid {values['pid']} on {values['host']}) is submitting for this "
+        "run at this moment; ask `slurm-jobs status` when it has ended"
+    )
+    if values["host"] == socket.gethostname():
+        return message
+    free_unix_s = _last_sign_unix_s(other, entries) + OTHER_HOST_PATIENCE_S
+    clock = time.strftime("%H:%M:%S", time.localtime(free_unix_s))
+    return (
+        f"{message}. From here nobody can see whether it lives: without another sign of it in the "
+        f"ledger it counts as dead at {clock}; type the same again then"
+    )

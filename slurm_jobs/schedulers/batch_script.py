@@ -36,11 +36,11 @@ def mem_text(mem_gb: float) -> str:
 
 
 def array_text(order: JobOrder) -> str | None:
-    """Array indices are the slices' own numbers, so that squeue and status agree."""
+    """Elements and throttle in Slurm's own form."""
     if not order.is_array:
         return None
     throttle = f"%{order.max_running}" if order.max_running is not None else ""
-    return ranges_text(order.slices) + throttle
+    return ranges_text(order.array_indices) + throttle
 
 
 def gpu_options(order: JobOrder) -> dict[str, Any]:

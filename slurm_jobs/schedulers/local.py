@@ -62,7 +62,7 @@ class LocalScheduler:
             "max_running": order.max_running,
             "num_cpus": order.resources.num_ranks * order.resources.cpus_per_task,
         }
-        return self._book.add_job(values, order.slices if order.is_array else None).job_id
+        return self._book.add_job(values, order.array_indices if order.is_array else None).job_id
 
     def start(self) -> None:
         """Start a runner in a session of its own; it waits for one that still lives."""

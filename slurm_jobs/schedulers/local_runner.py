@@ -7,7 +7,6 @@ the kernel, so that none is left behind.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 import signal
@@ -18,16 +17,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.common.process import dies_with_parent, kill_session
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local_book import LocalBook
-from slurm_jobs.schedulers.local_state import ENDED_STATES, LocalJob, decide
+from slurm_jobs.schedulers.local_state import ENDED_STATES, HELD_REASONS, LocalJob, decide
 
 POLL_S = 0.05
 KILL_WAIT_S = 10.0
 """From SIGTERM to SIGKILL, as Slurm's KillWait."""
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class Runner:
         self._running: dict[str, _Running] = {}
         self._states: dict[str, TaskAccounting] = {}
         self._restarts: dict[str, int] = {}
-        self._libc = ctypes.CDLL(None)
+        self._die_with_runner = dies_with_parent(signal.SIGTERM)
 
     def run(self) -> None:
         """Work until nothing is left."""
@@ -98,7 +97,11 @@ class Runner:
         for task_id, reason in reasons.items():
             task = self._states[task_id]
             if task.state == "PENDING" and task.reason != reason:
-                self._put(dataclasses.replace(task, reason=reason))
+                eligible_unix_s = task.eligible_unix_s
+                if reason not in HELD_REASONS and eligible_unix_s is None:
+                    eligible_unix_s = time.time()  # what it waits for from now on is its turn
+                task = dataclasses.replace(task, reason=reason, eligible_unix_s=eligible_unix_s)
+                self._put(task)
 
     def _start(self, job: LocalJob, task_id: str) -> None:
         order = read_order(self._paths.job_json(job.token))
@@ -148,16 +151,13 @@ class Runner:
             "SLURM_JOBS_LOCAL_RESTART_COUNT": str(self._restarts.get(task_id, 0)),
         }
 
-    def _die_with_runner(self) -> None:
-        self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
     def _reap(self) -> None:
         for task_id, running in list(self._running.items()):
             pid, status, usage = os.wait4(running.process.pid, os.WNOHANG)
             if pid == 0:
                 continue
             running.process.returncode = os.waitstatus_to_exitcode(status)
-            _kill_group(pid, signal.SIGKILL)  # nothing of a task outlives it
+            kill_session(pid)  # nothing of a task outlives it
             del self._running[task_id]
             code = running.process.returncode
             ended = dataclasses.replace(
@@ -171,7 +171,7 @@ class Runner:
             )
             if self._take_requeue(task_id) and running.final_state != "CANCELLED":
                 self._restarts[task_id] = self._restarts.get(task_id, 0) + 1
-                ended = dataclasses.replace(ended, state="PENDING", reason="Requeued")
+                ended = _requeued(ended)
             self._put(ended)
 
     def _take_requeue(self, task_id: str) -> bool:
@@ -190,7 +190,7 @@ class Runner:
             if now >= running.end_at_s and running.kill_at_s is None:
                 self._end(running, "TIMEOUT")
             if running.kill_at_s is not None and now >= running.kill_at_s:
-                _kill_group(running.process.pid, signal.SIGKILL)
+                kill_session(running.process.pid)
 
     def _end(self, running: _Running, final_state: str) -> None:
         running.final_state = final_state
@@ -209,6 +209,14 @@ class Runner:
                     self._end(self._running[task_id], "CANCELLED")
                 else:
                     self._put(dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time()))
+
+
+def _requeued(task: TaskAccounting) -> TaskAccounting:
+    """Queued again from this moment, as sacct has it; the start that ended is forgotten."""
+    now = time.time()
+    return dataclasses.replace(
+        task, state="PENDING", reason="Requeued", submit_unix_s=now, eligible_unix_s=now
+    )
 
 
 def _kill_group(pid: int, number: signal.Signals) -> None:

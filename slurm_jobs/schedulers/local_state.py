@@ -17,6 +17,8 @@ NEVER = "DependencyNeverSatisfied"
 WAITING = "Dependency"
 THROTTLED = "JobArrayTaskLimit"
 NO_ROOM = "Resources"
+HELD_REASONS = frozenset({NEVER, WAITING})
+"""Not eligible, as Slurm calls it; with any other reason a task waits for its turn."""
 NO_RUNNER = "NoRunner"
 """Ours, where Slurm has no word: nobody is left who could start the task."""
 

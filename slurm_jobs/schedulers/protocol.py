@@ -23,9 +23,14 @@ class Answer:
     """Of `accounting`: one entry a start, so that a requeued task has several."""
     problems: tuple[str, ...] = ()
     """Sources that could not be asked, each with its reason; their silence proves nothing."""
+    notes: tuple[str, ...] = ()
+    """What this cluster can never say, such as accounting that is switched off."""
     asked_unix_s: float = 0.0
+    """When the question was put: a later change may be missing from the answer."""
     knows_the_living: bool = True
     """Whether a job that is not in `tasks` is certainly neither queued nor running."""
+    lagging: Mapping[str, str] = field(default_factory=dict)
+    """By job id the state in which accounting still has a job that lives no longer."""
 
 
 class Scheduler(Protocol):

@@ -113,7 +113,7 @@ def _accounting(task_id: str, values: dict[str, str]) -> TaskAccounting:
         node_list="" if values["NodeList"] == "None assigned" else values["NodeList"],
         num_cpus=int(values["AllocCPUS"]) if values["AllocCPUS"].isdecimal() else None,
         num_gpus=_num_gpus(values["AllocTRES"]),
-        requested_mem_bytes=parse_bytes(values["ReqMem"]),
+        requested_mem_bytes=_node_mem_bytes(values),
         cpu_time_s=parse_duration_s(values["TotalCPU"]),
         time_limit_s=limit_min * 60 if limit_min is not None else None,
     )
@@ -138,6 +138,33 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _node_mem_bytes(values: dict[str, str]) -> float | None:
+    """Memory that was asked for on each node; None if all of it was, or that is not told.
+
+    Until Slurm 20.11 ReqMem ends in `n` (a node) or `c` (a core); from 21.08 on
+    it is the job's whole request and has neither (`PRINT_REQ_MEM` in Slurm's
+    src/sacct/print.c prints `req_mem`, then the `mem` of ReqTRES).
+    """
+    asked = parse_bytes(values["ReqMem"])
+    if not asked:
+        return None
+    if values["ReqMem"].endswith("n"):
+        return asked
+    num_nodes = _tres_count(values["AllocTRES"], "node")
+    if values["ReqMem"].endswith("c"):
+        asked *= _number(values["AllocCPUS"]) or 0.0
+    return asked / num_nodes if asked and num_nodes else None
+
+
+def _tres_count(tres: str, wanted: str) -> int | None:
+    """The number of `wanted` in `cpu=4,mem=8G,node=1`."""
+    for part in tres.split(","):
+        name, _, number = part.partition("=")
+        if name == wanted and number.isdecimal():
+            return int(number)
+    return None
 
 
 def _num_gpus(tres: str) -> int:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.markers import referenced_stage, references
+from slurm_jobs.common.references import output_dir_variable, referenced_stage
+from slurm_jobs.spec.markers import references
 from slurm_jobs.spec.model import MAX_STAGES
 from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
@@ -31,6 +32,9 @@ class StageView:
 
 
 Views = Mapping[str, StageView]
+
+_SHARED_KEYS = ("setup", "environment")
+"""Keys, of a stage and of the whole spec, that become lines of the batch script."""
 
 
 def stage_views(values: Any) -> dict[str, StageView]:
@@ -127,8 +131,10 @@ def graph_problems(views: Views, document: YamlDocument) -> list[Problem]:
     """Unknown parents, cycles, references to stages that do not come before, missing parents."""
     problems = _unknown_parents(views, document)
     problems += _cycle_problems(views, document)
+    problems += _shared_shell_problems(views, document)
     for name, stage in views.items():
         problems += _reference_problems(views, document, name, stage)
+        problems += _shell_problems(views, document, name, stage)
         problems += _builtin_problems(views, document, name, stage)
     return problems
 
@@ -191,6 +197,52 @@ def _reference_problems(
             continue
         problems.append(problem_at(document, path, message))
     return problems
+
+
+def _shared_shell_problems(views: Views, document: YamlDocument) -> list[Problem]:
+    """References in the set-up lines and the environment of all stages."""
+    values = document.value if isinstance(document.value, dict) else {}
+    problems = []
+    for key in _SHARED_KEYS:
+        for path, inner in references(values.get(key), (key,)):
+            if referenced_stage(inner) in views:
+                problems.append(problem_at(document, path, _config_alone(path, inner)))
+    return problems
+
+
+def _config_alone(path: Path, inner: str) -> str:
+    return f"{path_text(path)}: `${{{inner}}}` has a meaning in `config` alone"
+
+
+def _shell_problems(
+    views: Views, document: YamlDocument, name: str, stage: StageView
+) -> list[Problem]:
+    """References where nobody replaces them.
+
+    To bash `${train.output_dir}` is a "bad substitution": the line has exit code 1, hours later,
+    and bash goes on with the next. `${my-first.output_dir}` is `$my`, or else `first.output_dir`.
+    A value of `environment` stays as it is.
+    """
+    problems = []
+    for key in ("shell", *_SHARED_KEYS):
+        for path, inner in references(stage.keys.get(key), ("stages", name, key)):
+            target = referenced_stage(inner)
+            if target is None or target not in views:
+                continue
+            message = _config_alone(path, inner)
+            if key == "shell":
+                message += f"; here it is {_shell_variable(target, name, stage)}"
+            problems.append(problem_at(document, path, message))
+    return problems
+
+
+def _shell_variable(target: str, name: str, stage: StageView) -> str:
+    if target == name:
+        return "`$SLURM_JOBS_OUTPUT_DIR`"
+    variable = f"`${output_dir_variable(target)}`"
+    if target in stage.parents:
+        return variable
+    return f"{variable}, which is set if `{name}` comes after `{target}`: name it in `after`"
 
 
 def _builtin_problems(

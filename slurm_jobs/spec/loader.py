@@ -19,14 +19,16 @@ from slurm_jobs.common.errors import Problem, SpecError
 from slurm_jobs.spec.entry_points import entry_point_problems
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
-from slurm_jobs.spec.model import RunSpec, Stage
+from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.overrides import apply_overrides
 from slurm_jobs.spec.path_checks import path_problems
+from slurm_jobs.spec.plain_text import printable
+from slurm_jobs.spec.processor_checks import processor_problems
 from slurm_jobs.spec.stage_checks import form_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
-from slurm_jobs.spec.validation import did_you_mean, problem_at, validate_values
+from slurm_jobs.spec.validation import did_you_mean, problem_at, readable_fields, validate_values
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
-from slurm_jobs.spec.yaml_values import Path, YamlDocument, printable, read_yaml
+from slurm_jobs.spec.yaml_values import Path, YamlDocument, read_yaml
 
 SPECIAL_CLUSTERS = ("auto", "local")
 
@@ -78,6 +80,8 @@ class LoadedSpec:
     file: str
     spec_dir: str
     overrides: tuple[str, ...]
+    document: YamlDocument
+    """For the places of problems that are found later."""
 
 
 def load_spec(
@@ -100,13 +104,14 @@ def load_spec(
     spec, problems = validate_values(RunSpec, document, document.value, ())
     views = stage_views(document.value)
     configs, more = _validate_configs(views, document)
-    problems += [*more, *_agreement_problems(spec, views, configs, document)]
+    problems += [*more, *_agreement_problems(views, configs, document)]
     problems += entry_point_problems(views, document, spec_dir, files.read_text)
     values, marked = _resolve(spec, views, configs, document, around)
     more = path_problems(marked, document, files.holds, known_variables=files.variables)
+    more += processor_problems(marked, document, files.holds, files.read_text)
     problems += _elsewhere(problems, more)
     profile, more = _load_profile(document, around, files)
-    problems = [*document.problems, *_elsewhere(document.problems, problems), *more]
+    problems = [*document.problems, *_beside_yaml(document, problems), *more]
     if spec is None or problems:
         raise SpecError(_sorted(problems))
     return LoadedSpec(
@@ -116,35 +121,52 @@ def load_spec(
         file=file,
         spec_dir=spec_dir,
         overrides=tuple(all_overrides),
+        document=document,
     )
 
 
 def _agreement_problems(
-    spec: RunSpec | None,
-    views: Mapping[str, StageView],
-    configs: Mapping[str, Any],
-    document: YamlDocument,
+    views: Mapping[str, StageView], configs: Mapping[str, Any], document: YamlDocument
 ) -> list[Problem]:
-    """What stages must agree on with each other, and each within itself."""
+    """What stages must agree on with each other, and each within itself.
+
+    A stage or config that has problems is judged by what is right of it.
+    """
     problems = [*form_problems(views, document), *graph_problems(views, document)]
-    for name, config in configs.items():
-        stage = spec.stages[name] if spec else _lone_stage(name, document)
-        if stage is not None:
-            problems += stage_problems(name, stage, config, document)
+    for name, view in views.items():
+        if view.run != "train" or view.config is None:
+            continue
+        config, unreadable = configs.get(name), frozenset[str]()
+        if config is None:
+            target, path = config_class("train"), ("stages", name, "config")
+            config, unreadable, more = readable_fields(target, document, view.config, path)
+            problems += more
+        resources = _resources(name, view, document)
+        if resources is None:
+            continue
+        problems += stage_problems(name, resources, config, document, unreadable=unreadable)
     return problems
 
 
-def _lone_stage(name: str, document: YamlDocument) -> Stage | None:
-    """A stage of a spec that has problems, if it has none itself."""
-    path: Path = ("stages", name)
-    stage, _ = validate_values(Stage, document, document.value["stages"][name], path)
-    return stage if isinstance(stage, Stage) else None
+def _resources(name: str, view: StageView, document: YamlDocument) -> Resources | None:
+    """What a stage asks for, if that has no problem, whatever else of the stage has one."""
+    path: Path = ("stages", name, "resources")
+    resources, _ = validate_values(Resources, document, view.keys.get("resources", {}), path)
+    return resources if isinstance(resources, Resources) else None
 
 
 def _elsewhere(first: Sequence[Problem], more: Sequence[Problem]) -> list[Problem]:
     """`more` without what stands at the place of a problem in `first`: one mistake, one word."""
     places = {(p.file, p.line, p.column) for p in first}
     return [p for p in more if (p.file, p.line, p.column) not in places]
+
+
+def _beside_yaml(document: YamlDocument, problems: Sequence[Problem]) -> list[Problem]:
+    """`problems` without what follows from the file's wrong YAML; a refused tag hides a kind."""
+    said = [*document.problems]
+    for path in document.tagged:
+        said += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
+    return _elsewhere(said, problems)
 
 
 def _sorted(problems: list[Problem]) -> list[Problem]:
@@ -245,7 +267,7 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     plain, marked = resolve_marked(ClusterProfile, given, around)
     more = path_problems(marked, document, files.holds, known_variables=files.variables)
     problems += _elsewhere(problems, more)
-    problems = [*document.problems, *_elsewhere(document.problems, problems)]
+    problems = [*document.problems, *_beside_yaml(document, problems)]
     if problems:
         raise SpecError(_sorted(problems))
     return ClusterProfile.model_validate_json(json.dumps(plain), strict=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 import types
 import typing
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from slurm_jobs.common.config_values import PathMarker
+from slurm_jobs.common.references import REFERENCE
 from slurm_jobs.spec.yaml_values import Path
 
 
@@ -29,10 +29,6 @@ class NodePathMarker(PathMarker):
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProgramMarker(PathMarker):
     """Marks a program: looked up on PATH if it has no slash, else a path."""
-
-
-REFERENCE = re.compile(r"\$\{([^}]*)\}")
-_OUTPUT_OF = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\.output_dir")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,9 +151,3 @@ def references(values: Any, path: Path = ()) -> list[tuple[Path, str]]:
     if isinstance(values, (list, tuple)):
         return [hit for i, value in enumerate(values) for hit in references(value, (*path, i))]
     return []
-
-
-def referenced_stage(inner: str) -> str | None:
-    """The stage that `${stage.output_dir}` names; None if the reference is of no known form."""
-    match = _OUTPUT_OF.fullmatch(inner)
-    return match[1] if match else None

@@ -71,6 +71,20 @@ class Array(Values):
     """Number of slices; each is one array task."""
     max_running: Annotated[int, Field(ge=1)] | None = None
     """How many array tasks may run at once; no limit where it is left out."""
+    slices_per_task: Annotated[int, Field(ge=1, le=100_000)] = 1
+    """How many slices one array task works through, one after the other; its time limit is that
+    many times timeout_min. Where the site allows fewer jobs at once, more are taken."""
+
+
+class OnResume(Values):
+    """What a resume asks for instead, where slices of a stage have failed."""
+
+    raise_mem_gb: Annotated[float, Field(gt=1, le=10)] | None = None
+    """Factor by which mem_gb grows after slices ran out of memory; each time again."""
+    raise_timeout_min: Annotated[float, Field(gt=1, le=10)] | None = None
+    """Factor by which timeout_min grows after slices reached the time limit; each time again."""
+    exclude_failed_nodes: bool = False
+    """Leave out the nodes that slices have failed on (sbatch's `exclude`)."""
 
 
 class Stage(Values):
@@ -101,6 +115,8 @@ class Stage(Values):
     """Folder on each node's own fast storage; the profile's where it is left out."""
     resources: Resources = Resources()
     """What each job or array task asks for."""
+    on_resume: OnResume = OnResume()
+    """What a resume changes after failures; nothing where it is left out."""
     config: dict[str, Any] = {}
     """The stage's own settings."""
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.plain_text import printable
 from slurm_jobs.spec.validation import did_you_mean
-from slurm_jobs.spec.yaml_values import Path, Place, YamlDocument, printable, read_yaml
+from slurm_jobs.spec.yaml_values import Path, Place, YamlDocument, read_yaml
 
 
 def apply_overrides(document: YamlDocument, overrides: Sequence[str]) -> YamlDocument:
@@ -42,27 +43,48 @@ def _apply(document: YamlDocument, override: str) -> YamlDocument:
 
 
 def _put(holder: Any, steps: Sequence[str], value: Any) -> Path:
-    """Put `value` into `holder`, making what is missing on the way; returns where it stands.
+    """Put `value` into `holder`, making what is missing on the way.
+
+    Returns:
+        Where the first thing stands that was made: the value, or what had to be made to hold it.
 
     Raises:
         LookupError: the way leads through something without such a key.
     """
     path: Path = ()
+    made: Path | None = None
     for i, step in enumerate(steps):
-        where = ".".join(steps[:i]) or "the file"
         if i == 1 and steps[0] == "stages" and len(steps) > 2 and step not in holder:
             known = f"(stages: {', '.join(holder)})"
             message = f"there is no stage `{step}`{did_you_mean(step, holder)} {known}"
             raise LookupError(message)
-        index = _index(holder, step, where)
+        index = _index(holder, step, ".".join(steps[:i]) or "the file")
         path = (*path, index)
-        if i == len(steps) - 1:
-            holder[index] = value
-        elif isinstance(holder, dict):
-            holder[index] = holder = {} if holder.get(index) is None else holder[index]
-        else:
-            holder = holder[index]
-    return path
+        is_last = i == len(steps) - 1
+        if is_last or _at(holder, index) is None:
+            made = path if made is None else made
+            _set(holder, index, value if is_last else _container(steps[i + 1]))
+        holder = _at(holder, index)
+    assert made is not None
+    return made
+
+
+def _container(next_step: str) -> Any:
+    """What holds `next_step`: a list if that is its first place."""
+    return [] if next_step == "0" else {}
+
+
+def _at(holder: Any, index: Any) -> Any:
+    if isinstance(holder, dict):
+        return holder.get(index)
+    return holder[index] if index < len(holder) else None
+
+
+def _set(holder: Any, index: Any, value: Any) -> None:
+    if isinstance(holder, list) and index == len(holder):
+        holder.append(value)
+    else:
+        holder[index] = value
 
 
 def _index(holder: Any, step: str, where: str) -> str | int:
@@ -71,8 +93,11 @@ def _index(holder: Any, step: str, where: str) -> str | int:
     if not isinstance(holder, list):
         message = f"`{where}` holds no keys, so `{step}` has no place in it"
         raise LookupError(message)  # noqa: TRY004 - it is the user's key that is wrong
-    if not step.isdecimal() or int(step[:9]) >= len(holder):
-        message = f"`{where}` is a list of {len(holder)}; `{step}` is none of its places (from 0)"
+    if not step.isdecimal() or len(step) > 9 or int(step) > len(holder):
+        message = (
+            f"`{where}` is a list of {len(holder)}; `{step}` is none of its places "
+            f"(from 0; {len(holder)} appends)"
+        )
         raise LookupError(message)
     return int(step)
 

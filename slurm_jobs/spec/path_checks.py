@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.markers import REFERENCE, MarkedString, NodePathMarker, ProgramMarker
+from slurm_jobs.common.references import REFERENCE
+from slurm_jobs.spec.markers import MarkedString, NodePathMarker, ProgramMarker
 from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import YamlDocument
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
+"""owner/name."""
 
 
 def path_problems(
@@ -49,5 +54,13 @@ def _message(
         return None
     shown = "" if item.given == item.resolved else f" (`{item.given}`, relative to the file)"
     if item.marker.must_exist and not isinstance(item.marker, ProgramMarker):
-        return f"nothing at {item.resolved}{shown}"
+        return f"nothing at {item.resolved}{shown}{_hub_hint(item)}"
     return None
+
+
+def _hub_hint(item: MarkedString) -> str:
+    """A word on hubs, where a folder of a model is named as hubs name models."""
+    is_model = item.path[-1:] == ("processor",) or item.path[-2:] == ("model", "path")
+    if not is_model or not _HUB_NAME.fullmatch(item.given):
+        return ""
+    return "; names on a hub are not taken: download it first, and give the folder"

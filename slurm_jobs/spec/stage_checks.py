@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.references import output_dir_variable
 from slurm_jobs.spec.graph import StageView
-from slurm_jobs.spec.model import Stage
+from slurm_jobs.spec.model import Resources, Stage
 from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
@@ -33,19 +34,30 @@ def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> lis
             )
             problems.append(problem_at(document, path, message, at_key=True))
         problems += _gpu_problems(view, (*path, "resources"), document)
+        problems += _raise_problems(name, view, document)
     return problems
 
 
 def _alike_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
-    """Names that are one name in SLURM_JOBS_NAME_OUTPUT_DIR, by which a shell finds its parents."""
+    """Names that share the variable by which a shell finds its parents."""
     problems = []
     seen: dict[str, str] = {}
     for name in views:
-        first = seen.setdefault(name.upper().replace("-", "_"), name)
+        first = seen.setdefault(output_dir_variable(name), name)
         if first != name:
             message = f"stages `{first}` and `{name}` differ only in case or - and _; rename one"
             problems.append(problem_at(document, ("stages", name), message, at_key=True))
     return problems
+
+
+def _raise_problems(name: str, view: StageView, document: YamlDocument) -> list[Problem]:
+    wish, resources = view.keys.get("on_resume"), view.keys.get("resources")
+    given = resources.get("mem_gb") if isinstance(resources, dict) else None
+    if not isinstance(wish, dict) or wish.get("raise_mem_gb") is None or given is not None:
+        return []
+    place = ("stages", name, "on_resume", "raise_mem_gb")
+    message = f"{path_text(place)}: it raises resources.mem_gb, and the stage has none; say it"
+    return [problem_at(document, place, message, at_key=True)]
 
 
 def _gpu_problems(view: StageView, path: Path, document: YamlDocument) -> list[Problem]:
@@ -70,12 +82,37 @@ def _gpu_problems(view: StageView, path: Path, document: YamlDocument) -> list[P
     return problems
 
 
-def stage_problems(name: str, stage: Stage, config: Any, document: YamlDocument) -> list[Problem]:
-    """Contradictions that would only show hours later, in the job."""
-    if stage.run != "train":
-        return []
-    problems = _device_problems(name, stage, config, document)
-    resources = stage.resources
+def stage_problems(
+    name: str,
+    resources: Resources,
+    config: Any,
+    document: YamlDocument,
+    *,
+    unreadable: Collection[str] = (),
+) -> list[Problem]:
+    """Contradictions of a `train` stage that would only show hours later, in the job.
+
+    `unreadable` are keys of `config` whose values are wrong: what hangs on one is left out.
+    """
+    problems = []
+    if "device" not in unreadable:
+        problems += _device_problems(name, resources, config, document)
+    if "strategy" not in unreadable:
+        problems += _strategy_problems(name, resources, config, document)
+    num_ranks = resources.nodes * resources.tasks_per_node
+    if "num_lanes" not in unreadable and config.num_lanes % num_ranks:
+        message = (
+            f"stages.{name}.config.num_lanes: {config.num_lanes} lanes cannot be shared out "
+            f"evenly to {num_ranks} ranks; take a multiple of {num_ranks}"
+        )
+        place = ("stages", name, "config", "num_lanes")
+        problems.append(problem_at(document, place, message))
+    return problems
+
+
+def _strategy_problems(
+    name: str, resources: Resources, config: Any, document: YamlDocument
+) -> list[Problem]:
     num_ranks = resources.nodes * resources.tasks_per_node
     at_config: Path = ("stages", name, "config")
     if config.strategy == "fsdp2" and num_ranks < 2:
@@ -83,24 +120,19 @@ def stage_problems(name: str, stage: Stage, config: Any, document: YamlDocument)
             f"stage `{name}` shards with fsdp2, which needs two ranks or more, but nodes x "
             f"tasks_per_node is {num_ranks}; ask for more, or say `strategy: single`"
         )
-        problems.append(problem_at(document, at_config, message, at_key=True))
+        return [problem_at(document, at_config, message, at_key=True)]
     if config.strategy == "single" and num_ranks > 1:
         message = (
             f"stage `{name}` has {num_ranks} ranks, but `strategy: single` uses one; "
             "say `strategy: fsdp2`, or ask for one rank"
         )
-        problems.append(problem_at(document, (*at_config, "strategy"), message))
-    if config.num_lanes % num_ranks:
-        message = (
-            f"stages.{name}.config.num_lanes: {config.num_lanes} lanes cannot be shared out "
-            f"evenly to {num_ranks} ranks; take a multiple of {num_ranks}"
-        )
-        problems.append(problem_at(document, (*at_config, "num_lanes"), message))
-    return problems
+        return [problem_at(document, (*at_config, "strategy"), message)]
+    return []
 
 
-def _device_problems(name: str, stage: Stage, config: Any, document: YamlDocument) -> list[Problem]:
-    resources = stage.resources
+def _device_problems(
+    name: str, resources: Resources, config: Any, document: YamlDocument
+) -> list[Problem]:
     if config.device != "cuda" or resources.gpus_per_node >= resources.tasks_per_node:
         return []
     message = (

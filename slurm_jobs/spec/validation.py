@@ -12,13 +12,16 @@ import json
 import re
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.yaml_values import Path, YamlDocument, printable, shortened
+from slurm_jobs.spec.plain_text import printable, shortened
+from slurm_jobs.spec.sbatch_options import option_hint
+from slurm_jobs.spec.value_remedies import value_remedy
+from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _EXPECTED = {
     "int_type": "a whole number",
@@ -65,6 +68,39 @@ def validate_values(
     return None, _merge(problems)
 
 
+def readable_fields(
+    target: Any, document: YamlDocument, values: Mapping[str, Any], prefix: Path
+) -> tuple[Any, frozenset[str], list[Problem]]:
+    """What is right of a config that has problems; every field of `target` has a default.
+
+    Returns:
+        A namespace with the fields that are right by themselves, and the defaults of the others;
+        the names of the fields whose values are wrong; and what the config's own check of its
+        fields says, which pydantic leaves out where one of them is wrong.
+    """
+    found: dict[str, Any] = {}
+    unreadable = set()
+    hints = typing.get_type_hints(target, include_extras=True)
+    for field in dataclasses.fields(target):
+        found[field.name] = field.default
+        if field.name not in values:
+            continue
+        adapter: TypeAdapter[Any] = TypeAdapter(hints[field.name])
+        try:
+            text = json.dumps(values[field.name])
+            found[field.name] = adapter.validate_json(text, strict=True)
+        except ValidationError:
+            unreadable.add(field.name)
+    problems = []
+    try:
+        target(**found)
+    except ValueError as error:
+        if not any(re.search(rf"\b{key}\b", str(error)) for key in unreadable):
+            problems.append(_own_check_problem(document, prefix, str(error), values))
+        unreadable.update(map(str, _named_first(str(error), values)))
+    return types.SimpleNamespace(**found), frozenset(unreadable), problems
+
+
 def problem_at(
     document: YamlDocument, path: Path, message: str, *, at_key: bool = False
 ) -> Problem:
@@ -101,7 +137,8 @@ def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, ent
         key = str(location[-1])
         known = known_keys(target, location[:-1])
         shown = f"unknown key `{shortened(key)}`"
-        message = f"{shown}{did_you_mean(key, known)} (allowed: {', '.join(known)})"
+        hint = option_hint(key, known) or did_you_mean(key, known)
+        message = f"{shown}{hint} (allowed: {', '.join(known)})"
         return problem_at(document, path, message, at_key=True)
     if kind in _MISSING:
         key = str(entry["loc"][-1])
@@ -111,9 +148,7 @@ def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, ent
         if entry["loc"][-1:] == ("[key]",):
             message = f"{path_text(path[:-1]) or 'the file'}: {error}"
             return problem_at(document, path, message, at_key=True)
-        path = (*path, *_named_first(error, entry["input"]))
-        at_key = isinstance(entry["input"], dict) and path == (*prefix, *location)
-        return problem_at(document, path, f"{name}: {error}", at_key=at_key)
+        return _own_check_problem(document, path, error, entry["input"])
     message = _value_message(name, kind, entry)
     at_key = isinstance(entry["input"], (dict, list)) or entry["input"] is None
     return problem_at(document, path, message, at_key=at_key)
@@ -126,10 +161,19 @@ def _value_message(name: str, kind: str, entry: Any) -> str:
         near = did_you_mean(str(entry["input"]), re.findall(r"`([^`]+)`", allowed))
         return f"{name}: found {found}; allowed: {allowed}{near}"
     if kind in _EXPECTED:
-        return f"{name}: expected {_EXPECTED[kind]}, found {found}{_quoted_number(entry)}"
+        remedy = value_remedy(name, kind, entry["input"])
+        return f"{name}: expected {_EXPECTED[kind]}, found {found}{remedy}"
     if kind in {"string_too_short", "too_short"}:
         return f"{name}: must not be empty"
     return f"{name}: {entry['msg'].replace('Input should be', 'must be')}, found {found}"
+
+
+def _own_check_problem(document: YamlDocument, path: Path, error: str, values: Any) -> Problem:
+    """What a value's own check says, at the key that it names first, if it names one."""
+    named = _named_first(error, values)
+    at_key = isinstance(values, dict) and not named
+    message = f"{path_text(path) or 'the file'}: {error}"
+    return problem_at(document, (*path, *named), message, at_key=at_key)
 
 
 def _named_first(error: str, values: Any) -> Path:
@@ -211,11 +255,3 @@ def _without_none(target: Any) -> Any:
     if typing.get_origin(target) is typing.Annotated:
         return _without_none(typing.get_args(target)[0])
     return target
-
-
-def _quoted_number(entry: Any) -> str:
-    """A hint where a number stands in quotes."""
-    text = entry["input"]
-    is_number = isinstance(text, str) and re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?", text.strip())
-    wants_number = entry["type"] in {"int_type", "float_type"}
-    return "; remove the quotes" if is_number and wants_number else ""

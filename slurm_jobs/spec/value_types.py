@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from slurm_jobs.common.config_values import PathMarker
 from slurm_jobs.spec.markers import NodePathMarker, ProgramMarker
+from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, own_key
 from slurm_jobs.spec.validation import did_you_mean
 
 BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report")
@@ -19,34 +20,6 @@ _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SLURM_KEY = re.compile(r"[a-z][a-z0-9_-]+", re.ASCII)
 _GPU_TYPE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _NOT_IN_A_LINE = re.compile(r"[\x00-\x1f\x7f\\]")
-
-OWN_SLURM_KEYS = {
-    "array": "array.num_slices and array.max_running",
-    "chdir": "nothing: jobs start in the spec's folder",
-    "clusters": "nothing: the jobs of a run depend on each other, so they share one cluster",
-    "cpus-per-task": "resources.cpus_per_task",
-    "dependency": "after",
-    "error": "nothing: logs go to the run folder",
-    "gpus": "resources.gpus_per_node and resources.gpu",
-    "gpus-per-node": "resources.gpus_per_node and resources.gpu",
-    "gpus-per-task": "resources.gpus_per_node and resources.gpu",
-    "help": "nothing: see `sbatch --help`",
-    "job-name": "nothing: the job's name carries the run's token",
-    "kill-on-invalid-dep": "nothing: stranded jobs are found by status",
-    "mem": "resources.mem_gb",
-    "nodes": "resources.nodes",
-    "ntasks": "resources.tasks_per_node",
-    "ntasks-per-node": "resources.tasks_per_node",
-    "open-mode": "nothing: logs are appended to",
-    "output": "nothing: logs go to the run folder",
-    "parsable": "nothing: slurm-jobs reads sbatch's answer itself",
-    "signal": "resources.signal_lead_s",
-    "test-only": "the verb `plan`, which submits nothing",
-    "time": "resources.timeout_min",
-    "wait": "the verb `run`, which follows the jobs to the end",
-    "wrap": "shell",
-}
-"""Options of sbatch that have a key of their own, and which."""
 
 
 def check_name(value: str) -> str:
@@ -70,7 +43,7 @@ def check_slurm_key(key: str) -> str:
     if not _SLURM_KEY.fullmatch(key):
         message = f"`{key}` is no long name of an sbatch option (small letters, digits, - and _)"
         raise ValueError(message)
-    own = OWN_SLURM_KEYS.get(key.replace("_", "-"))
+    own = own_key(key)
     if own is not None:
         message = f"`{key}` has a key of its own: {own}"
         raise ValueError(message)

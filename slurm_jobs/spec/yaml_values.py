@@ -10,13 +10,14 @@ cannot make a reader build an object; a repeated key is refused.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.plain_text import BOOLS, NULLS, number, printable, shortened, trap
+from slurm_jobs.spec.yaml_errors import explain
 
 Path = tuple[str | int, ...]
 """Where a value stands: keys and list indices from the top."""
@@ -27,43 +28,10 @@ MAX_CHARACTERS = 200_000
 MAX_NODES = 100_000
 """Aliases can make a small file describe an enormous one; a spec has some hundreds of nodes."""
 
-MAX_DIGITS = 30
-"""Of a whole number."""
-
 MAX_DEPTH = 50
 """Levels of nesting; a spec has about eight."""
 
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_NULLS = {"", "~", "null", "Null", "NULL"}
-_TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(r"(?i:yes|no|on|off|y|n)"),
-        "is a truth value in YAML 1.1 and text in YAML 1.2; write true, false, or quotes around it",
-    ),
-    (
-        re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"),
-        "is a number to base 60 in YAML 1.1 (1:30 would be 90); write that number, or quote text",
-    ),
-    (
-        re.compile(r"[-+]?0[0-9_]+"),
-        "is an octal number in YAML 1.1 (010 would be 8); write it without the zero, or in quotes",
-    ),
-    (
-        re.compile(r"[-+]?0(x[0-9a-fA-F_]+|b[01_]+|o[0-7]+)"),
-        "is a number in another base; write it in decimal, or in quotes if text is meant",
-    ),
-    (
-        re.compile(r"[-+]?[0-9][0-9,]*_[0-9_]*(\.[0-9_]*)?"),
-        "is a number in YAML 1.1 and text in YAML 1.2; write it without underscores, or in quotes",
-    ),
-    (
-        re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?"),
-        "is a date in YAML 1.1 and text in YAML 1.2; put quotes around it",
-    ),
-)
+_MERGE = "<<"
 
 _RESOLVER: Any = yaml.SafeLoader("")
 
@@ -87,17 +55,9 @@ class YamlDocument:
     value_places: dict[Path, Place] = field(default_factory=dict)
     sources: dict[Path, str] = field(default_factory=dict)
     """Values that do not come from the file, and where they do come from."""
+    tagged: frozenset[Path] = frozenset()
+    """Values whose tag was refused: what kind of value was meant is not known."""
     problems: tuple[Problem, ...] = ()
-
-
-def printable(text: str) -> str:
-    """`text` on one line and without characters that could steer a terminal or hide."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def shortened(text: str) -> str:
-    """At most 60 characters of `text`."""
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def read_yaml(text: str, file: str) -> YamlDocument:
@@ -112,6 +72,7 @@ def read_yaml(text: str, file: str) -> YamlDocument:
         value=value,
         key_places=reader.key_places,
         value_places=reader.value_places,
+        tagged=frozenset(reader.tagged),
         problems=tuple(reader.problems),
     )
 
@@ -126,12 +87,9 @@ def _compose(text: str, reader: _Reader) -> yaml.Node | None:
     try:
         return yaml.SafeLoader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
-        what = " ".join(part for part in (error.context, error.problem) if part)
-        mark = error.problem_mark or error.context_mark
-        if "end of stream" in what and error.context_mark is not None:
-            mark = error.context_mark  # where the quotes open says more than where the file ends
+        mark, message = explain(error, text)
         place = _place(mark) if mark is not None else start
-        reader.problem(place, f"not valid YAML: {what}{_yaml_remedy(what)}")
+        reader.problem(place, f"not valid YAML: {message}")
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line = before.count("\n") + 1
@@ -146,16 +104,6 @@ def _compose(text: str, reader: _Reader) -> yaml.Node | None:
     return None
 
 
-def _yaml_remedy(what: str) -> str:
-    if "'\\t'" in what:
-        return "; indent with spaces, not tabs"
-    if "expected a single document" in what:
-        return "; a spec is one document, so leave out the second `---`"
-    if "'%'" in what or "'@'" in what or "'`'" in what:
-        return "; put quotes around the text"
-    return ""
-
-
 def _place(mark: yaml.Mark) -> Place:
     return Place(line=mark.line + 1, column=mark.column + 1)
 
@@ -168,6 +116,7 @@ class _Reader:
         self.problems: list[Problem] = []
         self.key_places: dict[Path, Place] = {}
         self.value_places: dict[Path, Place] = {}
+        self.tagged: set[Path] = set()
         self.size = 0
         self.open_nodes: set[int] = set()
 
@@ -194,10 +143,10 @@ class _Reader:
             if isinstance(node, yaml.MappingNode):
                 return self._mapping(node, path)
             if isinstance(node, yaml.SequenceNode):
-                self._refuse_tag(node, "tag:yaml.org,2002:seq")
+                self._refuse_tag(node, "tag:yaml.org,2002:seq", path)
                 return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
             assert isinstance(node, yaml.ScalarNode)
-            return self._scalar(node, place)
+            return self._scalar(node, place, path)
         finally:
             self.open_nodes.discard(id(node))
 
@@ -210,12 +159,17 @@ class _Reader:
         return self.size >= MAX_NODES
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
-        self._refuse_tag(node, "tag:yaml.org,2002:map")
+        self._refuse_tag(node, "tag:yaml.org,2002:map", path)
         values: dict[str, Any] = {}
+        merged: list[tuple[yaml.Node, Place]] = []
         for key_node, value_node in node.value:
             place = _place(key_node.start_mark)
-            key = self._key(key_node, place)
+            key = self._key(key_node, place, path)
             if key is None:
+                continue
+            if key == _MERGE and _is_plain(key_node):
+                self.problem(place, "merge keys (<<) are not supported; write the keys out")
+                merged.append((value_node, place))
                 continue
             key_path = (*path, key)
             if key in values:
@@ -226,27 +180,38 @@ class _Reader:
                 continue
             self.key_places[key_path] = place
             values[key] = self.value(value_node, key_path)
+        for value_node, place in merged:
+            self._merge(value_node, place, path, values)
         return values
 
-    def _key(self, node: yaml.Node, place: Place) -> str | None:
+    def _merge(self, node: yaml.Node, place: Place, path: Path, values: dict[str, Any]) -> None:
+        """Add what a refused merge key would bring, so that nothing is called missing for it."""
+        if not isinstance(node, yaml.MappingNode) or id(node) in self.open_nodes:
+            return
+        for key_node, value_node in node.value:
+            key = key_node.value
+            if isinstance(key, str) and key != _MERGE and key not in values:
+                self.key_places[*path, key] = place
+                values[key] = self.value(value_node, (*path, key))
+
+    def _key(self, node: yaml.Node, place: Place, path: Path) -> str | None:
         if not isinstance(node, yaml.ScalarNode):
             self.problem(place, "a key must be plain text")
             return None
-        if node.value == "<<" and node.style is None:
-            self.problem(place, "merge keys (<<) are not supported; write the keys out")
-            return None
-        self._refuse_tag(node, _implicit_tag(node))
+        if not (node.value == _MERGE and _is_plain(node)):
+            self._refuse_tag(node, _implicit_tag(node), (*path, node.value))
         return self._text(node.value, place)
 
-    def _refuse_tag(self, node: yaml.Node, allowed: str) -> None:
+    def _refuse_tag(self, node: yaml.Node, allowed: str, path: Path) -> None:
         if node.tag != allowed:
+            self.tagged.add(path)
             self.problem(
                 _place(node.start_mark),
                 f"the tag {node.tag} is not allowed; a spec holds plain values only",
             )
 
-    def _scalar(self, node: yaml.ScalarNode, place: Place) -> Any:
-        self._refuse_tag(node, _implicit_tag(node))
+    def _scalar(self, node: yaml.ScalarNode, place: Place, path: Path) -> Any:
+        self._refuse_tag(node, _implicit_tag(node), path)
         if node.style is not None:  # quoted or block text is text
             return self._text(node.value, place)
         return self._plain(node.value, place)
@@ -260,21 +225,25 @@ class _Reader:
         return text
 
     def _plain(self, text: str, place: Place) -> Any:
-        if text in _NULLS:
+        if text in NULLS:
             return None
-        if text in _BOOLS:
-            return _BOOLS[text]
-        for pattern, remedy in _TRAPS:
-            if pattern.fullmatch(text):
-                self.problem(place, f"`{shortened(text)}` {remedy}")
-                return text
-        number = _number(text)
-        if number is None:
+        if text in BOOLS:
+            return BOOLS[text]
+        reason = trap(text)
+        if reason is not None:
+            self.problem(place, f"`{shortened(text)}` {reason}")
+            return text
+        found = number(text)
+        if found is None:
             return self._text(text, place)
-        if isinstance(number, float) and not math.isfinite(number):
+        if isinstance(found, float) and not math.isfinite(found):
             message = f"`{shortened(text)}` is not a finite number; none is allowed in a spec"
             self.problem(place, message)
-        return number
+        return found
+
+
+def _is_plain(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.style is None
 
 
 def _implicit_tag(node: yaml.ScalarNode) -> str:
@@ -283,12 +252,3 @@ def _implicit_tag(node: yaml.ScalarNode) -> str:
         return "tag:yaml.org,2002:str"
     tag: str = _RESOLVER.resolve(yaml.ScalarNode, node.value, (True, False))
     return tag
-
-
-def _number(text: str) -> int | float | None:
-    """The number that plain text means; one too large for a float is infinite."""
-    if _INT.fullmatch(text):
-        return int(text) if len(text) <= MAX_DIGITS else math.inf
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    return math.inf if _INFINITE.fullmatch(text) else None

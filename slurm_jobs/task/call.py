@@ -7,10 +7,11 @@ that name; a user's own stage must get the user's.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from slurm_jobs.common.errors import (
     StageConfigError,
     StageStoppedError,
 )
-from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.files import write_text_atomic
+from slurm_jobs.common.outputs import outputs_problem
 from slurm_jobs.common.stop import install_stop_handler
 from slurm_jobs.task.rank import result_path, write_error
 
@@ -45,7 +47,7 @@ def call_stage(context_path: Path) -> int:
     try:
         function = find_function(run)
         result = function(dict(context.config), context)
-        write_json_atomic(result_path(task_dir, context.rank), result or {})
+        write_text_atomic(result_path(task_dir, context.rank), result_text(run, result))
     except StageStoppedError as error:
         print(f"stopped: {error}", flush=True)
         return error.exit_code
@@ -53,6 +55,36 @@ def call_stage(context_path: Path) -> int:
         _record_error(task_dir, context.rank, error)
         return error.exit_code if isinstance(error, StageConfigError) else 1
     return 0
+
+
+def result_text(run: str, result: Any) -> str:
+    """What a stage's function returned, as JSON; NumPy's numbers and torch's count as numbers.
+
+    Raises:
+        StageConfigError: it is neither a mapping of JSON values nor None.
+    """
+    if result is None:
+        result = {}
+    problem = "" if isinstance(result, Mapping) else f"it returned {type(result).__name__}"
+    if not problem:
+        problem = outputs_problem(result.get("outputs", {}))
+    try:
+        text = json.dumps(result, default=_plain_number, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        problem = problem or f"what it returned is no JSON: {error}"
+    if problem:
+        message = f"`run: {run}`: a stage returns a dict of JSON values, or None; {problem}"
+        raise StageConfigError(message)
+    return text
+
+
+def _plain_number(value: Any) -> Any:
+    """The number in a scalar of NumPy's or torch's."""
+    item = getattr(value, "item", None)
+    if item is None or getattr(value, "ndim", 0) != 0:
+        message = f"a {type(value).__name__} is no JSON value"
+        raise TypeError(message)
+    return item()
 
 
 def _record_error(task_dir: Path, rank: int, error: Exception) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.run.elements import slices_of_element
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local_book import LocalBook
@@ -23,7 +24,8 @@ class JobEnvironment:
 
     element_id: str
     """As squeue shows it: `12`, `12_3`."""
-    slice_index: int
+    slices: tuple[int, ...]
+    """That this job or array task works through, in order."""
     restart: int
     node_names: tuple[str, ...]
     deadline_unix_s: float
@@ -40,22 +42,29 @@ def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnviro
         task_id = variables["SLURM_JOBS_LOCAL_TASK_ID"]
         return JobEnvironment(
             element_id=task_id,
-            slice_index=int(task_id.partition("_")[2] or 0),
+            slices=_slices(order, task_id.partition("_")[2]),
             restart=int(variables["SLURM_JOBS_LOCAL_RESTART_COUNT"]),
             node_names=tuple(f"local{i}" for i in range(order.resources.nodes)),
             deadline_unix_s=float(variables["SLURM_JOBS_LOCAL_END_UNIX_S"]),
             is_slurm=False,
         )
-    index = variables.get("SLURM_ARRAY_TASK_ID")
+    index = variables.get("SLURM_ARRAY_TASK_ID", "")
     job_id = variables.get("SLURM_ARRAY_JOB_ID", variables["SLURM_JOB_ID"])
     return JobEnvironment(
-        element_id=job_id if index is None else f"{job_id}_{index}",
-        slice_index=int(index or 0),
+        element_id=f"{job_id}_{index}" if index else job_id,
+        slices=_slices(order, index),
         restart=int(variables.get("SLURM_RESTART_COUNT", "0")),
         node_names=_host_names(variables),
         deadline_unix_s=_deadline(order, variables),
         is_slurm=True,
     )
+
+
+def _slices(order: JobOrder, index: str) -> tuple[int, ...]:
+    """Slices of the array's element `index`; of a job without an array where that is empty."""
+    if not index:
+        return order.slices
+    return slices_of_element(order.slices, order.slices_per_task, int(index))
 
 
 def _deadline(order: JobOrder, variables: Mapping[str, str]) -> float:

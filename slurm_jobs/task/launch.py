@@ -18,10 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 from slurm_jobs.common.errors import STOPPED_EXIT_CODE
 from slurm_jobs.common.files import read_json
+from slurm_jobs.common.process import kill_session
+from slurm_jobs.common.records import Outcome
 from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.task.environment import JobEnvironment
@@ -36,7 +38,7 @@ POLL_S = 0.05
 class RanksEnd:
     """How all ranks of an attempt ended."""
 
-    outcome: Literal["completed", "failed", "stopped"]
+    outcome: Outcome
     exit_code: int = 0
     signal: int | None = None
     failed_rank: int | None = None
@@ -52,6 +54,8 @@ class Ranks:
         self._order = order
         self._environment = environment
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._stop_is_due = False
+        """STOP_SIGNAL has not been passed on yet."""
         self.stop_signalled = False
         """STOP_SIGNAL came: the time limit is near."""
         self.term_signalled = False
@@ -60,37 +64,47 @@ class Ranks:
         signal.signal(signal.SIGTERM, self._pass_on)
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        """SIGTERM goes on at once; STOP_SIGNAL when every rank can take it, see `_wait`."""
         self.stop_signalled = True
-        self.term_signalled = self.term_signalled or number == signal.SIGTERM
-        for process in self._processes:
-            if process.poll() is None:
-                process.send_signal(number)
+        if number == signal.SIGTERM:
+            self.term_signalled = True
+            self._signal_all(signal.SIGTERM)
+        else:
+            self._stop_is_due = True
 
     def run(self, task_dir: Path) -> RanksEnd:
         """Start the ranks, wait for all of them, and say how it ended."""
         num_ranks = self._order.resources.num_ranks
         is_step = self._environment.is_slurm and num_ranks > 1
         commands = [self._srun(task_dir)] if is_step else [self._keeper(task_dir)] * num_ranks
-        self._processes = [
-            subprocess.Popen(command, env=self._variables(None if is_step else rank))
-            for rank, command in enumerate(commands)
-        ]
-        self._wait()
+        self._processes = []
+        for rank, command in enumerate(commands):
+            variables = self._variables(None if is_step else rank)
+            self._processes.append(subprocess.Popen(command, env=variables))
+        if self.term_signalled:  # it came while they were started
+            self._signal_all(signal.SIGTERM)
+        self._wait(task_dir)
         codes = [process.returncode for process in self._processes]
+        if -signal.SIGKILL in codes:
+            self._end_orphans()
         end = read_end(task_dir, num_ranks, codes)
         if self.term_signalled and end.outcome == "failed":
             why = "After SIGTERM from outside (time limit, cancel or preemption): "
             return dataclasses.replace(end, reason=why + end.reason)
         return end
 
-    def _wait(self) -> None:
+    def _wait(self, task_dir: Path) -> None:
         """Wait for all; once one has failed the others get SIGTERM, then SIGKILL.
 
+        A STOP_SIGNAL that came before every rank's keeper can take it would end the keeper.
         After a SIGTERM from outside Slurm follows with SIGKILL when its own patience ends (a
         preempted job may have minutes to save); the local runner may be dead, so not here.
         """
         kill_at_s: float | None = None
         while None in (codes := [process.poll() for process in self._processes]):
+            if self._stop_is_due and self._all_started(task_dir):
+                self._stop_is_due = False
+                self._signal_all(STOP_SIGNAL)
             if any(codes) and kill_at_s is None:
                 kill_at_s = time.monotonic() + KILL_WAIT_S
                 self._signal_all(signal.SIGTERM)
@@ -100,10 +114,20 @@ class Ranks:
                 self._signal_all(signal.SIGKILL)
             time.sleep(POLL_S)
 
+    def _end_orphans(self) -> None:
+        """What killed keepers could not end; Slurm does this by itself."""
+        own = os.getpid()
+        if not self._environment.is_slurm and os.getsid(0) == own:
+            kill_session(own, spare=own)
+
     def _signal_all(self, number: signal.Signals) -> None:
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(number)
+
+    def _all_started(self, task_dir: Path) -> bool:
+        num_ranks = self._order.resources.num_ranks
+        return all(started_path(task_dir, rank).exists() for rank in range(num_ranks))
 
     def _keeper(self, task_dir: Path) -> list[str]:
         return [sys.executable, "-P", self._order.start_script, "rank", str(task_dir)]

@@ -7,7 +7,6 @@ on request: srun must not kill the others for it.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import json
 import os
@@ -16,18 +15,34 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from slurm_jobs.common.context import TaskContext, context_to_json, read_context
-from slurm_jobs.common.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
-from slurm_jobs.common.files import make_private_dir, read_json, write_json_atomic
+from slurm_jobs.common.errors import (
+    NO_RETRY_EXIT_CODE,
+    STOPPED_EXIT_CODE,
+    StageConfigError,
+    StageError,
+)
+from slurm_jobs.common.files import (
+    PRIVATE_UMASK,
+    make_private_dir,
+    read_json,
+    write_json_atomic,
+)
+from slurm_jobs.common.process import adopt_orphans, dies_with_parent, wait_with_group
+from slurm_jobs.common.references import output_dir_variable
 from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.task.environment import rank_variables
+from slurm_jobs.task.noting import end_noting, start_noting
 
-_PR_SET_PDEATHSIG = 1
+GROUP_PATIENCE_S = 10.0
+"""For processes that a rank left behind, and that the kernel does not let go of at once."""
 FORWARDED = (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT)
 
 
@@ -53,6 +68,7 @@ def result_path(task_dir: Path, rank: int) -> Path:
 
 def keep_rank(task_dir: Path) -> int:
     """Run one rank to its end and write its exit record."""
+    os.umask(PRIVATE_UMASK)
     who = rank_variables()
     context = dataclasses.replace(read_context(task_dir / "context.json"), **who)  # type: ignore[arg-type]
     try:
@@ -61,6 +77,19 @@ def keep_rank(task_dir: Path) -> int:
         write_error(task_dir, context.rank, error)
         _write_exit(task_dir, context, NO_RETRY_EXIT_CODE)
         return NO_RETRY_EXIT_CODE
+    adopt_orphans()
+    process, noting = _start(task_dir, context)
+    if not wait_with_group(process.pid, patience_s=GROUP_PATIENCE_S, spare=noting):
+        print("slurm-jobs: a process of this rank cannot be killed", file=sys.stderr, flush=True)
+    code = _checked_code(task_dir, context, process.wait())
+    _write_exit(task_dir, context, code)
+    if noting is not None:
+        end_noting(noting, context)
+    return 0 if code == STOPPED_EXIT_CODE else min(abs(code), 125)
+
+
+def _start(task_dir: Path, context: TaskContext) -> tuple[subprocess.Popen[bytes], int | None]:
+    """The rank's process, and on each node's first rank the pid of what notes the node's facts."""
     order = read_json(task_dir / "order.json")
     log = RunPaths(context.run_dir).rank_log(
         context.stage, context.slice_index, context.attempt, context.rank
@@ -68,6 +97,7 @@ def keep_rank(task_dir: Path) -> int:
     rank_context = task_dir / f"rank-{context.rank:05d}.context.json"
     write_json_atomic(rank_context, context_to_json(context))
     is_shell = order["shell"] is not None
+    prepare = _prepare_shell() if is_shell else dies_with_parent(signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # the child inherits this, see call.py
     with log.open("ab") as stream:
         process = subprocess.Popen(
@@ -76,18 +106,28 @@ def keep_rank(task_dir: Path) -> int:
             stdout=stream,
             stderr=subprocess.STDOUT,
             env=_variables(context, order),
-            preexec_fn=_prepare_shell if is_shell else _die_with_keeper,  # noqa: PLW1509 - one thread
+            preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
+            process_group=0,  # what the rank starts ends with it
         )
-    _forward_signals(process, skipped=(STOP_SIGNAL,) if is_shell else ())
+    noting = start_noting(context) if context.local_rank == 0 else None
+    _forward_signals(process, is_shell=is_shell)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     started = {"rank": context.rank, "pid": process.pid, "node": context.node_name}
     write_json_atomic(
         started_path(task_dir, context.rank),
         {**started, "keeper_pid": os.getpid(), "started_unix_s": time.time()},
     )
-    code = process.wait()
-    _write_exit(task_dir, context, code)
-    return 0 if code == STOPPED_EXIT_CODE else min(abs(code), 125)
+    return process, noting
+
+
+def _checked_code(task_dir: Path, context: TaskContext, code: int) -> int:
+    """The exit code; 0 is none where the function did not return (`sys.exit(0)`, `os._exit`)."""
+    is_shell = read_json(task_dir / "order.json")["shell"] is not None
+    if code != 0 or is_shell or result_path(task_dir, context.rank).exists():
+        return code
+    message = "the process ended with exit code 0 before its function returned (sys.exit?)"
+    write_error(task_dir, context.rank, StageError(message))
+    return 1
 
 
 def write_error(task_dir: Path, rank: int, error: Exception) -> None:
@@ -163,28 +203,35 @@ def _variables(context: TaskContext, order: dict[str, Any]) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
     }
     for parent in context.parents:
-        name = parent.stage.upper().replace("-", "_")
-        own[f"SLURM_JOBS_{name}_OUTPUT_DIR"] = parent.output_dir
+        own[output_dir_variable(parent.stage)] = parent.output_dir
     threads = {"OMP_NUM_THREADS": str(order["cpus_per_task"])}
     return {**threads, **os.environ, **{key: str(value) for key, value in own.items()}}
 
 
-def _die_with_keeper() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _prepare_shell() -> None:
+def _prepare_shell() -> Callable[[], None]:
     """A shell command knows nothing of blocked signals."""
-    _die_with_keeper()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    die_with_keeper = dies_with_parent(signal.SIGKILL)
+
+    def prepare() -> None:
+        die_with_keeper()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+
+    return prepare
 
 
-def _forward_signals(process: subprocess.Popen[bytes], skipped: tuple[int, ...]) -> None:
-    """Pass signals on; a shell command gets no STOP_SIGNAL, which would end it."""
+def _forward_signals(process: subprocess.Popen[bytes], *, is_shell: bool) -> None:
+    """Pass signals on: to a function's process, or to all that a shell command has started.
+
+    A shell command gets no STOP_SIGNAL, which would end it.
+    """
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        if number not in skipped:
-            process.send_signal(number)
+        # Not through `process`: it would reap the child, whose end is waited for elsewhere.
+        with suppress(ProcessLookupError):
+            if not is_shell:
+                os.kill(process.pid, number)
+            elif number != STOP_SIGNAL:
+                os.killpg(process.pid, number)
 
     for number in FORWARDED:
         signal.signal(number, forward)

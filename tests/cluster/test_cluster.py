@@ -80,6 +80,7 @@ def test_two_nodes_of_either_kind_are_of_one_kind(cluster: Cluster, user_dir: Pa
     assert nodes == ["a1", "a2"]
 
 
+@pytest.mark.slow
 def test_preemption_signals_first_and_then_requeues(cluster: Cluster, user_dir: Path):
     script = """
     echo start >> events

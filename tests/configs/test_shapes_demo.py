@@ -131,6 +131,22 @@ def test_tokenizer_gives_each_word_one_token_and_masks_the_answer(rendered):
     assert encoded["input_ids"].count(tokenizer.convert_tokens_to_ids("<image>")) == 1
 
 
+def test_chat_template_trains_on_the_assistant_alone(rendered):
+    from pipeline.preprocess.tokenizer import load_chat_tokenizer
+
+    chat = load_chat_tokenizer(rendered[0] / "processor", "<image>")
+    tokens = chat.encode_conversation(
+        [
+            {"role": "system", "content": [{"type": "text", "text": "red"}]},
+            {"role": "user", "content": [{"type": "text", "text": "Describe"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "ring"}]},
+        ]
+    )
+    assert chat.tokenizer.decode(tokens.input_ids[tokens.supervised]) == "ring<|end|>"
+    words = "red<|user|>Describe<|assistant|>ring<|end|>"
+    assert chat.tokenizer.decode(tokens.input_ids) == words
+
+
 def test_unknown_settings_and_bad_numbers_are_refused(shapes_demo, tmp_path):
     with pytest.raises(TypeError, match="num_trian"):
         shapes_demo.render({"num_trian": 5}, context_for(tmp_path / "a"))

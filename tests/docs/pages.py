@@ -4,8 +4,12 @@ The marks are HTML comments, which a reader of the page does not see:
 
 `<!-- run -->`          before a console or python block: it is run, in the page's own folder
 `<!-- run: slow -->`    the same, and the page's test is marked slow
+`<!-- run, varies: 18, v1 -->`   the same; these numbers and words of the output differ each time
 
-and first lines of blocks, which a reader does see: `# spec: NAME`, `# profile: NAME` and
+Times, rates, shares and sizes (a number and its unit) and run ids may differ without a word.
+Everything else that a page shows must be printed as it stands.
+
+First lines of blocks, which a reader does see: `# spec: NAME`, `# profile: NAME` and
 `# file: NAME` put the block into the page's folder under that name. A YAML block with `stages:`
 is a spec with or without such a line.
 """
@@ -26,13 +30,21 @@ STAND_INS = {
     "data/heldout.jsonl": "",
     "helpers/__init__.py": "",
     "tables/codes.csv": "",
-    "models/processor/tokenizer.json": "",
-    "models/qwen2-vl/tokenizer.json": "",
+    **{
+        f"models/{folder}/{name}.json": "{}"
+        for folder in ("processor", "qwen2-vl")
+        for name in ("tokenizer", "preprocessor_config", "processor_config")
+    },
 }
 """Files of the reader's own that the pages' specs name; `check` looks whether they exist."""
 
+_RUN_ID = r"-\d{8}-\d{6}-[0-9a-f]{4}\b"
+_NUMBER = r"\d+(?:[.,]\d+)*"
+_MEASURED = rf"{_NUMBER}(?= ?(?:(?:[num]?s|min|h|[kMGT]i?B|[\w ]+/s)\b|%))"
+"""A number before a unit of time, size or rate, or a share."""
+
 _FENCE = re.compile(r"^```(\w*)\s*$")
-_MARK = re.compile(r"^<!-- (run|run: slow) -->$")
+_MARK = re.compile(r"^<!-- (run|run: slow)(?:, varies: (.+))? -->$")
 _NAMED = re.compile(r"# (spec|profile|file): (\S+)")
 _HEADING = re.compile(r"^#+ (.+)$")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -49,6 +61,8 @@ class Block:
     lines: tuple[str, ...]
     mark: str
     """`run`, `run: slow`, or empty."""
+    varies: tuple[str, ...] = ()
+    """Numbers and words of its output that differ each time."""
 
     @property
     def text(self) -> str:
@@ -72,26 +86,33 @@ class Block:
 def blocks(page: Path) -> tuple[Block, ...]:
     """The fenced blocks of a page, in order."""
     found: list[Block] = []
-    mark, opened = "", None
+    mark: tuple[str, tuple[str, ...]] = ("", ())
+    opened: tuple[int, str] | None = None
     body: list[str] = []
     for number, line in enumerate(page.read_text().splitlines(), start=1):
         fence = _FENCE.match(line)
         if opened is not None:
             if line.rstrip() == "```":
-                start, language = opened
-                found.append(
-                    Block(page=page, line=start, language=language, lines=tuple(body), mark=mark)
-                )
-                mark, opened, body = "", None, []
+                found.append(_block(page, opened, body, mark))
+                mark, opened, body = ("", ()), None, []
             else:
                 body.append(line)
         elif fence:
             opened = (number, fence[1])
         elif line.strip():
             match = _MARK.match(line.strip())
-            mark = match[1] if match else ""
+            varies = match[2].split(", ") if match and match[2] else ()
+            mark = (match[1], tuple(varies)) if match else ("", ())
     assert opened is None, f"{page}: the fence of line {opened} is never closed"
     return tuple(found)
+
+
+def _block(
+    page: Path, opened: tuple[int, str], body: list[str], mark: tuple[str, tuple[str, ...]]
+) -> Block:
+    line, language = opened
+    lines = tuple(body)
+    return Block(page=page, line=line, language=language, lines=lines, mark=mark[0], varies=mark[1])
 
 
 def write_files(page: Path, folder: Path) -> None:
@@ -146,3 +167,28 @@ def shown_output(block: Block) -> list[str]:
     joined = "\n".join(block.lines).replace("\\\n", "")
     lines = [line.strip() for line in joined.splitlines() if not line.startswith("$ ")]
     return [line for line in lines if line not in {"", "..."}]
+
+
+def is_shown(shown: str, printed: str, varies: tuple[str, ...] = ()) -> bool:
+    """Whether a printed line is the one that a page shows, but for what differs each time."""
+    words = [rf"(?<!\w){re.escape(word)}(?!\w)" for word in varies]
+    pattern = ""
+    end = 0
+    wanted = _plain(shown)
+    for match in re.finditer("|".join([_RUN_ID, *words, _MEASURED]), wanted):
+        pattern += re.escape(wanted[end : match.start()])
+        pattern += _like(match[0])
+        end = match.end()
+    pattern += re.escape(wanted[end:])
+    return re.fullmatch(pattern, _plain(printed)) is not None
+
+
+def _like(text: str) -> str:
+    if re.fullmatch(_RUN_ID, text):
+        return _RUN_ID
+    return _NUMBER if re.fullmatch(_NUMBER, text) else r"\S+"
+
+
+def _plain(line: str) -> str:
+    """A line without what only its width decides."""
+    return re.sub(r"\s+", " ", re.sub(r"[─█·]+", "-", line)).strip()

@@ -67,8 +67,8 @@ class Driver:
         return Path(self.json("submit", spec, *words)["run_dir"])
 
     def status(self, run_dir: Path) -> Any:
-        """The status as JSON, whatever the exit code."""
-        return self.json("status", str(run_dir), check=None)
+        """The status as JSON, asked for anew, whatever the exit code."""
+        return self.json("status", str(run_dir), "--fresh", check=None)
 
     def wait(self, run_dir: Path, *, timeout_s: float = 240.0) -> Any:
         """Wait until nothing of the run runs or waits, and return the status."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.demo import (
     completion,
     copy_configs,
@@ -45,6 +47,7 @@ def test_killed_task_and_killed_rank_change_nothing_of_the_result(
     assert weights(run_dir) == weights(undisturbed)
 
 
+@pytest.mark.slow
 def test_limit_takes_the_first_samples_through_the_whole_chain(local: Driver) -> None:
     run_dir = local.submit(copy_configs(local), *small(num_steps=2), "--limit", "60")
     assert local.wait(run_dir)["status"] == "completed"

@@ -55,3 +55,23 @@ def until_stopped(config, context):
             raise StageStoppedError(f"saved at {count}")
     path.write_text(str(count))
     return {"count": count}
+
+
+def leaves(config, context):
+    """End the process in a way that is no return."""
+    (context.output_dir / "half").write_text("")
+    if config["how"] == "exit":
+        sys.exit(0)
+    os._exit(0)
+
+
+def returns(config, context):
+    """Return what the config says, as it stands."""
+    return config["value"]
+
+
+def returns_numpy(config, context):
+    """Return a number that JSON does not know."""
+    import numpy as np
+
+    return {"mean": np.float32(0.5), "count": np.int64(3)}

@@ -1,10 +1,15 @@
-"""Staging in, with real processes and a real lock; the full disk alone is made up."""
+"""Staging in, with real processes and a real lock; the errors of a disk alone are made up."""
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -24,7 +29,7 @@ def test_four_processes_make_exactly_one_copy(dataset_dir: Path, tmp_path: Path)
         results = pool.map(_stage_in_of_a_rank, [(dataset_dir, tmp_path / "local")] * 4, 1)
     assert sorted(copied for _, copied in results) == [False, False, False, True]
     assert len({folder for folder, _ in results}) == 1
-    staged = open_dataset(Path(results[0][0]))
+    staged = open_dataset(dataset_dir, Path(results[0][0]))
     assert [staged.sample(n).key for n in range(23)] == [
         open_dataset(dataset_dir).sample(n).key for n in range(23)
     ]
@@ -54,6 +59,19 @@ def test_damaged_copy_is_healed(dataset_dir: Path, tmp_path: Path, damage: str) 
     assert stage_in(dataset_dir, tmp_path).copied
     assert shard.read_bytes() == (dataset_dir / "shards" / shard.name).read_bytes()
     assert len(list((folder / "shards").iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"null", b"[]", b"{}", b'{"verified_unix_s": ""}']
+)
+def test_damaged_marker_means_not_verified(
+    dataset_dir: Path, tmp_path: Path, content: bytes
+) -> None:
+    marker = stage_in(dataset_dir, tmp_path).folder / "complete.json"
+    marker.write_bytes(content)
+    result = stage_in(dataset_dir, tmp_path)
+    assert (result.reason, result.copied) == ("", False)
+    assert b"verified_unix_s" in marker.read_bytes()
 
 
 def test_damaged_source_is_named_with_both_hashes(dataset_dir: Path, tmp_path: Path) -> None:
@@ -87,3 +105,87 @@ def test_stop_is_heeded_while_copying(
     monkeypatch.setattr(module, "stop_requested", lambda: True)
     with pytest.raises(StageStoppedError):
         stage_in(dataset_dir, tmp_path)
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, *, after_shards: int) -> None:
+    """From the next shard but `after_shards` on, whatever is written meets a full disk."""
+    write, num_written = module.atomic_writer, 0
+
+    @contextmanager
+    def write_until_full(path: Path) -> Iterator[IO[bytes]]:
+        nonlocal num_written
+        if num_written >= after_shards:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        num_written += 1
+        with write(path) as stream:
+            yield stream
+
+    def write_json_until_full(path: Path, _value: object) -> None:
+        with write_until_full(path):
+            pass
+
+    monkeypatch.setattr(module, "atomic_writer", write_until_full)
+    monkeypatch.setattr(module, "write_json_atomic", write_json_until_full)
+
+
+def test_copy_that_another_run_reads_is_used_and_kept_on_a_full_disk(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_the_first_run = open_dataset(dataset_dir, stage_in(dataset_dir, tmp_path).folder)
+    fill_disk(monkeypatch, after_shards=0)
+    result = stage_in(dataset_dir, tmp_path)
+    assert (result.reason, result.copied) == ("", False)
+    keys = {of_the_first_run.sample(number).key for number in range(23)}  # opens every shard
+    assert len(keys) == 23
+
+
+def test_disk_that_fills_while_copying_loses_only_what_this_call_wrote(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = stage_in(dataset_dir, tmp_path).folder
+    for number in (1, 2):
+        (folder / "shards" / f"shard-{number:06d}.tar").unlink()
+    fill_disk(monkeypatch, after_shards=1)
+    with pytest.warns(UserWarning, match="No space left on device"):
+        result = stage_in(dataset_dir, tmp_path)
+    assert result.folder == dataset_dir
+    assert [path.name for path in (folder / "shards").iterdir()] == ["shard-000000.tar"]
+
+
+def test_shared_folder_that_may_not_be_read_is_not_blamed_on_the_local_disk(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests may run as root, which may read everything: the refusal is made up."""
+    source = dataset_dir / "shards" / "shard-000001.tar"
+    open_path = Path.open
+
+    def refuse(path: Path, *args: object, **options: object) -> IO[bytes]:
+        if path == source:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return open_path(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(StageError, match=r"shard-000001\.tar: .*cannot be read: Permission denied"):
+        stage_in(dataset_dir, tmp_path)
+
+
+def test_local_disk_that_cannot_be_read_falls_back_to_the_shared_folder(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = stage_in(dataset_dir, tmp_path).folder / "shards" / "shard-000001.tar"
+    open_path = Path.open
+
+    def fail(path: Path, *args: object, **options: object) -> IO[bytes]:
+        if path == broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return open_path(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.warns(UserWarning, match=r"shard-000001\.tar: Input/output error"):
+        result = stage_in(dataset_dir, tmp_path)
+    assert result.folder == dataset_dir
+
+
+def test_only_the_shards_are_copied(dataset_dir: Path, tmp_path: Path) -> None:
+    folder = stage_in(dataset_dir, tmp_path).folder
+    assert {path.name for path in folder.iterdir()} == {"shards", "complete.json"}

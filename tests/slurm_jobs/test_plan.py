@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.fingerprints import changed_fields
 from slurm_jobs.plan import Done, Plan, gpu_hours_asked, make_plan
 from slurm_jobs.spec.model import RunSpec
 
@@ -155,10 +156,39 @@ def test_each_job_says_why_it_runs() -> None:
     assert {job.stage: job.why for job in plan().jobs}["fetch"] == "not complete"
 
 
+def test_why_finished_work_does_not_count_is_said_before_all_else() -> None:
+    done = Done(why_not={"fetch": "changed: config.url"})
+    why = {job.stage: job.why for job in plan(done=done).jobs}
+    assert (why["fetch"], why["tokens"]) == ("changed: config.url", "comes after fetch")
+
+
+def test_the_fields_that_changed_are_named_by_their_keys() -> None:
+    before = {stage.name: stage.fields for stage in plan().stages}
+    given = spec(
+        fetch={"config": {"url": "y", "more": {"a": 1}}, "environment": {"A": "1"}},
+        tokens={"array": {"num_slices": 5}},
+    )
+    now = {stage.name: stage.fields for stage in plan(given, code="c2").stages}
+    changed_keys = {name: changed_fields(before[name], now[name]) for name in before}
+    assert changed_keys == {
+        "fetch": ["code", "config.more.a", "config.url", "environment.A"],
+        "tokens": ["array.num_slices", "code"],
+        "train": ["code"],
+        "report": [],
+        "mend": ["code"],
+    }
+
+
+def test_values_do_not_stand_in_the_fields_in_the_clear() -> None:
+    secret = "hunter2-0123456789"
+    given = spec(fetch={"environment": {"API_TOKEN": secret}})
+    assert secret not in str(plan(given).stage("fetch").fields)
+
+
 def test_gpu_hours_count_nodes_gpus_tasks_and_the_time_limit() -> None:
     given = spec(tokens={"resources": {"gpus_per_node": 1, "timeout_min": 30}})
     made = plan(given)
-    hours = {job.stage: gpu_hours_asked(made, job) for job in made.jobs}
+    hours = {job.stage: gpu_hours_asked(job) for job in made.jobs}
     assert hours == {"fetch": 0, "tokens": 2.0, "train": 12.0, "report": 0, "mend": 0}
 
 

@@ -2,13 +2,17 @@ from collections.abc import Mapping
 
 import pytest
 
-from slurm_jobs.common.records import Outcome, TaskAccounting
+from slurm_jobs.common.records import CompletionName, Outcome, TaskAccounting
 from slurm_jobs.reconcile import RunStatus, SliceStatus, completed_slices, reconcile, slice_status
 from slurm_jobs.run.intents import Intent
 from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 
 NEVER = "DependencyNeverSatisfied"
+META = RunMeta(
+    run_id="r", name="r", created_unix_s=0, submitted_by="u", host="h", scheduler="slurm",
+    version="0", spec_file="s", max_cpus=None,
+)  # fmt: skip
 
 
 def intent(stage: str = "s", **values: object) -> Intent:
@@ -27,9 +31,12 @@ def intent(stage: str = "s", **values: object) -> Intent:
 
 
 def records(
-    attempts: tuple[int, ...] = (), outcomes: Mapping[int, Outcome] | None = None
+    attempts: tuple[int, ...] = (),
+    outcomes: Mapping[int, Outcome] | None = None,
+    token: str = "t-s",
 ) -> StageRecords:
-    return StageRecords(attempts={0: attempts}, outcomes={0: outcomes or {}})
+    endings = {a: CompletionName(0, a, token, word) for a, word in (outcomes or {}).items()}
+    return StageRecords(attempts={0: attempts}, endings={0: endings})
 
 
 def answer(state: str | None, reason: str = "", source: str = "sacct", job: str = "12") -> Answer:
@@ -87,8 +94,20 @@ def test_a_slice_has_the_status_that_its_sources_prove(
     assert status(intent(), records(attempts, outcomes), answer(state)) == expected
 
 
-def test_what_was_never_submitted_waits() -> None:
-    assert status(None, records()) == ("waiting", "ledger")
+@pytest.mark.parametrize("refused", [None, "no such account"])
+def test_what_was_not_submitted_is_stranded_unless_a_command_is_at_it(refused: str | None) -> None:
+    found = None if refused is None else intent(job_id=None, refused=refused)
+    assert status(found, records()) == ("stranded", "ledger")
+    said = slice_status(0, found, records(), Answer()).reason
+    assert "resume" in said
+    assert (refused or "") in said
+    now = slice_status(0, found, records(), Answer(), is_submitting=True)
+    assert (now.status, now.reason) == ("waiting", "not submitted yet")
+
+
+def test_what_is_being_submitted_waits() -> None:
+    found = slice_status(0, intent(job_id=None), records(), Answer(), is_submitting=True)
+    assert found.status == "waiting"
 
 
 def test_a_dependency_that_can_never_be_met_strands() -> None:
@@ -107,14 +126,15 @@ def test_a_cancelled_intent_is_cancelled_when_slurm_is_silent() -> None:
 
 
 def test_records_of_earlier_intents_prove_nothing_of_this_one() -> None:
-    again = intent(base_attempts={0: 2})
-    assert status(again, records((1, 2), {2: "completed"}), answer("PENDING")) == (
-        "waiting",
-        "sacct",
-    )
-    assert completed_slices(records((1, 2), {2: "completed"}), {0: again}) == frozenset()
-    done = records((1, 2, 3), {2: "failed", 3: "completed"})
-    assert completed_slices(done, {0: again}) == {0}
+    again = intent(token="t-again", base_attempts={0: 2})
+    old = records((1, 2), {2: "completed"})
+    assert status(again, old, answer("PENDING")) == ("waiting", "sacct")
+    assert completed_slices(old, {0: again}) == frozenset()
+    # A superseded job that came late: its attempt has a number above all that were known.
+    late = records((1, 2, 3), {3: "completed"})
+    assert status(again, late, answer("PENDING")) == ("waiting", "sacct")
+    assert completed_slices(late, {0: again}) == frozenset()
+    assert completed_slices(late, {0: intent()}) == {0}
 
 
 def test_an_array_task_is_looked_up_under_its_own_id() -> None:
@@ -140,18 +160,16 @@ def run(
         )
         for name, after in stages.items()
     )
-    meta = RunMeta(
-        run_id="r", name="r", created_unix_s=0, submitted_by="u", host="h", scheduler="slurm",
-        version="0", spec_file="s", max_cpus=None,
-    )  # fmt: skip
-    known = {n: records((1,), {1: "completed"}) if n in done else records() for n in stages}
+    known = {
+        n: records((1,), {1: "completed"}, f"t-{n}") if n in done else records() for n in stages
+    }
     tasks = {
         name: TaskAccounting(job_id=name, state=state, source="squeue", reason=reason)
         for name, (state, reason) in said.items()
     }
     return reconcile(
         RunRecords(
-            meta=meta,
+            meta=META,
             stages=summaries,
             intents=tuple(intent(name, job_id=name) for name in stages),
             records=known,
@@ -200,6 +218,53 @@ def test_a_run_that_waits_is_no_failure() -> None:
     assert run(CHAIN, said, set()).status == "waiting"
 
 
+def test_a_child_of_an_array_with_a_failed_slice_is_stranded_while_the_array_still_runs() -> None:
+    array = StageSummary(
+        name="a", run="x", num_slices=2, is_array=True, retries=0, fingerprint="f", after={}
+    )
+    child = StageSummary(
+        name="b", run="x", num_slices=1, is_array=False, retries=0, fingerprint="f",
+        after={"a": "afterok"},
+    )  # fmt: skip
+    tasks = {
+        job: TaskAccounting(job_id=job, state=state, source="squeue")
+        for job, state in [("12_0", "FAILED"), ("12_1", "RUNNING"), ("13", "PENDING")]
+    }
+    found = reconcile(
+        RunRecords(
+            meta=META,
+            stages=(array, child),
+            intents=(
+                intent("a", is_array=True, slices=(0, 1)),
+                intent("b", job_id="13"),
+            ),
+            records={"a": records(), "b": records()},
+        ),
+        Answer(tasks=tasks),
+    )
+    assert (found.stage("a").status, found.stage("b").status) == ("running", "stranded")
+    assert found.stage("b").reason == "`a` has slices that failed or were cancelled"
+
+
+def test_while_nobody_says_what_lives_unknown_outweighs_failed() -> None:
+    known = {"a": records((1,), {1: "failed"}, "t-a"), "b": records()}
+    stages = tuple(
+        StageSummary(
+            name=name, run="x", num_slices=1, is_array=False, retries=0, fingerprint="f", after={}
+        )
+        for name in known
+    )
+    run_records = RunRecords(
+        meta=META,
+        stages=stages,
+        intents=tuple(intent(name, job_id=name) for name in known),
+        records=known,
+    )
+    assert reconcile(run_records, Answer()).status == "failed"
+    silent = Answer(knows_the_living=False, problems=("squeue: down",))
+    assert reconcile(run_records, silent).status == "unknown"
+
+
 def test_what_no_source_knows_is_unknown() -> None:
     assert run({"a": {}}, {}, set()).status == "unknown"
 
@@ -215,3 +280,34 @@ def test_problems_of_the_scheduler_are_passed_on() -> None:
         Answer(problems=("sacct: down",)),
     )
     assert found.problems == ("sacct: down",)
+
+
+def test_what_only_a_lagging_sacct_takes_for_alive_is_unknown_and_says_so() -> None:
+    said = Answer(lagging={"12": "RUNNING"})
+    never_began = slice_status(0, intent(), records(), said)
+    assert (never_began.status, never_began.source) == ("unknown", "ledger")
+    assert "it still says RUNNING" in never_began.reason
+    began = slice_status(0, intent(), records((1,)), said)
+    assert (began.status, began.source) == ("unknown", "record")
+    assert slice_status(0, intent(), records((1,), {1: "failed"}), said).status == "failed"
+    assert slice_status(0, intent(), records((1,), {1: "completed"}), said).status == "completed"
+
+
+def test_who_could_not_be_asked_stands_in_the_reason_for_not_knowing() -> None:
+    said = Answer(problems=("sacct: Connection refused",))
+    assert "sacct could not be asked" in slice_status(0, intent(), records(), said).reason
+
+
+def test_a_stage_names_the_sources_of_what_decides_its_status() -> None:
+    found = run({"a": {}, "b": {"a": "afterok"}}, {"b": ("RUNNING", "")}, {"a"})
+    assert (found.stage("a").sources, found.stage("b").sources) == (("record",), ("squeue",))
+
+
+def test_only_what_was_asked_for_has_an_age() -> None:
+    found = reconcile(
+        RunRecords(meta=None, stages=(), intents=(), records={}),  # type: ignore[arg-type]
+        Answer(asked_unix_s=7.0, notes=("no accounts",)),
+    )
+    assert found.asked_for(["record", "sacct"]) == 7.0
+    assert found.asked_for(["record", "ledger"]) is None
+    assert found.notes == ("no accounts",)

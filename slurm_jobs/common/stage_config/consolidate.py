@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurm_jobs.common.config_values import Count, CountOrZero, check_bounds
+from slurm_jobs.common.config_values import Count, CountOrZero, Share, check_bounds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +22,11 @@ class ConsolidateConfig:
 
     shard_mb: Count = 256
     """Size of a shard to aim at, in 10^6 bytes, where neither of the other two is given."""
+
+    max_reject_share: Share | None = None
+    """The stage fails if more than this share of the manifest's rows, rounded up to whole rows,
+    cannot be used. By default what `preprocess` was told; set it here to judge finished parts
+    anew."""
 
     def __post_init__(self) -> None:
         """Refuse two ways to say how many shards there are."""

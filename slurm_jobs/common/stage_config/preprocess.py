@@ -51,8 +51,9 @@ class PreprocessConfig:
     from its end (never image tokens), `error` fails the stage."""
 
     max_reject_share: Share = 0.01
-    """The stage fails if more than this share of a slice's rows, rounded up to whole rows, cannot
-    be used. Samples that `too_long: drop` leaves out do not count."""
+    """`consolidate` fails if more than this share of all rows, rounded up to whole rows, cannot be
+    used; a slice that has so many by itself fails at once. Samples that `too_long: drop` leaves out
+    do not count."""
 
     image_format: ImageFormat = "png"
     """How resized images are stored: `png` keeps every pixel; `jpeg` is about half the size and

@@ -217,7 +217,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot run, naming field, value and remedy."""
         check_bounds(self)
-        if (self.num_steps is None) == (self.num_epochs is None):
+        if self.num_steps is None and self.num_epochs is None:
+            message = "neither num_steps nor num_epochs is given: give exactly one of them"
+            raise ValueError(message)
+        if self.num_steps is not None and self.num_epochs is not None:
             message = (
                 f"num_steps is {self.num_steps} and num_epochs is {self.num_epochs}: "
                 "give exactly one of them"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,6 +135,21 @@ def test_run_again_with_fewer_shards_leaves_no_old_shard(
     assert len(list((folder / "shards").iterdir())) == 2
 
 
+def test_run_again_with_another_processor_leaves_nothing_of_the_first(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        shutil.copytree(processor_dir, folder)
+    (first / "special_tokens_map.json").write_text("{}")
+    run_consolidate(tmp_path / "set", preprocess_23(tmp_path / "1", first), 2)
+    left = tmp_path / "set" / "output" / "processor" / ".tokenizer.json.0123456789ab.tmp"
+    left.write_bytes(b"of a killed attempt")
+    _, folder = run_consolidate(tmp_path / "set", preprocess_23(tmp_path / "2", second), 2)
+    names = {path.name for path in (folder / "processor").iterdir()}
+    assert names == {path.name for path in second.iterdir()}
+
+
 def test_rejects_of_all_parts_are_merged_in_order(tmp_path: Path, processor_dir: Path) -> None:
     manifest = write_csv_manifest(tmp_path / "source", 9)
     lines = manifest.read_text().splitlines()
@@ -149,6 +166,104 @@ def test_rejects_of_all_parts_are_merged_in_order(tmp_path: Path, processor_dir:
     rejects = [json.loads(line) for line in (folder / "rejects.jsonl").read_text().splitlines()]
     assert [reject["row"] for reject in rejects] == [1, 7]
     assert (result["num_samples"], result["num_rejected"]) == (7, 2)
+
+
+def preprocess_with_3_bad_rows_of_40(
+    tmp_path: Path, processor_dir: Path, num_slices: int, **config: Any
+) -> Path:
+    manifest = write_csv_manifest(tmp_path / "source", 40)
+    lines = manifest.read_text().splitlines()
+    lines[4] = lines[15] = "gone.png,words"
+    lines[34] = ",words"
+    manifest.write_text("\n".join(lines) + "\n")
+    config = {
+        "manifest": str(manifest),
+        "processor": str(processor_dir),
+        "num_threads": 1,
+        **config,
+    }
+    return run_preprocess(tmp_path / f"prep-{num_slices}", config, num_slices)[1]
+
+
+@pytest.mark.parametrize("num_slices", [1, 4, 7, 40])
+def test_rejects_of_all_slices_are_judged_together(
+    tmp_path: Path, processor_dir: Path, num_slices: int
+) -> None:
+    """3 of 40 rows are bad: a share of 0.05 allows 2 of them, one of 0.075 allows 3."""
+    ends = {}
+    for share in (0.05, 0.075):
+        try:
+            parts_dir = preprocess_with_3_bad_rows_of_40(
+                tmp_path, processor_dir, num_slices, max_reject_share=share
+            )
+            run_consolidate(tmp_path / f"set-{share}", parts_dir, num_slices)
+            ends[share] = ""
+        except StageConfigError as error:
+            ends[share] = str(error)
+    words = "3 of 40 rows cannot be used (missing_image 2, bad_row 1); max_reject_share: 0.05"
+    assert words in ends[0.05]
+    assert ends[0.075] == ""
+
+
+def test_too_many_rejects_name_share_reasons_lists_and_the_next_command(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    parts_dir = preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 4)
+    words = (
+        r"train\.csv: 3 of 40 rows cannot be used \(missing_image 2, bad_row 1\); "
+        r"max_reject_share: 0\.01 allows 1; .*slurm-jobs resume .* "
+        r"stages\.consolidate\.config\.max_reject_share=SHARE.*All rejects: .*rejects\.jsonl"
+    )
+    with pytest.raises(StageConfigError, match=words):
+        run_consolidate(tmp_path / "set", parts_dir, 4)
+    folder = tmp_path / "set" / "output"
+    assert len((folder / "rejects.jsonl").read_text().splitlines()) == 3
+    assert not (folder / "dataset.json").exists()
+
+
+def test_share_of_consolidate_judges_finished_parts_anew(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    parts_dir = preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 4)
+    result, _ = run_consolidate(tmp_path / "set", parts_dir, 4, max_reject_share=0.1)
+    assert result["rejects_by_reason"] == {"missing_image": 2, "bad_row": 1}
+    assert result["num_samples"] == 37
+
+
+def test_share_of_consolidate_saves_no_slice_that_exceeds_that_of_preprocess(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    """3 of 40 rows are bad: 0.025 allows a slice 1 of them, whatever `consolidate` would allow."""
+    words = r"slice 0 alone 3 of 40 .* stages\.preprocess\.config\.max_reject_share=SHARE"
+    with pytest.raises(StageConfigError, match=words):
+        preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 1, max_reject_share=0.025)
+    parts_dir = preprocess_with_3_bad_rows_of_40(
+        tmp_path, processor_dir, 40, max_reject_share=0.025
+    )
+    result, _ = run_consolidate(tmp_path / "set", parts_dir, 40, max_reject_share=0.1)
+    assert result["num_rejected"] == 3
+
+
+def test_samples_left_out_as_too_long_are_no_rejects_too_many(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    manifest = write_csv_manifest(tmp_path / "source", 14)
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "max_tokens": 53}
+    config |= {"num_threads": 1, "max_reject_share": 0.0}
+    _, parts_dir = run_preprocess(tmp_path / "prep", config, 2)
+    result, _ = run_consolidate(tmp_path / "set", parts_dir, 2)
+    assert result["rejects_by_reason"]["too_long"] == result["num_rejected"] > 0
+
+
+def test_part_of_an_older_version_was_judged_when_it_was_made(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    parts_dir = preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 4)
+    for path in (parts_dir / "parts").glob("part-?????.json"):
+        values = json.loads(path.read_text())
+        del values["rejects_by_reason"], values["max_reject_share"]
+        path.write_text(json.dumps(values))
+    assert run_consolidate(tmp_path / "set", parts_dir, 4)[0]["num_rejected"] == 3
 
 
 def test_no_preprocess_stage_before_is_an_error_without_retry(tmp_path: Path) -> None:

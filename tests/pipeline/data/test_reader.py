@@ -66,19 +66,20 @@ def test_resume_from_any_step_is_bit_equal(dataset_dir: Path, step: int) -> None
 
 
 def test_batch_has_the_stated_shapes_and_counts(dataset_dir: Path) -> None:
-    with reader(dataset_dir, num_microbatches=2, pad_to_multiple=16) as steps:
+    pad_token_id = open_dataset(dataset_dir).info.pad_token_id
+    with reader(dataset_dir, num_microbatches=2) as steps:
         batches = next(steps)
     assert len(batches) == 2
     for batch in batches:
         length = batch.input_ids.shape[1]
-        assert length % 16 == 0
         assert batch.input_ids.dtype == batch.labels.dtype == torch.int64
         assert batch.images.shape == (4, 32, 32, 3)
         assert batch.images.dtype == torch.uint8
-        assert batch.num_tokens == int(batch.attention_mask.sum())
+        is_padding = batch.input_ids == pad_token_id
+        assert batch.num_padding_tokens == int(is_padding.sum()) > 0
         assert batch.num_tokens + batch.num_padding_tokens == 4 * length
         assert batch.num_supervised_tokens == int((batch.labels != -100).sum())
-        assert bool((batch.labels[batch.attention_mask == 0] == -100).all())
+        assert bool((batch.labels[is_padding] == -100).all())
         assert (batch.num_samples, batch.num_images, batch.epoch) == (4, 4, 0)
 
 
@@ -141,3 +142,37 @@ def test_edited_dataset_json_is_refused(dataset_dir: Path, tmp_path: Path) -> No
     path.write_text(path.read_text().replace('"num_samples": 23', '"num_samples": 22'))
     with pytest.raises(StageError, match="fingerprint"):
         open_dataset(tmp_path / "set")
+
+
+def test_threads_use_the_gpu_that_they_pin_memory_for(
+    dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no GPU here: torch's part is made up."""
+    uses: list[tuple[str, str]] = []
+
+    def note(what: str) -> None:
+        uses.append((threading.current_thread().name, what))
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        note("pin")
+        return tensor
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: note(str(gpu)))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    with reader(dataset_dir, gpu=torch.device("cuda", 3)) as steps:
+        next(steps)
+    threads = {thread for thread, _ in uses}
+    assert "MainThread" not in threads
+    for thread in threads:
+        what = [use for name, use in uses if name == thread]
+        assert what[0] == "cuda:3"
+        assert set(what[1:]) <= {"pin"}
+    assert "pin" in {use for _, use in uses}
+
+
+def test_without_a_gpu_nothing_is_pinned(
+    dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.Tensor, "pin_memory", None)  # whoever calls it fails
+    with reader(dataset_dir) as steps:
+        assert next(steps)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,10 @@ def decode(data: bytes, max_pixels: int = 10_000) -> np.ndarray:
     image, _ = decode_image(data, max_pixels=max_pixels, name="x")
     assert image.mode == "RGB"
     return np.asarray(image)
+
+
+def resize(image: Image.Image, geometry: ImageGeometry) -> np.ndarray:
+    return resize_image(image, geometry, max_pixels=100_000_000, name="x")
 
 
 def gradient(mode: str = "RGB") -> Image.Image:
@@ -116,12 +122,45 @@ def test_file_that_cannot_be_read_is_rejected_under_the_manifests_name(
     assert str(tmp_path) not in str(raised.value)
 
 
+def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file may be read: the tests may run as root, which may read everything."""
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+
+
+def test_file_whose_mode_forbids_it_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.png").touch(mode=0o200)
+    refuse(monkeypatch)
+    with pytest.raises(SampleRejectedError, match=r"^a\.png: Permission denied") as raised:
+        read_image_bytes(tmp_path, "a.png")
+    assert raised.value.reason == "unreadable_image"
+
+
+def test_refusal_that_the_mode_does_not_explain_is_the_file_systems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.png").touch(mode=0o600)
+    refuse(monkeypatch)
+    with pytest.raises(PermissionError):
+        read_image_bytes(tmp_path, "a.png")
+
+
+def test_image_is_not_missing_where_its_root_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_image_bytes(tmp_path / "unmounted", "a.png")
+
+
 def test_resize_equals_the_hugging_face_processor() -> None:
     from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 50, 3), dtype=np.uint8))
     theirs = SiglipImageProcessorPil(size={"height": 8, "width": 8}, resample=3)(image)
-    ours = resize_image(image, EXACT) / 255.0 * 2 - 1
+    ours = resize(image, EXACT) / 255.0 * 2 - 1
     expected = np.asarray(theirs["pixel_values"][0]).transpose(1, 2, 0)
     assert np.allclose(ours, expected, atol=1e-5)
 
@@ -130,7 +169,18 @@ def test_shortest_edge_is_resized_and_the_middle_cut_out() -> None:
     pixels = np.zeros((20, 60, 3), np.uint8)
     pixels[:, 20:40] = 255
     geometry = ImageGeometry(height=10, width=10, resample=0, shortest_edge=10)
-    assert resize_image(Image.fromarray(pixels), geometry).min() == 255
+    assert resize(Image.fromarray(pixels), geometry).min() == 255
+
+
+@pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000)])
+def test_picture_that_would_be_huge_before_the_cut_is_rejected_and_not_resized(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("PIL.Image.Image.resize")
+    geometry = ImageGeometry(height=224, width=224, resample=3, shortest_edge=224)
+    with pytest.raises(SampleRejectedError, match=r"13440000.* before the middle is cut") as e:
+        resize(Image.new("RGB", size), geometry)
+    assert e.value.reason == "too_many_pixels"
 
 
 @pytest.mark.parametrize("image_format", ["png", "raw"])

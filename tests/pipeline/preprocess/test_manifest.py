@@ -49,13 +49,21 @@ def test_csv_without_its_columns_names_them(tmp_path: Path) -> None:
         read_manifest(path)
 
 
-@pytest.mark.parametrize("cell", [b"caf\xe9", b"a" * 200_000])
-def test_csv_that_cannot_be_read_is_refused_and_not_tried_again(
-    tmp_path: Path, cell: bytes
+@pytest.mark.parametrize(
+    ("line", "cell", "words"),
+    [
+        (2, b"caf\xe9", r"m\.csv:2: no UTF-8 \(byte 0xe9: .*\); save the manifest as UTF-8"),
+        (500, b"caf\xe9", r"m\.csv:500: no UTF-8 \(byte 0xe9"),
+        (3, b"a" * 200_000, r"m\.csv:3: no CSV \(field larger"),
+    ],
+)
+def test_csv_that_cannot_be_read_is_refused_with_its_line(
+    tmp_path: Path, line: int, cell: bytes, words: str
 ) -> None:
     path = tmp_path / "m.csv"
-    path.write_bytes(b"image_path,text\nx.png," + cell + b"\n")
-    with pytest.raises(StageConfigError, match=r"m\.csv: after line \d: no UTF-8 or no CSV"):
+    good = b"x.png,words\n"
+    path.write_bytes(b"image_path,text\n" + good * (line - 2) + b"x.png," + cell + b"\n" + good)
+    with pytest.raises(StageConfigError, match=words):
         read_manifest(path)
 
 
@@ -118,6 +126,31 @@ def test_bad_line_does_not_hide_the_others(tmp_path: Path) -> None:
     rows = read_manifest(write(tmp_path / "m.jsonl", f"{good}\n\n{{broken\n{good}\n"))
     assert [bool(row.problem) for row in rows] == [False, True, False]
     assert str(rows[1].origin) == "m.jsonl:3"
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'{{"messages": {nested(200_000)}}}',
+        *(f'{{"messages": [{{"role": {nested(d)}, "content": "x"}}]}}' for d in (500, 960, 975)),
+    ],
+)
+def test_row_that_is_nested_too_deeply_does_not_hide_the_others(tmp_path: Path, line: str) -> None:
+    good = json.dumps({"messages": [{"role": "user", "content": "a"}, ANSWER]})
+    rows = read_manifest(write(tmp_path / "m.jsonl", f"{good}\n{line}\n{good}\n"))
+    assert [bool(row.problem) for row in rows] == [False, True, False]
+    assert len(rows[1].problem) < 300
+
+
+def test_json_list_that_is_nested_too_deeply_is_refused_and_not_tried_again(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(StageConfigError, match=r"m\.json: .* nested too deeply"):
+        read_manifest(write(tmp_path / "m.json", nested(200_000)))
 
 
 @pytest.mark.parametrize("text", ["", "hello\n"])

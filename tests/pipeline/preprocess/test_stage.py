@@ -12,6 +12,7 @@ import pytest
 from pipeline import stopping
 from pipeline.preprocess import run
 from pipeline.preprocess.part import PartPaths, read_part_index
+from pipeline.preprocess.rejects import RejectLimit
 from pipeline.preprocess.stage import token_histogram
 from slurm_jobs.common.errors import StageConfigError, StageError, StageStoppedError
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
@@ -101,13 +102,36 @@ def test_rejects_do_not_depend_on_where_the_run_lies(tmp_path: Path, processor_d
 def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir: Path) -> None:
     config = base_config(tmp_path, processor_dir)
     break_rows(config, 4, 5)
-    words = r"2 of 10 rows cannot be used \(most common: missing_image 2\); .* allows 1"
+    words = (
+        r"slice 0 alone 2 of 10 rows cannot be used \(missing_image 2\); .* allows 1; .*slurm-jobs "
+        r"resume .* stages\.prep\.config\.max_reject_share=SHARE.* First:"
+    )
     with pytest.raises(StageConfigError, match=words):
-        run(config, make_context(tmp_path))
+        run(config, make_context(tmp_path, stage="prep"))
     paths = PartPaths(output_dir=tmp_path / "output", slice_index=0)
     assert len(paths.rejects.read_text().splitlines()) == 2
     assert not paths.index.exists()
     assert not paths.tar.exists()
+
+
+def test_slice_whose_rejects_the_whole_manifest_may_lose_is_no_failure(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    config = base_config(tmp_path, processor_dir, 40) | {"max_reject_share": 0.05}
+    break_rows(config, 0, 1)
+    results, folder = run_preprocess(tmp_path, config, 10)
+    assert [result["num_rejected"] for result in results] == [2] + [0] * 9
+    index = read_part_index(PartPaths(output_dir=folder, slice_index=0).index)
+    assert (index.rejects_by_reason, index.max_reject_share) == ({"missing_image": 2}, 0.05)
+    assert "max_reject_share" not in index.settings
+
+
+@pytest.mark.parametrize(
+    ("share", "num_rows", "num_allowed"),
+    [(0.0, 9, 0), (0.01, 1, 1), (0.01, 100, 1), (0.01, 101, 2), (0.07, 100, 7), (1e-5, 7, 1)],
+)
+def test_share_is_rounded_up_to_whole_rows(share: float, num_rows: int, num_allowed: int) -> None:
+    assert RejectLimit(max_reject_share=share, num_rows=num_rows).num_allowed == num_allowed
 
 
 def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_dir: Path) -> None:
@@ -154,6 +178,19 @@ def test_failing_file_system_is_no_reject(
 
     monkeypatch.setattr(encode, "read_image_bytes", fail)
     with pytest.raises(StageError, match=r"train\.csv:2: an image cannot be read.*Stale"):
+        run(base_config(tmp_path, processor_dir), make_context(tmp_path))
+
+
+def test_lack_of_memory_fails_the_slice_with_row_image_and_remedy(
+    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline.preprocess import encode
+
+    def lack(*_args: object, **_options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(encode, "resize_image", lack)
+    with pytest.raises(StageError, match=r"train\.csv:2: red\.png: no memory .*resources\.mem_gb"):
         run(base_config(tmp_path, processor_dir), make_context(tmp_path))
 
 

@@ -1,11 +1,21 @@
 """The recorder of steps, and spans."""
 
+import json
 import time
 
+import numpy as np
 import pytest
 
 from pipeline.timing import SpanLog, StepCounts, StepOutcome, StepRecorder
-from slurm_jobs.common.timings import STEP_PHASES, read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.common.timings import (
+    FORMAT_NAME,
+    STEP_FIELDS,
+    STEP_PHASES,
+    read_spans,
+    read_steps,
+    spans_path,
+    steps_path,
+)
 
 COUNTS = StepCounts(
     epoch=1,
@@ -73,6 +83,28 @@ def test_file_torn_by_a_kill_still_reads(tmp_path):
     path = steps_path(tmp_path, 0)
     path.write_bytes(path.read_bytes()[:-7])
     assert read_steps(path).steps["step"].tolist() == [0, 1, 2, 3]
+
+
+def write_with_fields(path, fields):
+    header = json.dumps({"format": FORMAT_NAME, "fields": fields, "metadata": {}})
+    records = np.ones(2, [(name, "<" + code) for name, code in fields])
+    path.write_bytes(header.encode() + b"\n" + records.tobytes())
+
+
+def test_file_from_before_waits_for_other_ranks_were_timed_still_reads_and_says_so(tmp_path):
+    path = steps_path(tmp_path, 0)
+    write_with_fields(path, [list(field) for field in STEP_FIELDS if field[0] != "rank_wait_s"])
+    file = read_steps(path)
+    assert file.lacking == {"rank_wait_s"}
+    assert file.steps["rank_wait_s"].tolist() == [0, 0]
+    assert file.steps["other_s"].tolist() == [1, 1]
+
+
+def test_file_that_lacks_any_other_field_is_refused_by_name(tmp_path):
+    path = steps_path(tmp_path, 0)
+    write_with_fields(path, [list(field) for field in STEP_FIELDS if field[0] != "data_wait_s"])
+    with pytest.raises(ValueError, match="lack data_wait_s"):
+        read_steps(path)
 
 
 def test_crash_loses_only_what_waits_to_be_written(tmp_path):

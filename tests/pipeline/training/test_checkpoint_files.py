@@ -1,5 +1,11 @@
 """Folders of checkpoints."""
 
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
 from pipeline.training import checkpoint_files as files
 
 
@@ -8,9 +14,8 @@ def test_unfinished_checkpoints_are_never_listed(tmp_path):
         (tmp_path / name).mkdir()
     assert [step for step, _ in files.list_checkpoints(tmp_path)] == [10, 4]
     files.remove_leftovers(tmp_path)
-    assert not (tmp_path / ".step-00000006.1.tmp").exists()
     files.keep_newest(tmp_path, 1)
-    assert [path.name for path in tmp_path.glob("step-*")] == ["step-00000010"]
+    assert {path.name for path in tmp_path.iterdir()} == {"step-00000010", ".unreadable-step-1"}
 
 
 def test_every_file_is_checked_by_one_rank():
@@ -26,3 +31,142 @@ def test_damage_is_named(tmp_path):
     first, second = files.damaged_files(tmp_path, facts)
     assert first.startswith("a: 3 bytes")
     assert second == "b: No such file or directory"
+
+
+INFO = files.CheckpointInfo(
+    step=4,
+    loss=0.25,
+    num_ranks=2,
+    config_fingerprint="c",
+    config={"seed": 0, "optimizer": {"learning_rate": 3e-4}},
+    dataset_fingerprint="d",
+    files={},
+    versions={"torch": "2"},
+)
+
+
+def write_checkpoint(folder, *, content=b"weights", **changes):
+    """A folder with one file and the record of it; the record."""
+    folder.mkdir()
+    (folder / "__0_0.distcp").write_bytes(content)
+    facts = {"__0_0.distcp": files.hash_file(folder / "__0_0.distcp")}
+    info = replace(INFO, files=facts, **changes)
+    files.write_info(folder, info)
+    return info
+
+
+def edit_record(folder, **changes):
+    path = folder / files.INFO_NAME
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_record_reads_back_as_it_was_written(tmp_path):
+    info = write_checkpoint(tmp_path / "step-00000004")
+    assert files.read_info(tmp_path / "step-00000004") == info
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loss": 0.5}, r"its values have xxh3 \w{12}, written were \w{12}"),
+        ({"step": 3}, "its values have xxh3"),
+        ({"step": 3, "xxh3": None}, "step 3 in a folder called step-00000004"),
+    ],
+)
+def test_changed_record_is_not_believed(tmp_path, changes, words):
+    write_checkpoint(tmp_path / "step-00000004")
+    edit_record(tmp_path / "step-00000004", **changes)
+    with pytest.raises(ValueError, match=words):
+        files.read_info(tmp_path / "step-00000004")
+
+
+@pytest.mark.parametrize("record", [None, [], {"step": 4, "files": None}])
+def test_record_that_is_no_mapping_is_refused(tmp_path, record):
+    folder = tmp_path / "step-00000004"
+    folder.mkdir()
+    (folder / files.INFO_NAME).write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="expected a mapping"):
+        files.read_info(folder)
+
+
+def test_record_of_an_older_version_has_no_checksum_and_is_read(tmp_path):
+    info = write_checkpoint(tmp_path / "step-00000004")
+    path = tmp_path / "step-00000004" / files.INFO_NAME
+    values = json.loads(path.read_text())
+    del values["xxh3"]
+    path.write_text(json.dumps(values))
+    assert files.read_info(tmp_path / "step-00000004") == info
+
+
+def publish_over(tmp_path, spoil=lambda folder: None, **changes):
+    """Attempt 2 publishes step 4 after attempt 1, whose checkpoint has `changes` or is spoilt."""
+    final_dir, temp_dir = tmp_path / "step-00000004", tmp_path / ".step-00000004.2.tmp"
+    write_checkpoint(final_dir, content=b"the earlier attempt's", **changes)
+    spoil(final_dir)
+    info = write_checkpoint(temp_dir, content=b"ours")
+    files.publish_checkpoint(temp_dir, final_dir, info, 2)
+    assert not list(tmp_path.glob(".step-*"))
+    content = (final_dir / "__0_0.distcp").read_bytes()
+    return content, list(tmp_path.glob(".unreadable-step-00000004.2.*"))
+
+
+def test_sound_checkpoint_that_an_earlier_attempt_published_stays(tmp_path):
+    content, aside = publish_over(tmp_path)
+    assert content == b"the earlier attempt's"
+    assert not aside
+
+
+def flip_a_bit(folder):
+    (folder / "__0_0.distcp").write_bytes(b"The earlier attempt's")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "changes"),
+    [
+        (flip_a_bit, {}),
+        (lambda folder: edit_record(folder, loss=9.0), {}),
+        (lambda folder: (folder / files.INFO_NAME).unlink(), {}),
+        (lambda folder: None, {"config_fingerprint": "another"}),
+        (lambda folder: None, {"dataset_fingerprint": "another"}),
+    ],
+)
+def test_checkpoint_in_the_way_that_is_of_no_use_is_set_aside(tmp_path, spoil, changes):
+    content, aside = publish_over(tmp_path, spoil, **changes)
+    assert content == b"ours"
+    assert [(folder / "__0_0.distcp").exists() for folder in aside] == [True]
+
+
+def test_one_attempt_can_set_the_same_step_aside_twice(tmp_path):
+    for _ in range(2):
+        write_checkpoint(tmp_path / "step-00000004")
+        assert files.set_aside(tmp_path / "step-00000004", 2).is_dir()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_checkpoint_that_another_writer_renamed_needs_no_setting_aside(tmp_path):
+    assert files.set_aside(tmp_path / "step-00000004", 2) is None
+
+
+def test_checkpoint_is_published_though_the_one_in_its_way_went_meanwhile(tmp_path, monkeypatch):
+    def lose_the_race(folder, _facts):
+        folder.rename(tmp_path / ".unreadable-by-another")
+        return ["damaged"]
+
+    monkeypatch.setattr(files, "damaged_files", lose_the_race)
+    assert publish_over(tmp_path) == (b"ours", [])
+
+
+def test_published_files_are_on_disk_before_they_have_their_name(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path / "temp")
+    (tmp_path / "temp" / "model.safetensors").write_bytes(b"written by a library, not synced")
+    wanted = {path.stat().st_ino for path in (tmp_path / "temp").iterdir()}
+    synced = set()
+
+    def sync(descriptor, really=os.fsync):
+        if not (tmp_path / "final").exists():
+            synced.add(os.fstat(descriptor).st_ino)
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    files.publish(tmp_path / "temp", tmp_path / "final")
+    assert wanted <= synced

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.training.export import check_weights
+from pipeline.training.export import _put_in_place, check_weights
 from slurm_jobs.common.errors import StageError
 
 
@@ -15,3 +15,35 @@ def test_dropped_and_changed_tensors_are_found_after_saving(tmp_path):
     save_file({"a": torch.ones(2), "b": torch.zeros(2), "c": weights["c"]}, tmp_path / "w")
     with pytest.raises(StageError, match=re.escape("(missing: d; different: b)")):
         check_weights(tmp_path / "w", weights, {"a", "b", "c", "d"})
+
+
+def write_model(folder, weights=b"w", tokenizer=b"t"):
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "tokenizer.json").write_bytes(tokenizer)
+    return folder
+
+
+def test_equal_export_stays_and_what_the_user_put_beside_it(tmp_path):
+    folder = write_model(tmp_path / "model")
+    (folder / "README.md").write_text("mine")
+    _put_in_place(write_model(tmp_path / ".model.2.tmp"), folder)
+    assert (folder / "README.md").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_file_that_would_come_before_those_of_the_export_does_not_stay(tmp_path):
+    folder = write_model(tmp_path / "model")
+    (folder / "chat_template.jinja").write_text("of an older processor")
+    _put_in_place(write_model(tmp_path / ".model.2.tmp"), folder)
+    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "tokenizer.json"}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("empty", ["model.safetensors", "tokenizer.json"])
+def test_file_that_a_crash_left_empty_is_replaced(tmp_path, empty):
+    folder = write_model(tmp_path / "model")
+    (folder / empty).write_bytes(b"")
+    _put_in_place(write_model(tmp_path / ".model.2.tmp"), folder)
+    assert (folder / empty).read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 from pipeline.models import SmallVLM
-from pipeline.training import loop
+from pipeline.training import checkpoint, loop
 from pipeline.training.checkpoint_files import damaged_files, list_checkpoints, read_info
 from slurm_jobs.common.errors import STOPPED_EXIT_CODE, StageConfigError, StageError
 from slurm_jobs.common.timings import STEP_PHASES, read_spans, read_steps, spans_path, steps_path
@@ -194,29 +194,36 @@ def test_run_after_completion_changes_nothing(make_train_run):
     assert again["final_loss"] == first["final_loss"]
 
 
-def test_damaged_checkpoint_falls_back_to_the_one_before(make_train_run, caplog):
-    run = make_train_run(checkpoint={"every_min": None, "every_steps": 2})
-    run.run_here()
-    weights = run.weights()
-    newest = run.output_dir / "checkpoints/step-00000006"
-    shard = next(newest.glob("__0_*"))
-    damaged = bytearray(shard.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    shard.write_bytes(damaged)
-    result = run.run_here()
-    assert result["resumed_from_step"] == 4
-    assert "step-00000006 is unreadable" in caplog.text
-    assert run.weights() == weights
-
-
-def test_last_resort_is_the_first_step(make_train_run, caplog):
+def test_leftovers_of_killed_exports_are_swept(make_train_run):
     run = make_train_run()
     run.run_here()
-    weights = run.weights()
-    (run.output_dir / "checkpoints/step-00000006/checkpoint.json").write_text("{")
+    output = run.output_dir
+    for name in (".model.old.tmp", ".model.7.tmp"):
+        shutil.copytree(output / "model", output / name)
+    (output / "model/model.safetensors").write_bytes(b"of other weights")
+    run.run_here()
+    assert load_file(output / "model/model.safetensors")
+    assert not list(output.glob(".model*"))
+
+
+def test_checkpoint_that_an_earlier_attempt_publishes_meanwhile_is_no_failure(
+    make_train_run, monkeypatch
+):
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
+    run.run_here()
+    weights, checkpoints = run.weights(), run.output_dir / "checkpoints"
+    of_the_earlier = checkpoints.rename(run.root / "earlier")
+    write_info = checkpoint.files.write_info
+
+    def lose_the_race(folder, info):
+        write_info(folder, info)
+        name = f"step-{info.step:08d}"
+        shutil.copytree(of_the_earlier / name, checkpoints / name)
+
+    monkeypatch.setattr(checkpoint.files, "write_info", lose_the_race)
     assert run.run_here()["resumed_from_step"] == 0
-    assert "starts again at step 0" in caplog.text
     assert run.weights() == weights
+    assert {p.name for p in checkpoints.iterdir()} == {"step-00000003", "step-00000006"}
 
 
 def test_checkpoint_of_another_config_is_refused_by_name(make_train_run):

@@ -20,6 +20,7 @@ from slurm_jobs.common.files import write_json_atomic
 from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.common.records import (
     AttemptRecord,
+    CompletionName,
     CompletionRecord,
     TaskAccounting,
     record_to_json,
@@ -205,7 +206,7 @@ class Fabricator:
             slice_index=index,
             attempt=attempt,
             job_id=job_id,
-            token="t0k3n",
+            token=f"t{job_id.partition('_')[0]}",
             fingerprint="f1ng3r",
             started_unix_s=start,
             node_names=nodes,
@@ -236,6 +237,7 @@ class Fabricator:
             slice_index=index,
             attempt=attempt,
             job_id=job_id,
+            token=f"t{job_id.partition('_')[0]}",
             outcome=outcome,
             fingerprint="f1ng3r",
             started_unix_s=start,
@@ -245,7 +247,8 @@ class Fabricator:
             reason=reason,
             result=result or {},
         )
-        self._json(self.paths.completion(stage, index, attempt, outcome), record_to_json(record))
+        name = CompletionName(index, attempt, record.token, outcome)
+        self._json(self.paths.completion(stage, name), record_to_json(record))
 
     def _row(  # noqa: PLR0917 - a test's shorthand
         self,

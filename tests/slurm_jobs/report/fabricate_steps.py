@@ -26,6 +26,10 @@ class Scenario:
     data_wait_s: float = 0.06
     slow_rank_extra_s: float = 0.0
     """Extra data wait of the last rank; the others wait for it in the backward pass."""
+    slow_rank_forward_s: float = 0.0
+    """Extra forward time of the last rank; the others wait for it before the update."""
+    alternating_forward_s: float = 0.0
+    """Extra forward time of one rank, another one in each step; the others wait for it."""
     padding_share: float = 0.02
     task_times_s: tuple[float, ...] = (380.0, 400.0, 390.0, 410.0)
     rejects: Mapping[str, int] = field(
@@ -95,9 +99,16 @@ def fabricate_steps(
     steps["checkpoint_s"] = np.where(number % 50 == 49, 0.9, 0)
     steps["evaluation_s"] = np.where(number % 200 == 199, 2.5, 0)
     steps["other_s"] = 0.003
+    extra = np.zeros((scenario.num_ranks, count))
+    extra[-1] += scenario.slow_rank_forward_s
+    extra[number % scenario.num_ranks, np.arange(count)] += scenario.alternating_forward_s
+    steps["forward_s"] += extra[rank]
+    steps["rank_wait_s"] = extra.max(axis=0) - extra[rank]
     spread = shared.gamma(2, 0.01, count) + np.where(number < first + 4, 0.8, 0)
     longest = 3.0 * scenario.data_wait_s + scenario.slow_rank_extra_s
-    step_s = 0.46 + longest + spread + steps["checkpoint_s"] + steps["evaluation_s"]
+    step_s = (
+        0.46 + extra.max(axis=0) + longest + spread + steps["checkpoint_s"] + steps["evaluation_s"]
+    )
     named = sum(
         steps[name]
         for name in (
@@ -107,6 +118,7 @@ def fabricate_steps(
             "optimizer_s",
             "checkpoint_s",
             "evaluation_s",
+            "rank_wait_s",
             "other_s",
         )
     )

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from slurm_jobs.report.html import render_html
+from slurm_jobs.report.numbers_ranks import PHASE_KINDS
 from slurm_jobs.shipped import shipped_path
 
 EVIL = "<script>alert(1)</script>"
@@ -98,6 +99,31 @@ def test_a_page_stays_small_with_many_tasks_ranks_and_steps(report_of):
     assert "preprocess x 600" in page
     assert "48 ranks in between are not drawn" in page
     assert len(page.encode()) < 500_000
+
+
+def test_the_slow_rank_is_drawn_among_many(report_of):
+    page = render_html(report_of(num_ranks=40, slow_rank_forward_s=0.3, stopped_at=None))
+    rows = re.findall(r'title="(rank \d+) gpu', page)
+    assert rows[0] == "rank 39"
+    assert "waiting for other ranks" in page
+
+
+def test_every_step_phase_has_a_colour_of_its_own_in_both_schemes(report_of):
+    style = shipped_path("templates", "report", "page.css").read_text()
+    shown = dict(re.findall(r"\.k-(\w+)(?:, \.k-[\w-]+)* \{ background: var\(--([\w-]+)\)", style))
+    names = [shown[kind] for kind in PHASE_KINDS]
+    for root in re.findall(r":root \{(.*?)\}", style, re.DOTALL):
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", root))
+        assert len({colours[name] for name in names}) == len(PHASE_KINDS)
+
+
+def test_every_cell_names_its_column_for_screens_too_narrow_for_a_table(report_of):
+    page = render_html(report_of())
+    cells = re.findall(r"<td[^>]*>", page)
+    assert cells
+    assert all("data-label=" in cell for cell in cells)
+    style = shipped_path("templates", "report", "page.css").read_text()
+    assert "content: attr(data-label)" in style
 
 
 def relative_luminance(colour: str) -> float:

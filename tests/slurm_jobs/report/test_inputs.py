@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.records import record_to_json
+from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report.inputs import accounting_path, parents_first, read_inputs
+from slurm_jobs.report.numbers import build_report
 
 
 def test_stages_come_parents_first_whatever_the_order_in_the_file():
@@ -41,3 +43,14 @@ def test_a_folder_that_is_no_run_is_refused(fabrication, tmp_path):
     paths.run_json.unlink()
     with pytest.raises(FileNotFoundError, match=r"run\.json"):
         read_inputs(paths, ())
+
+
+@pytest.mark.parametrize("result", [[1, 2], "done", 7, True])
+def test_a_result_that_is_no_mapping_is_left_out_and_said(fabrication, tmp_path, result):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
+    (record,) = paths.completions_dir("consolidate").iterdir()
+    write_json_atomic(record, {**read_json(record), "result": result})
+    report = build_report(read_inputs(paths, rows), ReportConfig())
+    assert report.header.status == "completed"
+    assert next(s for s in report.stages if s.name == "consolidate").results == {}
+    assert any("its result is no mapping" in note for note in report.notes)

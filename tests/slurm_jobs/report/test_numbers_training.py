@@ -7,6 +7,7 @@ import pytest
 
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.common.timings import StepFile
+from slurm_jobs.report.findings_ranks import straggler
 from slurm_jobs.report.inputs import RankTiming, StageInputs, read_inputs
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.report.numbers_training import training_numbers
@@ -149,19 +150,37 @@ def test_a_rank_killed_early_shortens_the_curves_not_the_progress(fabrication):
     assert numbers.curves.step[-1] < 60
 
 
+def test_a_ceiling_counts_in_each_step_the_rank_that_waits_longest_in_it(fabrication):
+    ranks = [fabrication.fabricate_steps(fabrication.Scenario(), r, 0, 60, 0.0) for r in (0, 1)]
+    for rank, steps in enumerate(ranks):
+        steps["step_s"] = 1.0
+        steps["data_wait_s"] = np.where(steps["step"] % 2 == rank, 0.6, 0.0)
+    numbers = numbers_of([ranks])
+    assert numbers.critical_shares["data_wait"] == pytest.approx(0.6)
+    assert next(p.share for p in numbers.phases if p.kind == "data_wait") == pytest.approx(0.3)
+
+
+def test_records_without_the_waits_for_other_ranks_are_not_called_even(fabrication):
+    ranks = [make_steps(fabrication, 60), make_steps(fabrication, 60)]
+    old = numbers_of([ranks], lacking=frozenset({"rank_wait_s"}))
+    assert old.straggler.slowest_over_mean is None
+    check = straggler(old)
+    assert (check.outcome, "older version" in check.reason) == ("abstained", True)
+
+
 def make_steps(fabrication, num_steps) -> np.ndarray:
     scenario = fabrication.Scenario(num_ranks=1)
     return fabrication.fabricate_steps(scenario, 0, 0, num_steps, fabrication.CREATED)
 
 
-def numbers_of(attempts, **metadata):
+def numbers_of(attempts, lacking=frozenset(), **metadata):
     """The numbers of a stage with the given records: a list of attempts, each a list of ranks."""
     timings = tuple(
         RankTiming(
             slice_index=0,
             attempt=attempt,
             rank=rank,
-            steps=StepFile(metadata=metadata, steps=steps),
+            steps=StepFile(metadata=metadata, steps=steps, lacking=lacking),
             spans=(),
         )
         for attempt, ranks in enumerate(attempts, 1)

@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+from slurm_jobs.report import words
 from slurm_jobs.report.terminal import print_report
 
 
@@ -21,6 +22,19 @@ def test_the_report_fits_eighty_columns_and_names_all_parts(report_of):
         assert part in text
     for name in ("preprocess ", "consolidate ", "completed "):
         assert name in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_number_is_cut_however_narrow_the_terminal(report_of, width):
+    report = report_of(slow_rank_forward_s=0.2, num_ranks=4)
+    text = printed(report, width=width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for share in (*report.training[0].phases, *report.timeline):
+        if share.share >= 0.001:
+            assert words.seconds(share.seconds) in text
+    for stage in report.stages:
+        assert words.quantity(stage.wall_s) in text
 
 
 def test_no_colour_is_used_where_it_is_not_wanted(report_of, monkeypatch):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model import known, missing
+from slurm_jobs.report.model_values import known, missing
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_small_share_is_not_shown_as_nothing():
 
 
 def test_every_quantity_carries_its_unit():
-    assert words.quantity(known(6.4e9, "bytes")) == "6.40 GB"
+    assert words.quantity(known(8 * 2**30, "bytes")) == "8.00 GiB"  # what mem_gb: 8 asks for
     assert words.quantity(known(0.12, "fraction")) == "12 %"
     assert words.quantity(known(12_345, "tokens")) == "12,345 tokens"
     assert words.quantity(known(1.5, "steps/s")) == "1.50 steps/s"

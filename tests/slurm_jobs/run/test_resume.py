@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from slurm_jobs.common.records import Outcome, TaskAccounting
+from slurm_jobs.common.records import CompletionName, Outcome, TaskAccounting
 from slurm_jobs.reconcile import reconcile
 from slurm_jobs.run.intents import Intent
 from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
@@ -49,19 +49,39 @@ def intent(
     return Intent(**{**known, **more})  # type: ignore[arg-type]
 
 
+def _ending(
+    intents: list[Intent], stage: str, index: int, attempt: int, outcome: Outcome
+) -> CompletionName:
+    """Of the newest job that had the slice and may have made this attempt."""
+    owners = [
+        i.token
+        for i in intents
+        if i.stage == stage and index in i.slices and attempt > i.base_attempts.get(index, 0)
+    ]
+    return CompletionName(index, attempt, owners[-1] if owners else "none", outcome)
+
+
 def sorted_out(
     stages: list[StageSummary],
     intents: list[Intent],
     states: Mapping[str, str] | None = None,
     ends: Mapping[str, Ends] | None = None,
+    *,
     fingerprints: Mapping[str, str] | None = None,
+    void: Mapping[str, frozenset[int]] | None = None,
+    begun: Mapping[str, Mapping[int, int]] | None = None,
 ) -> Preparation:
     """States are Slurm's words by job; a reason may follow a colon."""
     records = {}
     for summary in stages:
         outcomes = (ends or {}).get(summary.name, {})
         attempts = {index: tuple(sorted(found)) for index, found in outcomes.items()}
-        records[summary.name] = StageRecords(attempts=attempts, outcomes=outcomes)
+        attempts |= {i: (number,) for i, number in (begun or {}).get(summary.name, {}).items()}
+        endings = {
+            index: {a: _ending(intents, summary.name, index, a, word) for a, word in found.items()}
+            for index, found in outcomes.items()
+        }
+        records[summary.name] = StageRecords(attempts=attempts, endings=endings)
     tasks = {}
     for job_id, said in (states or {}).items():
         state, _, reason = said.partition(":")
@@ -69,7 +89,7 @@ def sorted_out(
     run = RunRecords(meta=META, stages=tuple(stages), intents=tuple(intents), records=records)
     now = {summary.name: "f" for summary in stages} | dict(fingerprints or {})
     living = {job_id for job_id, task in tasks.items() if task.state in {"RUNNING", "PENDING"}}
-    return sort_out(run, reconcile(run, Answer(tasks=tasks)), now, living=living)
+    return sort_out(run, reconcile(run, Answer(tasks=tasks)), now, void, living=living)
 
 
 DONE: Mapping[int, Outcome] = {1: "completed"}
@@ -115,8 +135,13 @@ def test_elements_are_named_alone_where_a_later_job_has_taken_over_the_others() 
     assert found.connections.active["a"] == ("12_0", "13", "12_2")
 
 
-@pytest.mark.parametrize("kind", ["afterok", "afterany"])
-def test_a_child_that_waits_for_a_parent_that_runs_again_is_cancelled(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [("afterok", ()), ("afterany", ("13",))],  # the second may start before it is cancelled
+)
+def test_a_child_that_waits_for_a_parent_that_runs_again_is_cancelled(
+    kind: str, ending: tuple[str, ...]
+) -> None:
     found = sorted_out(
         [stage("a", 2), stage("b", a=kind)],
         [intent(1, "a", "12", 2), intent(2, "b", "13")],
@@ -125,7 +150,7 @@ def test_a_child_that_waits_for_a_parent_that_runs_again_is_cancelled(kind: str)
     )
     assert found.cancel == ("13",)
     assert found.connections.active == {"a": ("12_0",), "b": ()}
-    assert found.connections.ending["b"] == ()
+    assert found.connections.ending["b"] == ending
 
 
 def test_a_child_that_runs_on_what_is_made_again_is_ended_and_made_again() -> None:
@@ -159,7 +184,7 @@ def test_children_of_a_parent_that_goes_on_stay_queued() -> None:
     assert found.connections.active == {"a": ("12",), "b": ("13",)}
 
 
-@pytest.mark.parametrize(("state", "ending"), [("RUNNING", ("12",)), ("PENDING", ())])
+@pytest.mark.parametrize(("state", "ending"), [("RUNNING", ("12",)), ("PENDING", ("12",))])
 def test_what_is_left_of_a_cancelled_job_must_make_way(state: str, ending: tuple[str, ...]) -> None:
     found = sorted_out([stage("a")], [intent(1, "a", "12", cancelled=True)], {"12": state})
     assert found.done.active["a"] == frozenset()
@@ -209,6 +234,44 @@ def test_stranded_jobs_are_cancelled() -> None:
     assert all(ids == () for ids in found.connections.ending.values())
 
 
+def test_void_slices_run_again_whether_complete_or_running() -> None:
+    void = {"a": frozenset({0, 2})}
+    found = sorted_out(
+        [stage("a", 4)],
+        [intent(1, "a", "12", 4)],
+        {"12_2": "RUNNING", "12_3": "RUNNING"},
+        ends={"a": {0: DONE, 1: DONE}},
+        void=void,
+    )
+    assert found.done.completed["a"] == {1}
+    assert found.done.active["a"] == {3}
+    assert found.cancel == found.connections.ending["a"] == ("12_2",)
+
+
+def test_an_element_that_works_through_several_slices_ends_with_all_of_them() -> None:
+    found = sorted_out(
+        [stage("a", 4)],
+        [intent(1, "a", "12", 4, slices_per_task=2)],
+        {"12_0": "RUNNING", "12_1": "RUNNING"},
+        void={"a": frozenset({1})},
+    )
+    assert found.done.active["a"] == {2, 3}
+    assert found.cancel == ("12_0",)
+
+
+def test_an_element_in_which_a_slice_failed_makes_way_with_those_that_still_run() -> None:
+    """It will end as failed, so that nothing could come after it with afterok."""
+    found = sorted_out(
+        [stage("a", 4)],
+        [intent(1, "a", "12", 4, slices_per_task=4)],
+        {"12_0": "RUNNING"},
+        ends={"a": {0: FAILED}},
+        begun={"a": {1: 1}},
+    )
+    assert found.done.active["a"] == frozenset()
+    assert found.cancel == found.connections.ending["a"] == ("12_0",)
+
+
 def test_nothing_is_in_the_way_of_a_complete_run() -> None:
     found = sorted_out(
         [stage("a"), stage("b", a="afterok")],
@@ -233,8 +296,7 @@ def test_an_older_job_that_still_runs_is_ended_and_waited_for() -> None:
         {"12": "RUNNING", "13": "PENDING:Dependency"},
         fingerprints={"a": "h"},
     )
-    assert changed_twice.connections.ending["a"] == ("12",)
-    assert set(changed_twice.cancel) == {"12", "13"}
+    assert set(changed_twice.connections.ending["a"]) == set(changed_twice.cancel) == {"12", "13"}
 
 
 def test_children_of_a_stage_that_is_not_needed_are_left_alone() -> None:

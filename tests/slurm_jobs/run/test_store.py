@@ -87,7 +87,7 @@ def test_a_run_that_was_never_started_reads_back_empty(paths: RunPaths) -> None:
     run = read_run(paths.run_dir)
     assert run.intents == ()
     assert run.job_ids == []
-    assert run.records["a"].attempts == run.records["a"].outcomes == {}
+    assert run.records["a"].attempts == run.records["a"].endings == {}
 
 
 def test_attempts_and_outcomes_come_from_the_names_of_the_records_alone(paths: RunPaths) -> None:
@@ -96,15 +96,18 @@ def test_attempts_and_outcomes_come_from_the_names_of_the_records_alone(paths: R
     touch(paths.attempts_dir("a"), *names, ".s00004.a0001.json.12.tmp", "notes.txt")
     touch(
         paths.completions_dir("a"),
-        "s00003.a0001.failed.json",
-        "s00003.a0002.completed.json",
-        "s00011.a0009.stopped.json",
-        "s00011.a0010.exploded.json",
-        ".s00005.a0001.completed.json.12.tmp",
+        "s00003.a0001.t1.failed.json",
+        "s00003.a0002.t2.completed.json",
+        "s00011.a0009.t1.stopped.json",
+        "s00011.a0010.t1.exploded.json",
+        ".s00005.a0001.t1.completed.json.12.tmp",
     )
     records = read_run(paths.run_dir).records["a"]
     assert records.attempts == {3: (1, 2), 11: (9, 10)}
-    assert records.outcomes == {3: {1: "failed", 2: "completed"}, 11: {9: "stopped"}}
+    assert records.endings == {
+        3: {1: (3, 1, "t1", "failed"), 2: (3, 2, "t2", "completed")},
+        11: {9: (11, 9, "t1", "stopped")},
+    }
 
 
 def test_intents_of_the_ledger_come_with_what_became_of_them(paths: RunPaths) -> None:

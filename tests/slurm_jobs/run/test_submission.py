@@ -211,7 +211,7 @@ def dependencies_of(stage: str, connections: Connections, *submitted: str) -> Jo
     jobs = [
         SubmittedJob(stage=name, token="t", job_id=f"new-{name}", num_tasks=1) for name in submitted
     ]
-    job = PlannedJob(stage=stage, slices=(0,), max_running=None, why="")
+    job = next(job for job in plan().jobs if job.stage == stage)
     return job_dependencies(plan(), job, jobs, connections)
 
 

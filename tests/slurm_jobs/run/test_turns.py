@@ -15,7 +15,7 @@ import pytest
 from slurm_jobs.common.errors import RunFailedError
 from slurm_jobs.run.ledger import append_entry, read_ledger
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.turns import OTHER_HOST_PATIENCE_S, submitting
+from slurm_jobs.run.turns import OTHER_HOST_PATIENCE_S, open_command, submitting
 
 HOLDER = """
 import sys
@@ -128,10 +128,28 @@ def test_a_command_on_another_host_counts_as_dead_after_patience_alone(
     # The pid is one that lives here: of another host that says nothing.
     who = {"pid": os.getpid(), "host": "elsewhere", "process_start": None}
     append_entry(paths.ledger_dir, "begin", "there", who)
-    later = SimpleNamespace(time=lambda: time.time() + age_s)
+    later = SimpleNamespace(
+        time=lambda: time.time() + age_s, strftime=time.strftime, localtime=time.localtime
+    )
     monkeypatch.setattr("slurm_jobs.run.turns.time", later)
     with expected, submitting(paths):
         pass
+
+
+def test_a_command_on_another_host_lives_as_long_as_it_submits(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who = {"pid": os.getpid(), "host": "elsewhere", "process_start": None}
+    append_entry(paths.ledger_dir, "begin", "there", who)
+    append_entry(paths.ledger_dir, "submitted", "job", {"job_id": "7"})
+    began_s, acted_s = (e.values["time_unix_s"] for e in read_ledger(paths.ledger_dir))
+    middle_s = (began_s + acted_s) / 2 + OTHER_HOST_PATIENCE_S  # too long since the one alone
+    assert began_s + OTHER_HOST_PATIENCE_S < middle_s < acted_s + OTHER_HOST_PATIENCE_S
+    clock = SimpleNamespace(time=lambda: middle_s, strftime=time.strftime, localtime=time.localtime)
+    monkeypatch.setattr("slurm_jobs.run.turns.time", clock)
+    assert open_command(read_ledger(paths.ledger_dir)) is not None
+    with pytest.raises(RunFailedError, match=r"it counts as dead at \d\d:\d\d:\d\d"):
+        submitting(paths).__enter__()
 
 
 def test_of_many_commands_that_begin_at_once_exactly_one_gets_in(paths: RunPaths) -> None:

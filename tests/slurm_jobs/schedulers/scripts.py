@@ -1,14 +1,19 @@
 """Batch scripts of a spec as `plan` prints them, from files that live in memory alone."""
 
-from slurm_jobs.cli.plan import render_scripts
+from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
+from slurm_jobs.operations.plan import render_scripts
 from slurm_jobs.plan import make_plan
 from slurm_jobs.spec.loader import Files, load_spec
 
 FOLDER = "/shared/project"
 
 
-def scripts(spec: str, profile: str = "python: /shared/env/bin/python\n") -> dict[str, str]:
-    """Script by stage, through submitit; nothing is submitted."""
+def scripts(
+    spec: str,
+    profile: str = "python: /shared/env/bin/python\n",
+    limits: ClusterLimits = NO_LIMITS,
+) -> dict[str, str]:
+    """Script by stage (`stage 2` for a second job), through submitit; nothing is submitted."""
     texts = {f"{FOLDER}/spec.yaml": spec, f"{FOLDER}/cluster.yaml": profile}
 
     def read_text(path: str) -> str:
@@ -19,4 +24,9 @@ def scripts(spec: str, profile: str = "python: /shared/env/bin/python\n") -> dic
     files = Files(read_text=read_text, exists=lambda path: path in texts)
     loaded = load_spec(f"{FOLDER}/spec.yaml", files)
     assert loaded.profile is not None
-    return render_scripts(loaded, make_plan(loaded.spec, loaded.profile))
+    plan = make_plan(loaded.spec, loaded.profile, limits=limits)
+    found: dict[str, str] = {}
+    for job, text in zip(plan.jobs, render_scripts(loaded, loaded.profile, plan), strict=True):
+        number = sum(name.partition(" ")[0] == job.stage for name in found)
+        found[job.stage if not number else f"{job.stage} {number + 1}"] = text
+    return found

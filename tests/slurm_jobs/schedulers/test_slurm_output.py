@@ -74,6 +74,26 @@ def test_sacct_gives_state_codes_and_times() -> None:
     assert task.requested_mem_bytes == 8 * 2**30
 
 
+@pytest.mark.parametrize(
+    ("asked", "tres", "gib"),
+    [
+        ("8G", "cpu=4,mem=8G,node=1", 8),  # 21.08 to 25.05: the whole job
+        ("16G", "cpu=8,mem=16G,node=2", 8),
+        ("8Gn", "cpu=4,mem=8G,node=1", 8),  # 20.11: a node
+        ("8Gn", "cpu=8,mem=16G,node=2", 8),
+        ("2Gc", "cpu=8,mem=16G,node=2", 4),  # 20.11: a core, of which four came on two nodes
+        ("0", "cpu=4,mem=64G,node=1", None),  # all that the node has
+        ("0n", "cpu=4,mem=64G,node=1", None),
+        ("16G", "cpu=8,mem=16G", None),  # on how many nodes is not told
+    ],
+)
+def test_memory_asked_for_is_that_of_a_node_in_every_version(
+    asked: str, tres: str, gib: float | None
+) -> None:
+    task = newest_by_id(row("12", "COMPLETED", ReqMem=asked, AllocTRES=tres))["12"]
+    assert task.requested_mem_bytes == (gib * 2**30 if gib is not None else None)
+
+
 def test_who_cancelled_is_left_out_of_the_state() -> None:
     assert newest_by_id(row("12", "CANCELLED by 1000"))["12"].state == "CANCELLED"
 

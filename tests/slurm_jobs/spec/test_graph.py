@@ -81,6 +81,47 @@ def test_a_reference_names_a_stage_that_comes_before() -> None:
     assert "`${HOME}` is no reference; `${stage.output_dir}` is the only form" in lines[2]
 
 
+def test_a_reference_in_a_shell_is_refused_and_names_the_variable() -> None:
+    stages = (
+        "  my-first: {shell: 'ls ${my-first.output_dir}'}\n"
+        "  second: {shell: 'ls ${my-first.output_dir} ${HOME}', after: my-first}\n"
+        "  third: {shell: 'ls ${my-first.output_dir}', after: second}\n"
+        "  fourth: {shell: 'echo ${third.output} ${a.output_dir} ${x-y}', after: third}\n"
+    )
+    reference = "`${my-first.output_dir}` has a meaning in `config` alone; here it is"
+    variable = "`$SLURM_JOBS_MY_FIRST_OUTPUT_DIR`"
+    assert problems(stages) == [
+        f"2:21: stages.my-first.shell: {reference} `$SLURM_JOBS_OUTPUT_DIR`",
+        f"3:19: stages.second.shell: {reference} {variable}",
+        (
+            f"4:18: stages.third.shell: {reference} {variable}, which is set if `third` comes "
+            "after `my-first`: name it in `after`"
+        ),
+    ]
+
+
+def test_a_reference_in_set_up_lines_and_the_environment_is_refused() -> None:
+    stages = (
+        "  a: {shell: make}\n"
+        "  b: {shell: make, after: a, setup: ['cd ${a.output_dir}'], "
+        "environment: {D: '${a.output_dir}/x'}}\n"
+    )
+    assert problems(stages) == [
+        "3:38: stages.b.setup[0]: `${a.output_dir}` has a meaning in `config` alone",
+        "3:78: stages.b.environment.D: `${a.output_dir}` has a meaning in `config` alone",
+    ]
+
+
+def test_a_reference_in_what_all_stages_share_is_refused() -> None:
+    shared = (
+        "setup: ['cd ${a.output_dir} ${HOME} ${b.output_dir}']\nenvironment: {D: '${a.output_dir}'}"
+    )
+    assert problems(f"  a: {{shell: make}}\n{shared}\n") == [
+        "3:9: setup[0]: `${a.output_dir}` has a meaning in `config` alone",
+        "4:18: environment.D: `${a.output_dir}` has a meaning in `config` alone",
+    ]
+
+
 @pytest.mark.parametrize(
     ("stages", "message"),
     [

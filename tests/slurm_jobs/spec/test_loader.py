@@ -47,6 +47,21 @@ def test_problems_of_all_kinds_are_found_in_one_pass_each_once(check: Check) -> 
     assert len(set(lines)) == len(lines)
 
 
+@pytest.mark.parametrize(
+    ("stages", "place"),
+    [
+        ("\n  a: &a {shell: x}\n  s: {<<: *a, retries: 1}", "5:7"),
+        ("!!omap [s: 1]", "3:9"),
+        ("\n  s: !!python/object:a.b", "4:6"),
+        ("\n  s: {shell: x, retries: !!int '3'}", "4:26"),
+        ("\n  s: {shell: x, setup: !!set {a}}", "4:24"),
+    ],
+)
+def test_a_merge_key_or_tag_is_one_problem(check: Check, stages: str, place: str) -> None:
+    (line,) = check(f"name: a\ncluster: local\nstages: {stages}\n")
+    assert line.startswith(f"{place}: ")
+
+
 def test_a_spec_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         load(tmp_path / "nope.yaml")

@@ -6,7 +6,7 @@ import pytest
 from slurm_jobs.common.errors import SpecError
 from slurm_jobs.operations.load import load
 from slurm_jobs.spec.loader import LoadedSpec
-from slurm_jobs.spec.markers import absolute, referenced_stage, references
+from slurm_jobs.spec.markers import absolute, references
 
 Check = Callable[..., list[str]]
 
@@ -31,6 +31,8 @@ def spec(manifest: str = "m.csv", processor: str = "proc", runs_dir: str = "runs
 def folder(tmp_path: Path) -> Path:
     inner = tmp_path / "specs"
     (inner / "proc").mkdir(parents=True)
+    for name in ("tokenizer.json", "preprocessor_config.json", "processor_config.json"):
+        (inner / "proc" / name).write_text("{}")
     (inner / "m.csv").write_text("")
     (tmp_path / "up.csv").write_text("")
     return inner
@@ -108,9 +110,19 @@ def test_a_missing_manifest_is_named_by_its_absolute_path(folder: Path) -> None:
     ]
 
 
-def test_a_processor_that_is_not_there_is_told_before_anything_is_queued(folder: Path) -> None:
+def test_a_name_on_a_hub_is_told_before_anything_is_queued(folder: Path) -> None:
     (message,) = problems(folder, processor="Org/Model-2B")
-    assert message.startswith(f"stages.prep.config.processor: nothing at {folder}/Org/Model-2B")
+    assert message == (
+        f"stages.prep.config.processor: nothing at {folder}/Org/Model-2B (`Org/Model-2B`, relative "
+        "to the file); names on a hub are not taken: download it first, and give the folder"
+    )
+
+
+@pytest.mark.parametrize("processor", ["./Org/Model-2B", "models", "a/b/c"])
+def test_what_is_no_name_on_a_hub_is_not_taken_for_one(folder: Path, processor: str) -> None:
+    (message,) = problems(folder, processor=processor)
+    assert "nothing at" in message
+    assert "names on a hub" not in message
 
 
 def test_an_empty_path_is_refused(folder: Path) -> None:
@@ -151,9 +163,3 @@ def test_references_are_found_at_any_depth() -> None:
     values = {"a": ["x", {"b": "${s.output_dir}/1 ${t.output_dir}"}]}
     found = references(values, ("c",))
     assert found == [(("c", "a", 1, "b"), "s.output_dir"), (("c", "a", 1, "b"), "t.output_dir")]
-
-
-def test_only_output_dir_can_be_referred_to() -> None:
-    assert referenced_stage("a-b_1.output_dir") == "a-b_1"
-    assert referenced_stage("a.log_dir") is None
-    assert referenced_stage("HOME") is None

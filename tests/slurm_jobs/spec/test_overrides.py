@@ -47,6 +47,28 @@ def test_a_place_of_a_list_can_be_set() -> None:
     assert values("setup.1=three")["setup"] == ["one", "three"]  # type: ignore[index]
 
 
+def test_the_place_after_the_last_appends() -> None:
+    assert values("setup.2=three", "setup.3=four")["setup"] == ["one", "two", "three", "four"]  # type: ignore[index]
+
+
+def test_a_missing_list_is_made_for_its_place_0() -> None:
+    value = values("code.0=helpers", "stages.train.setup.0=module load cuda")
+    assert value["code"] == ["helpers"]  # type: ignore[index]
+    assert value["stages"]["train"]["setup"] == ["module load cuda"]  # type: ignore[index]
+
+
+def test_what_an_override_had_to_make_is_reported_at_the_option(check: Check) -> None:
+    text = TEXT.replace("    config:\n", "")
+    override = "stages.train.array.max_running=2"
+    assert check(text, overrides=(override,)) == [
+        f"--set {override}: key `num_slices` is missing in stages.train.array"
+    ]
+    override = "code.1=helpers"
+    assert check(text, overrides=(override,)) == [
+        f"--set {override}: code: expected a list, found keys and values (1)"
+    ]
+
+
 def test_the_last_of_two_wins() -> None:
     assert values("name=b", "name=c")["name"] == "c"  # type: ignore[index]
 
@@ -66,7 +88,7 @@ def test_a_new_stage_can_be_given_whole() -> None:
         ("=3", "write KEY.KEY=VALUE"),
         ("a..b=3", "write KEY.KEY=VALUE"),
         ("name.x=3", "`name` holds no keys, so `x` has no place in it"),
-        ("setup.2=x", "`setup` is a list of 2; `2` is none of its places (from 0)"),
+        ("setup.3=x", "`setup` is a list of 2; `3` is none of its places (from 0; 2 appends)"),
         ("setup.x=x", "`setup` is a list of 2"),
         ("stages.trian.retries=3", "there is no stage `trian`; did you mean `train`?"),
         ("stages.train.retries=0x10", "another base"),

@@ -45,6 +45,51 @@ def test_what_contradicts_the_resources_is_told(
     assert message in line
 
 
+def test_what_is_right_of_a_wrong_config_is_held_against_the_ranks(check: Check) -> None:
+    text = (
+        "name: a\ncluster: local\nstages:\n  t:\n    run: train\n    retries: many\n"
+        "    resources: {tasks_per_node: 3}\n    config:\n      dataset: .\n      lr: 2\n"
+        "      strategy: fsdp\n      num_steps: 5\n"
+        "      evaluate: {manifest: nope.jsonl}\n"
+    )
+    lines = check(text)
+    assert [line.partition(": ")[0] for line in lines] == [
+        *("6:14", "7:5", "8:5", "10:7", "11:17", "13:28")
+    ]
+    assert "trains on GPUs with 3 ranks a node" in lines[1]
+    assert "8 lanes cannot be shared out evenly to 3 ranks" in lines[2]
+
+
+def test_a_training_without_a_length_is_held_against_the_ranks_too(check: Check) -> None:
+    lines = check(train("", "device: cpu").replace("num_steps: 10, ", ""))
+    assert ["num_steps" in lines[0], "two ranks" in lines[1]] == [True, True]
+
+
+def test_a_wrong_key_hides_nothing_that_the_config_itself_refuses(check: Check) -> None:
+    text = train("tasks_per_node: 2", "device: cpu, lr: 2").replace("num_steps: 10, ", "")
+    lines = check(text)
+    assert [line.partition(": ")[0] for line in lines] == ["7:5", "7:39"]
+    assert "neither num_steps nor num_epochs is given" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("resources", "config", "place"),
+    [
+        ("tasks_per_node: 3", "device: cpu, num_lanes: x", "7:65"),
+        ("", "device: cpu, strategy: singel", "7:64"),
+        ("tasks_per_node: 2", "device: cpu, global_batch_size: x, num_lanes: 6", "7:73"),
+        ("", "device: cup, strategy: single", "7:49"),
+        ("tasks_per_node: 2", "device: cpu, num_lanes: 7", "7:65"),
+        ("tasks_per_node: x", "device: cpu", "6:33"),
+    ],
+)
+def test_no_rule_hangs_on_a_value_that_is_wrong(
+    check: Check, resources: str, config: str, place: str
+) -> None:
+    (line,) = check(train(resources, config))
+    assert line.startswith(f"{place}: ")
+
+
 @pytest.mark.parametrize(
     ("stage", "place", "message"),
     [

@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
+from slurm_jobs.common.stage_config.train import OptimizerConfig
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.validation import did_you_mean, known_keys, path_text, validate_values
 from slurm_jobs.spec.yaml_values import read_yaml
@@ -27,6 +28,24 @@ def resources(text: str) -> list[str]:
         ("nodes: [1]", "f:1:1: nodes: expected a whole number, found a list of 1"),
         ("nodes: 0", "f:1:8: nodes: must be greater than or equal to 1, found `0`"),
         ("mem_gb: '8'", "f:1:9: mem_gb: expected a number, found the text `8`; remove the quotes"),
+        (
+            "cpus_per_task: '4.0'",
+            "f:1:16: cpus_per_task: expected a whole number, found the text `4.0`",
+        ),
+        (
+            "mem_gb: 4G",
+            (
+                "f:1:9: mem_gb: expected a number, found the text `4G`; "
+                "its unit stands in the name: write 4"
+            ),
+        ),
+        (
+            "timeout_min: 1.5 h",
+            (
+                "f:1:14: timeout_min: expected a number, found the text `1.5 h`; "
+                "its unit stands in the name: write 90"
+            ),
+        ),
         ("gpu: 3", "f:1:6: gpu: expected a list, found `3`"),
         ("slurm: [a]", "f:1:1: slurm: expected keys and values, found a list of 1"),
         (
@@ -50,10 +69,100 @@ def test_a_message_says_what_is_wrong_found_and_allowed(text: str, expected: str
     assert resources(text) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ("timeout_min: 1000d", "write 1440000"),
+        ("timeout_min: 30s", "write 0.5"),
+        ("timeout_min: 1.1 h", "write 66"),
+        ("timeout_min: 1 week", "write 10080"),
+        ("signal_lead_s: 2h", "write 7200"),
+        ("signal_lead_s: 1 minute", "write 60"),
+        ("mem_gb: 512M", "write 0.5"),
+        ("mem_gb: 0.5 TB", "write 512"),
+        ("mem_gb: 1048576 K", "write 1"),
+    ],
+)
+def test_a_unit_beside_the_number_is_converted_and_whole_numbers_are_written_whole(
+    given: str, remedy: str
+) -> None:
+    (line,) = resources(given)
+    assert line.endswith(f"its unit stands in the name: {remedy}")
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["signal_lead_s: 0.5 s", "timeout_min: 3 parsec", "nodes: 2 s", f"mem_gb: {'9' * 5000}G"],
+)
+def test_what_no_unit_makes_fit_gets_no_remedy(given: str) -> None:
+    (line,) = resources(given)
+    assert "its unit" not in line
+
+
 def test_an_unknown_key_suggests_the_nearest_and_lists_all() -> None:
     (line,) = resources("nodes: 1\ncpu_per_task: 3")
     assert line.startswith("f:2:1: unknown key `cpu_per_task`; did you mean `cpus_per_task`?")
     assert "allowed: nodes, tasks_per_node" in line
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("partition", "`partition` belongs under `slurm:`"),
+        ("mem_per_cpu", "`mem_per_cpu` belongs under `slurm:`"),
+        ("partiton", "did you mean `partition`, under `slurm:`?"),
+        ("time", "sbatch's `time` has a key of its own: resources.timeout_min"),
+        ("timeout", "did you mean `timeout_min`?"),
+        ("gpu_per_node", "did you mean `gpus_per_node`?"),
+    ],
+)
+def test_an_option_of_sbatch_that_stands_elsewhere_is_sent_to_its_place(
+    key: str, hint: str
+) -> None:
+    (line,) = resources(f"{key}: 1")
+    assert line.startswith(f"f:1:1: unknown key `{key}`; {hint} (allowed: nodes,")
+
+
+def test_options_of_sbatch_in_a_profile_and_beside_resources_are_sent_to_theirs(
+    check: Check,
+) -> None:
+    text = SHELL.replace("local", "c.yaml") + "    partition: gpu\n"
+    lines = check(text, c__yaml="partiton: gpu\n")
+    assert [line.partition(" (allowed")[0] for line in lines] == [
+        "c.yaml:1:1: unknown key `partiton`; did you mean `partition`, under `slurm:`?",
+        "6:5: unknown key `partition`; `partition` belongs under `resources.slurm:`",
+    ]
+
+
+def test_a_number_or_truth_value_where_text_belongs_is_to_be_quoted(check: Check) -> None:
+    assert check(SHELL + "environment: {A: 1, B: true}\n") == [
+        "6:18: environment.A: expected text, found `1`; put quotes around it",
+        "6:24: environment.B: expected text, found `true`; put quotes around it",
+    ]
+
+
+def test_a_number_with_an_exponent_in_quotes_is_to_lose_them() -> None:
+    document = read_yaml('learning_rate: "1e-4"', "f")
+    _, problems = validate_values(OptimizerConfig, document, document.value, ())
+    assert problems[0].message == (
+        "learning_rate: expected a number, found the text `1e-4`; remove the quotes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("", "neither num_steps nor num_epochs is given: give exactly one of them"),
+        (
+            "num_steps: 5, num_epochs: 2",
+            "num_steps is 5 and num_epochs is 2.0: give exactly one of them",
+        ),
+    ],
+)
+def test_a_training_is_as_long_as_one_key_says(check: Check, config: str, message: str) -> None:
+    stage = f"{{run: train, config: {{device: cpu, dataset: ., strategy: single, {config}}}}}"
+    (line,) = check(f"name: a\ncluster: local\nstages:\n  t: {stage}\n")
+    assert line.endswith(f"stages.t.config: {message}")
 
 
 def test_nothing_is_suggested_for_a_word_unlike_all() -> None:
@@ -122,4 +231,6 @@ def test_path_text_is_written_as_users_write_it() -> None:
 
 
 def test_known_keys_are_found_through_dicts_lists_and_optionals() -> None:
-    assert known_keys(RunSpec, ("stages", "x", "array")) == ["num_slices", "max_running"]
+    assert known_keys(RunSpec, ("stages", "x", "array")) == [
+        *("num_slices", "max_running", "slices_per_task")
+    ]

@@ -103,10 +103,16 @@ def test_tags_are_refused(text: str) -> None:
     assert any("tag" in p.message and "not allowed" in p.message for p in read(text).problems)
 
 
-def test_merge_keys_are_refused() -> None:
-    (problem,) = read("x: &x {a: 1}\ny:\n  <<: *x\n").problems
+def test_merge_keys_are_refused_and_yet_read_so_that_nothing_is_called_missing() -> None:
+    document = read("x: &x {a: 1, b: 2}\ny:\n  <<: *x\n  b: 3\n")
+    (problem,) = document.problems
     assert (problem.line, problem.column) == (3, 3)
     assert "merge keys" in problem.message
+    assert document.value["y"] == {"b": 3, "a": 1}
+
+
+def test_a_merge_of_what_contains_it_ends() -> None:
+    assert "merge keys" in read("a: &x {<<: *x, b: {<<: *x}}").problems[0].message
 
 
 def test_a_key_that_is_no_text_is_refused() -> None:
@@ -167,6 +173,96 @@ def test_broken_yaml_is_one_problem_at_its_place(
     (problem,) = read(text).problems
     assert (problem.line, problem.column) == place
     assert word in problem.message
+
+
+SHELL = "name: a\nstages:\n  s:\n    "
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "remedy"),
+    [
+        (SHELL + "shell: echo a: b\n", (4, 18), "put quotes around a value that holds a colon"),
+        ("name: 'it's'\n", (1, 11), "write '' for a quote inside '...'"),
+        (SHELL + "shell: x\n   retries: 1\n", (5, 4), "begin this line in the same column"),
+        (SHELL + "shell: x\n     retries: 1\n", (5, 13), "begin this line in the same column"),
+        (" name: a\nlimit: 1\n", (2, 1), "same column as the first key"),
+        ('name: "a\nlimit: 1\n', (1, 7), "the quote that opens here is never closed"),
+        ("name: a\nlimit 1\ncode: []\n", (2, 1), "write `key: value`"),
+        ("name:a\nlimit: 1\n", (1, 1), "this line is no `key: value`"),
+        ("name: a\n- b\n", (2, 1), "a list stands below the key"),
+        ("setup: - a\n", (1, 8), "begin the list on the next line"),
+        ("shell: | echo\n", (1, 10), "begins on the next line"),
+        ("shell: [ -f x ] && y\n", (1, 17), "put quotes around the text"),
+        ("shell: *.txt\n", (1, 8), "put quotes around the text"),
+        ("shell: ]\n", (1, 8), "put quotes around the text"),
+        ("shell: [a\n", (1, 8), "close [ with ]"),
+        ("a: {b: 1 c: 2}\n", (1, 11), "put a comma between values"),
+        ('a: "\\d"\n', (1, 6), "write \\\\ for a backslash"),
+    ],
+)
+def test_a_mistake_in_the_yaml_comes_with_its_remedy(
+    text: str, place: tuple[int, int], remedy: str
+) -> None:
+    (problem,) = read(text).problems
+    assert (problem.line, problem.column) == place
+    assert remedy in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "remedy"),
+    [
+        (SHELL + "shell:echo\n    retries: 2\n", (4, 5), "a blank follows the colon"),
+        (SHELL + "shell:echo\n      more\n    retries: 2\n", (4, 5), "a blank follows the colon"),
+        ("a:\n  - b:c\n    d: 1\n", (2, 3), "a blank follows the colon"),
+        (SHELL + 'shell: "x\n    retries: 2\n    python: "x"\n', (4, 12), "closed only on line 6"),
+        (SHELL + "shell: 'x\n    retries: 2\n    python: 'x'\n", (4, 12), "closed only on line 6"),
+        ('a: "x\nb: ""\n', (1, 4), "closed only on line 2"),
+        ("a: [b, c\nd: 2\ne: 3\n", (1, 4), "still open on line 2; close [ with ]"),
+        ("a: {b: 1,\nd: 2\ne: 3\n", (1, 4), "still open on line 3; close { with }"),
+        ("a: [b,\n", (1, 4), "still open on line 2; close [ with ]"),
+    ],
+)
+def test_a_mistake_on_an_earlier_line_is_shown_there(
+    text: str, place: tuple[int, int], remedy: str
+) -> None:
+    (problem,) = read(text).problems
+    assert (problem.line, problem.column) == place
+    assert remedy in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "extra"),
+    [
+        ("x: {a: 2,, b: 1}\n", (1, 10), ","),
+        ("x: [a, , b]\n", (1, 8), ","),
+        ("x: {a: 1}}\ny: 2\n", (1, 10), "}"),
+        ("x: [a, b]]\n", (1, 10), "]"),
+        ("{a: 1}}\n", (1, 7), "}"),
+        ("x: {a: 1},\ny: 1\n", (1, 10), ","),
+    ],
+)
+def test_an_extra_comma_or_bracket_is_called_that(
+    text: str, place: tuple[int, int], extra: str
+) -> None:
+    (problem,) = read(text).problems
+    assert (problem.line, problem.column) == place
+    assert f"there is one {extra} too many: remove it" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("x:\n    - a\n  - b\n", (3, 3)),
+        ("x:\n - a\n  - b: 1\n", (3, 6)),
+        ("x:\n  - a: 1\n    - b\n", (3, 5)),
+        ("x:\n  - {a: 1}\n   - b\n", (3, 4)),
+        ("x:\n  - a: 1\n    b: 2\n   - c: 2\n", (4, 4)),
+    ],
+)
+def test_an_item_out_of_line_is_sent_to_the_item_above(text: str, place: tuple[int, int]) -> None:
+    (problem,) = read(text).problems
+    assert (problem.line, problem.column) == place
+    assert "in the same column as the item above it" in problem.message
 
 
 @pytest.mark.parametrize("escape", ["\\0", "\\ud800"])

@@ -1,5 +1,6 @@
 """A script stands in for `scontrol`, which a machine without Slurm lacks."""
 
+import dataclasses
 import socket
 import time
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def order(
 def environment(*node_names: str, is_slurm: bool = True) -> JobEnvironment:
     return JobEnvironment(
         element_id="12_3",
-        slice_index=3,
+        slices=(3,),
         restart=0,
         node_names=node_names,
         deadline_unix_s=0.0,
@@ -73,14 +74,14 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 def test_the_local_schedulers_variables_say_who_a_task_is() -> None:
     found = read_environment(order(), LOCAL)
-    assert (found.element_id, found.slice_index, found.restart) == ("12_3", 3, 2)
+    assert (found.element_id, found.slices, found.restart) == ("12_3", (3,), 2)
     assert found.node_names == ("local0", "local1")
     assert (found.deadline_unix_s, found.is_slurm) == (1700000000.5, False)
 
 
 def test_a_local_job_without_an_array_has_slice_0() -> None:
     found = read_environment(order(), {**LOCAL, "SLURM_JOBS_LOCAL_TASK_ID": "12"})
-    assert (found.element_id, found.slice_index) == ("12", 0)
+    assert (found.element_id, found.slices) == ("12", (0,))
 
 
 def test_a_local_job_inside_a_slurm_job_is_a_local_one() -> None:
@@ -89,16 +90,24 @@ def test_a_local_job_inside_a_slurm_job_is_a_local_one() -> None:
 
 @pytest.mark.parametrize(
     ("more", "expected"),
-    [({}, ("40", 0, 0)), (ELEMENT, ("38_7", 7, 1))],
+    [({}, ("40", (0,), 0)), (ELEMENT, ("38_7", (7,), 1))],
     ids=["job", "array task"],
 )
 def test_slurms_variables_say_who_a_job_is(
-    more: dict[str, str], expected: tuple[str, int, int]
+    more: dict[str, str], expected: tuple[str, tuple[int, ...], int]
 ) -> None:
     found = read_environment(order(), {**SLURM, **more})
-    assert (found.element_id, found.slice_index, found.restart) == expected
+    assert (found.element_id, found.slices, found.restart) == expected
     assert (found.node_names, found.deadline_unix_s) == (("n1",), 1700000000.0)
     assert found.is_slurm
+
+
+def test_a_packed_element_works_through_its_share_of_the_slices() -> None:
+    packed = dataclasses.replace(order(), slices=(1, 4, 5, 8, 9), slices_per_task=2, is_array=True)
+    element = {**ELEMENT, "SLURM_ARRAY_TASK_ID": "2"}
+    assert read_environment(packed, {**SLURM, **element}).slices == (9,)
+    local = {**LOCAL, "SLURM_JOBS_LOCAL_TASK_ID": "12_1"}
+    assert read_environment(packed, local).slices == (5, 8)
 
 
 @pytest.mark.parametrize("end", [None, "", "Unknown"])

@@ -3,9 +3,24 @@ from typing import Any
 import pytest
 
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.task.references import substitute_references
+from slurm_jobs.common.references import (
+    output_dir_variable,
+    referenced_stage,
+    substitute_references,
+)
 
 DIRS = {"a": "/run/data/a", "render-2": "/run/data/render-2"}
+
+
+def test_only_output_dir_can_be_referred_to() -> None:
+    assert referenced_stage("a-b_1.output_dir") == "a-b_1"
+    assert referenced_stage("a.log_dir") is None
+    assert referenced_stage("HOME") is None
+
+
+def test_the_variable_of_a_folder_is_a_name_that_a_shell_can_hold() -> None:
+    assert output_dir_variable("count") == "SLURM_JOBS_COUNT_OUTPUT_DIR"
+    assert output_dir_variable("my-first_2") == "SLURM_JOBS_MY_FIRST_2_OUTPUT_DIR"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""What the verbs do, as functions and one class, for notebooks and scripts.
+
+    from slurm_jobs.api import Run, plan, submit
+
+    run = submit("train.yaml", overrides=["stages.train.resources.nodes=1"])
+    run.wait()
+    print(run.status().status)
+
+Errors are those of `slurm_jobs.common.errors`; a spec with problems raises
+`SpecError`, whose `problems` have file, line and column.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_jobs.operations import cancel as _cancel
+from slurm_jobs.operations import submit as _submit
+from slurm_jobs.operations.limits import limits_if_near
+from slurm_jobs.operations.load import load, profile_of
+from slurm_jobs.operations.plan import plan_spec
+from slurm_jobs.operations.resume import ResumeRequest, Resumption, resume
+from slurm_jobs.plan import Plan
+from slurm_jobs.reconcile import RunStatus
+from slurm_jobs.run.find import find_run
+from slurm_jobs.run.observe import accounting_of, status_of
+from slurm_jobs.run.paths import RunPaths
+
+__all__ = ["Plan", "ResumeRequest", "Resumption", "Run", "RunStatus", "plan", "submit"]
+
+PathText = str | os.PathLike[str]
+POLL_S = 5.0
+"""Between two looks of `Run.wait`; Slurm's controller is everybody's."""
+
+
+def plan(spec: PathText, *, overrides: Sequence[str] = (), limit: int | None = None) -> Plan:
+    """The jobs that a spec means; nothing is submitted.
+
+    Raises:
+        SpecError: with every problem of the spec.
+        SchedulerError: `cluster: auto`, and there is no Slurm here.
+    """
+    loaded = load(Path(spec), overrides=overrides, limit=limit)
+    profile = profile_of(loaded)
+    return plan_spec(loaded, profile, limits_if_near(profile))
+
+
+def submit(spec: PathText, *, overrides: Sequence[str] = (), limit: int | None = None) -> Run:
+    """Submit all jobs of a spec and return at once.
+
+    Raises:
+        SpecError: with every problem of the spec, or what the cluster could never run.
+        SchedulerError: a job was refused, or the scheduler could not be asked.
+    """
+    loaded = load(Path(spec), overrides=overrides, limit=limit)
+    return Run(_submit.submit(loaded).paths.run_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run, by its folder."""
+
+    run_dir: Path
+
+    @classmethod
+    def find(cls, text: str | None = None) -> Run:
+        """The run that a folder, the start of an id or a spec's file names; the newest for None.
+
+        Raises:
+            InputError: there is no such run.
+        """
+        return cls(find_run(text))
+
+    def status(self) -> RunStatus:
+        """How it is doing, from its records and one question to the scheduler."""
+        return status_of(self.run_dir, fresh=False)
+
+    def wait(self, *, poll_s: float = POLL_S) -> RunStatus:
+        """Look until nothing runs and nothing waits that could start, and say how it ended."""
+        while (status := self.status()).status in {"running", "waiting"}:
+            time.sleep(poll_s)
+        return status
+
+    def resume(self, request: ResumeRequest | None = None) -> Resumption:
+        """Submit what is missing, and nothing else; see `ResumeRequest`.
+
+        Raises:
+            RunFailedError: another command is submitting for this run.
+            SchedulerError: the scheduler could not be asked, or refused a job.
+        """
+        return resume(self.run_dir, request or ResumeRequest())
+
+    def cancel(self, stage: str | None = None) -> list[str]:
+        """Cancel what has not ended, of one stage or of all; the ids that were cancelled.
+
+        Raises:
+            SchedulerError: the scheduler could not be asked.
+        """
+        return _cancel.cancel(self.run_dir, stage=stage)
+
+    def report(self) -> Path:
+        """Make the report anew from the records, and return its page.
+
+        Raises:
+            OSError: the page cannot be written.
+        """
+        from slurm_jobs.report.stage import build_and_write
+
+        paths = RunPaths(self.run_dir)
+        build_and_write(paths, accounting_of(self.run_dir).starts)
+        return paths.report_html

@@ -1,0 +1,146 @@
+"""Looks at a run until it ends: a live view on a terminal, lines of change elsewhere.
+
+Following is watching only: an interrupt ends the watching, never the run.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_jobs.cli.arguments import command_text, shown_path
+from slurm_jobs.cli.look import Seen, look
+from slurm_jobs.cli.problems import source_lines
+from slurm_jobs.cli.status_table import tasks_text
+from slurm_jobs.reconcile import RunStatus, Status
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INTERVAL_S = {"local": 0.5, "slurm": 5.0}
+"""Between two looks; Slurm's controller is everybody's."""
+PATIENCE_S = {"local": 2.0, "slurm": 60.0}
+"""So long nothing may live, and nothing be proven, before a run counts as ended.
+
+A record may reach this machine late (60 s is `acdirmax`, the longest that an NFS client takes a
+listing for fresh), accounting lags, and a `submit` may be about to queue the next job.
+"""
+PROGRESS_INTERVAL_S = 30.0
+"""Between two lines that tell only how far a stage is."""
+GOING: tuple[Status, ...] = ("running", "waiting")
+
+
+def follow(run_dir: Path, *, quiet: bool) -> RunStatus | None:
+    """Look until the run ends; None if the user ended the watching, which is then said.
+
+    Args:
+        run_dir: the run's folder.
+        quiet: show nothing.
+    """
+    from rich.console import Console
+
+    console = Console()
+    try:
+        if quiet:
+            (last,) = deque(_looks(run_dir), maxlen=1)
+            return last.status
+        if console.is_terminal and not console.is_dumb_terminal:
+            return _follow_live(run_dir, console)
+        return _follow_lines(run_dir)
+    except KeyboardInterrupt:
+        folder = shown_path(run_dir)
+        print(
+            f"\nno longer watching; the run goes on.\nnext: {command_text('status', folder)}\n"
+            f"  or: {command_text('cancel', folder)}",
+            file=sys.stderr,
+        )
+        return None
+
+
+def is_over(status: RunStatus, *, open_for_s: float, patience_s: float) -> bool:
+    """Whether the run has ended: it is complete, or no job of it is queued or running.
+
+    A scheduler that is silent about what lives proves nothing. Where nothing lives and yet
+    nothing is settled, this stands so for `patience_s` first.
+    """
+    if status.status == "completed":
+        return True
+    if not status.knows_the_living or _lives(status):
+        return False
+    return status.status in {"failed", "cancelled", "stranded"} or open_for_s >= patience_s
+
+
+def _lives(status: RunStatus) -> bool:
+    return any(
+        part.status in GOING and part.job_id is not None
+        for stage in status.stages
+        for part in stage.slices
+    )
+
+
+def _looks(run_dir: Path, *, with_failure: bool = False) -> Iterator[Seen]:
+    """One look after the other; the last is of the run's end."""
+    going_s = time.monotonic()
+    while True:
+        seen = look(run_dir, with_failure=with_failure)
+        now_s = time.monotonic()
+        if _lives(seen.status) or not seen.status.knows_the_living:
+            going_s = now_s
+        yield seen
+        patience_s = PATIENCE_S[seen.scheduler]
+        if is_over(seen.status, open_for_s=now_s - going_s, patience_s=patience_s):
+            return
+        time.sleep(INTERVAL_S[seen.scheduler])
+
+
+def _follow_live(run_dir: Path, console: Console) -> RunStatus:
+    from rich.live import Live
+
+    from slurm_jobs.cli.live_view import live_view
+
+    looks = _looks(run_dir, with_failure=True)
+    seen, ended = next(looks), False
+    # Drawn by a thread once a second, so that ages grow while a question is open.
+    with Live(
+        get_renderable=lambda: live_view(seen, console, now_unix_s=time.time(), is_over=ended),
+        console=console,
+        refresh_per_second=1,
+    ) as live:
+        live.refresh()
+        for seen in looks:  # noqa: B007 - the function above shows it
+            live.refresh()
+        ended = True
+    return seen.status
+
+
+def _follow_lines(run_dir: Path) -> RunStatus:
+    shown: dict[str, str] = {}
+    began_s = time.monotonic()
+    last_progress_s = began_s
+    for seen in _looks(run_dir, with_failure=True):
+        now_s = time.monotonic()
+        is_time = now_s - last_progress_s > PROGRESS_INTERVAL_S
+        last_progress_s = now_s if is_time else last_progress_s
+        lines = lines_of(seen)
+        for name, line in lines.items():
+            progress = seen.progress.get(name, "") if is_time else ""
+            if shown.get(name) != line or progress:
+                print(f"[{now_s - began_s:6.1f} s] {line} {progress}".rstrip(), flush=True)
+        shown = lines
+    return seen.status
+
+
+def lines_of(seen: Seen) -> dict[str, str]:
+    """A line each for the stages, the sources that are silent, and the last failure."""
+    lines = {
+        stage.stage.name: f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})"
+        for stage in seen.status.stages
+    }
+    lines |= {f"source {number}": text for number, text in enumerate(source_lines(seen.status))}
+    if seen.failure is not None:
+        lines["last failure"] = seen.failure.line
+    return lines

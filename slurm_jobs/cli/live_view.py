@@ -1,0 +1,114 @@
+"""What `watch` and `run` show on a terminal: stages, grids, the last failure. Layout alone.
+
+It fits the screen whatever the number of slices: grids are condensed, and
+what matters least is left out first (grids of arrays that are all of one mind,
+then lines of the log's tail).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from slurm_jobs.cli.grid import grid_lines, legend, make_grid
+from slurm_jobs.cli.problems import source_lines
+from slurm_jobs.cli.status_table import STYLES, stages_table, title_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.text import Text
+
+    from slurm_jobs.cli.look import Seen
+    from slurm_jobs.cli.problems import Failure
+    from slurm_jobs.reconcile import StageStatus, Status
+
+MAX_GRID_ROWS = 20
+"""Of one array; more help nobody to see where it fails."""
+MIN_GRID_LINES = 3
+"""A heading, a row, a legend."""
+MIN_FAILURE_LINES = 5
+"""What failed and why, the log's name, three lines of its end."""
+MAX_WRAPPED_LINES = 3
+"""Of a reason that is longer than a line."""
+FOOTER = "Ctrl-C ends the watching, not the run"
+_CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+"""Escape sequences, and what else would move the cursor."""
+
+
+def live_view(seen: Seen, console: Console, *, now_unix_s: float, is_over: bool) -> Group:
+    """The whole view, no wider and no higher than the console."""
+    from rich.console import Group
+
+    width, height = console.size
+    head = Group(
+        title_text(seen, now_unix_s), stages_table(seen, now_unix_s=now_unix_s, width=width)
+    )
+    sources = [
+        line
+        for text in source_lines(seen.status)
+        for line in _wrapped(text, "yellow", console)[:MAX_WRAPPED_LINES]
+    ]
+    num_head_lines = len(console.render_lines(head, pad=False))
+    room = max(0, height - num_head_lines - len(sources) - 2)  # the footer's and the cursor's
+    arrays = [stage for stage in seen.status.stages if _is_worth_a_grid(stage)]
+    for_failure = min(room, max(MIN_FAILURE_LINES, room - MIN_GRID_LINES * len(arrays)))
+    failure = failure_lines(seen.failure, console, max_lines=for_failure)
+    grids = array_lines(arrays, width=width, room=room - len(failure))
+    footer = [] if is_over else [_line(FOOTER, "dim")]
+    return Group(head, *sources, *grids, *failure, *footer)
+
+
+def _line(text: str, style: str = "") -> Text:
+    """One line of the screen, cut where it is too long."""
+    from rich.text import Text
+
+    return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _wrapped(text: str, style: str, console: Console) -> list[Text]:
+    """A text as lines of the screen."""
+    from rich.text import Text
+
+    return list(Text(printable(text), style=style).wrap(console, console.width))
+
+
+def printable(line: str) -> str:
+    """A line of a log without what would move the cursor; of a progress bar its last state."""
+    states = [state for state in line.split("\r") if state.strip()]
+    return _CONTROLS.sub("", states[-1] if states else "").expandtabs(4)
+
+
+def _is_worth_a_grid(stage: StageStatus) -> bool:
+    """An array whose slices do not all wait, and are not all complete."""
+    alike: tuple[set[Status], ...] = ({"waiting"}, {"completed"}, {"stranded"})
+    return stage.stage.num_slices > 1 and set(stage.counts) not in alike
+
+
+def array_lines(arrays: list[StageStatus], *, width: int, room: int) -> list[Text]:
+    """A heading, the grid and its legend for each array, as many as there is room for."""
+    lines: list[Text] = []
+    for number, stage in enumerate(arrays):
+        share = (room - len(lines)) // (len(arrays) - number)
+        if share < MIN_GRID_LINES:
+            continue
+        max_rows = min(MAX_GRID_ROWS, share - MIN_GRID_LINES + 1)
+        statuses = [part.status for part in stage.slices]
+        grid = make_grid(statuses, width=width, max_rows=max_rows)
+        heading = f"{stage.stage.name}: {stage.stage.num_slices} slices"
+        lines.append(_line(heading, STYLES[stage.status]))
+        lines += grid_lines(statuses, width=width, max_rows=max_rows)
+        lines.append(legend(statuses, slices_per_cell=grid.slices_per_cell))
+    return lines
+
+
+def failure_lines(failure: Failure | None, console: Console, *, max_lines: int) -> list[Text]:
+    """The last failure: what and why, which log, and its end."""
+    if failure is None:
+        return []
+    lines = _wrapped(f"last failure: {failure.line}", STYLES["failed"], console)
+    lines = lines[:MAX_WRAPPED_LINES]
+    if failure.log is not None:
+        lines.append(_line(f"{failure.log.name} ends with:", "dim"))
+        kept = max(0, max_lines - len(lines))
+        lines += [_line(f"  {text}") for text in failure.tail[max(0, len(failure.tail) - kept) :]]
+    return lines[:max_lines]

@@ -1,0 +1,91 @@
+"""Which log files a user means, and their last lines."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_jobs.common.records import CompletionRecord
+from slurm_jobs.run.paths import RunPaths
+
+if TYPE_CHECKING:
+    from slurm_jobs.reconcile import SliceStatus
+
+_RANK_LOG = re.compile(r"s(\d+)\.a(\d+)\.rank-(\d+)\.log")
+_BLOCK_BYTES = 64 * 1024
+
+
+def rank_logs(
+    paths: RunPaths,
+    stage: str,
+    slices: Sequence[SliceStatus],
+    *,
+    rank: int | None = None,
+    attempt: int | None = None,
+    since: Mapping[int, int] | None = None,
+) -> list[Path]:
+    """Rank logs of the slices' newest (or the given) attempts.
+
+    With `since`, an attempt by slice: of that one and all later. Where a slice has none: its
+    supervisor's own, which also holds what set-up lines printed.
+    """
+    folder = paths.logs_dir(stage)
+    found: dict[int, list[tuple[int, int, Path]]] = {}
+    for name in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208 - names alone: quick
+        match = _RANK_LOG.fullmatch(name)
+        if match is not None:
+            index, number, owner = (int(group) for group in match.groups())
+            found.setdefault(index, []).append((number, owner, folder / name))
+    logs = []
+    for part in slices:
+        ranks = found.get(part.slice_index, [])
+        newest = max((number for number, _, _ in ranks), default=0)
+        first = newest if since is None else since.get(part.slice_index, 1)
+        wanted: Collection[int] = {attempt} if attempt else range(first, newest + 1)
+        logs += [p for n, r, p in sorted(ranks) if n in wanted and rank in {None, r}]
+        if not ranks:
+            logs += supervisor_logs(paths, stage, [part])
+    return logs
+
+
+def supervisor_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) -> list[Path]:
+    """Logs of the slices' newest jobs, each once."""
+    named = [paths.job_log(stage, part.job_id) for part in slices if part.job_id is not None]
+    return [log for log in dict.fromkeys(named) if log.exists()]
+
+
+def failure_log(
+    paths: RunPaths, stage: str, part: SliceStatus, record: CompletionRecord | None
+) -> Path | None:
+    """The log that most likely tells why a slice failed: of the rank that failed first."""
+    if record is not None and record.failed_rank is not None:
+        log = paths.rank_log(stage, part.slice_index, record.attempt, record.failed_rank)
+        if log.exists():
+            return log
+    return next(iter(rank_logs(paths, stage, [part])), None)
+
+
+def last_lines(log: Path, num_lines: int) -> list[str]:
+    """The last lines of a log, however long it is, without their ends."""
+    with log.open("rb") as stream:
+        left = stream.seek(0, os.SEEK_END)
+        data = b""
+        while left and data.count(b"\n") <= num_lines:
+            size = min(_BLOCK_BYTES, left)
+            left -= size
+            stream.seek(left)
+            data = stream.read(size) + data
+    lines = data.decode(errors="replace").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line.rstrip("\r") for line in lines[max(0, len(lines) - num_lines) :]]
+
+
+def numbered_lines(log: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a log with their numbers, from 1, as an editor counts them."""
+    with log.open(encoding="utf-8", errors="replace", newline="\n") as stream:
+        for number, line in enumerate(stream, start=1):
+            yield number, line.rstrip("\r\n")

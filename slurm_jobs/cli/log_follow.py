@@ -1,0 +1,71 @@
+"""Prints logs as they grow: also of slices and attempts that begin while one looks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FOLLOW_INTERVAL_S = 0.5
+LOOK_INTERVAL_S = 2.0
+"""Between two looks for new logs: a listing of the stage's folder of logs."""
+
+
+@dataclass(slots=True)
+class GrowingLogs:
+    """Logs and how far each has been printed."""
+
+    offsets: dict[Path, int] = field(default_factory=dict)
+    _last: Path | None = None
+
+    def print_ends(self, logs: Sequence[Path], num_lines: int) -> None:
+        """Print the last lines of each, and go on from there."""
+        from slurm_jobs.cli.log_files import last_lines
+
+        for log in logs:
+            self.offsets[log] = log.stat().st_size
+            self._begin(log)
+            for line in last_lines(log, num_lines):
+                print(line)
+
+    def print_added(self, logs: Sequence[Path]) -> None:
+        """Print what each of these, or of those before, holds beyond what was printed."""
+        for log in dict.fromkeys([*self.offsets, *logs]):
+            with log.open("rb") as stream:
+                stream.seek(self.offsets.get(log, 0))
+                added = stream.read()
+                self.offsets[log] = stream.tell()
+            if added:
+                self._begin(log)
+                sys.stdout.write(added.decode(errors="replace"))
+        sys.stdout.flush()
+
+    def _begin(self, log: Path) -> None:
+        """Name the log where another was printed before it."""
+        if self._last not in {None, log}:
+            print(f"==> {log.name} <==")
+        self._last = log
+
+
+def follow_logs(look: Callable[[], tuple[Sequence[Path], bool]], *, tail: int | None) -> bool:
+    """Print logs as they grow until it is over, and say whether there was any.
+
+    Args:
+        look: the logs that there are, and whether no more will come.
+        tail: of what is there at the start only so many lines of each log.
+    """
+    growing = GrowingLogs()
+    logs, is_over = look()
+    if tail is not None:
+        growing.print_ends(logs, tail)
+    while True:
+        growing.print_added(logs)
+        if is_over:
+            return bool(growing.offsets)
+        end_s = time.monotonic() + LOOK_INTERVAL_S
+        while time.monotonic() < end_s:
+            time.sleep(FOLLOW_INTERVAL_S)
+            growing.print_added(logs)
+        logs, is_over = look()

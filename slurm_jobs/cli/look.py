@@ -1,0 +1,55 @@
+"""One look at a run: everything that `status` and `watch` show of it, read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.cli.problems import Failure, last_failure
+from slurm_jobs.common.files import read_json
+from slurm_jobs.reconcile import RunStatus, SliceStatus
+from slurm_jobs.run.observe import status_of
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_meta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """A run as one look found it."""
+
+    run_id: str
+    scheduler: str
+    created_unix_s: float
+    status: RunStatus
+    progress: Mapping[str, str]
+    """How far the single task of a running stage is, by stage."""
+    failure: Failure | None = None
+
+
+def look(run_dir: Path, *, fresh: bool = False, with_failure: bool = False) -> Seen:
+    """Read a run and ask its scheduler; see `observe.status_of` for `fresh`."""
+    status = status_of(run_dir, fresh=fresh)
+    meta = read_meta(RunPaths(run_dir))
+    running = [s for s in status.stages if s.status == "running" and s.stage.num_slices == 1]
+    return Seen(
+        run_id=meta.run_id,
+        scheduler=meta.scheduler,
+        created_unix_s=meta.created_unix_s,
+        status=status,
+        progress={s.stage.name: progress_text(run_dir, s.stage.name, s.slices[0]) for s in running},
+        failure=last_failure(run_dir, status) if with_failure else None,
+    )
+
+
+def progress_text(run_dir: Path, stage: str, part: SliceStatus) -> str:
+    """How far a running task is, as it last said itself."""
+    path = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt) / "progress.json"
+    attempt = f"attempt {part.attempt}: " if part.attempt > 1 else ""
+    try:
+        values: dict[str, Any] = read_json(path)
+    except FileNotFoundError:
+        return attempt.removesuffix(": ")
+    share = f"{values['done']}/{values['total']} {values['unit']}"
+    return f"{attempt}{share} {values['detail']}".strip()

@@ -1,0 +1,127 @@
+"""What is wrong with a run, why, and what to type next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_jobs.cli.arguments import command_text, shown_path
+from slurm_jobs.cli.log_files import failure_log, last_lines
+from slurm_jobs.common.records import CompletionRecord
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_completion
+
+if TYPE_CHECKING:
+    from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
+
+MAX_PROBLEMS_SHOWN = 10
+MAX_TAIL_LINES = 8
+"""Of a failed task's log; a Python traceback's end fits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """One slice that failed."""
+
+    line: str
+    """Which, how Slurm called it, and why."""
+    log: Path | None = None
+    tail: tuple[str, ...] = ()
+    """The last lines of its log."""
+
+
+def source_lines(status: RunStatus) -> list[str]:
+    """Who could not be asked, and what this cluster never tells."""
+    silent = [f"could not be asked: {problem}" for problem in status.problems]
+    return [*silent, *(f"note: {note}" for note in status.notes)]
+
+
+def problem_lines(run_dir: Path, status: RunStatus) -> list[str]:
+    """What failed, where and why, and what to type next."""
+    lines = source_lines(status)
+    failed = [
+        (stage, part)
+        for stage in status.stages
+        for part in stage.slices
+        if part.status in {"failed", "unknown", "cancelled"}
+    ]
+    lines += [problem_line(run_dir, stage, part) for stage, part in failed[:MAX_PROBLEMS_SHOWN]]
+    if len(failed) > MAX_PROBLEMS_SHOWN:
+        lines.append(f"... and {len(failed) - MAX_PROBLEMS_SHOWN} more (--json has all)")
+    lines += _ways_on(run_dir, status, failed)
+    return lines
+
+
+def _ways_on(
+    run_dir: Path, status: RunStatus, failed: list[tuple[StageStatus, SliceStatus]]
+) -> list[str]:
+    """What to type next; `resume` also where nothing failed but something was never submitted."""
+    folder = shown_path(run_dir)
+    resume = command_text("resume", folder)
+    if failed:
+        stage, part = failed[0]
+        where = [
+            stage.stage.name,
+            *(["--slice", str(part.slice_index)] if stage.stage.is_array else []),
+        ]
+        return [f"next: {command_text('logs', folder, *where)}", f"then: {resume}"]
+    slices = (part for stage in status.stages for part in stage.slices)
+    if any(part.status == "stranded" and "`resume`" in part.reason for part in slices):
+        return [f"next: {resume}"]
+    return []
+
+
+def problem_line(run_dir: Path, stage: StageStatus, part: SliceStatus) -> str:
+    """`count slice 2 failed (local: FAILED): rank 0 on local0 ended with exit code 1`."""
+    name = stage.stage.name + (f" slice {part.slice_index}" if stage.stage.is_array else "")
+    state = f" ({part.source}: {part.state})" if part.state else ""
+    return f"{name} {part.status}{state}: {reason_of(run_dir, stage.stage.name, part)}"
+
+
+def reason_of(run_dir: Path, stage: str, part: SliceStatus) -> str:
+    """Why a slice is not complete: its own record's words where it has one."""
+    record = _record(run_dir, stage, part)
+    if record is None:
+        return part.reason
+    attempt = f"attempt {record.attempt}: " if record.attempt > 1 else ""
+    return f"{attempt}{record.reason}"
+
+
+def _record(run_dir: Path, stage: str, part: SliceStatus) -> CompletionRecord | None:
+    if part.status != "failed" or part.ending is None:
+        return None
+    return read_completion(RunPaths(run_dir), stage, part.ending)
+
+
+def last_failure(run_dir: Path, status: RunStatus) -> Failure | None:
+    """The slice that failed last, as its records tell, with the end of its log."""
+    paths = RunPaths(run_dir)
+    failed = [
+        (_failed_ns(paths, stage.stage.name, part), stage, part)
+        for stage in status.stages
+        for part in stage.slices
+        if part.status == "failed"
+    ]
+    if not failed:
+        return None
+    _, stage, part = max(failed, key=lambda found: found[0])
+    name = stage.stage.name
+    log = failure_log(paths, name, part, _record(run_dir, name, part))
+    return Failure(
+        line=problem_line(run_dir, stage, part),
+        log=log,
+        tail=tuple(last_lines(log, MAX_TAIL_LINES)) if log is not None else (),
+    )
+
+
+def _failed_ns(paths: RunPaths, stage: str, part: SliceStatus) -> int:
+    """When the record of its failure was written, or its last attempt began; 0 without either."""
+    if part.ending is not None:
+        path = paths.completion(stage, part.ending)
+    else:
+        path = paths.attempt(stage, part.slice_index, part.attempt)
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,213 @@
+"""What a cluster would never run, found before anything is queued. PURE.
+
+Slurm accepts many such jobs and lets them wait for ever. A node that is down
+counts as one that comes back; a limit that nobody could be asked about is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slurm_jobs.cluster.limits import ClusterLimits, NodeKind, Partition
+from slurm_jobs.cluster.placement import Placement, place, submit_limit
+from slurm_jobs.common.resources import JobResources
+from slurm_jobs.plan import Plan, PlannedJob
+from slurm_jobs.spec.validation import did_you_mean
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitProblem:
+    """One limit that a stage breaks."""
+
+    path: Path
+    """Where in the spec: `("stages", "train", "resources", "timeout_min")`."""
+    message: str
+
+
+def limit_problems(plan: Plan, limits: ClusterLimits) -> list[LimitProblem]:
+    """Everything in the plan's jobs that the cluster could never run."""
+    problems: dict[LimitProblem, None] = {}
+    for job in plan.jobs:
+        placement = place(job.resources, limits)
+        found = [
+            *_place_problems(job, placement, limits),
+            *_time_problems(plan, job, placement),
+            *_node_problems(job, placement),
+        ]
+        problems.update(dict.fromkeys(found))
+    problems.update(dict.fromkeys(_number_problems(plan, limits)))
+    return list(problems)
+
+
+def _at(job: PlannedJob, *path: str) -> Path:
+    return ("stages", job.stage, *path)
+
+
+def _place_problems(
+    job: PlannedJob, placement: Placement, limits: ClusterLimits
+) -> Iterator[LimitProblem]:
+    """Partition, account and QOS that there are not, or that do not go together."""
+    for name in placement.unknown_partitions:
+        message = (
+            f"this cluster has no partition `{name}`{did_you_mean(name, limits.partitions)} "
+            f"(partitions: {', '.join(limits.partitions)})"
+        )
+        yield LimitProblem(path=_at(job, "resources", "slurm", "partition"), message=message)
+    accounts = sorted({entry.account for entry in limits.associations})
+    if accounts and placement.account is not None and not placement.associations:
+        message = (
+            f"you have no account `{placement.account}` here"
+            f"{did_you_mean(placement.account, accounts)} (accounts: {', '.join(accounts)})"
+        )
+        yield LimitProblem(path=_at(job, "resources", "slurm", "account"), message=message)
+    qos = placement.qos_name
+    allowed = sorted({name for entry in placement.associations for name in entry.qos})
+    if limits.enforces_qos and qos is not None and allowed and qos not in allowed:
+        message = (
+            f"you may not use the QOS `{qos}` here"
+            f"{did_you_mean(qos, allowed)} (allowed: {', '.join(allowed)})"
+        )
+        yield LimitProblem(path=_at(job, "resources", "slurm", "qos"), message=message)
+
+
+def _time_problems(plan: Plan, job: PlannedJob, placement: Placement) -> Iterator[LimitProblem]:
+    most, asked = placement.max_time_min, job.resources.timeout_min
+    if most is None or asked <= most:
+        return
+    where = ", ".join(p.name for p in placement.partitions)
+    message = f"{asked:g} minutes: more than the {most:g} that {where} allows"
+    given = plan.stage(job.stage).resources.timeout_min
+    if asked != given:
+        each = round(asked / given)
+        message += (
+            f": each array task works through {each} slices of {given:g} minutes, as the site "
+            "allows too few jobs at once for fewer"
+            if each != plan.stage(job.stage).slices_per_task
+            else f" ({each} slices a task, {given:g} minutes each)"
+        )
+    yield LimitProblem(path=_at(job, "resources", "timeout_min"), message=message)
+
+
+def _number_problems(plan: Plan, limits: ClusterLimits) -> Iterator[LimitProblem]:
+    """More jobs than may be queued at once, or an array where there are none."""
+    most = submit_limit([job.resources for job in plan.jobs], limits)
+    number = sum(job.num_tasks for job in plan.jobs)
+    if most is not None and number > most:
+        message = (
+            f"the run needs {number} jobs at least, and this site lets you have {most} at once; "
+            "split the spec"
+        )
+        yield LimitProblem(path=("stages",), message=message)
+    for job in plan.jobs:
+        if limits.max_array_size == 0 and plan.stage(job.stage).is_array:
+            message = "job arrays are switched off on this cluster (MaxArraySize=0)"
+            yield LimitProblem(path=_at(job, "array"), message=message)
+
+
+def _node_problems(job: PlannedJob, placement: Placement) -> Iterator[LimitProblem]:
+    """Nodes that no partition has."""
+    partitions = [p for p in placement.partitions if p.kinds]
+    if not partitions or len(partitions) < len(placement.partitions):
+        return
+    answers = [list(_partition_problems(job, partition, placement)) for partition in partitions]
+    if all(answers):
+        yield from answers[0]
+
+
+def _partition_problems(
+    job: PlannedJob, partition: Partition, placement: Placement
+) -> Iterator[LimitProblem]:
+    """Why a partition could never run the job; nothing if it could."""
+    single = [
+        *_size_problems(job, partition),
+        *_gpu_problems(job, partition),
+    ]
+    yield from single
+    asked, most_nodes = job.resources, _most_nodes(partition, placement)
+    fitting = max(  # all nodes of a job have the same type of GPU
+        sum(kind.num_nodes for kind in partition.kinds if _fits(kind, asked, gpu_type))
+        for gpu_type in _types(asked)
+    )
+    message = ""
+    if asked.nodes > most_nodes:
+        message = f"{asked.nodes} nodes: more than the {most_nodes} that one job may have here"
+    elif asked.nodes > fitting and not single:
+        message = (
+            f"{asked.nodes} nodes with all that is asked for at once (cores, memory, GPUs): "
+            f"more than the {fitting} of partition `{partition.name}`"
+        )
+    if message:
+        yield LimitProblem(path=_at(job, "resources", "nodes"), message=message)
+
+
+def _size_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
+    """More cores or memory than the largest node has."""
+    asked = job.resources
+    largest = f"of the largest node of partition `{partition.name}`"
+    cpus = asked.tasks_per_node * asked.cpus_per_task
+    most_cpus = max(kind.cpus for kind in partition.kinds)
+    if cpus > most_cpus and not asked.slurm.get("overcommit"):
+        message = (
+            f"{cpus} cores a node (tasks_per_node x cpus_per_task): more than the {most_cpus} "
+            f"{largest}"
+        )
+        yield LimitProblem(path=_at(job, "resources", "cpus_per_task"), message=message)
+    most_gb = max(kind.mem_mb for kind in partition.kinds) / 1024
+    if asked.mem_gb is not None and asked.mem_gb > most_gb:
+        message = f"{asked.mem_gb:g} GB a node: more than the {most_gb:.1f} {largest}"
+        yield LimitProblem(path=_at(job, "resources", "mem_gb"), message=message)
+
+
+def _most_nodes(partition: Partition, placement: Placement) -> int:
+    limits = [qos.max_nodes for qos in placement.qos if qos.max_nodes is not None]
+    if partition.max_nodes is not None:
+        limits.append(partition.max_nodes)
+    return min([*limits, sum(kind.num_nodes for kind in partition.kinds)])
+
+
+def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
+    asked = job.resources
+    if not asked.gpus_per_node:
+        return
+    types = sorted({name for kind in partition.kinds for name in kind.gpus if name})
+    features = {name for kind in partition.kinds for name in kind.features}
+    for name in asked.gpu:
+        if types and name not in {*types, *features}:
+            message = (
+                f"partition `{partition.name}` has no GPUs of type `{name}`"
+                f"{did_you_mean(name, types)} (types: {', '.join(types)})"
+            )
+            yield LimitProblem(path=_at(job, "resources", "gpu"), message=message)
+            return
+    most = max(_most_gpus(kind, asked) for kind in partition.kinds)
+    if asked.gpus_per_node > most:
+        kind = f"{' or '.join(asked.gpu)} " if asked.gpu else ""
+        plural = "s" if asked.gpus_per_node > 1 else ""
+        message = (
+            f"{asked.gpus_per_node} {kind}GPU{plural} a node: more than the {most} of any node of "
+            f"partition `{partition.name}`"
+        )
+        yield LimitProblem(path=_at(job, "resources", "gpus_per_node"), message=message)
+
+
+def _most_gpus(kind: NodeKind, asked: JobResources) -> int:
+    return max(kind.num_gpus(name) for name in _types(asked))
+
+
+def _types(asked: JobResources) -> Sequence[str | None]:
+    return asked.gpu or (None,)
+
+
+def _fits(kind: NodeKind, asked: JobResources, gpu_type: str | None) -> bool:
+    """Whether a node of this kind has all that a job asks of one node."""
+    return (
+        (
+            kind.cpus >= asked.tasks_per_node * asked.cpus_per_task
+            or bool(asked.slurm.get("overcommit"))
+        )
+        and (asked.mem_gb is None or kind.mem_mb >= asked.mem_gb * 1024)
+        and kind.num_gpus(gpu_type) >= asked.gpus_per_node
+    )

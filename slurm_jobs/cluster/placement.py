@@ -1,0 +1,90 @@
+"""Where a stage's jobs may go on a cluster, and the most that the limits there could allow. PURE.
+
+Partition, QOS and association limit a job together, and which of them wins
+depends on flags of the site's. So the loosest that is defined counts: what
+exceeds even that could never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slurm_jobs.cluster.limits import Association, ClusterLimits, Partition, Qos
+from slurm_jobs.common.resources import JobResources
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """The partitions that a job may run in, and whose limits it is under."""
+
+    partitions: tuple[Partition, ...]
+    """Several where the spec names several, or a plugin chooses; empty where none is known."""
+    unknown_partitions: tuple[str, ...]
+    """Named in the spec, and not there."""
+    account: str | None
+    """As the spec says."""
+    qos_name: str | None
+    """As the spec says."""
+    associations: tuple[Association, ...]
+    qos: tuple[Qos, ...]
+
+    @property
+    def max_submit(self) -> int | None:
+        """Jobs and array elements of the user at once; None: any number, or not known."""
+        own = [entry.max_submit for entry in self.associations]
+        known = [n for n in [*own, *(qos.max_submit for qos in self.qos)] if n is not None]
+        return max(known, default=None)
+
+    @property
+    def max_time_min(self) -> float | None:
+        """None: without a limit in one of the partitions, or not known."""
+        if not self.partitions or any(p.max_time_min is None for p in self.partitions):
+            return None
+        of_partitions = [p.max_time_min for p in self.partitions]
+        of_qos = [qos.max_wall_min for qos in self.qos]
+        return max(n for n in [*of_partitions, *of_qos] if n is not None)
+
+
+def place(resources: JobResources, limits: ClusterLimits) -> Placement:
+    """Where jobs that ask for `resources` may go."""
+    names = _option(resources, "partition")
+    listed = names.split(",") if names else []
+    default = limits.default_partition()
+    found = [limits.partitions[name] for name in listed if name in limits.partitions]
+    if not listed and limits.is_routed:
+        found = list(limits.partitions.values())
+    elif not listed and default is not None:
+        found = [default]
+    account, qos_name = _option(resources, "account"), _option(resources, "qos")
+    associations = limits.associations_with(account)
+    places: list[Partition | None] = list(found) or [None]
+    qos = {q.name: q for p in places for q in limits.qos_of(p, qos_name, associations)}
+    return Placement(
+        partitions=tuple(found),
+        unknown_partitions=tuple(n for n in listed if n not in limits.partitions)
+        if limits.partitions
+        else (),
+        account=account,
+        qos_name=qos_name,
+        associations=associations,
+        qos=tuple(qos.values()),
+    )
+
+
+def submit_limit(all_resources: Iterable[JobResources], limits: ClusterLimits) -> int | None:
+    """Jobs and array elements that the user may have at once; None: any number."""
+    each = [place(resources, limits).max_submit for resources in all_resources]
+    known = [limit for limit in each if limit is not None]
+    return max(known) if known and len(known) == len(each) else None
+
+
+def job_room(all_resources: Iterable[JobResources], limits: ClusterLimits) -> int | None:
+    """How many more they may queue now, as far as can be told; None: any number."""
+    most = submit_limit(all_resources, limits)
+    return None if most is None else max(1, most - limits.num_queued)
+
+
+def _option(resources: JobResources, name: str) -> str | None:
+    value = resources.slurm.get(name)
+    return None if value is None else str(value)

@@ -1,0 +1,146 @@
+"""What scontrol, sinfo and sacctmgr print -> limits. PURE."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from slurm_jobs.cluster.limits import Association, NodeKind, Partition, Qos
+
+SINFO_FORMAT = "%R|%D|%c|%m|%G|%f"
+"""Partition, number of nodes, CPUs, memory in MB, gres and features of each kind of node."""
+ASSOCIATION_FIELDS = (
+    *("Account", "Partition", "QOS", "DefaultQOS"),
+    *("MaxWall", "MaxSubmitJobs", "GrpSubmitJobs"),
+)
+QOS_FIELDS = ("Name", "MaxWall", "MaxSubmitJobsPU", "MaxSubmitJobsPA", "MaxTRES")
+
+_SETTING = re.compile(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_GPU = re.compile(r"gpu(?::([^:,()]+))?:(\d+)(?:\(.*)?")
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Settings of `scontrol show config`, by name."""
+    return dict(_SETTING.findall(text))
+
+
+def parse_partitions(text: str, kinds: Mapping[str, tuple[NodeKind, ...]]) -> dict[str, Partition]:
+    """Partitions of `scontrol show partition -o`, each with its kinds of nodes."""
+    partitions = {}
+    for line in text.splitlines():
+        values = dict(word.partition("=")[::2] for word in line.split())
+        name = values.get("PartitionName", "")
+        if not name:
+            continue
+        partitions[name] = Partition(
+            name=name,
+            is_default=values.get("Default") == "YES",
+            max_time_min=parse_minutes(values.get("MaxTime", "")),
+            max_nodes=_count(values.get("MaxNodes", "")),
+            qos=_known(values.get("QoS", "")),
+            kinds=kinds.get(name, ()),
+        )
+    return partitions
+
+
+def parse_kinds(text: str) -> dict[str, tuple[NodeKind, ...]]:
+    """Kinds of nodes by partition, of sinfo with `SINFO_FORMAT`."""
+    found: dict[str, tuple[NodeKind, ...]] = {}
+    for line in text.splitlines():
+        fields = line.strip().split("|")
+        if len(fields) != 6:
+            continue
+        name, num_nodes, cpus, mem_mb, gres, features = fields
+        kind = NodeKind(
+            num_nodes=_count(num_nodes) or 0,
+            cpus=_count(cpus) or 0,
+            mem_mb=_count(mem_mb) or 0,
+            gpus=parse_gpus(gres),
+            features=frozenset(_list(features) or ()),
+        )
+        found[name] = (*found.get(name, ()), kind)
+    return found
+
+
+def parse_gpus(gres: str) -> dict[str, int]:
+    """GPUs by type, of `gpu:a100:4(S:0-1),gpu:2,nvme:1`."""
+    gpus: dict[str, int] = {}
+    for word in re.split(r",(?![^(]*\))", gres):
+        match = _GPU.fullmatch(word)
+        if match is not None:
+            gpus[match[1] or ""] = gpus.get(match[1] or "", 0) + int(match[2])
+    return gpus
+
+
+def parse_qos(text: str) -> dict[str, Qos]:
+    """QOS by name, of `sacctmgr -nP show qos` with `QOS_FIELDS`."""
+    found = {}
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != len(QOS_FIELDS):
+            continue
+        name, wall, per_user, per_account, tres = fields
+        limits = dict(part.partition("=")[::2] for part in tres.split(",") if part)
+        found[name] = Qos(
+            name=name,
+            max_wall_min=parse_minutes(wall),
+            max_submit=_least(_count(per_user), _count(per_account)),
+            max_nodes=_count(limits.get("node", "")),
+            max_gpus=_count(limits.get("gres/gpu", "")),
+        )
+    return found
+
+
+def parse_associations(text: str) -> tuple[Association, ...]:
+    """Of `sacctmgr -nP show assoc` with `ASSOCIATION_FIELDS`."""
+    found = []
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != len(ASSOCIATION_FIELDS):
+            continue
+        account, partition, qos, default_qos, wall, submit, group_submit = fields
+        found.append(
+            Association(
+                account=account,
+                partition=partition or None,
+                qos=tuple(name for name in qos.split(",") if name),
+                default_qos=default_qos or None,
+                max_wall_min=parse_minutes(wall),
+                max_submit=_least(_count(submit), _count(group_submit)),
+            )
+        )
+    return tuple(found)
+
+
+def parse_minutes(text: str) -> float | None:
+    """`1-00:00:00`, `12:30:00`, `30:00` or `90` (minutes); None for no limit."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    days, first, second, third = (int(group) if group else None for group in match.groups())
+    assert first is not None
+    if days is not None or third is not None:
+        hours, minutes, seconds = first, second or 0, third or 0
+    else:
+        hours, minutes, seconds = 0, first, second or 0
+    return (days or 0) * 1440 + hours * 60 + minutes + seconds / 60
+
+
+def _count(text: str) -> int | None:
+    """A number; sinfo puts a + behind the least of several."""
+    digits = text.rstrip("+")
+    return int(digits) if digits.isdecimal() else None
+
+
+def _known(text: str) -> str | None:
+    return None if text in {"", "N/A", "(null)"} else text
+
+
+def _list(text: str) -> tuple[str, ...] | None:
+    """Names separated by commas; None for all."""
+    return None if text in {"", "ALL", "(null)"} else tuple(text.split(","))
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)

@@ -1,0 +1,154 @@
+"""Asks other programs for facts: side by side, within a time limit, with bounded answers.
+
+A program that is missing, fails, hangs or says too much is a problem that the answer names.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+_MAX_ERROR_BYTES = 4096
+_CHUNK_BYTES = 65536
+_AFTER_KILL_S = 0.2
+"""A killed process that sits in the kernel (a dead file system or device) is not waited for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandAnswer:
+    """What a program said."""
+
+    output: bytes = b""
+    """Standard output; what came until then if it was ended early."""
+    is_cut: bool = False
+    """It said more than was wanted."""
+    problem: str = ""
+    """Why there is no answer, or no whole one; empty if there is."""
+
+    @property
+    def text(self) -> str:
+        """The output as text; what is no UTF-8 is kept as surrogates' replacement."""
+        return self.output.decode(errors="replace")
+
+
+@dataclass(slots=True)
+class _Running:
+    """A program that was started, and what it has said so far."""
+
+    program: str
+    process: subprocess.Popen[bytes]
+    output: bytearray
+    errors: bytearray
+    is_cut: bool = False
+    is_late: bool = False
+
+
+def ask_together(
+    commands: Mapping[str, Sequence[str]],
+    *,
+    limit_s: float,
+    max_bytes: int,
+    env: Mapping[str, str] | None = None,
+    prepare: Callable[[], None] | None = None,
+) -> Mapping[str, CommandAnswer]:
+    """Run all `commands` at once and return their answers by name.
+
+    Args:
+        commands: name to argument list.
+        limit_s: for all together; what still runs is then killed, with its children.
+        max_bytes: of each output; a program that says more is ended.
+        env: their environment; this process's own if left out.
+        prepare: as `preexec_fn` of subprocess.
+    """
+    answers: dict[str, CommandAnswer] = {}
+    running: dict[str, _Running] = {}
+    end_s = time.monotonic() + limit_s
+    try:
+        for name, command in commands.items():
+            try:
+                running[name] = _start(command, env, prepare)
+            except OSError as error:
+                answers[name] = CommandAnswer(problem=f"{command[0]}: {error.strerror}")
+        _read(list(running.values()), end_s, max_bytes)
+        answers |= {name: _answer(one, end_s, limit_s) for name, one in running.items()}
+    finally:
+        for one in running.values():
+            _end(one)
+    return answers
+
+
+def _start(
+    command: Sequence[str], env: Mapping[str, str] | None, prepare: Callable[[], None] | None
+) -> _Running:
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        start_new_session=True,
+        preexec_fn=prepare,  # noqa: PLW1509 - the caller knows how many threads it has
+    )
+    return _Running(command[0], process, bytearray(), bytearray())
+
+
+def _read(running: Sequence[_Running], end_s: float, max_bytes: int) -> None:
+    """Take in what all say, until each has closed its output or said too much, or time is up."""
+    with selectors.DefaultSelector() as selector:
+        for one in running:
+            assert one.process.stdout is not None
+            assert one.process.stderr is not None
+            selector.register(one.process.stdout, selectors.EVENT_READ, (one, one.output))
+            selector.register(one.process.stderr, selectors.EVENT_READ, (one, one.errors))
+        while selector.get_map() and (left_s := end_s - time.monotonic()) > 0:
+            for key, _ in selector.select(left_s):
+                one, kept = key.data
+                chunk = os.read(key.fd, _CHUNK_BYTES)
+                limit = max_bytes if kept is one.output else _MAX_ERROR_BYTES
+                if kept is one.output and len(kept) + len(chunk) > limit:
+                    one.is_cut = True
+                    _kill(one.process)
+                kept += chunk[: limit - len(kept)]
+                if not chunk or one.is_cut:
+                    selector.unregister(key.fileobj)
+        for key in selector.get_map().values():
+            key.data[0].is_late = not key.data[0].is_cut
+
+
+def _answer(one: _Running, end_s: float, limit_s: float) -> CommandAnswer:
+    output = bytes(one.output)
+    if one.is_cut:
+        return CommandAnswer(output=output, is_cut=True)
+    if not one.is_late:
+        try:
+            code = one.process.wait(max(0.0, end_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            one.is_late = True
+    if one.is_late:
+        return CommandAnswer(output=output, problem=f"{one.program}: no answer in {limit_s:g} s")
+    if code == 0:
+        return CommandAnswer(output=output)
+    lines = one.errors.decode(errors="replace").strip().splitlines()
+    reason = lines[0] if lines else f"exit code {code}"
+    return CommandAnswer(output=output, problem=f"{one.program}: {reason}")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end(one: _Running) -> None:
+    if one.process.poll() is None:
+        _kill(one.process)
+        with suppress(subprocess.TimeoutExpired):
+            one.process.wait(_AFTER_KILL_S)
+    for stream in (one.process.stdout, one.process.stderr):
+        if stream is not None:
+            stream.close()

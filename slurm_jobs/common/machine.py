@@ -1,0 +1,62 @@
+"""What a process can say of the machine and of the Python that it runs in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.packages import installed_packages
+
+_CPU_MODEL_KEYS = ("model name", "cpu", "Model", "Hardware")
+"""Of /proc/cpuinfo on x86, POWER and ARM; the first that is there."""
+_CPUINFO_BYTES = 8192
+"""Enough for the first core: the kernel makes the text of hundreds of them while it is read."""
+
+
+def host_facts() -> Mapping[str, str]:
+    """Name, kernel, kind of machine and distribution of this host; empty where it does not say."""
+    system = os.uname()
+    distribution = ""
+    with suppress(OSError):
+        distribution = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    return {
+        "name": system.nodename,
+        "kernel": f"{system.sysname} {system.release}",
+        "machine": system.machine,
+        "distribution": distribution,
+    }
+
+
+def cpu_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> Mapping[str, Any]:
+    """CPU model (empty where the kernel does not say), logical cores, those that we may use."""
+    lines: list[str] = []
+    with suppress(OSError), cpuinfo.open("rb") as stream:
+        lines = stream.read(_CPUINFO_BYTES).decode(errors="replace").splitlines()
+    pairs = [line.partition(":") for line in lines]
+    found = {key.strip(): value.strip() for key, _, value in reversed(pairs)}
+    model = next((found[key] for key in _CPU_MODEL_KEYS if found.get(key)), "")
+    usable = len(os.sched_getaffinity(0))
+    return {"model": model, "num_cores": os.cpu_count(), "num_usable_cores": usable}
+
+
+def memory_bytes() -> int | None:
+    """The machine's memory; None where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+
+
+def python_facts(folders: Sequence[str]) -> Mapping[str, Any]:
+    """This Python, and the packages in `folders`, its path."""
+    return {
+        "executable": sys.executable,
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "packages": dict(installed_packages(folders)),
+    }

@@ -1,0 +1,59 @@
+"""What decides a stage's output, hashed key by key. PURE.
+
+While all are equal, what is done is reusable. Kept by key so that a resume can
+say because of which field a stage runs again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from slurm_jobs.spec.model import RunSpec, Stage
+
+PARENT = "after."
+"""Keys that stand for a parent's fingerprint begin so."""
+
+
+def deciding_fields(
+    stage: Stage, spec: RunSpec, parents: Mapping[str, str], code_fingerprint: str
+) -> Mapping[str, str]:
+    """Hashes of all values that decide a stage's output, by key.
+
+    Where all are equal, finished work is reusable.
+    """
+    own_code = stage.run is None or ":" in stage.run
+    values: dict[str, Any] = {
+        "run": stage.run,
+        "shell": stage.shell,
+        "array.num_slices": stage.array.num_slices if stage.array else None,
+        "limit": spec.limit,
+        "code": code_fingerprint if own_code else "",
+        **_by_key("config", stage.config),
+        **_by_key("environment", {**spec.environment, **stage.environment}),
+        **{f"{PARENT}{parent}": parents[parent] for parent in stage.after},
+    }
+    return {key: hash_of(values[key]) for key in sorted(values)}
+
+
+def _by_key(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as one: `{"config.a.b": 1}`; an empty one keeps its own key."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}.{key}"
+        flat.update(_by_key(name, value) if isinstance(value, Mapping) and value else {name: value})
+    return flat
+
+
+def hash_of(values: Any) -> str:
+    """Equal for equal JSON values, whatever their order."""
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def changed_fields(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Keys of a stage's own values that differ between two of its `fields`."""
+    keys = sorted({*before, *now})
+    return [k for k in keys if not k.startswith(PARENT) and before.get(k) != now.get(k)]

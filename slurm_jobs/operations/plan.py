@@ -1,0 +1,38 @@
+"""Plan a spec and render its batch scripts; nothing is written or submitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurm_jobs.cluster.limits import ClusterLimits
+from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.operations.load import code_sources
+from slurm_jobs.operations.submit import run_context
+from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.snapshot import CodeSnapshot, tree_fingerprint
+from slurm_jobs.run.submission import Connections, SubmittedJob, job_dependencies, make_order
+from slurm_jobs.spec.loader import LoadedSpec
+
+
+def plan_spec(loaded: LoadedSpec, profile: ClusterProfile, limits: ClusterLimits) -> Plan:
+    """The plan of a first submit."""
+    code = tree_fingerprint(code_sources(loaded.spec, Path(loaded.spec_dir)))
+    return make_plan(loaded.spec, profile, code_fingerprint=code, limits=limits)
+
+
+def render_scripts(loaded: LoadedSpec, profile: ClusterProfile, plan: Plan) -> list[str]:
+    """The text of each job's batch script, with words in place of what only a submit knows."""
+    paths = RunPaths(Path(loaded.spec.runs_dir) / f"{loaded.spec.name}-RUN")
+    snapshot = CodeSnapshot(folder=paths.code_snapshot("CODE"), user_fingerprint="")
+    context = run_context(paths, loaded.spec, profile, Path(loaded.spec_dir), snapshot)
+    scripts = []
+    planned: list[SubmittedJob] = []
+    for job in plan.jobs:
+        order = make_order(context, plan, job, "TOKEN")
+        dependencies = job_dependencies(plan, job, planned, Connections())
+        scripts.append(context.scheduler.render(order, dependencies))
+        number = sum(done.stage == job.stage for done in planned)
+        job_id = f"{job.stage.upper()}_ID" + (f"_{number + 1}" if number else "")
+        planned.append(SubmittedJob(stage=job.stage, token=order.token, job_id=job_id, num_tasks=1))
+    return scripts

@@ -1,0 +1,100 @@
+"""The spec that a resume uses: the run's own, with overrides, or its file as it is now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.files import read_json, write_json_atomic, write_text_atomic
+from slurm_jobs.operations.load import load, profile_of
+from slurm_jobs.run.create import write_resolved_spec
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.spec.loader import Files, LoadedSpec, load_spec
+from slurm_jobs.spec.model import RunSpec
+
+FIXED = ("name", "cluster", "runs_dir")
+"""Keys that a run keeps for good."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GivenSpec:
+    """A spec that a resume uses."""
+
+    spec: RunSpec
+    profile: ClusterProfile
+    spec_dir: str
+    loaded: LoadedSpec | None = None
+    """Where the file was read anew."""
+
+
+def spec_of(paths: RunPaths, overrides: Sequence[str], *, update_spec: bool) -> GivenSpec:
+    """The run's spec with `overrides`.
+
+    Raises:
+        SpecError: the file or an override is wrong.
+        InputError: what a run keeps for good was changed.
+    """
+    for override in overrides:
+        key = override.partition("=")[0].partition(".")[0]
+        if key in FIXED:
+            message = f"--set {override}: a run keeps its `{key}`; submit the spec anew"
+            raise InputError(message)
+    origin = read_json(paths.spec_origin)
+    if update_spec:
+        return _from_file(paths, origin, overrides)
+    return GivenSpec(
+        spec=_changed(paths, origin, overrides),
+        profile=ClusterProfile.model_validate(origin["profile"]),
+        spec_dir=origin["spec_dir"],
+    )
+
+
+def _from_file(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]) -> GivenSpec:
+    before = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
+    loaded = load(Path(origin["spec_file"]), overrides=[*origin["overrides"], *overrides])
+    profile = profile_of(loaded)
+    pairs = {
+        "name": (before.name, loaded.spec.name),
+        "runs_dir": (before.runs_dir, loaded.spec.runs_dir),
+        "cluster": (origin["profile"]["scheduler"], profile.scheduler),
+    }
+    for key, (then, now) in pairs.items():
+        if then != now:
+            message = (
+                f"{loaded.file}: a run keeps its `{key}` ({then}, now {now}); submit the spec anew"
+            )
+            raise InputError(message)
+    return GivenSpec(spec=loaded.spec, profile=profile, spec_dir=loaded.spec_dir, loaded=loaded)
+
+
+def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]) -> RunSpec:
+    """With `overrides`; files are not looked for again, they may have served."""
+    text = paths.resolved_spec.read_text(encoding="utf-8")
+    if not overrides:
+        return RunSpec.model_validate_json(text, strict=True)
+
+    def read_text(file: str) -> str:
+        if file == origin["spec_file"]:
+            return text
+        if file.endswith((".yaml", ".yml")):
+            return "{}"  # the cluster profile: the run's own is used
+        raise FileNotFoundError(file)
+
+    files = Files(read_text=read_text, exists=lambda _file: True, variables=os.environ)
+    return load_spec(origin["spec_file"], files, overrides=overrides).spec
+
+
+def keep_spec(paths: RunPaths, given: GivenSpec, overrides: Sequence[str]) -> None:
+    """Write down the spec that the run has from now on, and all that was ever set in it."""
+    origin = read_json(paths.spec_origin)
+    kept = {**origin, "overrides": [*origin["overrides"], *overrides]}
+    if given.loaded is not None:
+        write_text_atomic(paths.given_spec, given.loaded.text)
+        kept["profile"] = given.profile.model_dump(mode="json")
+    write_json_atomic(paths.spec_origin, kept)
+    write_resolved_spec(paths, given.spec)

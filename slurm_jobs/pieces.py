@@ -1,0 +1,101 @@
+"""A stage's slices -> the job arrays that the site's limits allow. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """The slices of one job array, or of one job without an array."""
+
+    slices: tuple[int, ...]
+    slices_per_task: int | None
+    """See `slurm_jobs.run.elements`."""
+    max_running: int | None
+    after_previous: bool = False
+    """Wait for the piece before: together they would exceed `max_running`."""
+
+
+def cut_slices(
+    slices: Sequence[int],
+    *,
+    slices_per_task: int,
+    max_running: int | None,
+    max_array_size: int | None,
+) -> tuple[Piece, ...]:
+    """Arrays that cover `slices` (ascending), each within `max_array_size`.
+
+    Slices that can be the numbers of array elements are; the others are
+    counted from 0 in arrays of their own.
+    """
+    size = max_array_size
+    cut: list[tuple[tuple[int, ...], int | None]] = []
+    rest = tuple(slices)
+    if slices_per_task == 1:
+        by_number = tuple(i for i in rest if size is None or i < size)
+        rest = rest[len(by_number) :]
+        if by_number:
+            cut.append((by_number, None))
+    length = len(rest) if size is None else size * slices_per_task
+    starts = range(0, len(rest), max(1, length))
+    cut.extend((rest[start : start + length], slices_per_task) for start in starts)
+    shares = share_out(max_running, len(cut))
+    return tuple(
+        Piece(
+            slices=chosen,
+            slices_per_task=packed,
+            max_running=share if share is not None else max_running,
+            after_previous=share is None and max_running is not None and number > 0,
+        )
+        for number, ((chosen, packed), share) in enumerate(zip(cut, shares, strict=True))
+    )
+
+
+def share_out(max_running: int | None, num_pieces: int) -> list[int | None]:
+    """A throttle divided among arrays that run side by side; None where it is too small for that.
+
+    Slurm throttles each array for itself.
+    """
+    if max_running is None or max_running < num_pieces:
+        return [None] * num_pieces
+    least, more = divmod(max_running, num_pieces)
+    return [least + (number < more) for number in range(num_pieces)]
+
+
+def pack_for(
+    num_missing: Mapping[str, int], given: Mapping[str, int], room: int | None
+) -> Mapping[str, int]:
+    """Slices a task by stage, so that all tasks together fit into `room`.
+
+    Args:
+        num_missing: slices to submit by stage; 1 for a stage without an array.
+        given: slices a task by stage, as the spec says; more are taken if they must.
+        room: array elements and jobs that may still be queued; None: any number.
+
+    Returns:
+        The spec's own numbers, or the smallest common number that fits. If nothing
+        fits, every stage's slices are in one task each: the caller sees that by counting.
+    """
+    packed = {stage: given.get(stage, 1) for stage in num_missing}
+    if room is None:
+        return packed
+    most = max(num_missing.values(), default=1)
+    low, high = 1, most
+    while low < high:
+        middle = (low + high) // 2
+        if num_tasks(num_missing, _at_least(packed, middle)) <= room:
+            high = middle
+        else:
+            low = middle + 1
+    return _at_least(packed, low)
+
+
+def _at_least(packed: Mapping[str, int], least: int) -> dict[str, int]:
+    return {stage: max(number, least) for stage, number in packed.items()}
+
+
+def num_tasks(num_missing: Mapping[str, int], packed: Mapping[str, int]) -> int:
+    """Array elements and jobs over all stages."""
+    return sum(-(-number // packed[stage]) for stage, number in num_missing.items())

@@ -1,0 +1,104 @@
+"""What a report says of one training, as plain values: see `model`. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_jobs.report.model_values import Quantity, TimeShare
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankNumbers:
+    """One rank's share of the training."""
+
+    rank: int
+    node: str
+    step_mean_s: float
+    step_p95_s: float
+    own_mean_s: float
+    """Of the mean step, what is no wait for other ranks as far as such waits are timed apart."""
+    phases_s: Mapping[str, float]
+    """Mean seconds a step by step phase; adds up to `step_mean_s`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Straggler:
+    """The rank with the most work of its own, and the one that waits longest for its data.
+
+    The steps of all ranks take the same time, because they wait for each other:
+    what tells them apart is their own work, the step without those waits.
+    """
+
+    rank: int
+    node: str
+    slowest_over_mean: float | None
+    """Mean own work of the slowest rank over the mean of all. A lower bound, because waits inside
+    forward and backward are not timed apart; None where the records time none apart."""
+    phase: str
+    """The step phase in which `rank` exceeds the mean rank most."""
+    phase_excess_s: float
+    """By how much, seconds a step."""
+    data_rank: int
+    data_node: str
+    data_excess_s: float
+    """How much longer than the mean rank `data_rank` waits for its data, seconds a step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curves:
+    """Downsampled series over the optimizer steps; all of the same length."""
+
+    step: tuple[float, ...]
+    loss: tuple[float, ...]
+    tokens_per_s: tuple[float, ...]
+    step_p50_s: tuple[float, ...]
+    step_p95_s: tuple[float, ...]
+    step_max_s: tuple[float, ...]
+    data_wait_share: tuple[float, ...]
+    resumed_at: tuple[int, ...]
+    """First step of each attempt but the first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingNumbers:
+    """What the step records of one stage amount to."""
+
+    stage: str
+    num_ranks: int
+    num_attempts: int
+    num_steps: int
+    """Repeated ones count once."""
+    num_measured: int
+    """Steps left after the warm-up of each attempt."""
+    warmup_steps: int
+    too_few: str
+    """Why no judgement is made; empty if there are enough steps."""
+    phases: tuple[TimeShare, ...]
+    """Seconds of a mean step, over all ranks."""
+    critical_shares: Mapping[str, float]
+    """By step phase, and for `padding`: which share of the steps' time could be on their critical
+    path, at most. In each step that is the time of the rank that spends most on it. Empty if no
+    attempt has the records of all its ranks."""
+    ranks: tuple[RankNumbers, ...]
+    step_median_s: Quantity
+    step_p95_s: Quantity
+    steps_per_s: Quantity
+    samples_per_s: Quantity
+    tokens_per_s: Quantity
+    padding_share: Quantity
+    num_tokens: Quantity
+    num_samples: Quantity
+    first_loss: Quantity
+    last_loss: Quantity
+    memory_peak_bytes: Quantity
+    num_allocator_retries: int
+    """Over all ranks and attempts; each counts from its own start."""
+    straggler: Straggler | None
+    num_repeated_steps: int
+    repeated_s: float
+    """Wall seconds spent on steps that a later attempt did again."""
+    budget: tuple[TimeShare, ...]
+    """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
+    curves: Curves | None
+    notes: tuple[str, ...] = ()

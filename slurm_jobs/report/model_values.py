@@ -1,0 +1,40 @@
+"""A number with its unit, and a part of a time budget, of which a report is made. PURE.
+
+A number that could not be had is a `Quantity` with the reason; never a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantity:
+    """A number with its unit, or the reason why there is none."""
+
+    value: float | None
+    unit: str
+    missing: str = ""
+    """Why there is no value; empty if there is one."""
+
+
+def known(value: float, unit: str) -> Quantity:
+    """A quantity that was measured."""
+    return Quantity(value=float(value), unit=unit)
+
+
+def missing(unit: str, reason: str) -> Quantity:
+    """A quantity that could not be had."""
+    return Quantity(value=None, unit=unit, missing=reason)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeShare:
+    """One part of a time budget; the parts of a budget add up to 100 %."""
+
+    name: str
+    kind: str
+    """What colours it: a step phase, `queue`, `running`, `unexplained` ..."""
+    seconds: float
+    share: float
+    """Fraction of the whole budget, 0 to 1."""

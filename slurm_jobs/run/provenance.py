@@ -1,0 +1,79 @@
+"""What a submit or resume was made from: code, command line, packages, host. For `plans/`' numbers.
+
+Only what is named here is written, never the environment; what looks like a secret is left out by
+the rule of `common/hidden.py`. The diff of uncommitted work may hold secrets all the same: it stays
+in the run folder, which is private, and no report shows it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from slurm_jobs import __version__
+from slurm_jobs.common.commands import CommandAnswer, ask_together
+from slurm_jobs.common.files import make_private_dir, write_bytes_atomic, write_json_atomic
+from slurm_jobs.common.hidden import hidden_setting
+from slurm_jobs.common.machine import host_facts, python_facts
+from slurm_jobs.run.git_facts import git_commands, git_environment, read_answers
+from slurm_jobs.run.submission import RunContext
+
+ASK_LIMIT_S = 5.0
+"""For git and Slurm together. A repository on a slow file system may take longer to look through;
+then that is what is written down."""
+MAX_ANSWER_BYTES = 8 * 2**20
+"""Of what git says, the diff of uncommitted work above all; what is longer is cut."""
+SLURM_COMMANDS = {"slurm": ("sbatch", "--version")}
+
+
+def record_provenance(context: RunContext, number: int, overrides: Sequence[str]) -> None:
+    """Write down what the submission of plan `number` was made from.
+
+    Args:
+        context: of the run; git is asked about the folder of its spec.
+        number: of the plan, counted from 1.
+        overrides: of the spec, `KEY=VALUE` each; a notebook's command line does not hold them.
+
+    Raises:
+        OSError: the run folder cannot be written. Nothing else that is wrong here is an error.
+    """
+    paths, spec_dir = context.paths, Path(context.spec_dir)
+    answers = ask_together(
+        git_commands(spec_dir) | (SLURM_COMMANDS if context.scheduler.name == "slurm" else {}),
+        limit_s=ASK_LIMIT_S,
+        max_bytes=MAX_ANSWER_BYTES,
+        env=git_environment(os.environ),
+    )
+    facts, diff = read_answers(spec_dir, answers)
+    values = {
+        "number": number,
+        "recorded_unix_s": time.time(),
+        "slurm_jobs_version": __version__,
+        "command": [hidden_setting(word) for word in sys.argv],
+        "overrides": [hidden_setting(override) for override in overrides],
+        "working_dir": _working_dir(),
+        "git": asdict(facts),
+        "host": host_facts(),
+        "python": python_facts(sys.path),
+        "slurm": slurm_facts(answers["slurm"]) if "slurm" in answers else None,
+    }
+    make_private_dir(paths.provenance_dir)
+    if diff:
+        write_bytes_atomic(paths.uncommitted_diff(number), diff)
+    write_json_atomic(paths.provenance(number), values)
+
+
+def _working_dir() -> str | None:
+    try:
+        return str(Path.cwd())
+    except OSError:  # it was removed under us
+        return None
+
+
+def slurm_facts(answer: CommandAnswer) -> Mapping[str, str]:
+    """Slurm's version here, or why it is not known."""
+    return {"version": answer.text.strip(), "problem": answer.problem}

@@ -1,0 +1,190 @@
+"""What is asked of squeue and sacct, and what their silence means.
+
+squeue knows everything that lives, and for some minutes what has ended; sacct
+knows what has ended, unless the site keeps no accounts, its database is down,
+or it lags behind. So squeue is believed about what lives, and a missing sacct
+is said, never read as success or failure.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.common.records import TaskAccounting
+from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.schedulers.slurm_output import (
+    SACCT_FIELDS,
+    SQUEUE_FORMAT,
+    parse_sacct,
+    parse_squeue,
+)
+from slurm_jobs.schedulers.states import LIVING_STATES
+
+COMMAND_TIMEOUT_S = 60
+MAX_IDS_NAMED = 8000
+"""More are not named to sacct: Linux takes 128 KiB an argument, and an id up to 12 bytes."""
+SWITCHED_OFF = "accounting storage is disabled"
+"""What sacct says, with varying capitals, where `AccountingStorageType` is unset or none."""
+NO_ACCOUNTS = (
+    "this cluster keeps no accounts (sacct is switched off): of a job that has ended Slurm tells "
+    "only for some minutes; after that its records alone do"
+)
+_SQUEUE = ["squeue", "--me", "--noheader", "--states=all"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Accounts:
+    """What sacct said, or why it said nothing."""
+
+    tasks: list[TaskAccounting] = field(default_factory=list)
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def find(job_names: Sequence[str]) -> Mapping[str, str]:
+    """Ids of jobs by name, from squeue and, where it has forgotten them, sacct.
+
+    A sacct that fails finds nothing: what lives squeue has named, what has
+    ended told its end in its record, and a job that comes later finds itself
+    superseded.
+
+    Raises:
+        SchedulerError: squeue could not be asked.
+    """
+    text = ask([*_SQUEUE, "--name", ",".join(job_names), "-o", "%F|%j"])
+    found = {name: job_id for job_id, _, name in (line.partition("|") for line in _lines(text))}
+    missing = [name for name in job_names if name not in found]
+    if missing:
+        command = ["sacct", "-X", "-n", "-P", "-S", "now-30days", "--name", ",".join(missing)]
+        try:
+            text = ask([*command, "--format", "JobID,JobName"])
+        except SchedulerError:
+            return found
+        for line in _lines(text):
+            job_id, _, name = line.partition("|")
+            found[name] = job_id.partition("_")[0]
+    return found
+
+
+def query(job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    """One squeue call and one sacct call, at the same time, however many jobs and tasks."""
+    asked_unix_s = time.time()
+    wanted = set(job_ids)
+    with ThreadPoolExecutor(max_workers=1) as pool:  # each waits a minute for a dead daemon
+        queue = pool.submit(ask, [*_SQUEUE, "--array", "-o", SQUEUE_FORMAT])
+        accounts = _sacct(job_ids, since_unix_s, details=False)
+        try:
+            queued: dict[str, TaskAccounting] | None = parse_squeue(queue.result(), wanted)
+            problems = accounts.problems
+        except SchedulerError as error:
+            queued = None
+            problems = (*accounts.problems, f"squeue: {error}")
+    tasks, lagging = merged(queued, {task.job_id: task for task in accounts.tasks})
+    return Answer(
+        tasks=tasks,
+        lagging=lagging,
+        problems=problems,
+        notes=accounts.notes,
+        asked_unix_s=asked_unix_s,
+        knows_the_living=queued is not None,
+    )
+
+
+def merged(
+    queued: Mapping[str, TaskAccounting] | None, accounted: Mapping[str, TaskAccounting]
+) -> tuple[dict[str, TaskAccounting], dict[str, str]]:
+    """The newest word on each task, and the states in which accounting lags behind.
+
+    `queued` is None where squeue did not answer. Where it did, a job that it does not know
+    lives no longer, whatever sacct says: the database was told of the end late, or never.
+    """
+    if queued is None:
+        return dict(accounted), {}
+    lagging = {
+        job_id: task.state
+        for job_id, task in accounted.items()
+        if task.state in LIVING_STATES and job_id not in queued
+    }
+    tasks = {job_id: task for job_id, task in accounted.items() if job_id not in lagging}
+    tasks.update({k: v for k, v in queued.items() if _is_newer(v.state, k, accounted)})
+    return tasks, lagging
+
+
+def _is_newer(queue_state: str, job_id: str, accounted: Mapping[str, TaskAccounting]) -> bool:
+    """Squeue is right about what lives; about what has ended, sacct knows more where it has it."""
+    if queue_state in LIVING_STATES:
+        return True
+    return job_id not in accounted or accounted[job_id].state in LIVING_STATES
+
+
+def accounting(job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    """One sacct call: every start of every task, with what its steps used."""
+    asked_unix_s = time.time()
+    accounts = _sacct(job_ids, since_unix_s, details=True)
+    return Answer(
+        tasks={task.job_id: task for task in accounts.tasks},
+        starts=tuple(accounts.tasks),
+        problems=(*accounts.problems, *(f"sacct: {note}" for note in accounts.notes)),
+        asked_unix_s=asked_unix_s,
+    )
+
+
+def _sacct(job_ids: Sequence[str], since_unix_s: float, *, details: bool) -> _Accounts:
+    try:
+        text = ask(_sacct_command(job_ids, since_unix_s, details=details))
+    except SchedulerError as error:
+        if SWITCHED_OFF in str(error).lower():
+            return _Accounts(notes=(NO_ACCOUNTS,))
+        return _Accounts(problems=(f"sacct: {error}",))
+    return _Accounts(tasks=_of_jobs(parse_sacct(text), set(job_ids)))
+
+
+def _of_jobs(tasks: Sequence[TaskAccounting], wanted: Collection[str]) -> list[TaskAccounting]:
+    return [task for task in tasks if task.job_id.partition("_")[0] in wanted]
+
+
+def _sacct_command(job_ids: Sequence[str], since_unix_s: float, *, details: bool) -> list[str]:
+    # sacct's default window starts at midnight; an hour's grace covers clocks that differ.
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since_unix_s - 3600))
+    which = ["-j", ",".join(job_ids)] if len(job_ids) <= MAX_IDS_NAMED else ["-u", str(os.getuid())]
+    scope = ["--duplicates"] if details else ["-X"]
+    return ["sacct", "-n", "-P", "-S", since, *which, *scope, "--format", ",".join(SACCT_FIELDS)]
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if "|" in line]
+
+
+def ask(command: list[str]) -> str:
+    """Standard output of a Slurm command; times come as seconds since 1970.
+
+    Raises:
+        SchedulerError: it is missing, failed, or did not answer in time.
+    """
+    try:
+        result = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+            env={**os.environ, "SLURM_TIME_FORMAT": "%s"},
+        )
+    except FileNotFoundError as error:
+        message = f"`{command[0]}` was not found; is this a login node of the cluster?"
+        raise SchedulerError(message) from error
+    except subprocess.TimeoutExpired as error:
+        message = f"`{command[0]}` did not answer within {COMMAND_TIMEOUT_S} s"
+        raise SchedulerError(message) from error
+    if result.returncode != 0:
+        reason = result.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        why = reason[0].removeprefix(f"{command[0]}: error: ")
+        message = f"`{command[0]}` failed with exit code {result.returncode}: {why}"
+        raise SchedulerError(message)
+    return result.stdout

@@ -1,0 +1,193 @@
+"""(intent, records, what the scheduler says) -> the status of one slice, with its source. PURE.
+
+What proves that work is done is its completion record. The scheduler's word
+explains a failure; it never proves a success. Unknown is never success, and
+never failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from slurm_jobs.common.records import CompletionName, Outcome, TaskAccounting
+from slurm_jobs.run.intents import Intent
+from slurm_jobs.run.model import StageRecords
+from slurm_jobs.schedulers.local_state import NO_RUNNER
+from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.schedulers.states import PENDING_STATES, RUNNING_STATES
+
+Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
+
+NEVER_REASONS = {
+    "DependencyNeverSatisfied": "DependencyNeverSatisfied",
+    NO_RUNNER: "the local runner has ended; `resume` starts one",
+}
+NOT_SUBMITTED = "not submitted"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SliceStatus:
+    """One slice of a stage; a stage without an array has one."""
+
+    slice_index: int
+    status: Status
+    source: str
+    """Where the status comes from: `record`, `squeue`, `sacct`, `local`, `ledger`."""
+    reason: str = ""
+    state: str | None = None
+    """Slurm's own word, where Slurm was asked and knew."""
+    job_id: str | None = None
+    attempt: int = 0
+    """The newest; 0 before the first."""
+    ending: CompletionName | None = None
+    """Of a completed slice, or of the failure that `reason` should tell of: names its record."""
+    start_unix_s: float | None = None
+    """Of a pending task: expected; of a running one: when it started."""
+
+
+def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> frozenset[int]:
+    """Slices whose newest intent has a completed attempt."""
+    return frozenset(
+        index for index in newest if _own_ending(index, newest[index], records, "completed")
+    )
+
+
+def _own_ending(
+    index: int, intent: Intent, records: StageRecords, outcome: Outcome
+) -> CompletionName | None:
+    """The newest end of this kind among the attempts of this intent's own job."""
+    own = (
+        ending
+        for ending in records.endings.get(index, {}).values()
+        if ending.token == intent.token and ending.outcome == outcome
+    )
+    return max(own, default=None)
+
+
+def slice_status(
+    index: int,
+    intent: Intent | None,
+    records: StageRecords,
+    answer: Answer,
+    *,
+    is_submitting: bool = False,
+) -> SliceStatus:
+    """Status of one slice; `is_submitting`: a command is about to submit what is not yet."""
+    if intent is None or intent.refused is not None:
+        if is_submitting:
+            return _not_submitted(index, "waiting", NOT_SUBMITTED + " yet")
+        why = f": {intent.refused}" if intent is not None else ""
+        return _not_submitted(index, "stranded", f"{NOT_SUBMITTED}{why}; `resume` submits it")
+    status = SliceStatus(
+        slice_index=index,
+        status="unknown",
+        source="ledger",
+        job_id=intent.element_id(index),
+        attempt=_own_attempt(index, intent, records),
+    )
+    completed = _own_ending(index, intent, records, "completed")
+    if completed is not None:
+        done = replace(status, attempt=completed.attempt, ending=completed)
+        return replace(done, status="completed", source="record")
+    failed = _own_ending(index, intent, records, "failed")
+    task = answer.tasks.get(status.job_id) if status.job_id is not None else None
+    if task is not None:
+        known = _from_scheduler(status, task, intent, failed)
+        return _stopped_and_left(_in_its_turn(known, intent, records, failed), intent, records)
+    if failed is not None and failed.attempt == status.attempt:
+        return replace(status, status="failed", source="record", ending=failed)
+    if intent.job_id is None and is_submitting and not intent.cancelled:
+        return replace(status, status="waiting", reason="it is being submitted")
+    return _without_scheduler(status, intent, answer)
+
+
+def _stopped_and_left(status: SliceStatus, intent: Intent, records: StageRecords) -> SliceStatus:
+    """The same where a failure is a stop after which nobody started the task again."""
+    stopped = _own_ending(status.slice_index, intent, records, "stopped")
+    if status.status != "failed" or stopped is None or stopped.attempt != status.attempt:
+        return status
+    reason = "asked to stop, it saved, and it was not requeued; `resume` goes on from there"
+    return replace(status, reason=reason, ending=None)
+
+
+def _not_submitted(index: int, status: Status, reason: str) -> SliceStatus:
+    return SliceStatus(slice_index=index, status=status, source="ledger", reason=reason)
+
+
+def _from_scheduler(
+    status: SliceStatus, task: TaskAccounting, intent: Intent, failed: CompletionName | None
+) -> SliceStatus:
+    has_failed = failed is not None and failed.attempt == status.attempt
+    known = replace(status, source=task.source, state=task.state, start_unix_s=task.start_unix_s)
+    if task.state in RUNNING_STATES:
+        if has_failed and task.state == "COMPLETING":
+            return replace(known, status="failed", source="record", ending=failed)
+        return replace(known, status="running")
+    if task.state in PENDING_STATES:
+        if task.reason in NEVER_REASONS:
+            return replace(known, status="stranded", reason=NEVER_REASONS[task.reason])
+        return replace(known, status="waiting", reason=task.reason)
+    if task.state != "CANCELLED" and has_failed:
+        return replace(known, status="failed", ending=failed)
+    if task.state == "CANCELLED" or intent.cancelled:
+        return replace(known, status="cancelled", reason="cancelled")
+    if task.state == "COMPLETED":
+        reason = f"{task.source} says COMPLETED, but there is no completion record"
+        return replace(known, status="unknown", reason=reason)
+    if status.attempt == 0:
+        reason = f"{task.state} before its supervisor started; see its log"
+    else:
+        reason = f"{task.state} without a completion record"
+    return replace(known, status="failed", reason=reason)
+
+
+def _in_its_turn(
+    status: SliceStatus, intent: Intent, records: StageRecords, failed: CompletionName | None
+) -> SliceStatus:
+    """The same where one array task works through several slices, one at a time."""
+    beside = intent.slices_beside(status.slice_index) if intent.slices_per_task else ()
+    others = [i for i in beside if i != status.slice_index]
+    if status.status == "failed" and not status.attempt:
+        begun = any(_own_attempt(i, intent, records) for i in others)
+        return replace(status, reason=f"{status.state} before its turn came") if begun else status
+    if status.status != "running" or _is_open(status.slice_index, intent, records):
+        return status
+    if any(_is_open(i, intent, records) for i in others):
+        if failed is not None and failed.attempt == status.attempt:
+            return replace(status, status="failed", source="record", ending=failed)
+        return replace(status, status="waiting", reason="its array task is at another slice")
+    return status
+
+
+def _is_open(index: int, intent: Intent, records: StageRecords) -> bool:
+    """Whether the newest attempt of this intent's has not ended."""
+    attempt = _own_attempt(index, intent, records)
+    return attempt > 0 and attempt not in records.endings.get(index, {})
+
+
+def _own_attempt(index: int, intent: Intent, records: StageRecords) -> int:
+    """The newest attempt that belongs to this intent; 0 before the first."""
+    base = intent.base_attempts.get(index, 0)
+    return max((a for a in records.attempts.get(index, ()) if a > base), default=0)
+
+
+def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> SliceStatus:
+    if intent.cancelled:
+        return replace(status, status="cancelled", reason="cancelled")
+    if intent.job_id is None:
+        reason = "its submission was cut off; `resume` looks the job up and goes on"
+        return replace(status, reason=reason)
+    silent = ", ".join(problem.partition(":")[0] for problem in answer.problems)
+    lags = answer.lagging.get(status.job_id or "")
+    if lags is not None:
+        reason = f"squeue knows it no longer, and sacct lags behind: it still says {lags}"
+    elif silent:
+        reason = f"nobody knows it, and {silent} could not be asked"
+    else:
+        reason = "the scheduler does not know it"
+    if status.attempt:
+        reason = f"it started, has no completion record, and {reason}"
+        return replace(status, source="record", reason=reason)
+    return replace(status, reason=reason)

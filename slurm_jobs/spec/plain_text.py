@@ -1,0 +1,65 @@
+"""Text -> the value that it means, or why it means none; text fit to be printed. PURE."""
+
+from __future__ import annotations
+
+import math
+import re
+
+MAX_DIGITS = 30
+"""Of a whole number."""
+
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+NULLS = {"", "~", "null", "Null", "NULL"}
+_TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"(?i:yes|no|on|off|y|n)"),
+        "is a truth value in YAML 1.1 and text in YAML 1.2; write true, false, or quotes around it",
+    ),
+    (
+        re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"),
+        "is a number to base 60 in YAML 1.1 (1:30 would be 90); write that number, or quote text",
+    ),
+    (
+        re.compile(r"[-+]?0[0-9_]+"),
+        "is an octal number in YAML 1.1 (010 would be 8); write it without the zero, or in quotes",
+    ),
+    (
+        re.compile(r"[-+]?0(x[0-9a-fA-F_]+|b[01_]+|o[0-7]+)"),
+        "is a number in another base; write it in decimal, or in quotes if text is meant",
+    ),
+    (
+        re.compile(r"[-+]?[0-9][0-9,]*_[0-9_]*(\.[0-9_]*)?"),
+        "is a number in YAML 1.1 and text in YAML 1.2; write it without underscores, or in quotes",
+    ),
+    (
+        re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?"),
+        "is a date in YAML 1.1 and text in YAML 1.2; put quotes around it",
+    ),
+)
+
+
+def printable(text: str) -> str:
+    """`text` on one line and without characters that could steer a terminal or hide."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def shortened(text: str) -> str:
+    """At most 60 characters of `text`."""
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def trap(text: str) -> str | None:
+    """Why plain text is refused that readers of YAML 1.1 and 1.2 take differently."""
+    return next((reason for pattern, reason in _TRAPS if pattern.fullmatch(text)), None)
+
+
+def number(text: str) -> int | float | None:
+    """The number that plain text means; one too large for a float is infinite."""
+    if _INT.fullmatch(text):
+        return int(text) if len(text) <= MAX_DIGITS else math.inf
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return math.inf if _INFINITE.fullmatch(text) else None

@@ -1,0 +1,72 @@
+"""Whether a processor folder has the files that `preprocess` will open; reads no model. PURE.
+
+What the files must say is left to the job: `pipeline/preprocess/processor.py` and `tokenizer.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.markers import MarkedString
+from slurm_jobs.spec.validation import path_text, problem_at
+from slurm_jobs.spec.yaml_values import YamlDocument
+
+_TOKENIZERS = (
+    *("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"),
+    *("spiece.model", "sentencepiece.bpe.model", "tokenizer_config.json"),
+)
+"""transformers reads a tokenizer from one or several of these, by its kind."""
+
+_IMAGES = "preprocessor_config.json"
+_PROCESSOR = "processor_config.json"
+
+
+def processor_problems(
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    exists: Callable[[str], bool],
+    read_text: Callable[[str], str],
+) -> list[Problem]:
+    """The processor folders of `preprocess` stages that lack a file, at the line of `processor`.
+
+    A folder that is not there, or will be another stage's output, is not looked into.
+    """
+    problems = []
+    for item in marked:
+        if item.path[2:] != ("config", "processor") or not exists(item.resolved):
+            continue
+        missing = _missing(item.resolved, exists, read_text)
+        if missing:
+            message = (
+                f"{path_text(item.path)}: {item.resolved} lacks {', '.join(missing)}; "
+                "it must be a processor as Hugging Face saves one"
+            )
+            problems.append(problem_at(document, item.path, message))
+    return problems
+
+
+def _missing(
+    folder: str, exists: Callable[[str], bool], read_text: Callable[[str], str]
+) -> list[str]:
+    missing = []
+    if not any(exists(f"{folder}/{name}") for name in _TOKENIZERS):
+        missing.append("a tokenizer (tokenizer.json)")
+    if not exists(f"{folder}/{_IMAGES}") and not _names_images(folder, read_text):
+        missing.append(f"the image size ({_IMAGES})")
+    if not exists(f"{folder}/{_PROCESSOR}"):
+        missing.append(f"the number of tokens of an image ({_PROCESSOR})")
+    return missing
+
+
+def _names_images(folder: str, read_text: Callable[[str], str]) -> bool:
+    """Whether the image processor stands in the processor's own file, as transformers 5 saves it.
+
+    What cannot be read is not judged.
+    """
+    try:
+        return '"image_processor"' in read_text(f"{folder}/{_PROCESSOR}")
+    except FileNotFoundError:
+        return False
+    except (OSError, UnicodeDecodeError):
+        return True

@@ -1,0 +1,62 @@
+"""What to write instead of a value of the wrong kind, where that can be told. PURE."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from typing import Any
+
+from slurm_jobs.spec.plain_text import number
+
+_BYTES: dict[str, int] = {
+    **dict.fromkeys(("k", "kb", "kib"), 1024),
+    **dict.fromkeys(("m", "mb", "mib"), 1024**2),
+    **dict.fromkeys(("g", "gb", "gib"), 1024**3),
+    **dict.fromkeys(("t", "tb", "tib"), 1024**4),
+}
+_SECONDS: dict[str, int] = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 60**2),
+    **dict.fromkeys(("d", "day", "days"), 24 * 60**2),
+    **dict.fromkeys(("w", "week", "weeks"), 7 * 24 * 60**2),
+}
+"""By a unit as people write it, like the bytes above: its size."""
+_TABLES = {
+    **dict.fromkeys(("mb", "gb"), _BYTES),
+    **dict.fromkeys(("s", "min"), _SECONDS),
+}
+"""By the unit that ends a key's name: the units that can be written beside the number."""
+
+_WITH_UNIT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ?([A-Za-z]+)")
+
+
+def value_remedy(key: str, kind: str, value: Any) -> str:
+    """`; ` and the remedy for a `value` of `key` that is not of pydantic's `kind`; or nothing."""
+    if kind == "string_type" and isinstance(value, (int, float)):
+        return "; put quotes around it"
+    if kind not in {"int_type", "float_type"} or not isinstance(value, str):
+        return ""
+    if _fits(number(value.strip()), kind):
+        return "; remove the quotes"
+    match = _WITH_UNIT.fullmatch(value.strip())
+    converted = _in_unit(key.rpartition("_")[2], match[1], match[2].lower()) if match else None
+    if converted is None or not _fits(converted, kind):
+        return ""
+    shown = converted if isinstance(converted, int) else f"{converted:.6g}"
+    return f"; its unit stands in the name: write {shown}"
+
+
+def _in_unit(unit: str, amount: str, given_unit: str) -> int | float | None:
+    """`amount` of one unit in another; exact if it is whole. None if a unit is not known."""
+    table = _TABLES.get(unit, {})
+    if given_unit not in table:
+        return None
+    converted = Fraction(amount) * table[given_unit] / table[unit]
+    return converted.numerator if converted.denominator == 1 else float(converted)
+
+
+def _fits(found: float | None, kind: str) -> bool:
+    is_finite = found is not None and math.isfinite(found)
+    return is_finite and (kind == "float_type" or isinstance(found, int))

@@ -1,0 +1,127 @@
+"""The attempts of one slice: claimed before work begins, recorded when it ends, counted again.
+
+A job knows its own attempts by its token. They are found by their names, one
+after the other, and not by listing a folder that ten thousand tasks write to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.files import (
+    create_once,
+    dump_json,
+    make_private_dir,
+    read_json,
+    write_json_atomic,
+)
+from slurm_jobs.common.records import (
+    AttemptRecord,
+    CompletionName,
+    CompletionRecord,
+    Outcome,
+    record_to_json,
+)
+from slurm_jobs.run.orders import JobOrder
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.task.environment import JobEnvironment
+from slurm_jobs.task.launch import RanksEnd
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SliceTask:
+    """The supervision of one slice: what does not change between its attempts."""
+
+    order: JobOrder
+    paths: RunPaths
+    environment: JobEnvironment
+    slice_index: int
+    base_attempt: int
+    """Attempts up to this number belong to earlier jobs."""
+
+    def claim(self) -> AttemptRecord:
+        """Claim the next attempt number; the record exists before any work begins."""
+        order, environment = self.order, self.environment
+        make_private_dir(self.paths.attempts_dir(order.stage))
+        for attempt in itertools.count(self.base_attempt + 1):
+            record = AttemptRecord(
+                stage=order.stage,
+                slice_index=self.slice_index,
+                attempt=attempt,
+                job_id=environment.element_id,
+                token=order.token,
+                fingerprint=order.fingerprint,
+                started_unix_s=time.time(),
+                node_names=environment.node_names,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                num_ranks=order.resources.num_ranks,
+                scheduler=order.scheduler,
+                restart=environment.restart,
+            )
+            path = self.paths.attempt(order.stage, self.slice_index, attempt)
+            if create_once(path, dump_json(record_to_json(record)).encode()):
+                return record
+        raise AssertionError
+
+    def record_end(
+        self, record: AttemptRecord, end: RanksEnd, result: Mapping[str, Any]
+    ) -> CompletionRecord:
+        """Write down how an attempt ended."""
+        completion = CompletionRecord(
+            stage=record.stage,
+            slice_index=record.slice_index,
+            attempt=record.attempt,
+            job_id=record.job_id,
+            token=record.token,
+            outcome=end.outcome,
+            fingerprint=self.order.fingerprint,
+            started_unix_s=record.started_unix_s,
+            ended_unix_s=time.time(),
+            exit_code=end.exit_code,
+            signal=end.signal,
+            failed_rank=end.failed_rank,
+            failed_node=end.failed_node,
+            reason=end.reason,
+            retryable=end.retryable,
+            result=result,
+        )
+        path = self._completion_path(record.attempt, end.outcome)
+        make_private_dir(path.parent)
+        write_json_atomic(path, record_to_json(completion))
+        return completion
+
+    def num_own(self, outcome: Outcome) -> int:
+        """How often this job's attempts at the slice ended so."""
+        return sum(self._completion_path(n, outcome).exists() for n in self._own_attempts())
+
+    def is_complete(self) -> bool:
+        """Whether this very job has completed the slice, before it was requeued.
+
+        A later submit of a complete slice means to run it again.
+        """
+        paths = (self._completion_path(n, "completed") for n in self._own_attempts())
+        return any(
+            read_json(path)["fingerprint"] == self.order.fingerprint
+            for path in paths
+            if path.exists()
+        )
+
+    def _completion_path(self, attempt: int, outcome: Outcome) -> Path:
+        name = CompletionName(self.slice_index, attempt, self.order.token, outcome)
+        return self.paths.completion(self.order.stage, name)
+
+    def _own_attempts(self) -> Iterator[int]:
+        for attempt in itertools.count(self.base_attempt + 1):
+            path = self.paths.attempt(self.order.stage, self.slice_index, attempt)
+            if not path.exists():
+                return
+            if read_json(path)["token"] == self.order.token:
+                yield attempt

@@ -1,0 +1,246 @@
+"""What a stage's processes leave behind, and how a stage may end, on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.driver import COMMAND, Driver, kill, processes_naming, stage_of, wait_for
+
+TICKER = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+attempt, folder = sys.argv[1:]
+open(f"{folder}/ticks-{attempt}", "w").close()
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_what_a_shell_stage_started_ends_with_its_killed_runner(local: Driver) -> None:
+    local.write("tick.py", TICKER)
+    local.write(
+        "spec.yaml",
+        """
+name: ticks
+cluster: local
+stages:
+  a: {shell: "python3 tick.py $SLURM_JOBS_ATTEMPT $SLURM_JOBS_OUTPUT_DIR; echo done"}
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    wait_for((run_dir / "data/a/ticks-1").exists, "the first attempt at work")
+    kill(_runner(run_dir))
+    wait_for(lambda: not processes_naming(f"tick.py 1 {run_dir}"), "the end of its processes")
+    local.run("resume", str(run_dir))
+    wait_for((run_dir / "data/a/ticks-2").exists, "the second attempt at work")
+    assert processes_naming(f"tick.py 1 {run_dir}") == []
+    local.run("cancel", str(run_dir), "--yes")
+    wait_for(lambda: not processes_naming(str(run_dir)), "the end of all")
+
+
+def _runner(run_dir: Path) -> int:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        words = path.read_bytes().split(b"\0")
+        if b"slurm_jobs.schedulers.local_runner" in words and str(run_dir).encode() in words:
+            return int(path.parent.name)
+    pytest.fail("no runner")
+
+
+def test_a_retry_begins_when_nothing_of_the_attempt_before_lives(local: Driver) -> None:
+    local.write("tick.py", TICKER)
+    local.write(
+        "spec.yaml",
+        """
+name: ranks
+cluster: local
+stages:
+  a:
+    shell: |
+      cd $SLURM_JOBS_OUTPUT_DIR
+      if [ $SLURM_JOBS_ATTEMPT = 2 ]; then pgrep -f "[t]ick.py 1 $PWD" > alive-$RANK; exit 0; fi
+      if [ $RANK = 1 ]; then until [ -e ticks-1 ]; do sleep 0.05; done; exit 1; fi
+      python3 FOLDER/tick.py 1 $PWD; echo done
+    retries: 1
+    resources: {tasks_per_node: 2}
+""".replace("FOLDER", str(local.folder)),
+    )
+    run_dir = local.submit("spec.yaml")
+    assert local.wait(run_dir)["status"] == "completed"
+    found = [(run_dir / f"data/a/alive-{rank}").read_text() for rank in (0, 1)]
+    assert found == ["", ""]
+
+
+@pytest.mark.parametrize("how", ["exit", "os._exit"])
+def test_a_process_that_ends_before_its_function_returns_has_failed(
+    local: Driver, how: str
+) -> None:
+    local.write(
+        "spec.yaml",
+        f"""
+name: leaves
+cluster: local
+stages:
+  a: {{run: "user_stages:leaves", config: {{how: {how}}}}}
+  b: {{run: "user_stages:work", after: a}}
+""",
+    )
+    status = local.wait(local.submit("spec.yaml"))
+    (part,) = stage_of(status, "a")["slices"]
+    assert part["status"] == "failed"
+    assert "before its function returned" in part["reason"]
+    assert stage_of(status, "b")["status"] == "stranded"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ('"text"', "it returned str"),
+        ("5", "it returned int"),
+        ("[1, 2]", "it returned list"),
+        ('{outputs: ["a.txt"]}', "`outputs` in a stage's result gives the bytes"),
+    ],
+)
+def test_a_result_that_is_no_mapping_fails_the_stage_and_says_so(
+    local: Driver, value: str, words: str
+) -> None:
+    local.write(
+        "spec.yaml",
+        f"""
+name: returns
+cluster: local
+stages:
+  a: {{run: "user_stages:returns", retries: 3, config: {{value: {value}}}}}
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    (part,) = stage_of(local.wait(run_dir), "a")["slices"]
+    assert (part["status"], part["attempt"]) == ("failed", 1)
+    assert words in part["reason"]
+    local.run("report", str(run_dir))
+
+
+def test_numbers_of_numpy_are_numbers_in_a_result(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        "name: one\ncluster: local\nstages:\n  a: {run: 'user_stages:returns_numpy'}\n",
+    )
+    run_dir = local.submit("spec.yaml")
+    assert local.wait(run_dir)["status"] == "completed"
+    (path,) = (run_dir / "completions/a").iterdir()
+    assert json.loads(path.read_text())["result"] == {"mean": 0.5, "count": 3}
+
+
+def test_a_result_of_another_kind_in_an_old_record_does_not_keep_a_resume_from_its_work(
+    local: Driver,
+) -> None:
+    local.write("spec.yaml", "name: one\ncluster: local\nstages:\n  a: {shell: 'true'}\n")
+    run_dir = local.submit("spec.yaml")
+    local.wait(run_dir)
+    (path,) = (run_dir / "completions/a").iterdir()
+    record = json.loads(path.read_text())
+    for result in ("text", {"outputs": ["a"]}, [1]):
+        path.write_text(json.dumps({**record, "result": result}))
+        assert "nothing is missing" in local.run("resume", str(run_dir)).stdout
+
+
+def test_a_stop_that_comes_while_ranks_start_reaches_them(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: early
+cluster: local
+stages:
+  a:
+    run: user_stages:until_stopped
+    config: {until: 100000}
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    # The supervisor's record exists before it starts anything: the earliest moment to signal.
+    attempt = run_dir / "attempts/a/s00000.a0001.json"
+    wait_for(attempt.exists, "the supervisor")
+    os.kill(json.loads(attempt.read_text())["pid"], signal.SIGUSR2)
+    wait_for(lambda: list(run_dir.glob("completions/a/s00000.a0001.*.stopped.json")), "the stop")
+    local.run("cancel", str(run_dir), "--yes")
+
+
+@pytest.mark.parametrize("verb", ["submit", "run"])
+def test_a_submission_is_finished_though_its_reader_has_left(local: Driver, verb: str) -> None:
+    stages = "".join(f"  s{i}: {{shell: 'true'}}\n" for i in range(6))
+    local.write("spec.yaml", f"name: pipe\ncluster: local\nstages:\n{stages}")
+    process = subprocess.Popen(
+        [*COMMAND, verb, "spec.yaml"], cwd=local.folder, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("submitted s0")
+    process.stdout.close()
+    assert process.wait(timeout=120) == 0
+    (run_dir,) = (local.folder / "runs").iterdir()
+    assert local.wait(run_dir)["status"] == "completed"
+
+
+def test_following_a_log_shows_slices_and_attempts_that_begin_later(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: grows
+cluster: local
+stages:
+  first: {shell: "until [ -e go ]; do sleep 0.05; done"}
+  s:
+    shell: |
+      echo slice $SLURM_JOBS_SLICE attempt $SLURM_JOBS_ATTEMPT
+      [ $SLURM_JOBS_SLICE$SLURM_JOBS_ATTEMPT != 11 ]
+    after: first
+    array: {num_slices: 3, max_running: 1}
+    retries: 1
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    following = subprocess.Popen(
+        [*COMMAND, "logs", str(run_dir), "s", "--follow"],
+        cwd=local.folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wait_for((run_dir / "attempts/first/s00000.a0001.json").exists, "the first stage")
+    (local.folder / "go").touch()
+    output, _ = following.communicate(timeout=120)
+    words = [line for line in output.splitlines() if line.startswith("slice")]
+    assert sorted(words) == [
+        "slice 0 attempt 1",
+        "slice 1 attempt 1",
+        "slice 1 attempt 2",
+        "slice 2 attempt 1",
+    ]
+    assert following.returncode == 0
+
+
+def test_a_stage_of_the_newest_run_wins_over_a_run_whose_id_begins_so(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        "name: train-x\ncluster: local\nstages:\n  prepare: {shell: 'echo prepare'}\n"
+        "  train: {shell: 'echo the stage', after: prepare}\n",
+    )
+    local.wait(local.submit("spec.yaml"))
+    assert local.run("logs", "train").stdout == "the stage\n"
+    assert local.run("logs", "train-x", "prepare").stdout == "prepare\n"
+    said = local.run("logs", "trian", check=2).stderr
+    assert "nor is it a stage of the newest run (prepare, train)" in said
+
+
+def test_what_makes_a_session_of_its_own_ends_with_its_rank_too(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        "name: daemon\ncluster: local\nstages:\n"
+        "  a: {shell: 'setsid sleep 54321.5 & sleep 0.2; echo left'}\n",
+    )
+    run_dir = local.submit("spec.yaml")
+    assert local.wait(run_dir)["status"] == "completed"
+    assert processes_naming("54321.5") == []

@@ -1,0 +1,102 @@
+"""What a resume runs again, and what it says of it, on this machine, driven by the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.driver import Driver
+
+SPEC = """
+name: again
+cluster: local
+stages:
+  c: {run: "user_stages:work", array: {num_slices: 4}, config: {word: WORD}}
+  a: {shell: "echo a", after: c}
+  b: {shell: "echo b"}
+"""
+
+
+@pytest.fixture
+def done(local: Driver) -> tuple[Driver, Path]:
+    """A run that is complete."""
+    local.write("spec.yaml", SPEC.replace("WORD", "one"))
+    run_dir = local.submit("spec.yaml")
+    assert local.wait(run_dir)["status"] == "completed"
+    return local, run_dir
+
+
+def _planned(local: Driver, run_dir: Path, *words: str) -> list[tuple[str, str, str]]:
+    jobs = local.json("resume", str(run_dir), "--dry-run", *words)["jobs"]
+    return [(job["stage"], job["slices"], job["why"]) for job in jobs]
+
+
+def test_what_is_asked_for_runs_again_and_what_comes_after_it(done: tuple[Driver, Path]) -> None:
+    local, run_dir = done
+    assert _planned(local, run_dir) == []
+    expected = [("c", "1,3", "asked for"), ("a", "0", "comes after c")]
+    assert _planned(local, run_dir, "--again", "c:1,3") == expected
+    local.run("resume", str(run_dir), "--again", "c:1,3")
+    assert local.wait(run_dir)["status"] == "completed"
+    begun = sorted(path.name for path in (run_dir / "attempts/c").iterdir())
+    attempts = [(0, 1), (1, 1), (1, 2), (2, 1), (3, 1), (3, 2)]
+    assert begun == [f"s0000{index}.a000{number}.json" for index, number in attempts]
+    assert [s["name"] for s in local.status(run_dir)["stages"]] == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("d", "did you mean|stages: c, a, b"), ("c:4", "slices 0 to 3"), ("c:x", "slices 0 to 3")],
+)
+def test_what_cannot_run_again_is_an_input_error(
+    done: tuple[Driver, Path], words: str, said: str
+) -> None:
+    local, run_dir = done
+    error = local.run("resume", str(run_dir), "--again", words, check=2).stderr
+    with pytest.raises(AssertionError, match=said):
+        raise AssertionError(error)
+
+
+def test_a_resume_says_because_of_which_field_or_code_a_stage_runs_again(
+    done: tuple[Driver, Path],
+) -> None:
+    local, run_dir = done
+    word = _planned(local, run_dir, "--set", "stages.c.config.word=two")
+    assert word == [("c", "0-3", "changed: config.word"), ("a", "0", "comes after c")]
+    assert _planned(local, run_dir, "--set", "stages.c.resources.mem_gb=1") == []
+    stages = local.folder / "user_stages.py"
+    stages.write_text(stages.read_text() + "\n# another line\n")
+    assert _planned(local, run_dir) == []
+    code = _planned(local, run_dir, "--update-code")
+    assert [(stage, why) for stage, _, why in code] == [
+        ("c", "changed: code"),
+        ("a", "changed: code"),
+        ("b", "changed: code"),
+    ]
+
+
+def test_update_spec_takes_the_file_as_it_is_now_and_the_next_resume_keeps_it(
+    done: tuple[Driver, Path],
+) -> None:
+    local, run_dir = done
+    text = SPEC.replace("WORD", "two").replace('b: {shell: "echo b"}', 'd: {shell: "echo d"}')
+    local.write("spec.yaml", text)
+    assert _planned(local, run_dir) == []
+    assert _planned(local, run_dir, "--update-spec") == [
+        ("c", "0-3", "changed: config.word"),
+        ("a", "0", "comes after c"),
+        ("d", "0", "not complete"),
+    ]
+    local.run("resume", str(run_dir), "--update-spec")
+    status = local.wait(run_dir)
+    assert {s["name"]: s["status"] for s in status["stages"]} == dict.fromkeys("cad", "completed")
+    assert _planned(local, run_dir) == []
+    assert (run_dir / "spec/given.yaml").read_text() == text
+
+
+def test_update_spec_refuses_another_name(done: tuple[Driver, Path]) -> None:
+    local, run_dir = done
+    local.write("spec.yaml", SPEC.replace("name: again", "name: other"))
+    said = local.run("resume", str(run_dir), "--update-spec", check=2).stderr
+    assert "a run keeps its `name` (again, now other)" in said

@@ -1,0 +1,65 @@
+"""Restoring where checkpoints are damaged, or another writer is at work."""
+
+import shutil
+
+import pytest
+
+from pipeline.training import checkpoint
+from pipeline.training.checkpoint import Checkpointer, Restored
+
+
+def test_damaged_checkpoint_falls_back_to_the_one_before(make_train_run, caplog):
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 2})
+    run.run_here()
+    weights = run.weights()
+    newest = run.output_dir / "checkpoints/step-00000006"
+    shard = next(newest.glob("__0_*"))
+    damaged = bytearray(shard.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    shard.write_bytes(damaged)
+    result = run.run_here()
+    assert result["resumed_from_step"] == 4
+    assert "step-00000006 is unreadable" in caplog.text
+    assert run.weights() == weights
+
+
+@pytest.mark.parametrize("record", ["{", "null"])
+def test_last_resort_is_the_first_step(make_train_run, caplog, record):
+    run = make_train_run()
+    run.run_here()
+    weights = run.weights()
+    (run.output_dir / "checkpoints/step-00000006/checkpoint.json").write_text(record)
+    assert run.run_here()["resumed_from_step"] == 0
+    assert "starts again at step 0" in caplog.text
+    assert run.weights() == weights
+
+
+class OneRank:
+    """Stands in for the process group: these tests are about files."""
+
+    rank, num_ranks = 0, 1
+
+    def barrier(self):
+        pass
+
+    def from_main(self, value):
+        return value
+
+
+def test_checkpoint_that_another_writer_takes_away_is_passed_over(tmp_path, monkeypatch, caplog):
+    for name in ("step-00000002", "step-00000004"):
+        (tmp_path / name).mkdir()
+    read_info = checkpoint.files.read_info
+
+    def lose_the_race(folder):
+        if folder.name == "step-00000004":
+            shutil.rmtree(folder)
+        return read_info(folder)
+
+    monkeypatch.setattr(checkpoint.files, "read_info", lose_the_race)
+    names = ("model", "optimizer", "lasting_config", "dataset_fingerprint", "versions")
+    unused = dict.fromkeys(names)
+    saved = Checkpointer(root=tmp_path, attempt=2, keep_last=2, ranks=OneRank(), **unused)
+    assert saved.restore() == Restored(step=0, loss=None)
+    assert "another writer took it away, trying the one before" in caplog.text
+    assert [path.name[:27] for path in tmp_path.iterdir()] == [".unreadable-step-00000002.2"]

@@ -1,0 +1,60 @@
+"""The loop's laps, with the real recorder; the model's work and the other ranks are stand-ins."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pipeline.timing import StepCounts, StepRecorder
+from pipeline.training import loop
+from pipeline.training.boundary import Verdict
+from slurm_jobs.common.timings import read_steps, steps_path
+
+COUNTS = StepCounts(
+    epoch=0,
+    num_microbatches=1,
+    num_samples=1,
+    num_tokens=8,
+    num_padding_tokens=0,
+    num_supervised_tokens=4,
+    num_images=1,
+)
+WAIT_S = 0.03
+
+
+def sums_after_a_wait(values):
+    time.sleep(WAIT_S)
+    return values
+
+
+def agree_after_a_wait(_num_steps_done, local_loss_sum, _grad_norm):
+    time.sleep(WAIT_S)
+    return Verdict(loss_sum=local_loss_sum, is_finite=True, save=False, stop=False)
+
+
+@pytest.fixture
+def setup(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "count_batches", lambda _batches: COUNTS)
+    monkeypatch.setattr(loop, "_accumulate", lambda *_: torch.zeros(()))
+    monkeypatch.setattr(loop, "_clip", lambda _: torch.zeros(()))
+    monkeypatch.setattr(loop, "_update", lambda *_: 1e-3)
+    with StepRecorder(tmp_path, 0, {}) as recorder:
+        yield SimpleNamespace(
+            num_steps=2,
+            batches=iter([[], []]),
+            ranks=SimpleNamespace(sums=sums_after_a_wait),
+            boundary=SimpleNamespace(agree=agree_after_a_wait),
+            recorder=recorder,
+            report=lambda *_: None,
+        )
+
+
+def test_both_waits_for_other_ranks_are_timed_apart_and_nothing_of_them_is_unexplained(
+    setup, tmp_path
+):
+    loop.run_steps(setup, 0)
+    setup.recorder.flush()
+    steps = read_steps(steps_path(tmp_path, 0)).steps
+    assert (steps["rank_wait_s"] >= 2 * WAIT_S).all()
+    assert (steps["other_s"] < WAIT_S).all()

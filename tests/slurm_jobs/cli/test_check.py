@@ -1,0 +1,73 @@
+"""What `check` says beside problems."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.cli import main
+
+SPEC = """
+name: s
+cluster: ours.yaml
+environment: {TOKENIZERS_PARALLELISM: "false", WANDB_API_KEY: s3cr3t-1}
+stages:
+  a: {shell: "true", environment: {HF_TOKEN: s3cr3t-2, OMP_NUM_THREADS: "1"}}
+  b: {shell: "true"}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """The command sets its own for good."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+def check(*words: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(["check", *words])
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def test_a_secret_in_a_spec_is_noted_with_what_to_do_instead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ours.yaml").write_text("environment: {DB_PASSWORD: s3cr3t-3}\n")
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    assert check(str(tmp_path / "spec.yaml")) == 0
+    shown = capsys.readouterr().out
+    notes = [line for line in shown.splitlines() if line.startswith("note: ")]
+    assert [note.split("`")[1] for note in notes] == ["DB_PASSWORD", "WANDB_API_KEY", "HF_TOKEN"]
+    for note, place in zip(notes, ("the cluster profile", "the spec", "stage `a`"), strict=True):
+        assert f"of {place} looks like a secret" in note
+        assert "written into the run folder" in note
+        assert "`export` it before submit" in note
+        assert "`setup:`" in note
+    assert "s3cr3t" not in shown
+
+    assert check(str(tmp_path / "spec.yaml"), "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)["notes"]) == 3
+
+
+def test_one_stage_of_one_task_is_counted_in_the_singular(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("name: s\ncluster: local\nstages: {a: {shell: 'true'}}\n")
+    assert check(str(spec)) == 0
+    assert "no problems found (1 stage, 1 task: a)" in capsys.readouterr().out
+    assert check(str(spec), "--set", "stages.b={shell: x, array: {num_slices: 2}}") == 0
+    assert "no problems found (2 stages, 3 tasks: a b)" in capsys.readouterr().out
+
+
+def test_a_spec_without_secrets_has_no_notes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spec.yaml").write_text("name: s\ncluster: local\nstages: {a: {shell: 'true'}}\n")
+    assert check(str(tmp_path / "spec.yaml"), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []

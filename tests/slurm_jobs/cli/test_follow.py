@@ -1,0 +1,254 @@
+"""A run's life is told by a script: each wait between two looks is one event of it.
+
+squeue and sacct are programs of the test's own; no time passes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from slurm_jobs.cli import follow as follow_module
+from slurm_jobs.cli.follow import INTERVAL_S, PATIENCE_S, follow, is_over
+from slurm_jobs.cli.watch import end_lines, watch
+from slurm_jobs.reconcile import Status
+from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.cli.statuses import seen, stage
+from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.schedulers.fake_slurm import (
+    DATABASE_DOWN,
+    FakeSlurm,
+    account_row,
+    make_fake_slurm,
+    queue_row,
+)
+
+
+class Script:
+    """Stands in for the module `time`: a sleep plays the next event, and moves the clock on."""
+
+    def __init__(self) -> None:
+        self.events: list[Callable[[], None]] = []
+        self.now_s = 1_763_651_000.0
+        self.slept_s: list[float] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.slept_s.append(seconds)
+        if not self.events:
+            pytest.fail("the run has ended, and is still watched")
+        self.events.pop(0)()
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    played = Script()
+    monkeypatch.setattr("slurm_jobs.cli.follow.time", played)
+    monkeypatch.setattr("slurm_jobs.run.answer_cache.time", played)
+    return played
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
+    fake.says("squeue", queue_row("1_0", "RUNNING") + queue_row("1_1", "PENDING", "Priority"))
+    return fake
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    """A run whose array of two was submitted as job 1."""
+    made = make_run(tmp_path / "r", {"a": 2})
+    submit(made, "a", 2, "1")
+    return made
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What was printed, without the times at the front."""
+    return [re.sub(r"^\[ *[\d.]+ s\] ", "", line) for line in capsys.readouterr().out.splitlines()]
+
+
+def nothing() -> None:
+    """Nothing happens between two looks."""
+
+
+def test_lines_of_change_are_printed_until_the_run_ends(
+    script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.events = [
+        nothing,
+        lambda: end(paths, "a", [0]),
+        lambda: end(paths, "a", [1]),
+    ]
+    status, code = watch(paths.run_dir, quiet=False)
+    assert lines(capsys) == [
+        "a: running (0/2, 1 running, 1 waiting)",
+        "a: waiting (1/2, 1 waiting)",
+        "a: completed (2/2)",
+    ]
+    assert (status and status.status, code) == ("completed", 0)
+    assert set(script.slept_s) == {INTERVAL_S["slurm"]}
+
+
+def test_each_look_of_a_lone_watcher_asks_anew(
+    script: Script, slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    script.events = [nothing, nothing, lambda: end(paths, "a", [0, 1])]
+    follow(paths.run_dir, quiet=True)
+    assert len(slurm.calls("squeue")) == 3  # the fourth look saw records that prove all
+
+
+def test_a_failure_is_told_when_it_happens_and_decides_the_exit_code(
+    script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail_one() -> None:
+        end(paths, "a", [0], "failed", reason="no space left", failed_rank=0)
+        slurm.says("squeue", queue_row("1_0", "FAILED") + queue_row("1_1", "RUNNING"))
+
+    def end_all() -> None:
+        end(paths, "a", [1])
+        slurm.says("squeue", queue_row("1_0", "FAILED"))
+
+    script.events = [fail_one, end_all]
+    status, code = watch(paths.run_dir, quiet=False)
+    printed = lines(capsys)
+    assert printed.count("a slice 0 failed (squeue: FAILED): no space left") == 1
+    assert code == 1
+    assert status is not None
+    assert end_lines(paths.run_dir, status)[-1].endswith(f"resume {paths.run_dir}")
+
+
+def test_an_interrupt_ends_the_watching_alone_and_says_so(
+    script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    script.events = [interrupt]
+    assert watch(paths.run_dir, quiet=False) == (None, 130)
+    assert "the run goes on" in capsys.readouterr().err
+
+
+def test_accounts_that_are_away_do_not_keep_a_run_from_ending(
+    script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
+
+    def end_all() -> None:
+        end(paths, "a", [0])
+        end(paths, "a", [1], "failed", reason="it broke")
+        slurm.says("squeue", "")
+
+    script.events = [end_all]
+    assert watch(paths.run_dir, quiet=False)[1] == 1
+    assert any("could not be asked: sacct" in line for line in lines(capsys))
+
+
+def test_a_silent_squeue_ends_nothing(script: Script, slurm: FakeSlurm, paths: RunPaths) -> None:
+    def fall_silent() -> None:
+        slurm.says("squeue", "", exit_code=1)
+        slurm.says("sacct", account_row("1_0", "FAILED") + account_row("1_1", "FAILED"))
+
+    script.events = [fall_silent, nothing, lambda: slurm.says("squeue", "")]
+    status = follow(paths.run_dir, quiet=True)
+    assert status is not None
+    assert status.status == "failed"
+    assert script.events == []
+
+
+def test_what_nobody_knows_is_waited_for_a_while_because_records_and_accounts_come_late(
+    script: Script, slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    slurm.says("squeue", queue_row("1_0", "COMPLETED") + queue_row("1_1", "COMPLETED"))
+    num_looks = int(PATIENCE_S["slurm"] / INTERVAL_S["slurm"])
+    script.events = [nothing] * (num_looks - 2) + [lambda: end(paths, "a", [0, 1])]
+    assert watch(paths.run_dir, quiet=True)[1] == 0
+
+
+def test_the_while_is_counted_from_when_squeue_answers_again(
+    script: Script, slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    num_looks = int(PATIENCE_S["slurm"] / INTERVAL_S["slurm"])
+    script.events = [
+        lambda: slurm.says("squeue", "", exit_code=1),
+        *[nothing] * num_looks,
+        lambda: slurm.says("squeue", ""),
+        lambda: end(paths, "a", [0, 1]),
+    ]
+    assert watch(paths.run_dir, quiet=True)[1] == 0
+
+
+def test_what_nobody_knows_ends_the_watching_with_3_at_last(
+    script: Script, slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    slurm.says("squeue", "")
+    script.events = [nothing] * int(PATIENCE_S["slurm"] / INTERVAL_S["slurm"])
+    assert watch(paths.run_dir, quiet=True)[1] == 3
+    assert script.events == []
+
+
+def test_the_live_view_shows_the_end(
+    script: Script, slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
+    monkeypatch.setattr("rich.console.Console", lambda: console)
+    script.events = [lambda: end(paths, "a", [0]), lambda: end(paths, "a", [1])]
+    status = follow(paths.run_dir, quiet=False)
+    assert status is not None
+    assert status.status == "completed"
+    text = screen.getvalue()
+    assert "0 R." in text
+    assert "0 C." in text
+    assert "completed  2/2" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "knows_the_living", "at_once", "later"),
+    [
+        ("completed", False, True, True),
+        ("failed", True, True, True),
+        ("failed", False, False, False),
+        ("cancelled", True, True, True),
+        ("stranded", True, True, True),
+        ("unknown", True, False, True),
+        ("unknown", False, False, False),
+    ],
+)
+def test_a_run_is_over_when_this_is_proven_and_not_before(
+    word: Status, knows_the_living: bool, at_once: bool, later: bool
+) -> None:
+    status = seen(stage("a", [word]), status=word, knows_the_living=knows_the_living).status
+    assert is_over(status, open_for_s=0.0, patience_s=60.0) is at_once
+    assert is_over(status, open_for_s=60.0, patience_s=60.0) is later
+
+
+def test_a_queued_job_keeps_a_run_from_being_over_however_long() -> None:
+    status = seen(stage("a", ["failed", "waiting"]), status="failed").status
+    assert not is_over(status, open_for_s=1e9, patience_s=60.0)
+
+
+def test_stages_that_were_never_submitted_are_not_waited_for_for_ever() -> None:
+    status = seen(stage("a", ["waiting"], job_id=None), status="waiting").status
+    assert not is_over(status, open_for_s=0.0, patience_s=60.0)
+    assert is_over(status, open_for_s=60.0, patience_s=60.0)
+    text = "\n".join(end_lines(Path("/runs/r"), status))
+    assert "no job of this run is queued or running" in text
+    assert "resume" in text
+
+
+def test_looks_are_further_apart_than_an_answer_is_kept() -> None:
+    from slurm_jobs.run.answer_cache import FRESH_S
+
+    assert follow_module.INTERVAL_S["slurm"] > FRESH_S

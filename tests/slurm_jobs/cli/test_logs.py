@@ -1,0 +1,141 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs import cli
+from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
+
+pytestmark = pytest.mark.usefixtures("no_slurm")
+
+
+@pytest.fixture
+def no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A squeue and a sacct that know no job, so that records alone speak."""
+    make_fake_slurm(tmp_path / "bin", monkeypatch)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    """An array of four of which slices 1 and 3 failed; slice 1 has a rank more."""
+    paths = make_run(tmp_path / "r", {"preprocess": 4, "train": 1})
+    submit(paths, "preprocess", 4, "12")
+    end(paths, "preprocess", [0, 2])
+    end(paths, "preprocess", [1, 3], "failed", reason="it broke")
+    folder = paths.logs_dir("preprocess")
+    folder.mkdir(parents=True)
+    for index in range(4):
+        text = f"begin {index}\n" + "row\n" * 30 + f"disk quota of {index} exceeded\nend {index}\n"
+        paths.rank_log("preprocess", index, 1, 0).write_text(text)
+        paths.job_log("preprocess", f"12_{index}").write_text(f"supervisor of {index}\n")
+    paths.rank_log("preprocess", 1, 1, 1).write_text("the other rank\n")
+    return paths
+
+
+def logs(paths: RunPaths, *words: str, expect: int = 0) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["logs", str(paths.run_dir), *words])
+    assert ended.value.code == expect
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_ends_of_all_failed_logs_are_printed_under_their_names(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs(paths, "preprocess", "--failed", "--tail", "20")
+    lines = printed(capsys)
+    heads = [line for line in lines if line.startswith("==>")]
+    assert heads == [
+        "==> s00001.a0001.rank-00000.log <==",
+        "==> s00001.a0001.rank-00001.log <==",
+        "==> s00003.a0001.rank-00000.log <==",
+    ]
+    assert len(lines) == len(heads) + 20 + 1 + 20
+    assert lines[-1] == "end 3"
+
+
+def test_grep_names_file_number_and_line(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs(paths, "preprocess", "--grep", r"quota of \d")
+    assert printed(capsys) == [
+        f"s0000{index}.a0001.rank-00000.log:32:disk quota of {index} exceeded" for index in range(4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        (["--failed"], ["s00001.a0001.rank-00000.log", "s00003.a0001.rank-00000.log"]),
+        (["--slice", "2"], ["s00002.a0001.rank-00000.log"]),
+        (["--slice", "1", "--rank", "0"], ["s00001.a0001.rank-00000.log"]),
+        (["--attempt", "1", "--slice", "0"], ["s00000.a0001.rank-00000.log"]),
+        (["--tail", "2", "--slice", "0"], ["s00000.a0001.rank-00000.log"]),
+    ],
+)
+def test_grep_looks_only_into_the_logs_that_are_chosen(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str], words: list[str], files: list[str]
+) -> None:
+    logs(paths, "preprocess", "--grep", "quota", *words)
+    lines = printed(capsys)
+    assert [line.partition(":")[0] for line in lines] == files
+    assert {line.split(":")[1] for line in lines} == {"32"}
+
+
+def test_grep_searches_the_supervisors_logs_where_told(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs(paths, "preprocess", "--grep", "of 3", "--supervisor")
+    assert printed(capsys) == ["slurm-12_3.log:1:supervisor of 3"]
+
+
+def test_grep_finds_what_grep_finds(paths: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
+    log = paths.rank_log("preprocess", 0, 1, 0)
+    log.write_bytes(b"caf\xc3\xa9 1\nno\xff 2\r\nno 3\n")
+    logs(paths, "preprocess", "--slice", "0", "--grep", "no|caf")
+    command = ["grep", "-anE", "no|caf", str(log)]
+    theirs = subprocess.run(command, capture_output=True, check=True).stdout
+    expected = theirs.decode(errors="replace").replace("\r\n", "\n").splitlines()
+    assert printed(capsys) == [f"{log.name}:{line}" for line in expected]
+
+
+def test_of_a_progress_bar_only_the_states_that_match_are_printed(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths.rank_log("preprocess", 0, 1, 0).write_bytes(b"10%\r20%\r30% nan\r40%\n")
+    logs(paths, "preprocess", "--slice", "0", "--grep", "nan")
+    assert printed(capsys) == ["s00000.a0001.rank-00000.log:1:30% nan"]
+
+
+@pytest.mark.parametrize("words", [["--grep", "nowhere"], ["--failed", "--grep", "begin 2"]])
+def test_grep_without_a_match_ends_with_1_as_grep_does(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    logs(paths, "preprocess", *words, expect=1)
+    assert printed(capsys) == []
+
+
+def test_a_bad_pattern_is_an_input_error_that_says_what_is_wrong(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs(paths, "preprocess", "--grep", "quota (of", expect=2)
+    errors = capsys.readouterr().err
+    assert "quota (of" in errors
+    assert "missing )" in errors
+
+
+@pytest.mark.parametrize("words", [["--follow", "--grep", "x"], ["--tail", "-1"]])
+def test_what_makes_no_sense_together_is_refused(paths: RunPaths, words: list[str]) -> None:
+    logs(paths, "preprocess", *words, expect=2)
+
+
+def test_where_no_slice_failed_this_is_said(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs(paths, "train", "--failed")
+    assert "no slice of `train` failed" in capsys.readouterr().err

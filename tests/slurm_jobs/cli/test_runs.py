@@ -1,0 +1,147 @@
+"""squeue and sacct are programs of the test's own, so that questions can be counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs import cli
+from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.schedulers.fake_slurm import (
+    DATABASE_DOWN,
+    FakeSlurm,
+    account_row,
+    make_fake_slurm,
+    queue_row,
+)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("SLURM_JOBS_RUNS_DIR", raising=False)
+    return make_fake_slurm(tmp_path / "bin", monkeypatch)
+
+
+def make(folder: Path, name: str, job_id: str, *, age_s: float = 0.0) -> RunPaths:
+    """A run of an array of three, submitted so long ago."""
+    moment = time.time() - age_s
+    paths = make_run(folder / name, {"a": 3}, created_unix_s=moment)
+    submit(paths, "a", 3, job_id)
+    os.utime(paths.run_json, (moment, moment))
+    return paths
+
+
+def runs(*words: str, expect: int = 0) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["runs", *words])
+    assert ended.value.code == expect
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str, expect: int = 0) -> Any:
+    runs(*words, "--json", expect=expect)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_runs_are_listed_newest_first_with_status_and_tasks_done(
+    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path / "runs", "old", "1", age_s=3 * 86400)
+    going = make(tmp_path / "runs", "going", "2", age_s=7200)
+    done = make(tmp_path / "runs", "done", "3", age_s=60)
+    end(done, "a", [0, 1, 2])
+    end(going, "a", [1])
+    slurm.says("squeue", queue_row("2_0", "RUNNING") + queue_row("2_2", "PENDING"))
+    slurm.says("sacct", "".join(account_row(f"1_{index}", "TIMEOUT") for index in range(3)))
+    runs()
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[:3] for row in rows[1:]] == [
+        ["done", "completed", "3/3"],
+        ["going", "running", "1/3"],
+        ["old", "failed", "0/3"],
+    ]
+    assert rows[3][3:] == ["3", "d", "00", "h", "ago", "slurm"]
+
+
+def test_any_number_of_runs_costs_one_squeue_and_one_sacct(
+    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1, 31):
+        make(tmp_path / "runs", f"r{number}", str(number), age_s=number * 60)
+    found = listed(capsys, "--number", "25")
+    assert [run["run_id"] for run in found["runs"]] == [f"r{number}" for number in range(1, 26)]
+    assert found["num_left_out"] == 5
+    assert len(slurm.calls("squeue")) == len(slurm.calls("sacct")) == 1
+    assert f" -j {','.join(str(number) for number in range(1, 26))} " in slurm.calls("sacct")[0]
+
+
+def test_twenty_runs_are_listed_unless_told_otherwise(
+    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1, 23):
+        make(tmp_path / "runs", f"r{number}", str(number), age_s=number * 60)
+    runs()
+    output = capsys.readouterr().out
+    assert output.count("slurm") == 20
+    assert "and 2 older" in output
+
+
+def test_folders_that_cannot_be_read_are_named_and_the_others_listed(
+    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs"
+    make(folder, "good", "1")
+    (folder / "cut").mkdir()
+    (folder / "cut" / "run.json").write_text('{"run_id": ')
+    (folder / "odd").mkdir()
+    (folder / "odd" / "run.json").write_text("[]")
+    make_run(folder / "early", {"a": 1}).plan(1).unlink()
+    (folder / "loop").symlink_to("loop")  # root may read all, but not this
+    (folder / "notes").mkdir()
+    (folder / "notes.txt").touch()
+    found = listed(capsys)
+    assert [run["run_id"] for run in found["runs"]] == ["good"]
+    assert {Path(name).name for name in found["unreadable"]} == {"cut", "odd", "early", "loop"}
+    runs()
+    output = capsys.readouterr().out
+    assert "cannot read runs/early: has no plan" in output
+    assert "notes" not in output
+
+
+def test_a_folder_may_be_named_by_option_or_environment(
+    slurm: FakeSlurm,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make(tmp_path / "elsewhere", "there", "1")
+    assert [run["run_id"] for run in listed(capsys, "--dir", "elsewhere")["runs"]] == ["there"]
+    monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", "elsewhere")
+    assert [run["run_id"] for run in listed(capsys)["runs"]] == ["there"]
+    (tmp_path / "empty").mkdir()
+    runs("--dir", "empty")
+    assert "no run in empty" in capsys.readouterr().out
+    runs("--dir", "nowhere", expect=2)
+    assert "--dir" in capsys.readouterr().err
+
+
+def test_a_silent_scheduler_is_said_once_and_by_the_exit_code(
+    slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1, 4):
+        make(tmp_path / "runs", f"r{number}", str(number))
+    slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
+    runs()
+    assert capsys.readouterr().out.count("could not be asked: sacct") == 1
+    slurm.says("squeue", "", exit_code=1)
+    for number in range(1, 4):
+        (tmp_path / f"runs/r{number}/scheduler-answer.json").unlink()
+    runs(expect=3)
+    assert capsys.readouterr().out.count("could not be asked: squeue") == 1

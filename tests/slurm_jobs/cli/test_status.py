@@ -1,0 +1,127 @@
+"""squeue and sacct are programs of the test's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs import cli
+from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.schedulers.fake_slurm import (
+    ACCOUNTS_OFF,
+    DATABASE_DOWN,
+    FakeSlurm,
+    account_row,
+    make_fake_slurm,
+    queue_row,
+)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    monkeypatch.setenv("COLUMNS", "160")
+    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
+    fake.says("squeue", queue_row("1_0", "RUNNING") + queue_row("1_1", "PENDING", "Priority"))
+    fake.says("sacct", account_row("1_2", "TIMEOUT"))
+    return fake
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    """An array of four, of which one is complete."""
+    made = make_run(tmp_path / "r", {"a": 4})
+    submit(made, "a", 4, "1")
+    end(made, "a", [3])
+    return made
+
+
+def status(paths: RunPaths, *words: str, expect: int = 0) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["status", str(paths.run_dir), *words])
+    assert ended.value.code == expect
+
+
+def values(paths: RunPaths, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    status(paths, "--json", *words)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_each_slice_and_stage_says_its_source_and_age(
+    slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = values(paths, capsys)
+    (stage,) = found["stages"]
+    assert [(part["status"], part["source"]) for part in stage["slices"]] == [
+        ("running", "squeue"),
+        ("waiting", "squeue"),
+        ("failed", "sacct"),
+        ("completed", "record"),
+    ]
+    assert [part["age_s"] is None for part in stage["slices"]] == [False, False, False, True]
+    assert stage["sources"] == ["squeue"]
+    assert 0 <= stage["age_s"] < 60
+
+
+def test_the_age_on_the_screen_is_that_of_the_answer_and_fresh_asks_anew(
+    slurm: FakeSlurm,
+    paths: RunPaths,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slurm_jobs.run.answer_cache.FRESH_S", 3600.0)
+    status(paths)
+    kept = json.loads(paths.scheduler_answer.read_text())
+    kept["asked_unix_s"] -= 600
+    paths.scheduler_answer.write_text(json.dumps(kept))
+    capsys.readouterr()
+    status(paths)
+    assert "squeue, 10 min 0" in capsys.readouterr().out
+    status(paths, "--fresh")
+    assert "10 min" not in capsys.readouterr().out
+
+
+def test_when_the_next_task_should_start_is_told(
+    slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.says("squeue", queue_row("1_1", "PENDING", "Priority", start="4102444800"))
+    slurm.says("sacct", "")
+    end(paths, "a", [0, 2])
+    status(paths)
+    assert "Priority; expected to start" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        (DATABASE_DOWN, "could not be asked: sacct"),
+        (ACCOUNTS_OFF, "note: this cluster keeps no accounts"),
+    ],
+)
+def test_missing_accounts_are_said_and_prove_nothing(
+    slurm: FakeSlurm,
+    paths: RunPaths,
+    capsys: pytest.CaptureFixture[str],
+    errors: str,
+    said: str,
+) -> None:
+    slurm.says("sacct", "", errors=errors, exit_code=1)
+    status(paths)
+    output = capsys.readouterr().out
+    assert said in output
+    assert "1/4, 1 running, 1 waiting, 1 unknown" in output
+    assert "a slice 2 unknown" in output
+
+
+def test_accounts_that_lag_are_said_and_prove_nothing(
+    slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.says("squeue", "")
+    slurm.says("sacct", "".join(account_row(f"1_{index}", "RUNNING") for index in range(3)))
+    status(paths, expect=3)
+    output = capsys.readouterr().out
+    assert "1/4, 3 unknown" in output
+    assert "sacct lags behind: it still says RUNNING" in output

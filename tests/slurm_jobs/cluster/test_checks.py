@@ -1,0 +1,214 @@
+from typing import Any
+
+import pytest
+
+from slurm_jobs.cluster.checks import limit_problems
+from slurm_jobs.cluster.limits import (
+    NO_LIMITS,
+    Association,
+    ClusterLimits,
+    NodeKind,
+    Partition,
+    Qos,
+)
+from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.spec.model import RunSpec
+
+CPU = NodeKind(num_nodes=2, cpus=8, mem_mb=16_000)
+V100 = NodeKind(num_nodes=2, cpus=8, mem_mb=16_000, gpus={"v100": 4})
+A100 = NodeKind(num_nodes=4, cpus=64, mem_mb=512_000, gpus={"a100": 8})
+
+
+def cluster(**more: Any) -> ClusterLimits:
+    partitions = {
+        "cpu": Partition(name="cpu", is_default=True, max_time_min=1440, kinds=(CPU,)),
+        "gpu": Partition(name="gpu", max_time_min=2880, max_nodes=3, kinds=(V100, A100)),
+        "open": Partition(name="open", kinds=(CPU,)),
+    }
+    known: dict[str, Any] = {"partitions": partitions, "max_array_size": 1001}
+    return ClusterLimits(**{**known, **more})
+
+
+def planned(
+    resources: dict[str, Any], limits: ClusterLimits, array: dict[str, Any] | None = None
+) -> Plan:
+    stage = {"shell": "x", "resources": resources, **({"array": array} if array else {})}
+    spec = RunSpec.model_validate({"name": "a", "stages": {"s": stage}})
+    return make_plan(spec, ClusterProfile(), limits=limits)
+
+
+def problems(
+    resources: dict[str, Any],
+    limits: ClusterLimits | None = None,
+    array: dict[str, Any] | None = None,
+) -> list[tuple[str, str]]:
+    """Last key of the place, and message, of each problem."""
+    limits = limits or cluster()
+    found = limit_problems(planned(resources, limits, array), limits)
+    return [(problem.path[-1], problem.message) for problem in found]
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        {},
+        {"nodes": 2, "tasks_per_node": 2, "cpus_per_task": 4, "mem_gb": 15},
+        {"timeout_min": 1440},
+        {"timeout_min": 1e5, "slurm": {"partition": "open"}},
+        {"gpus_per_node": 8, "slurm": {"partition": "gpu"}},
+        {"gpus_per_node": 4, "gpu": ["v100", "a100"], "nodes": 3, "slurm": {"partition": "gpu"}},
+        {"cpus_per_task": 64, "slurm": {"partition": "cpu,gpu"}},
+    ],
+)
+def test_what_fits_somewhere_is_let_through(resources: dict[str, Any]) -> None:
+    assert problems(resources) == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "key", "words"),
+    [
+        ({"slurm": {"partition": "gpus"}}, "partition", "did you mean `gpu`.*cpu, gpu, open"),
+        ({"timeout_min": 1441}, "timeout_min", "1441 minutes: more than the 1440 that cpu"),
+        (
+            {"cpus_per_task": 9},
+            "cpus_per_task",
+            r"9 cores a node .*: more than the 8 of the largest",
+        ),
+        ({"mem_gb": 16}, "mem_gb", r"16 GB a node: more than the 15\.6"),
+        ({"nodes": 3}, "nodes", "3 nodes: more than the 2 that one job may have"),
+        (
+            {"nodes": 4, "gpus_per_node": 1, "slurm": {"partition": "gpu"}},
+            "nodes",
+            "4 nodes: more than the 3 that one job may have",
+        ),
+        ({"gpus_per_node": 1}, "gpus_per_node", "1 GPU a node: more than the 0"),
+        (
+            {"gpus_per_node": 1, "gpu": ["h100"], "slurm": {"partition": "gpu"}},
+            "gpu",
+            "no GPUs of type `h100`.*a100, v100",
+        ),
+        (
+            {"gpus_per_node": 8, "gpu": ["v100"], "slurm": {"partition": "gpu"}},
+            "gpus_per_node",
+            "8 v100 GPUs a node: more than the 4",
+        ),
+        (
+            {"gpus_per_node": 4, "gpu": ["v100"], "mem_gb": 64, "slurm": {"partition": "gpu"}},
+            "nodes",
+            "all that is asked for at once.* more than the 0",
+        ),
+        (
+            {
+                "nodes": 3,
+                "gpus_per_node": 1,
+                "gpu": ["v100"],
+                "slurm": {"partition": "gpu"},
+            },
+            "nodes",
+            "more than the 2",
+        ),
+    ],
+)
+def test_what_could_never_run_is_named_with_the_limit(
+    resources: dict[str, Any], key: str, words: str
+) -> None:
+    found = problems(resources)
+    assert [place for place, _ in found] == [key]
+    with pytest.raises(AssertionError, match=words):
+        raise AssertionError(found[0][1])
+
+
+def test_a_cluster_that_was_not_asked_has_no_limits() -> None:
+    assert problems({"nodes": 999, "mem_gb": 9999, "timeout_min": 1e6}, NO_LIMITS) == []
+
+
+QOS = {"long": Qos(name="long", max_wall_min=60, max_submit=50), "gpuq": Qos(name="gpuq")}
+OWN = (Association(account="vision", qos=("normal", "long"), default_qos="normal", max_submit=200),)
+
+
+def test_account_and_qos_must_be_the_users_own() -> None:
+    limits = cluster(qos=QOS, associations=OWN, enforces_qos=True)
+    ((place, message),) = problems({"slurm": {"account": "vison"}}, limits)
+    assert (place, "did you mean `vision`" in message) == ("account", True)
+    ((place, message),) = problems({"slurm": {"qos": "lang"}}, limits)
+    assert (place, "did you mean `long`" in message) == ("qos", True)
+    assert problems({"slurm": {"account": "Vision", "qos": "long"}}, limits) == []
+    assert problems({"slurm": {"qos": "lang"}}, cluster(qos=QOS, associations=OWN)) == []
+
+
+def test_of_partition_and_qos_the_looser_time_limit_counts_as_flags_may_say_so() -> None:
+    patient = {"week": Qos(name="week", max_wall_min=10_080)}
+    limits = cluster(qos=patient, associations=OWN)
+    assert problems({"timeout_min": 4000, "slurm": {"qos": "week"}}, limits) == []
+    ((place, message),) = problems({"timeout_min": 20_000, "slurm": {"qos": "week"}}, limits)
+    assert (place, "more than the 10080" in message) == ("timeout_min", True)
+
+
+def test_types_of_gpu_may_be_features_of_the_nodes() -> None:
+    nodes = tuple(
+        NodeKind(num_nodes=2, cpus=8, mem_mb=16_000, gpus={"": 4}, features=frozenset({kind}))
+        for kind in ("a100", "v100")
+    )
+    limits = cluster(partitions={"gpu": Partition(name="gpu", is_default=True, kinds=nodes)})
+    assert problems({"gpus_per_node": 4, "gpu": ["a100", "v100"]}, limits) == []
+    assert problems({"gpus_per_node": 5, "gpu": ["a100", "v100"]}, limits) != []
+
+
+def test_a_job_without_a_partition_may_go_anywhere_where_a_plugin_chooses() -> None:
+    assert problems({"cpus_per_task": 64}, cluster(is_routed=True)) == []
+    assert problems({"cpus_per_task": 65}, cluster(is_routed=True)) != []
+
+
+def test_cores_may_be_shared_where_the_job_says_so() -> None:
+    assert problems({"cpus_per_task": 9, "slurm": {"overcommit": True}}) == []
+
+
+def test_a_limit_of_one_stages_qos_does_not_bind_the_others() -> None:
+    debug = {"debug": Qos(name="debug", max_submit=2)}
+    spec = RunSpec.model_validate(
+        {
+            "name": "x1",
+            "stages": {
+                "a": {"shell": "x", "array": {"num_slices": 400}},
+                "b": {"shell": "x", "resources": {"slurm": {"qos": "debug"}}},
+            },
+        }
+    )
+    limits = cluster(qos=debug, num_queued=500)
+    plan = make_plan(spec, ClusterProfile(), limits=limits)
+    assert [job.num_tasks for job in plan.jobs] == [400, 1]
+    assert limit_problems(plan, limits) == []
+
+
+def test_an_array_beyond_what_may_be_queued_is_packed() -> None:
+    limits = cluster(associations=OWN, num_queued=100)
+    plan = planned({"timeout_min": 10}, limits, {"num_slices": 950})
+    (job,) = plan.jobs
+    assert (job.num_tasks, job.slices_per_task, job.resources.timeout_min) == (95, 10, 100)
+    assert problems({"timeout_min": 10}, limits, {"num_slices": 950}) == []
+
+
+def test_a_packed_task_that_takes_too_long_is_refused_with_the_reason() -> None:
+    limits = cluster(associations=OWN, num_queued=100)
+    ((place, message),) = problems({"timeout_min": 200}, limits, {"num_slices": 950})
+    assert place == "timeout_min"
+    assert "10 slices of 200 minutes" in message
+    array = {"num_slices": 950, "slices_per_task": 10}
+    ((_, message),) = problems({"timeout_min": 200}, limits, array)
+    assert "(10 slices a task, 200 minutes each)" in message
+
+
+def test_more_jobs_than_the_site_queues_are_refused_before_any_is() -> None:
+    tight = (Association(account="vision", max_submit=1),)
+    stages = {name: {"shell": "x"} for name in ("a", "b")}
+    spec = RunSpec.model_validate({"name": "x1", "stages": stages})
+    limits = cluster(associations=tight)
+    (problem,) = limit_problems(make_plan(spec, ClusterProfile(), limits=limits), limits)
+    assert problem.path == ("stages",)
+    assert "needs 2 jobs at least, and this site lets you have 1 at once" in problem.message
+
+
+def test_arrays_that_are_switched_off_are_told_at_the_array() -> None:
+    ((place, message),) = problems({}, cluster(max_array_size=0), {"num_slices": 2})
+    assert (place, "MaxArraySize=0" in message) == ("array", True)

@@ -1,0 +1,92 @@
+"""Whatever another program does, the asker gets an answer in time."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from slurm_jobs.common.commands import CommandAnswer, ask_together
+
+
+def ask(command: Sequence[str], *, limit_s: float = 60.0, max_bytes: int = 1000) -> CommandAnswer:
+    return ask_together({"it": command}, limit_s=limit_s, max_bytes=max_bytes)["it"]
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_what_a_program_says_is_its_answer() -> None:
+    assert ask(python("print('fine')")) == CommandAnswer(output=b"fine\n")
+
+
+def test_a_program_that_is_missing_or_fails_is_named_with_the_reason() -> None:
+    assert ask(["no-such-program"]).problem == "no-such-program: No such file or directory"
+    failed = ask(python("import sys; print('half'); sys.exit('it\\nbroke')"))
+    assert (failed.output, failed.problem) == (b"half\n", f"{sys.executable}: it")
+    assert ask(python("raise SystemExit(3)")).problem.endswith("exit code 3")
+
+
+def test_a_program_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen(['sleep', '1000'])\n"
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+        "print('begun', flush=True); time.sleep(1000)"
+    )
+    answer = ask(python(code), limit_s=1.5)
+    assert answer.problem.endswith("no answer in 1.5 s")
+    assert answer.output in {b"begun\n", b""}
+    for pid in pids.read_text().split():
+        assert is_gone(int(pid)), pid
+
+
+def is_gone(pid: int) -> bool:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:  # init takes in what lost its parent a moment later
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_an_answer_that_is_too_long_is_cut_and_its_program_ended() -> None:
+    answer = ask(python("while True: print('x' * 999)"), max_bytes=5000)
+    assert answer.is_cut
+    assert len(answer.output) == 5000
+    assert answer.problem == ""
+
+
+def test_much_noise_on_standard_error_does_not_hold_a_program_up() -> None:
+    answer = ask(python("import sys; sys.stderr.write('e' * 10**6); print('fine')"))
+    assert answer == CommandAnswer(output=b"fine\n")
+
+
+def test_programs_that_close_their_output_and_stay_are_late() -> None:
+    code = "import os, time; os.close(1); os.close(2); time.sleep(1000)"
+    assert "no answer" in ask(python(code), limit_s=1.0).problem
+
+
+def test_programs_are_asked_side_by_side(tmp_path: Path) -> None:
+    # Each waits for the other one: one after the other they would never end.
+    os.mkfifo(tmp_path / "fifo")
+    commands = {
+        mode: [
+            *python(f"import sys; open(sys.argv[1], {mode!r}); print('met')"),
+            f"{tmp_path}/fifo",
+        ]
+        for mode in ("r", "w")
+    }
+    answers = ask_together(commands, limit_s=60, max_bytes=100)
+    assert {name: answer.text for name, answer in answers.items()} == {"r": "met\n", "w": "met\n"}
+
+
+def test_a_program_killed_from_outside_is_no_answer() -> None:
+    code = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
+    assert ask(python(code)).problem.endswith("exit code -9")

@@ -1,0 +1,58 @@
+from dataclasses import dataclass
+
+import pytest
+
+from slurm_jobs.common.config_values import (
+    Count,
+    Positive,
+    ShareBelowOne,
+    build_config,
+    check_bounds,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inner:
+    size: Count = 1
+    rate: Positive | None = None
+    decay: ShareBelowOne = 0.5
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outer:
+    inner: Inner = Inner()
+    maybe: Inner | None = None
+    names: tuple[str, ...] = ()
+    several: dict[str, Inner] | None = None
+
+
+def test_a_config_comes_back_from_json_values_with_what_is_nested() -> None:
+    values = {
+        "inner": {"size": 2, "rate": 1},
+        "maybe": {"size": 3},
+        "names": ["a", "b"],
+        "several": {"x": {"size": 4}},
+    }
+    assert build_config(Outer, values) == Outer(
+        inner=Inner(size=2, rate=1.0),
+        maybe=Inner(size=3),
+        names=("a", "b"),
+        several={"x": Inner(size=4)},
+    )
+    assert isinstance(build_config(Inner, {"rate": 1}).rate, float)
+
+
+def test_a_key_that_no_field_has_is_a_bug() -> None:
+    with pytest.raises(TypeError, match="sise"):
+        build_config(Inner, {"sise": 1})
+
+
+def test_every_number_out_of_bounds_is_named_with_what_is_allowed() -> None:
+    with pytest.raises(ValueError, match=r"size is 0; allowed is >= 1; .*decay is 1\.0; .*< 1"):
+        Inner(size=0, decay=1.0)
+    with pytest.raises(ValueError, match=r"rate is 0; allowed is > 0"):
+        Inner(rate=0)
+    assert Inner(rate=None).rate is None

@@ -1,0 +1,116 @@
+"""Whole or not at all, and exactly once, whatever ends the writer."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.files import (
+    atomic_writer,
+    create_once,
+    make_private_dir,
+    private_umask,
+    read_json,
+    remove_leftovers,
+    write_json_atomic,
+    write_text_atomic,
+)
+
+
+def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    write_text_atomic(path, "old")
+    with atomic_writer(path) as stream:
+        stream.write(b"new")
+        stream.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    write_text_atomic(path, "old")
+
+    def fail() -> None:
+        with atomic_writer(path) as stream:
+            stream.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_killed_writer_leaves_the_old_file_and_a_leftover_that_can_be_removed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "f"
+    write_text_atomic(path, "old")
+    code = (
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from slurm_jobs.common.files import atomic_writer\n"
+        "with atomic_writer(Path(sys.argv[1])) as stream:\n"
+        "    stream.write(b'half'); stream.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 2
+    remove_leftovers(tmp_path, "other")
+    assert len(list(tmp_path.iterdir())) == 2
+    remove_leftovers(tmp_path, "f")
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_of_many_creators_exactly_one_wins_and_its_content_stays(tmp_path: Path) -> None:
+    path = tmp_path / "000001.json"
+    with ThreadPool(16) as pool:
+        won = pool.map(lambda i: create_once(path, str(i).encode()), range(64))
+    assert won.count(True) == 1
+    assert path.read_text() == str(won.index(True))
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_folder_made_for_a_run_is_its_owners_alone_and_older_ones_stay_as_they_are(
+    tmp_path: Path,
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    make_private_dir(shared / "a" / "b")
+    assert [p.stat().st_mode & 0o777 for p in (shared, shared / "a", shared / "a" / "b")] == [
+        0o755,
+        0o700,
+        0o700,
+    ]
+
+
+def test_equal_values_are_equal_bytes_whatever_their_order(tmp_path: Path) -> None:
+    write_json_atomic(tmp_path / "a", {"x": 1, "ä": [None, 1.5]})
+    write_json_atomic(tmp_path / "b", {"ä": [None, 1.5], "x": 1})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert read_json(tmp_path / "a") == {"x": 1, "ä": [None, 1.5]}
+
+
+def test_files_are_their_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write_text_atomic(tmp_path / "written", "")
+        write_text_atomic(tmp_path / "written", "again")
+        create_once(tmp_path / "created", b"")
+        with private_umask():
+            (tmp_path / "touched").touch()
+            subprocess.run(["touch", tmp_path / "childs"], check=True)
+        (tmp_path / "open").touch()
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    private = dict.fromkeys(("written", "created", "touched", "childs"), 0o600)
+    assert modes == {**private, "open": 0o666}  # the mask is given back

@@ -1,0 +1,188 @@
+"""Secrets are hidden wherever they are likely; what is none stays readable."""
+
+import time
+
+import pytest
+
+from slurm_jobs.common.hidden import (
+    NOT_SHOWN,
+    hidden_setting,
+    hidden_text,
+    hidden_values,
+    known_secrets,
+    looks_secret,
+    without_url_users,
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "WANDB_API_KEY",
+        "apiKey",
+        "AWS_SECRET_ACCESS_KEY",
+        "PGPASSWORD",
+        "db_passwd",
+        "MYSQL_PWD",
+        "GITHUB_PAT",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "SSH_PRIVATE_KEY",
+        "HTTP_AUTH",
+        "Authorization",
+        "STORAGE_ACCOUNT_KEY",
+        "API_TOKENS",
+    ],
+)
+def test_the_name_of_a_secret_is_known(name: str) -> None:
+    assert looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["TOKENIZERS_PARALLELISM", "tokeniser", "PATH", "PYTHONPATH", "image_key", "AUTHOR", "passes"],
+)
+def test_a_name_that_only_resembles_a_secrets_is_left_alone(name: str) -> None:
+    assert not looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("export HF_TOKEN=hf_abc", f"export HF_TOKEN={NOT_SHOWN}"),
+        ("HF_TOKEN='a b c' python x.py", f"HF_TOKEN={NOT_SHOWN} python x.py"),
+        ('{"API_KEY": "abc", "lr": 1}', f'{{"API_KEY": {NOT_SHOWN}, "lr": 1}}'),
+        ("curl -H 'Authorization: Bearer abc' u", f"curl -H 'Authorization: Bearer {NOT_SHOWN}' u"),
+        ("tool --password=abc --x=1", f"tool --password={NOT_SHOWN} --x=1"),
+        ("https://h/x?access_token=abc&y=1", f"https://h/x?access_token={NOT_SHOWN}&y=1"),
+        ('export HF_TOKEN="$(cat ~/.token)"', 'export HF_TOKEN="$(cat ~/.token)"'),
+        ("export HF_TOKEN=$MINE", "export HF_TOKEN=$MINE"),
+        ("export OMP_NUM_THREADS=4", "export OMP_NUM_THREADS=4"),
+    ],
+)
+def test_settings_in_a_text_are_hidden_by_their_name(text: str, shown: str) -> None:
+    assert hidden_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("huggingface-cli login --token hf_abc", f"huggingface-cli login --token {NOT_SHOWN}"),
+        ("mysql --password abc -h db", f"mysql --password {NOT_SHOWN} -h db"),
+        ("tool --api-key \\\n  abc x", f"tool --api-key \\\n  {NOT_SHOWN} x"),
+        ("tool -password 'a b' x", f"tool -password {NOT_SHOWN} x"),
+        ("tool --token $MINE --x 1", "tool --token $MINE --x 1"),
+        ("tool --token --x 1", "tool --token --x 1"),
+        ("tool --config HF_TOKEN=abc x", f"tool --config HF_TOKEN={NOT_SHOWN} x"),
+        ("curl -u me:pass https://x", f"curl -u {NOT_SHOWN} https://x"),
+        ("curl --user 'me:p q' https://x", f"curl --user {NOT_SHOWN} https://x"),
+        ("curl -u me:$PASS https://x", "curl -u me:$PASS https://x"),
+        ("python -u train.py", "python -u train.py"),
+        ("tool -u https://x y", "tool -u https://x y"),
+    ],
+)
+def test_secrets_that_follow_an_option_are_hidden(text: str, shown: str) -> None:
+    assert hidden_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "ab,cd",
+        "p&q",
+        '"a\\"b c"',
+        "'it'\\''s x'",
+        "a\\ b",
+        "ab'c d'\"e f\"g",
+        "ab}cd)e",
+        "'$ecret'",
+        "$'a\\tb'",
+        "(not",
+        "+=x",
+    ],
+)
+def test_a_secret_is_hidden_to_the_end_of_the_shells_word(word: str) -> None:
+    for before, after in (("export DB_PASSWORD=", ""), ("x --password=", " y"), ("a_PWD=", "; b")):
+        assert hidden_text(f"{before}{word}{after}") == f"{before}{NOT_SHOWN}{after}"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("bash -c 'DB_PASSWORD=abc x' y", f"bash -c 'DB_PASSWORD={NOT_SHOWN} x' y"),
+        ("bash -c 'DB_PASSWORD=it'\\''s' y", f"bash -c 'DB_PASSWORD={NOT_SHOWN}' y"),
+        ('bash -c "DB_PASSWORD=\\"a b\\" x" y', f'bash -c "DB_PASSWORD={NOT_SHOWN} x" y'),
+        ('curl -d \'{"password": "a b"}\' u', f"curl -d '{{\"password\": {NOT_SHOWN}}}' u"),
+        ('{"api_key":"abc","lr":1}', f'{{"api_key":{NOT_SHOWN},"lr":1}}'),
+        ('{"auth": {"user": "abc"}}\nx', f'{{"auth": {NOT_SHOWN}\nx'),
+        ("password: 'it''s x' y", f"password: {NOT_SHOWN} y"),
+        ('login(token="abc")', f"login(token={NOT_SHOWN})"),
+        ("[ $HF_TOKEN == abc ]", f"[ $HF_TOKEN == {NOT_SHOWN} ]"),
+        ('export HF_TOKEN="a b\nnext', f"export HF_TOKEN={NOT_SHOWN}\nnext"),
+        ("don't: HF_TOKEN='a b' x", f"don't: HF_TOKEN={NOT_SHOWN} x"),
+        ("KEY_PASSWORD='a\nb' x", f"KEY_PASSWORD={NOT_SHOWN} x"),
+    ],
+)
+def test_quotes_around_and_inside_are_read_as_they_are_meant(text: str, shown: str) -> None:
+    assert hidden_text(text) == shown
+
+
+def test_what_is_hidden_already_stays_as_it_is() -> None:
+    once = hidden_text("HF_TOKEN=abcd x --token abc y", ["abcd"])
+    assert once == f"HF_TOKEN={NOT_SHOWN} x --token {NOT_SHOWN} y"
+    assert hidden_text(once) == once
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:pa@ss@host/r.git", "https://host/r.git"),
+        ("https://ghp_abc@github.com/r", "https://github.com/r"),
+        ("ssh://git:pw@host:22/r", "ssh://git@host:22/r"),
+        ("git@github.com:me/r.git", "git@github.com:me/r.git"),
+        ("https://host/a@b", "https://host/a@b"),
+    ],
+)
+def test_urls_lose_their_users_and_nothing_else(url: str, shown: str) -> None:
+    assert without_url_users(f"from {url} on") == f"from {shown} on"
+
+
+def test_a_setting_on_the_command_line_is_hidden_to_its_end() -> None:
+    word = "stages.a.environment.HF_TOKEN=one two, three"
+    assert hidden_setting(word) == f"stages.a.environment.HF_TOKEN={NOT_SHOWN}"
+    assert hidden_setting(f"--set={word}") == f"--set=stages.a.environment.HF_TOKEN={NOT_SHOWN}"
+    assert hidden_setting("--token=a=b c") == f"--token={NOT_SHOWN}"
+    assert hidden_setting("--set=stages.a.shell=x y=z") == "--set=stages.a.shell=x y=z"
+    assert NOT_SHOWN in hidden_setting("stages.a.environment={HF_TOKEN: abc}")
+    assert "abc" not in hidden_setting("stages.a.environment={HF_TOKEN: abc}")
+    assert hidden_setting("stages.a.resources.nodes=2") == "stages.a.resources.nodes=2"
+
+
+def test_texts_under_a_secrets_name_are_hidden_at_any_depth_and_numbers_are_not() -> None:
+    values = {"config": [{"api_key": "abc", "max_tokens": 7, "auth": {"user": ["abc"], "n": 1}}]}
+    assert hidden_values(values) == {
+        "config": [{"api_key": NOT_SHOWN, "max_tokens": 7, "auth": {"user": [NOT_SHOWN], "n": 1}}]
+    }
+    assert values["config"][0]["api_key"] == "abc"  # the argument is not changed
+
+
+def test_a_known_secret_is_hidden_wherever_it_is_repeated() -> None:
+    spec = {"environment": {"HF_TOKEN": "hunter22", "PIN_PASSWORD": "abc"}, "shell": "x hunter22!"}
+    known = known_secrets(spec)
+    assert known == {"hunter22"}  # a short one would tear other words apart
+    assert hidden_values(spec, known)["shell"] == f"x {NOT_SHOWN}!"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a" * 300_000, "a=" * 150_000, "token=" * 50_000, "://@" * 75_000, "--a " * 75_000),
+        *('token="\\' * 40_000, "token='\n" * 40_000, "token=x' " * 40_000, "'" * 300_000),
+        *(f"token={NOT_SHOWN} " * 20_000, "token: [ " * 40_000, "\n'token=x\"" * 30_000),
+    ],
+)
+def test_a_long_text_does_not_hang_the_search(text: str) -> None:
+    start_s = time.process_time()
+    hidden_text(text)
+    assert time.process_time() - start_s < 20.0  # a quadratic one takes minutes

@@ -1,0 +1,65 @@
+"""squeue, sacct and scancel are programs of the test's own, so that questions can be counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.operations.cancel import cancel
+from slurm_jobs.run.observe import status_of
+from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.run.fabricate import end, make_run, submit
+from tests.slurm_jobs.schedulers.fake_slurm import (
+    DATABASE_DOWN,
+    FakeSlurm,
+    make_fake_slurm,
+    queue_row,
+)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
+    fake.says("scancel", "")
+    return fake
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    made = make_run(tmp_path / "r", {"a": 1})
+    submit(made, "a", 1, "1")
+    return made
+
+
+def test_an_answer_that_was_kept_for_looking_is_not_acted_upon(
+    slurm: FakeSlurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_jobs.run.answer_cache.FRESH_S", 3600.0)
+    slurm.says("squeue", queue_row("1", "FAILED"))
+    assert status_of(paths.run_dir, fresh=False).status == "failed"
+    slurm.says("squeue", queue_row("1", "PENDING"))  # requeued since
+    assert status_of(paths.run_dir, fresh=False).status == "failed"
+    assert cancel(paths.run_dir) == ["1"]
+    assert len(slurm.calls("scancel")) == 1
+
+
+def test_what_lives_is_cancelled_while_the_accounts_are_down(
+    slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    slurm.says("squeue", queue_row("1", "RUNNING"))
+    slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
+    assert cancel(paths.run_dir) == ["1"]
+    assert status_of(paths.run_dir, fresh=False).problems
+
+
+def test_where_nothing_lives_there_is_nothing_to_cancel_whatever_sacct_says(
+    slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    end(paths, "a", [0], "failed", reason="it broke")
+    slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
+    assert cancel(paths.run_dir) == []
+    slurm.says("squeue", "", exit_code=1)
+    with pytest.raises(SchedulerError, match="squeue"):
+        cancel(paths.run_dir)

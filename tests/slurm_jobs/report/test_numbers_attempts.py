@@ -1,0 +1,166 @@
+"""Starts of jobs joined with attempts: none is lost, and none counts twice."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.numbers import build_report
+
+
+@pytest.fixture
+def inputs(fabrication, tmp_path):
+    scenario = fabrication.Scenario(stopped_at=None)
+    paths, rows = fabrication.fabricate(tmp_path / "run", scenario)
+    return read_inputs(paths, rows)
+
+
+def stage_of(inputs, name="train"):
+    report = build_report(inputs, ReportConfig())
+    return report, next(s for s in report.stages if s.name == name)
+
+
+def with_rows(inputs, job_id, make):
+    """The rows of one job replaced by what `make` makes of its last one."""
+    last = [row for row in inputs.accounting if row.job_id == job_id][-1]
+    others = tuple(row for row in inputs.accounting if row.job_id != job_id)
+    return dataclasses.replace(inputs, accounting=(*others, *make(last)))
+
+
+def without_records(inputs, name):
+    stages = tuple(
+        dataclasses.replace(s, attempts=(), completions=(), timings=()) if s.name == name else s
+        for s in inputs.stages
+    )
+    return dataclasses.replace(inputs, stages=stages)
+
+
+def dead_start(row, *, length_s=200.0, state="NODE_FAIL"):
+    """A start of the same job before the given one, whose supervisor never began."""
+    end = row.start_unix_s - 40
+    return dataclasses.replace(
+        row, state=state, start_unix_s=end - length_s, end_unix_s=end, num_gpus=2,
+        eligible_unix_s=end - length_s - 3,
+    )  # fmt: skip
+
+
+def test_a_start_that_died_before_its_supervisor_counts_with_its_hours_and_its_failure(inputs):
+    _, before = stage_of(inputs)
+    lost = with_rows(inputs, "14", lambda row: (dead_start(row), row))
+    report, train = stage_of(lost)
+    assert train.gpu_hours.value == pytest.approx(before.gpu_hours.value + 200 * 2 / 3600)
+    assert (train.num_attempts, train.num_retries) == (2, 1)
+    reason = "NODE_FAIL before its supervisor started; see its log"
+    assert train.failures == (f"train, slice 0, no attempt record, job 14: {reason}",)
+    assert train.status == "completed"
+    shares = {s.name: s.seconds for s in report.timeline}
+    running = {s.name: s.seconds for s in build_report(inputs, ReportConfig()).timeline}
+    assert shares["train running"] == pytest.approx(running["train running"])
+    assert report.training[0].num_attempts == 1
+
+
+def test_a_job_whose_set_up_line_fails_has_a_failure_a_wall_time_and_hours(inputs):
+    failed = with_rows(
+        without_records(inputs, "consolidate"),
+        "13",
+        lambda row: (dataclasses.replace(row, state="FAILED", exit_code=1),),
+    )
+    _, stage = stage_of(failed, "consolidate")
+    assert stage.status == "failed"
+    assert len(stage.failures) == 1
+    assert "FAILED before its supervisor started" in stage.failures[0]
+    assert stage.wall_s.value == pytest.approx(44.0)
+    assert stage.cpu_hours.value == pytest.approx(4 * 44 / 3600)
+    assert (stage.num_attempts, stage.num_retries) == (1, 0)
+
+
+def test_a_start_that_lasted_less_than_a_second_has_no_hours_and_is_not_called_unknown(inputs):
+    """Slurm counts whole seconds: a set-up line that fails ends in the one in which it began."""
+    failed = with_rows(
+        without_records(inputs, "consolidate"),
+        "13",
+        lambda row: (
+            dataclasses.replace(row, state="FAILED", node_list="cpu1", end_unix_s=row.start_unix_s),
+        ),
+    )
+    _, stage = stage_of(failed, "consolidate")
+    assert (stage.num_attempts, len(stage.failures)) == (1, 1)
+    assert stage.cpu_hours.value == 0.0
+
+
+def test_a_job_cancelled_in_the_queue_is_no_start(inputs):
+    cancelled = with_rows(
+        without_records(inputs, "train"),
+        "14",
+        lambda row: (dataclasses.replace(row, state="CANCELLED", start_unix_s=row.end_unix_s),),
+    )
+    _, train = stage_of(cancelled)
+    assert (train.num_attempts, train.failures, train.wall_s.value) == (0, (), None)
+
+
+def test_attempts_of_one_start_share_its_row_which_counts_once(inputs):
+    """A retry in place, or the next slice of an element that works through several."""
+    train = next(s for s in inputs.stages if s.name == "train")
+    second = dataclasses.replace(
+        train.attempts[0], attempt=2, started_unix_s=train.attempts[0].started_unix_s + 60
+    )
+    ended = dataclasses.replace(train.completions[0], attempt=2)
+    stages = tuple(
+        dataclasses.replace(s, attempts=(*s.attempts, second), completions=(ended,))
+        if s.name == "train"
+        else s
+        for s in inputs.stages
+    )
+    _, before = stage_of(inputs)
+    _, after = stage_of(dataclasses.replace(inputs, stages=stages))
+    assert after.gpu_hours == before.gpu_hours
+    assert (after.num_attempts, after.num_retries) == (2, 1)
+
+
+def test_slices_that_one_element_works_through_share_its_row(inputs):
+    """Elements 12_0 and 12_1 have two slices each: two rows, four attempts, no retry."""
+    preprocess = next(s for s in inputs.stages if s.name == "preprocess")
+
+    def packed(record):
+        return dataclasses.replace(record, job_id=f"12_{record.slice_index // 2}")
+
+    attempts = tuple(packed(a) for a in preprocess.attempts if (a.slice_index, a.attempt) != (1, 1))
+    attempts = tuple(dataclasses.replace(a, attempt=1, restart=0) for a in attempts)
+    completions = tuple(
+        dataclasses.replace(packed(c), attempt=1)
+        for c in preprocess.completions
+        if c.outcome == "completed"
+    )
+    rows = [row for row in inputs.accounting if row.job_id in {"12_0", "12_1"}][:2]
+    start, end = rows[0].start_unix_s, max(c.ended_unix_s for c in completions)
+    rows = [
+        dataclasses.replace(
+            row, job_id=f"12_{i}", state="COMPLETED", start_unix_s=start, end_unix_s=end
+        )
+        for i, row in enumerate(rows)
+    ]
+    others = [row for row in inputs.accounting if not row.job_id.startswith("12_")]
+    stages = tuple(
+        dataclasses.replace(s, attempts=attempts, completions=completions)
+        if s.name == "preprocess"
+        else s
+        for s in inputs.stages
+    )
+    intents = tuple(
+        dataclasses.replace(i, slices_per_task=2) if i.stage == "preprocess" else i
+        for i in inputs.intents
+    )
+    changed = dataclasses.replace(
+        inputs, stages=stages, accounting=(*rows, *others), intents=intents
+    )
+    report, stage = stage_of(changed, "preprocess")
+    assert (stage.num_attempts, stage.num_retries, stage.failures) == (4, 0, ())
+    assert stage.cpu_hours.value == pytest.approx(2 * 4 * (end - start) / 3600)
+    assert report.timeline_note == ""
+    lost = dataclasses.replace(changed, accounting=(dead_start(rows[1]), *changed.accounting))
+    _, stage = stage_of(lost, "preprocess")
+    assert (stage.num_attempts, stage.num_retries) == (5, 1)
+    assert "slice 2, no attempt record, job 12_1: NODE_FAIL" in stage.failures[0]

@@ -1,0 +1,67 @@
+"""Programs called squeue and sacct that say what a test tells them to.
+
+The real ones cannot be made to lag, to lose an end, or to be switched off while jobs run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.schedulers.slurm_output import SACCT_FIELDS
+
+ACCOUNTS_OFF = "Slurm accounting storage is disabled"
+DATABASE_DOWN = (
+    "sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to "
+    "host:localhost:6819: Connection refused\n"
+    "sacct: error: Problem talking to the database: Connection refused"
+)
+
+
+@dataclass(frozen=True)
+class FakeSlurm:
+    """A folder of programs at the head of PATH; each call is noted."""
+
+    folder: Path
+
+    def says(self, program: str, text: str, *, errors: str = "", exit_code: int = 0) -> None:
+        """What the program prints from now on, and how it ends."""
+        (self.folder / f"{program}.out").write_text(text)
+        (self.folder / f"{program}.err").write_text(errors)
+        script = (
+            f'#!/bin/bash\nprintf "%s\\n" "{program} $*" >> "{self.folder}/calls"\n'
+            f'cat "{self.folder}/{program}.out"\ncat "{self.folder}/{program}.err" >&2\n'
+            f"exit {exit_code}\n"
+        )
+        path = self.folder / program
+        path.write_text(script)
+        path.chmod(0o755)
+
+    def calls(self, program: str) -> list[str]:
+        """Command lines of all calls so far."""
+        noted = self.folder / "calls"
+        lines = noted.read_text().splitlines() if noted.exists() else []
+        return [line for line in lines if line.split()[0] == program]
+
+
+def make_fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """A squeue and a sacct that know no job."""
+    folder.mkdir()
+    fake = FakeSlurm(folder)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    fake.says("squeue", "")
+    fake.says("sacct", "")
+    return fake
+
+
+def queue_row(job_id: str, state: str, reason: str = "None", start: str = "N/A") -> str:
+    """A line of squeue's in the format that it is asked for."""
+    return f"{job_id}|{job_id.partition('_')[0]}|{state}|{reason}|1763651000|{start}|cpu1\n"
+
+
+def account_row(job_id: str, state: str, **values: str) -> str:
+    """A line of sacct's in the format that it is asked for."""
+    known = {"JobID": job_id, "State": state, "ExitCode": "0:0"} | values
+    return "|".join(known.get(name, "") for name in SACCT_FIELDS) + "\n"

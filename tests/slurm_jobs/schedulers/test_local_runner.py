@@ -1,0 +1,66 @@
+"""The local runner with real processes; a job's order is a stand-in."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.schedulers import local_runner
+from slurm_jobs.schedulers.local_book import LocalBook
+
+TASK_S = 0.4
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    resources = SimpleNamespace(timeout_min=1, lead_s=0, nodes=1, gpus_per_node=0, mem_gb=None)
+    order = SimpleNamespace(stage="work", spec_dir=str(tmp_path), resources=resources)
+    monkeypatch.setattr(local_runner, "read_order", lambda _path: order)
+    paths = RunPaths(tmp_path)
+    paths.logs_dir("work").mkdir(parents=True)
+    script = paths.batch_script("t")
+    script.parent.mkdir(parents=True)
+    script.write_text(f"sleep {TASK_S}\n")
+    return LocalBook(paths.local_dir)
+
+
+def queue(book, *, after=None, slices=None, max_running=None):
+    dependencies = {"afterok": [after]} if after else {}
+    values = {"token": "t", "job_name": "j", "num_cpus": 1}
+    values |= {"dependencies": dependencies, "max_running": max_running}
+    return book.add_job(values, slices)
+
+
+def run(book, *, max_cpus):
+    local_runner.Runner(book.folder.parent, max_cpus=max_cpus).run()
+
+
+def test_waiting_for_a_parent_ends_when_it_does_and_waiting_for_room_begins(book):
+    """Two cores are free at first: the parent takes one, then one child at a time has room."""
+    parent = queue(book)
+    children = queue(book, after=parent.job_id, slices=(0, 1))
+    run(book, max_cpus=1)
+    ended = book.state(parent.job_id).end_unix_s
+    first, second = sorted(
+        (book.state(task_id) for task_id in children.task_ids), key=lambda t: t.start_unix_s
+    )
+    for task in (first, second):
+        assert task.eligible_unix_s == pytest.approx(ended, abs=TASK_S / 2)
+    assert second.start_unix_s - second.eligible_unix_s >= TASK_S
+
+
+def test_waiting_for_the_arrays_throttle_is_a_wait_in_the_queue(book):
+    job = queue(book, slices=(0, 1), max_running=1)
+    run(book, max_cpus=8)
+    second = book.state(job.task_ids[1])
+    assert second.eligible_unix_s - second.submit_unix_s < TASK_S / 2
+    assert second.start_unix_s - second.eligible_unix_s >= TASK_S
+
+
+def test_a_requeued_task_waits_from_its_requeue_on(book):
+    job = queue(book)
+    book.request("requeue", job.job_id)
+    run(book, max_cpus=1)
+    task = book.state(job.job_id)
+    assert task.eligible_unix_s - job.submitted_unix_s >= TASK_S
+    assert task.start_unix_s - task.eligible_unix_s < TASK_S / 2

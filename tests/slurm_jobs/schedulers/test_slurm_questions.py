@@ -1,0 +1,139 @@
+"""squeue and sacct are programs of the test's own: see `fake_slurm`."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.schedulers.slurm_questions import MAX_IDS_NAMED, accounting, find, query
+from tests.slurm_jobs.schedulers.fake_slurm import (
+    ACCOUNTS_OFF,
+    DATABASE_DOWN,
+    FakeSlurm,
+    account_row,
+    make_fake_slurm,
+    queue_row,
+)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    return make_fake_slurm(tmp_path / "bin", monkeypatch)
+
+
+def states(job_ids: list[str]) -> dict[str, tuple[str, str]]:
+    answer = query(job_ids, since_unix_s=0)
+    return {job_id: (task.source, task.state) for job_id, task in answer.tasks.items()}
+
+
+def test_one_call_of_each_asks_for_any_number_of_jobs(slurm: FakeSlurm) -> None:
+    """submitit#1759: thousands of tasks polled one by one trip a site's limit."""
+    ids = [str(number) for number in range(1, MAX_IDS_NAMED + 2)]
+    slurm.says("squeue", queue_row("1", "RUNNING") + queue_row("999999", "RUNNING"))
+    slurm.says("sacct", account_row("2", "FAILED") + account_row("999998", "FAILED"))
+    assert states(ids) == {"1": ("squeue", "RUNNING"), "2": ("sacct", "FAILED")}
+    assert len(slurm.calls("squeue")) == len(slurm.calls("sacct")) == 1
+
+
+def test_of_what_lives_squeue_is_believed_and_of_what_has_ended_sacct(slurm: FakeSlurm) -> None:
+    slurm.says(
+        "squeue",
+        queue_row("1", "PENDING") + queue_row("2", "FAILED") + queue_row("3", "NODE_FAIL"),
+    )
+    slurm.says(
+        "sacct",
+        account_row("1", "NODE_FAIL")  # requeued since
+        + account_row("2", "OUT_OF_MEMORY")
+        + account_row("3", "RUNNING")  # it has not heard of the end
+        + account_row("4", "TIMEOUT"),
+    )
+    assert states(["1", "2", "3", "4"]) == {
+        "1": ("squeue", "PENDING"),
+        "2": ("sacct", "OUT_OF_MEMORY"),
+        "3": ("squeue", "NODE_FAIL"),
+        "4": ("sacct", "TIMEOUT"),
+    }
+
+
+def test_a_job_that_only_sacct_takes_for_alive_is_not_alive(slurm: FakeSlurm) -> None:
+    """nextflow#5298: a task of a dead node is shown as running for ever."""
+    slurm.says("squeue", queue_row("1_0", "RUNNING"))
+    slurm.says("sacct", account_row("1_0", "RUNNING") + account_row("1_1", "RUNNING"))
+    answer = query(["1"], since_unix_s=0)
+    assert set(answer.tasks) == {"1_0"}
+    assert answer.lagging == {"1_1": "RUNNING"}
+
+
+def test_while_squeue_is_silent_sacct_is_taken_at_its_word(slurm: FakeSlurm) -> None:
+    slurm.says("squeue", "", errors="slurm_load_jobs error: Unable to contact", exit_code=1)
+    slurm.says("sacct", account_row("1", "RUNNING"))
+    answer = query(["1"], since_unix_s=0)
+    assert answer.tasks["1"].state == "RUNNING"
+    assert not answer.lagging
+    assert not answer.knows_the_living
+    assert [problem.partition(":")[0] for problem in answer.problems] == ["squeue"]
+
+
+def test_a_database_that_is_down_is_a_problem_and_squeue_alone_serves(slurm: FakeSlurm) -> None:
+    """snakemake-executor-plugin-slurm#331, #207: it kills runs that go on for days."""
+    slurm.says("squeue", queue_row("1", "RUNNING"))
+    slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
+    answer = query(["1", "2"], since_unix_s=0)
+    assert answer.knows_the_living
+    assert set(answer.tasks) == {"1"}
+    assert answer.problems[0].startswith("sacct: ")
+    assert "Connection refused" in answer.problems[0]
+
+
+def test_accounts_are_asked_for_from_before_the_submission_whenever_that_was(
+    slurm: FakeSlurm,
+) -> None:
+    """snakemake#1227: sacct's own window begins at midnight."""
+    submitted_unix_s = 1_763_651_000.0
+    query(["1"], since_unix_s=submitted_unix_s)
+    (call,) = slurm.calls("sacct")
+    begin = call.split()[call.split().index("-S") + 1]
+    begin_unix_s = time.mktime(time.strptime(begin, "%Y-%m-%dT%H:%M:%S"))
+    assert begin_unix_s == submitted_unix_s - 3600
+
+
+def test_accounting_that_is_switched_off_is_a_fact_and_no_problem(slurm: FakeSlurm) -> None:
+    slurm.says("squeue", queue_row("1", "COMPLETED"))
+    slurm.says("sacct", "", errors=ACCOUNTS_OFF, exit_code=1)
+    answer = query(["1"], since_unix_s=0)
+    assert (answer.problems, len(answer.notes)) == ((), 1)
+    assert answer.tasks["1"].source == "squeue"
+    assert "keeps no accounts" in accounting(["1"], since_unix_s=0).problems[0]
+
+
+def test_a_lost_job_is_found_in_the_queue_first_and_then_in_the_accounts(slurm: FakeSlurm) -> None:
+    slurm.says("squeue", "12|words.a.t1\n")
+    slurm.says("sacct", "13_4|words.b.t2\n")
+    assert find(["words.a.t1"]) == {"words.a.t1": "12"}
+    assert slurm.calls("sacct") == []
+    assert find(["words.a.t1", "words.b.t2"]) == {"words.a.t1": "12", "words.b.t2": "13"}
+
+
+@pytest.mark.parametrize("errors", [ACCOUNTS_OFF, DATABASE_DOWN])
+def test_lost_jobs_are_looked_for_without_accounts(slurm: FakeSlurm, errors: str) -> None:
+    slurm.says("squeue", "12|words.a.t1\n")
+    slurm.says("sacct", "", errors=errors, exit_code=1)
+    assert find(["words.a.t1", "words.b.t2"]) == {"words.a.t1": "12"}
+
+
+def test_without_squeue_nobody_can_say_whether_a_lost_job_lives(slurm: FakeSlurm) -> None:
+    slurm.says("squeue", "", exit_code=1)
+    slurm.says("sacct", "13|words.a.t1\n")
+    with pytest.raises(SchedulerError, match="squeue"):
+        find(["words.a.t1"])
+
+
+def test_a_program_that_is_not_there_is_named(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    answer = query(["1"], since_unix_s=0)
+    assert not answer.knows_the_living
+    assert {"`sacct`" in p or "`squeue`" in p for p in answer.problems} == {True}
+    assert len(answer.problems) == 2

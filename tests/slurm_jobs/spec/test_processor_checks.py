@@ -1,0 +1,56 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Check = Callable[..., list[str]]
+
+SPEC = """\
+name: a
+cluster: local
+stages:
+  p:
+    run: preprocess
+    config:
+      manifest: spec.yaml
+      processor: proc
+"""
+FILES = ("tokenizer.json", "preprocessor_config.json", "processor_config.json")
+
+
+def folder_with(tmp_path: Path, **texts: str) -> None:
+    (tmp_path / "proc").mkdir()
+    for name, text in texts.items():
+        (tmp_path / "proc" / f"{name}.json").write_text(text)
+
+
+def test_an_empty_processor_folder_is_told_at_its_line(check: Check, tmp_path: Path) -> None:
+    folder_with(tmp_path)
+    assert check(SPEC) == [
+        (
+            "8:18: stages.p.config.processor: proc lacks a tokenizer (tokenizer.json), the image "
+            "size (preprocessor_config.json), the number of tokens of an image "
+            "(processor_config.json); it must be a processor as Hugging Face saves one"
+        )
+    ]
+
+
+@pytest.mark.parametrize("missing", FILES)
+def test_each_file_that_preprocess_opens_is_looked_for(
+    check: Check, tmp_path: Path, missing: str
+) -> None:
+    folder_with(tmp_path, **{name.removesuffix(".json"): "{}" for name in FILES})
+    assert check(SPEC) == []
+    (tmp_path / "proc" / missing).unlink()
+    (line,) = check(SPEC)
+    assert f"({missing})" in line
+
+
+def test_the_image_size_may_stand_in_the_processors_own_file(check: Check, tmp_path: Path) -> None:
+    folder_with(tmp_path, tokenizer="{}", processor_config='{"image_processor": {}}')
+    assert check(SPEC) == []
+
+
+def test_a_file_is_no_processor_folder(check: Check) -> None:
+    (line,) = check(SPEC.replace("processor: proc", "processor: spec.yaml"))
+    assert "lacks a tokenizer" in line

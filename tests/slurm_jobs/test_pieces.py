@@ -1,0 +1,99 @@
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_jobs.pieces import Piece, cut_slices, num_tasks, pack_for, share_out
+from slurm_jobs.run.elements import array_indices
+
+
+def cut(
+    slices: Sequence[int], size: int | None, *, per_task: int = 1, at_once: int | None = None
+) -> tuple[Piece, ...]:
+    return cut_slices(slices, slices_per_task=per_task, max_running=at_once, max_array_size=size)
+
+
+@given(
+    st.sets(st.integers(min_value=0, max_value=400), min_size=1),
+    st.none() | st.integers(min_value=1, max_value=50),
+    st.integers(min_value=1, max_value=9),
+)
+def test_pieces_hold_every_slice_once_and_stay_within_the_sites_arrays(
+    numbers: set[int], size: int | None, per_task: int
+) -> None:
+    slices = tuple(sorted(numbers))
+    pieces = cut(slices, size, per_task=per_task)
+    assert [i for piece in pieces for i in piece.slices] == list(slices)
+    for piece in pieces:
+        indices = array_indices(piece.slices, piece.slices_per_task)
+        assert size is None or (max(indices) < size and len(indices) <= size)
+
+
+def test_an_array_that_the_site_takes_keeps_its_slices_numbers() -> None:
+    (piece,) = cut([3, 5, 1000], 1001)
+    assert (piece.slices, piece.slices_per_task) == ((3, 5, 1000), None)
+
+
+def test_slices_beyond_the_sites_largest_index_are_counted_anew_in_arrays_of_their_own() -> None:
+    pieces = cut(range(7), 3)
+    assert [(p.slices, p.slices_per_task) for p in pieces] == [
+        ((0, 1, 2), None),
+        ((3, 4, 5), 1),
+        ((6,), 1),
+    ]
+
+
+def test_a_throttle_is_shared_out_to_arrays_that_run_side_by_side() -> None:
+    assert [p.max_running for p in cut(range(7), 3, at_once=8)] == [3, 3, 2]
+    assert not any(p.after_previous for p in cut(range(7), 3, at_once=8))
+
+
+def test_a_throttle_too_small_to_share_has_the_arrays_run_one_after_the_other() -> None:
+    pieces = cut(range(7), 3, at_once=2)
+    assert [p.max_running for p in pieces] == [2, 2, 2]
+    assert [p.after_previous for p in pieces] == [False, True, True]
+
+
+@given(st.integers(min_value=1, max_value=500), st.integers(min_value=1, max_value=40))
+def test_shares_of_a_throttle_add_up_to_it(max_running: int, num_pieces: int) -> None:
+    shares = share_out(max_running, num_pieces)
+    if max_running >= num_pieces:
+        assert sum(share or 0 for share in shares) == max_running
+        assert min(share or 0 for share in shares) >= 1
+    else:
+        assert shares == [None] * num_pieces
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"),
+    [
+        (None, {"a": 1, "b": 10, "one": 1}),
+        (1000, {"a": 1, "b": 10, "one": 1}),
+        (100, {"a": 10, "b": 10, "one": 10}),
+        (3, {"a": 900, "b": 900, "one": 900}),
+    ],
+)
+def test_tasks_work_through_just_so_many_slices_that_the_site_takes_them(
+    room: int | None, expected: dict[str, int]
+) -> None:
+    num_missing = {"a": 900, "b": 90, "one": 1}
+    packed = pack_for(num_missing, {"b": 10}, room)
+    assert packed == expected
+    assert room is None or num_tasks(num_missing, packed) <= room
+
+
+def test_where_nothing_fits_the_callers_count_shows_it() -> None:
+    packed = pack_for({"a": 5, "b": 1, "c": 1}, {}, 2)
+    assert num_tasks({"a": 5, "b": 1, "c": 1}, packed) == 3
+
+
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=3), st.integers(min_value=1, max_value=300)),
+    st.integers(min_value=0, max_value=400),
+)
+def test_one_slice_fewer_a_task_would_not_fit(num_missing: dict[str, int], room: int) -> None:
+    packed = pack_for(num_missing, {}, room)
+    least = max(packed.values(), default=1)
+    if num_tasks(num_missing, packed) <= room and least > 1:
+        assert num_tasks(num_missing, dict.fromkeys(num_missing, least - 1)) > room

@@ -1,0 +1,114 @@
+from typing import Any
+
+import pytest
+
+from slurm_jobs.common.records import TaskAccounting
+from slurm_jobs.common.resources import JobResources
+from slurm_jobs.reconcile import SliceStatus, StageStatus
+from slurm_jobs.run.model import StageSummary
+from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.spec.model import OnResume
+from slurm_jobs.troubles import Trouble, adjusted, split_nodes, trouble_of
+
+ASKED = JobResources(
+    nodes=1, tasks_per_node=1, cpus_per_task=1, gpus_per_node=0, gpu=(), mem_gb=8.0,
+    timeout_min=60, signal_lead_s=60, slurm={},
+)  # fmt: skip
+ALL = OnResume(raise_mem_gb=1.5, raise_timeout_min=2, exclude_failed_nodes=True)
+
+
+def stage(*states: str | None) -> StageStatus:
+    """Slices in these states of Slurm's; None: completed."""
+    summary = StageSummary(
+        name="a", run="x", num_slices=len(states), is_array=True, retries=0, fingerprint="f",
+        after={},
+    )  # fmt: skip
+    slices = tuple(
+        SliceStatus(
+            slice_index=index,
+            status="completed" if state is None else "failed",
+            source="sacct",
+            state=state,
+            job_id=f"12_{index}",
+        )
+        for index, state in enumerate(states)
+    )
+    return StageStatus(stage=summary, status="failed", slices=slices)
+
+
+def answer(**nodes: str) -> Answer:
+    tasks = {
+        job: TaskAccounting(job_id=job, state="X", source="sacct", node_list=names)
+        for job, names in nodes.items()
+    }
+    return Answer(tasks={job.replace("j", "12_"): task for job, task in tasks.items()})
+
+
+def test_what_failed_slices_met_is_read_from_slurms_words_and_their_own_records() -> None:
+    found = trouble_of(
+        stage(None, "OUT_OF_MEMORY", "NODE_FAIL", "FAILED"),
+        answer(j0="n0", j1="n1", j2="n[2-3]", j3="n4"),
+        {3: "n5"},
+    )
+    assert found == Trouble(out_of_memory=True, out_of_time=False, nodes=("n1", "n[2-3]", "n5"))
+    assert trouble_of(stage("TIMEOUT", None), Answer(), {}) == Trouble(out_of_time=True)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "last", "expected", "said"),
+    [
+        (Trouble(), {}, (8, 60, None), []),
+        (Trouble(out_of_memory=True), {}, (12, 60, None), ["mem_gb 8 -> 12 (out of memory)"]),
+        (
+            Trouble(out_of_memory=True, out_of_time=True),
+            {"mem_gb": 12.0, "timeout_min": 60},
+            (18, 120, None),
+            ["mem_gb 12 -> 18 (out of memory)", "timeout_min 60 -> 120 (out of time)"],
+        ),
+        # What was raised once stays so, also where the next failure is another.
+        (Trouble(), {"mem_gb": 12.0, "timeout_min": 240}, (12, 240, None), []),
+        (
+            Trouble(nodes=("n1", "n[2,4]")),
+            {"slurm": {"exclude": "n1,n9"}},
+            (8, 60, "n1,n9,n[2,4]"),
+            ["without n[2,4] (failed there)"],
+        ),
+    ],
+)
+def test_the_next_job_asks_for_what_the_spec_wishes_after_such_a_failure(
+    trouble: Trouble,
+    last: dict[str, Any],
+    expected: tuple[float, float, str | None],
+    said: list[str],
+) -> None:
+    resources, changes = adjusted(ASKED, ALL, trouble, last)
+    exclude = resources.slurm.get("exclude")
+    assert (resources.mem_gb, resources.timeout_min, exclude) == expected
+    assert changes == said
+
+
+def test_without_a_wish_nothing_changes_whatever_was_met() -> None:
+    trouble = Trouble(out_of_memory=True, out_of_time=True, nodes=("n1",))
+    last = {"mem_gb": 99.0, "timeout_min": 999, "slurm": {"exclude": "n7"}}
+    assert adjusted(ASKED, OnResume(), trouble, last) == (ASKED, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a,b[1,3-5],c", ["a", "b[1,3-5]", "c"]),
+        ("a[1][2,3],b", ["a[1][2,3]", "b"]),
+    ],
+)
+def test_node_lists_are_taken_apart_outside_of_brackets(text: str, names: list[str]) -> None:
+    assert split_nodes(text) == names
+
+
+def test_what_the_user_sets_by_hand_is_taken_as_it_is() -> None:
+    trouble = Trouble(out_of_memory=True, out_of_time=True)
+    last = {"mem_gb": 64.0, "timeout_min": 720}
+    resources, changes = adjusted(ASKED, ALL, trouble, last, by_hand={"mem_gb"})
+    assert (resources.mem_gb, resources.timeout_min) == (8, 1440)
+    assert changes == ["timeout_min 720 -> 1440 (out of time)"]
