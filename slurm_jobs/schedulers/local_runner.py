@@ -52,6 +52,9 @@ class Runner:
         self._running: dict[str, _Running] = {}
         self._states: dict[str, TaskAccounting] = {}
         self._restarts: dict[str, int] = {}
+        self._looked_unix_s = 0.0
+        """When the processes were last looked at: a task is eligible when its parent ended, not
+        later because the disk was slow in between."""
         self._die_with_runner = dies_with_parent(signal.SIGTERM)
 
     def run(self) -> None:
@@ -99,7 +102,7 @@ class Runner:
             if task.state == "PENDING" and task.reason != reason:
                 eligible_unix_s = task.eligible_unix_s
                 if reason not in HELD_REASONS and eligible_unix_s is None:
-                    eligible_unix_s = time.time()  # what it waits for from now on is its turn
+                    eligible_unix_s = self._looked_unix_s  # it waits for its turn from now on
                 task = dataclasses.replace(task, reason=reason, eligible_unix_s=eligible_unix_s)
                 self._put(task)
 
@@ -124,7 +127,7 @@ class Runner:
             self._states[task_id],
             state="RUNNING",
             reason="",
-            eligible_unix_s=self._states[task_id].eligible_unix_s or now,
+            eligible_unix_s=self._states[task_id].eligible_unix_s or self._looked_unix_s,
             start_unix_s=now,
             end_unix_s=None,
             node_list="local",
@@ -152,6 +155,7 @@ class Runner:
         }
 
     def _reap(self) -> None:
+        self._looked_unix_s = time.time()
         for task_id, running in list(self._running.items()):
             pid, status, usage = os.wait4(running.process.pid, os.WNOHANG)
             if pid == 0:
@@ -163,7 +167,7 @@ class Runner:
             ended = dataclasses.replace(
                 running.accounting,
                 state=running.final_state or ("COMPLETED" if code == 0 else "FAILED"),
-                end_unix_s=time.time(),
+                end_unix_s=self._looked_unix_s,
                 exit_code=max(code, 0),
                 signal=-code if code < 0 else None,
                 cpu_time_s=usage.ru_utime + usage.ru_stime,
@@ -171,7 +175,7 @@ class Runner:
             )
             if self._take_requeue(task_id) and running.final_state != "CANCELLED":
                 self._restarts[task_id] = self._restarts.get(task_id, 0) + 1
-                ended = _requeued(ended)
+                ended = _requeued(ended, self._looked_unix_s)
             self._put(ended)
 
     def _take_requeue(self, task_id: str) -> bool:
@@ -211,11 +215,14 @@ class Runner:
                     self._put(dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time()))
 
 
-def _requeued(task: TaskAccounting) -> TaskAccounting:
+def _requeued(task: TaskAccounting, now_unix_s: float) -> TaskAccounting:
     """Queued again from this moment, as sacct has it; the start that ended is forgotten."""
-    now = time.time()
     return dataclasses.replace(
-        task, state="PENDING", reason="Requeued", submit_unix_s=now, eligible_unix_s=now
+        task,
+        state="PENDING",
+        reason="Requeued",
+        submit_unix_s=now_unix_s,
+        eligible_unix_s=now_unix_s,
     )
 
 

@@ -45,15 +45,15 @@ def test_waiting_for_a_parent_ends_when_it_does_and_waiting_for_room_begins(book
         (book.state(task_id) for task_id in children.task_ids), key=lambda t: t.start_unix_s
     )
     for task in (first, second):
-        assert task.eligible_unix_s == pytest.approx(ended, abs=TASK_S / 2)
+        assert task.eligible_unix_s == ended
     assert second.start_unix_s - second.eligible_unix_s >= TASK_S
 
 
 def test_waiting_for_the_arrays_throttle_is_a_wait_in_the_queue(book):
     job = queue(book, slices=(0, 1), max_running=1)
     run(book, max_cpus=8)
-    second = book.state(job.task_ids[1])
-    assert second.eligible_unix_s - second.submit_unix_s < TASK_S / 2
+    first, second = (book.state(task_id) for task_id in job.task_ids)
+    assert second.submit_unix_s <= second.eligible_unix_s <= first.start_unix_s
     assert second.start_unix_s - second.eligible_unix_s >= TASK_S
 
 
@@ -63,4 +63,4 @@ def test_a_requeued_task_waits_from_its_requeue_on(book):
     run(book, max_cpus=1)
     task = book.state(job.job_id)
     assert task.eligible_unix_s - job.submitted_unix_s >= TASK_S
-    assert task.start_unix_s - task.eligible_unix_s < TASK_S / 2
+    assert task.start_unix_s >= task.eligible_unix_s == task.submit_unix_s
