@@ -84,6 +84,7 @@ class LocalBook:
                 state="PENDING",
                 source="local",
                 submit_unix_s=job.submitted_unix_s,
+                eligible_unix_s=None if job.dependencies else job.submitted_unix_s,
             )
             # Once only: a runner that was quicker has written more than this.
             create_once(self._state_path(task_id), dump_json(record_to_json(task)).encode())

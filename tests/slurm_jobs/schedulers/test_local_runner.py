@@ -64,3 +64,10 @@ def test_a_requeued_task_waits_from_its_requeue_on(book):
     task = book.state(job.job_id)
     assert task.eligible_unix_s - job.submitted_unix_s >= TASK_S
     assert task.start_unix_s >= task.eligible_unix_s == task.submit_unix_s
+
+
+def test_what_waits_for_no_job_is_eligible_from_its_submission_on(book):
+    job = queue(book)
+    run(book, max_cpus=1)
+    task = book.state(job.job_id)
+    assert task.eligible_unix_s == task.submit_unix_s == job.submitted_unix_s
