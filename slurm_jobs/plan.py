@@ -6,30 +6,20 @@ done, hence a smaller plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.cluster.placement import job_room
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.common.resources import JobResources
+from slurm_jobs.dependencies import Dependency, Slices, barred_slices, stage_dependencies
 from slurm_jobs.fingerprints import deciding_fields, hash_of
 from slurm_jobs.pieces import cut_slices, pack_for
 from slurm_jobs.run.elements import array_indices
 from slurm_jobs.spec.graph import stage_order
 from slurm_jobs.spec.model import RunSpec, Stage
-
-Slices = frozenset[int]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Dependency:
-    """A job comes after all jobs of a stage."""
-
-    stage: str
-    kind: DependencyKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,7 +158,7 @@ def _planned_stage(
         is_array=stage.array is not None,
         slices_per_task=stage.array.slices_per_task if stage.array else 1,
         retries=stage.retries,
-        after=tuple(Dependency(stage=p, kind=k) for p, k in stage.after.items()),
+        after=stage_dependencies(name, spec),
         config=stage.config,
         python=stage.python or profile.python,
         setup=(*profile.setup, *spec.setup, *stage.setup),
@@ -191,16 +181,17 @@ class _Missing:
 
 def _missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list[_Missing]:
     parts: list[_Missing] = []
-    runs_again: set[str] = set()
+    again: dict[str, Slices] = {}
     num_slices = {stage.name: stage.num_slices for stage in stages}
     for stage in stages:
-        parents_again = [d.stage for d in stage.after if d.stage in runs_again]
+        barred = barred_slices({d.stage: d.kind for d in stage.after}, again, stage.num_slices)
         active = done.active.get(stage.name, frozenset())
-        completed = frozenset() if parents_again else done.completed.get(stage.name, frozenset())
+        completed = done.completed.get(stage.name, frozenset()) - barred
         missing = [i for i in range(stage.num_slices) if i not in completed and i not in active]
-        if not missing or _never_needed(stage, done, runs_again, num_slices):
+        if not missing or _never_needed(stage, done, again, num_slices):
             continue
-        runs_again.add(stage.name)
+        again[stage.name] = frozenset(missing)
+        parents_again = [d.stage for d in stage.after if d.stage in again] if barred else []
         array = spec.stages[stage.name].array
         max_running = array.max_running if array else None
         room = None if max_running is None else max_running - len(active)
@@ -256,7 +247,7 @@ def _jobs_of(part: _Missing, slices_per_task: int, max_array_size: int | None) -
 
 
 def _never_needed(
-    stage: PlannedStage, done: Done, runs_again: set[str], num_slices: Mapping[str, int]
+    stage: PlannedStage, done: Done, runs_again: Collection[str], num_slices: Mapping[str, int]
 ) -> bool:
     """`afternotok` of a stage that is complete and stays so."""
     for dependency in stage.after:

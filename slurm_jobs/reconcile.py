@@ -128,28 +128,52 @@ def _stage_status(
     is_silent: bool,
 ) -> StageStatus:
     cause = _never_cause(summary, parents)
-    if cause is not None:
-        slices = tuple(
-            replace(s, status="stranded", reason=cause)
-            if s.status == "stranded" or (s.status == "waiting" and s.job_id is not None)
-            else s
-            for s in slices
-        )
+    slices = tuple(_stranded(s, cause or _element_cause(s, summary, parents)) for s in slices)
     counts = Counter(s.status for s in slices)
     order: tuple[Status, ...] = ("running", "failed", "unknown", "cancelled", "stranded", "waiting")
     status: Status = next((word for word in order if counts[word]), "completed")
     if is_silent and counts["unknown"]:
         status = "unknown"  # what may still run is not over because something else has failed
+    if status == "stranded" and counts["waiting"]:
+        status = "waiting"  # the others will start
     if status in {"failed", "cancelled", "unknown"} and counts["waiting"]:
         status = "running" if counts["completed"] or counts["failed"] else status
-    reason = cause if status == "stranded" and cause else ""
+    why = cause or next((s.reason for s in slices if s.status == "stranded"), "")
+    reason = why if status == "stranded" and (cause or _has_elements_after(summary)) else ""
     return StageStatus(stage=summary, status=status, slices=slices, reason=reason)
+
+
+def _stranded(part: SliceStatus, cause: str | None) -> SliceStatus:
+    """The same with the cause, if it waits for what never comes."""
+    waits = part.status == "stranded" or (part.status == "waiting" and part.job_id is not None)
+    return part if cause is None or not waits else replace(part, status="stranded", reason=cause)
+
+
+def _has_elements_after(summary: StageSummary) -> bool:
+    return "aftercorr" in summary.after.values()
+
+
+def _element_cause(
+    part: SliceStatus, summary: StageSummary, parents: Mapping[str, StageStatus]
+) -> str | None:
+    """Why this slice alone can never start: the like of it in another stage (`aftercorr`)."""
+    for parent, kind in summary.after.items():
+        if kind != "aftercorr":
+            continue
+        above = parents[parent].slices[part.slice_index]
+        if above.status == "stranded":
+            return above.reason
+        if above.status in {"failed", "cancelled"}:
+            return f"`{parent}` slice {above.slice_index} {above.status}"
+    return None
 
 
 def _never_cause(summary: StageSummary, parents: Mapping[str, StageStatus]) -> str | None:
     """Why this stage can never start, named by the stage where it began."""
     for parent, kind in summary.after.items():
         above = parents[parent]
+        if kind == "aftercorr":
+            continue
         if above.status == "stranded":
             return above.reason or f"`{parent}` can never start"
         if kind == "afterok" and above.status in {"failed", "cancelled"}:

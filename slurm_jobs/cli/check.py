@@ -26,12 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check, and say that all is well; what is not well is raised as one error."""
+    from slurm_jobs.dependencies import stage_dependencies
     from slurm_jobs.operations.load import load
     from slurm_jobs.report.words import number_of
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
     stages = loaded.spec.stages
     notes = [*(check_cluster(loaded) if options.cluster else ()), *secret_notes(loaded)]
+    notes += [d.instead for s in stages for d in stage_dependencies(s, loaded.spec) if d.instead]
     if options.json:
         values = {"name": loaded.spec.name, "stages": list(stages), "notes": notes}
         print_json({"problems": [], **values})

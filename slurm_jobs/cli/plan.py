@@ -25,6 +25,7 @@ def run(options: argparse.Namespace) -> int:
     from slurm_jobs.operations.limits import limits_if_near, refuse_impossible
     from slurm_jobs.operations.load import load, profile_of
     from slurm_jobs.operations.plan import plan_spec, render_scripts
+    from slurm_jobs.run.connections import dependency_notes
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
     profile = profile_of(loaded)
@@ -35,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
         print_json(plan_values(plan, scripts))
         return 0
     print_plan(plan, profile.scheduler)
-    for problem in limits.problems:
-        print(f"note: {problem}")
+    for note in (*dependency_notes(plan), *limits.problems):
+        print(f"note: {note}")
     if not options.no_scripts:
         for job, script in zip(plan.jobs, scripts, strict=True):
             name = f"{job.stage}{_which(plan, job)}"
@@ -113,10 +114,12 @@ def plan_values(plan: Plan, scripts: Sequence[str]) -> dict[str, Any]:
     import dataclasses
 
     from slurm_jobs.plan import gpu_hours_asked
+    from slurm_jobs.run.connections import dependency_notes
 
     return {
         "name": plan.name,
         "gpu_hours_asked": sum(gpu_hours_asked(job) for job in plan.jobs),
+        "notes": dependency_notes(plan),
         "jobs": [
             {
                 "stage": job.stage,

@@ -98,11 +98,21 @@ def print_prepared(resumption: Resumption) -> None:
         print(f"asks for something else: {change}")
     if not resumption.plan.jobs:
         print("nothing is missing")
+    for note in notes_of(resumption):
+        print(f"note: {note}")
+
+
+def notes_of(resumption: Resumption) -> list[str]:
+    """What a person should know of a resumption besides."""
+    from slurm_jobs.run.connections import dependency_notes
+
+    notes = list(dependency_notes(resumption.plan))
     if resumption.code_changed:
-        print(
-            "note: your code differs from the snapshot of this run, which is used; "
+        notes.append(
+            "your code differs from the snapshot of this run, which is used; "
             "--update-code takes your code as it is now"
         )
+    return notes
 
 
 def resumption_values(resumption: Resumption) -> dict[str, Any]:
@@ -127,4 +137,5 @@ def resumption_values(resumption: Resumption) -> dict[str, Any]:
         "problems": list(preparation.problems),
         "code_changed": resumption.code_changed,
         "adjusted": list(resumption.adjustments),
+        "notes": notes_of(resumption),
     }

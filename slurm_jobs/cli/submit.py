@@ -10,7 +10,7 @@ from slurm_jobs.cli.arguments import add_json, add_spec, command_text, print_jso
 
 if TYPE_CHECKING:
     from slurm_jobs.operations.submit import Submission
-    from slurm_jobs.run.submission import SubmittedJob
+    from slurm_jobs.run.connections import SubmittedJob
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

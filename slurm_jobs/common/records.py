@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
-DependencyKind = Literal["afterok", "afterany", "afternotok"]
+DependencyKind = Literal["afterok", "afterany", "afternotok", "aftercorr"]
 """Slurm's own words."""
 
 Outcome = Literal["completed", "failed", "stopped", "superseded"]

@@ -9,9 +9,10 @@ from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.operations.load import code_sources
 from slurm_jobs.operations.submit import run_context
 from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.run.connections import Connections, SubmittedJob, job_dependencies
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot, tree_fingerprint
-from slurm_jobs.run.submission import Connections, SubmittedJob, job_dependencies, make_order
+from slurm_jobs.run.submission import make_order
 from slurm_jobs.spec.loader import LoadedSpec
 
 
@@ -34,5 +35,5 @@ def render_scripts(loaded: LoadedSpec, profile: ClusterProfile, plan: Plan) -> l
         scripts.append(context.scheduler.render(order, dependencies))
         number = sum(done.stage == job.stage for done in planned)
         job_id = f"{job.stage.upper()}_ID" + (f"_{number + 1}" if number else "")
-        planned.append(SubmittedJob(stage=job.stage, token=order.token, job_id=job_id, num_tasks=1))
+        planned.append(SubmittedJob(planned=job, token=order.token, job_id=job_id))
     return scripts

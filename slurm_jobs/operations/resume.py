@@ -15,18 +15,21 @@ from pathlib import Path
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.ranges import parse_ranges
 from slurm_jobs.common.resources import JobResources
+from slurm_jobs.dependencies import Slices
 from slurm_jobs.fingerprints import changed_fields
 from slurm_jobs.operations.limits import limits_of, refuse_impossible_resume
 from slurm_jobs.operations.load import code_sources
 from slurm_jobs.operations.run_spec import GivenSpec, keep_spec, spec_of
 from slurm_jobs.operations.submit import OnJob, run_context
-from slurm_jobs.plan import Plan, PlannedStage, Slices, make_plan
+from slurm_jobs.plan import Plan, PlannedStage, make_plan
+from slurm_jobs.run.connections import SubmittedJob
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.provenance import record_provenance
-from slurm_jobs.run.resume import Preparation, clear_the_way, prepare_resume
+from slurm_jobs.run.resume import clear_the_way, prepare_resume
 from slurm_jobs.run.snapshot import CodeSnapshot, take_snapshot, tree_fingerprint
+from slurm_jobs.run.sort_out import Preparation
 from slurm_jobs.run.store import read_meta, read_plan_values
-from slurm_jobs.run.submission import RunContext, SubmittedJob, submit_plan, write_plan
+from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run.turns import submitting
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.validation import did_you_mean

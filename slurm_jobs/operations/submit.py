@@ -10,17 +10,12 @@ from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.operations.limits import limits_of, refuse_impossible
 from slurm_jobs.operations.load import code_sources, profile_of
 from slurm_jobs.plan import Plan, make_plan
+from slurm_jobs.run.connections import Connections, SubmittedJob, dependency_notes
 from slurm_jobs.run.create import create_run
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.snapshot import CodeSnapshot, take_snapshot
-from slurm_jobs.run.submission import (
-    Connections,
-    RunContext,
-    SubmittedJob,
-    submit_plan,
-    write_plan,
-)
+from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run.turns import submitting
 from slurm_jobs.schedulers import scheduler_for
 from slurm_jobs.spec.loader import LoadedSpec
@@ -37,7 +32,7 @@ class Submission:
     plan: Plan
     jobs: tuple[SubmittedJob, ...]
     notes: tuple[str, ...] = ()
-    """What could not be asked of the cluster."""
+    """What could not be asked of the cluster, and what waits otherwise than the spec says."""
 
 
 def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submission:
@@ -60,7 +55,8 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
         number = write_plan(paths, plan, snapshot)
         record_provenance(context, number, loaded.overrides)
         jobs = submit_plan(context, plan, Connections(), on_job=on_job)
-    return Submission(paths=paths, plan=plan, jobs=tuple(jobs), notes=limits.problems)
+    notes = (*dependency_notes(plan), *limits.problems)
+    return Submission(paths=paths, plan=plan, jobs=tuple(jobs), notes=notes)
 
 
 def run_context(

@@ -6,8 +6,8 @@ import dataclasses
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.context import ParentStage
@@ -20,8 +20,8 @@ from slurm_jobs.common.files import (
     write_text_atomic,
 )
 from slurm_jobs.common.ranges import ranges_text
-from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
+from slurm_jobs.run.connections import Connections, SubmittedJob, job_dependencies
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.orders import JobOrder, order_to_json
 from slurm_jobs.run.paths import RunPaths
@@ -31,18 +31,6 @@ from slurm_jobs.schedulers.protocol import JobDependencies, Scheduler
 
 MAX_REQUEUES = 50
 """How often a job may be requeued at its time limit before a person should look at it."""
-JobIds = Mapping[str, tuple[str, ...]]
-"""Jobs or array elements by stage."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Connections:
-    """Earlier jobs that new ones must come after."""
-
-    active: JobIds = field(default_factory=dict)
-    """Go on as they are; stages that come after theirs wait for them."""
-    ending: JobIds = field(default_factory=dict)
-    """Were cancelled and have not ended; new jobs of the same stage wait until they have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,16 +44,6 @@ class RunContext:
     spec_dir: str
     limit: int | None
     main_addr: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SubmittedJob:
-    """A job that the scheduler took."""
-
-    stage: str
-    token: str
-    job_id: str
-    num_tasks: int
 
 
 def write_plan(paths: RunPaths, plan: Plan, snapshot: CodeSnapshot) -> int:
@@ -177,26 +155,6 @@ def submit_plan(
     return submitted
 
 
-def job_dependencies(
-    plan: Plan, job: PlannedJob, submitted: list[SubmittedJob], connections: Connections
-) -> JobDependencies:
-    """Ids that a job comes after; a parent that is complete is left out."""
-    dependencies: dict[DependencyKind, list[str]] = {}
-    for dependency in plan.stage(job.stage).after:
-        ids = [done.job_id for done in submitted if done.stage == dependency.stage]
-        ids += connections.active.get(dependency.stage, ())
-        if ids:
-            dependencies.setdefault(dependency.kind, []).extend(ids)
-    before = list(connections.ending.get(job.stage, ()))
-    if job.after_active:
-        before += connections.active.get(job.stage, ())
-    if job.after_previous:
-        before += [done.job_id for done in submitted if done.stage == job.stage][-1:]
-    if before:
-        dependencies.setdefault("afterany", []).extend(before)
-    return dependencies
-
-
 def _submit_job(
     context: RunContext, plan: Plan, job: PlannedJob, dependencies: JobDependencies
 ) -> SubmittedJob:
@@ -223,7 +181,7 @@ def _submit_job(
     except SchedulerError as error:
         job_id = _taken_after_all(context, order, error)
     append_entry(paths.ledger_dir, "submitted", token, {"job_id": job_id})
-    return SubmittedJob(stage=job.stage, token=token, job_id=job_id, num_tasks=job.num_tasks)
+    return SubmittedJob(planned=job, token=token, job_id=job_id)
 
 
 def _taken_after_all(context: RunContext, order: JobOrder, error: SchedulerError) -> str:

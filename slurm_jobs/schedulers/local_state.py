@@ -7,7 +7,7 @@ stays pending with the reason `DependencyNeverSatisfied`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 ENDED_STATES = frozenset(
@@ -64,10 +64,12 @@ def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int
         if not pending:
             continue
         blocked = dependency_reason(job, members, states)
+        beside = element_reasons(job, pending, states)
         running = sum(states[task] == "RUNNING" for task in job.task_ids)
         for task in pending:
-            if blocked is not None:
-                reasons[task] = blocked
+            held = NEVER if NEVER in {blocked, beside.get(task)} else blocked or beside.get(task)
+            if held is not None:
+                reasons[task] = held
             elif job.max_running is not None and running >= job.max_running:
                 reasons[task] = THROTTLED
             elif used and used + job.num_cpus > max_cpus:
@@ -82,13 +84,31 @@ def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int
 def dependency_reason(
     job: LocalJob, members: Mapping[str, Sequence[str]], states: Mapping[str, str]
 ) -> str | None:
-    """Why a job's dependencies hold it back; None if they are satisfied."""
+    """Why a job's dependencies hold all of it back; None if they are satisfied."""
     reasons = {
         _reason(kind, [states[task] for task in members.get(parent, (parent,))])
         for kind, ids in job.dependencies.items()
+        if kind != "aftercorr"
         for parent in ids
     }
     return next((reason for reason in (NEVER, WAITING) if reason in reasons), None)
+
+
+def element_reasons(
+    job: LocalJob, tasks: Iterable[str], states: Mapping[str, str]
+) -> dict[str, str]:
+    """Why `aftercorr` holds back array elements: each waits for its like in the other array.
+
+    As in Slurm, an element that the other array does not have never comes.
+    """
+    reasons: dict[str, str] = {}
+    for parent in job.dependencies.get("aftercorr", ()):
+        for task in tasks:
+            state = states.get(f"{parent}_{task.partition('_')[2]}", "FAILED")
+            reason = _reason("afterok", [state])
+            if reason is not None and reasons.get(task) != NEVER:
+                reasons[task] = reason
+    return reasons
 
 
 def _reason(kind: str, parents: Sequence[str]) -> str | None:

@@ -100,7 +100,7 @@ class Stage(Values):
     """A shell command, instead of `run`."""
     after: dict[str, DependencyKind] = {}
     """Stages that come before this one: a name, a list of names, or names with afterok (the
-    default), afterany or afternotok."""
+    default), afterany, afternotok, or aftercorr (slice after slice of two arrays)."""
     array: Array | None = None
     """Divides the stage into slices; without it the stage is one job."""
     retries: Annotated[int, Field(ge=0, le=100)] = 0

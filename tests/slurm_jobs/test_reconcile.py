@@ -246,6 +246,59 @@ def test_a_child_of_an_array_with_a_failed_slice_is_stranded_while_the_array_sti
     assert found.stage("b").reason == "`a` has slices that failed or were cancelled"
 
 
+def slice_by_slice(*said: tuple[str, str, str]) -> RunStatus:
+    """a -> b -> c, two slices each, `aftercorr`; what is not said is complete."""
+    before = {"a": {}, "b": {"a": "aftercorr"}, "c": {"b": "aftercorr"}}
+    stages = tuple(
+        StageSummary(
+            name=name, run="x", num_slices=2, is_array=True, retries=0, fingerprint="f", after=after
+        )
+        for name, after in before.items()
+    )  # fmt: skip
+    tasks = {
+        job: TaskAccounting(job_id=job, state=state, source="squeue", reason=reason)
+        for job, state, reason in said
+    }
+    known = {
+        name: StageRecords(
+            attempts={i: (1,) for i in (0, 1) if f"{name}_{i}" not in tasks},
+            endings={
+                i: {1: CompletionName(i, 1, f"t-{name}", "completed")}
+                for i in (0, 1)
+                if f"{name}_{i}" not in tasks
+            },
+        )
+        for name in before
+    }
+    jobs = tuple(intent(name, job_id=name, slices=(0, 1), is_array=True) for name in before)
+    return reconcile(
+        RunRecords(meta=META, stages=stages, intents=jobs, records=known), Answer(tasks=tasks)
+    )
+
+
+def test_a_failed_slice_strands_its_like_alone_and_is_named_as_the_root() -> None:
+    found = slice_by_slice(
+        ("a_1", "FAILED", ""), ("b_1", "PENDING", NEVER), ("c_1", "PENDING", "Dependency")
+    )
+    assert statuses(found) == {"a": "failed", "b": "stranded", "c": "stranded"}
+    assert found.stage("c").counts == {"completed": 1, "stranded": 1}
+    assert found.stage("c").reason == found.stage("b").reason == "`a` slice 1 failed"
+    assert found.status == "failed"
+
+
+def test_a_stage_with_a_stranded_slice_waits_while_another_can_start() -> None:
+    found = slice_by_slice(
+        ("a_1", "FAILED", ""),
+        ("b_0", "PENDING", "Priority"),
+        ("b_1", "PENDING", NEVER),
+        ("c_0", "PENDING", "Dependency"),
+        ("c_1", "PENDING", "Dependency"),
+    )
+    assert statuses(found) == {"a": "failed", "b": "waiting", "c": "waiting"}
+    assert found.stage("b").counts == {"waiting": 1, "stranded": 1}
+    assert found.status == "waiting"
+
+
 def test_while_nobody_says_what_lives_unknown_outweighs_failed() -> None:
     known = {"a": records((1,), {1: "failed"}, "t-a"), "b": records()}
     stages = tuple(

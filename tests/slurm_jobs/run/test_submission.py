@@ -12,19 +12,13 @@ from slurm_jobs.cluster.profile import LOCAL
 from slurm_jobs.common.errors import SchedulerError, SubmissionUnknownError
 from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.plan import Done, Plan, PlannedJob, make_plan
+from slurm_jobs.run.connections import Connections, SubmittedJob, job_dependencies
 from slurm_jobs.run.intents import Entry, intents
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot
-from slurm_jobs.run.submission import (
-    Connections,
-    RunContext,
-    SubmittedJob,
-    job_dependencies,
-    submit_plan,
-    write_plan,
-)
+from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies
 from slurm_jobs.spec.model import RunSpec
 
@@ -208,10 +202,11 @@ def test_a_job_that_may_have_been_taken_is_left_open_to_be_looked_up(
 
 def dependencies_of(stage: str, connections: Connections, *submitted: str) -> JobDependencies:
     """Of a job; `submitted` are stages whose jobs have the ids `new-STAGE`."""
+    planned = {job.stage: job for job in plan().jobs}
     jobs = [
-        SubmittedJob(stage=name, token="t", job_id=f"new-{name}", num_tasks=1) for name in submitted
+        SubmittedJob(planned=planned[name], token="t", job_id=f"new-{name}") for name in submitted
     ]
-    job = next(job for job in plan().jobs if job.stage == stage)
+    job = planned[stage]
     return job_dependencies(plan(), job, jobs, connections)
 
 
@@ -224,16 +219,16 @@ def dependencies_of(stage: str, connections: Connections, *submitted: str) -> Jo
         (Connections(), ("b",), {"afterany": ["new-b"]}),
         # What goes on is waited for besides what is new.
         (
-            Connections(active={"a": ("12_0", "12_3")}),
+            Connections(active={"a": {"12_0": {0}, "12_3": {3}}}),
             ("a",),
             {"afterok": ["new-a", "12_0", "12_3"]},
         ),
-        (Connections(active={"a": ("12",), "b": ()}), (), {"afterok": ["12"]}),
+        (Connections(active={"a": {"12": {0}}, "b": {}}), (), {"afterok": ["12"]}),
         # What is ending is waited for by jobs of its own stage alone, however it ends.
         (Connections(ending={"a": ("12",)}), (), {}),
         (Connections(ending={"c": ("14",)}), (), {"afterany": ["14"]}),
         (
-            Connections(active={"b": ("13",)}, ending={"c": ("14",)}),
+            Connections(active={"b": {"13": {0}}}, ending={"c": ("14",)}),
             (),
             {"afterany": ["13", "14"]},
         ),

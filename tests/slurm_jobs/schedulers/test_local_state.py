@@ -115,6 +115,24 @@ def test_a_dependency_on_one_element_waits_for_that_alone() -> None:
     assert dependency_reason(child, {"1": ("1_0", "1_1")}, states) is None
 
 
+@pytest.mark.parametrize(
+    ("parents", "expected"),
+    [
+        (("COMPLETED", "RUNNING"), {"2_1": WAITING}),
+        (("FAILED", "COMPLETED"), {"2_0": NEVER}),
+        (("COMPLETED", "COMPLETED"), {}),
+        (("COMPLETED",), {"2_1": NEVER}),
+    ],
+)
+def test_aftercorr_is_element_after_element(
+    parents: tuple[str, ...], expected: dict[str, str]
+) -> None:
+    states = {f"1_{i}": state for i, state in enumerate(parents)}
+    jobs = [job("1", slices=len(parents)), job("2", slices=2, after={"aftercorr": ["1"]})]
+    assert reasons(jobs, states) == expected
+    assert set(started(jobs, states)) == {"2_0", "2_1"} - set(expected)
+
+
 def test_of_several_dependencies_each_must_be_met() -> None:
     members = {"1": ("1",), "2": ("2",)}
     child = job("3", after={"afternotok": ["1", "2"]})

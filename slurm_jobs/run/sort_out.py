@@ -1,0 +1,168 @@
+"""What is complete, what goes on, and what must make way before a resume. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from slurm_jobs.dependencies import Slices, barred_slices
+from slurm_jobs.plan import Done
+from slurm_jobs.reconcile import (
+    NOT_NEEDED,
+    RunStatus,
+    SliceStatus,
+    StageStatus,
+    completed_slices,
+)
+from slurm_jobs.run.connections import Connections
+from slurm_jobs.run.intents import Intent, latest_intents
+from slurm_jobs.run.model import RunRecords
+from slurm_jobs.troubles import Trouble
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preparation:
+    """What a resume starts from."""
+
+    done: Done
+    connections: Connections
+    cancel: tuple[str, ...]
+    """Jobs and array elements that must make way."""
+    adopted: Mapping[str, str] = field(default_factory=dict)
+    """Job ids that were found again, by stage."""
+    damaged: Mapping[str, Slices] = field(default_factory=dict)
+    """Slices whose output is no longer what their completion record says, by stage."""
+    problems: tuple[str, ...] = ()
+    """Sources that could not be asked; what they alone know is taken for unknown."""
+    troubles: Mapping[str, Trouble] = field(default_factory=dict)
+    """What failed slices met, by stage."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _SortedStage:
+    """What becomes of one stage's slices and jobs."""
+
+    completed: Slices
+    live: Slices
+    active: Mapping[str, Slices]
+    ending: tuple[str, ...]
+    """May be at work, or start before they are cancelled."""
+    cancel: tuple[str, ...]
+
+
+def sort_out(
+    run: RunRecords,
+    status: RunStatus,
+    fingerprints: Mapping[str, str],
+    void: Mapping[str, Slices] | None = None,
+    living: Collection[str] = (),
+) -> Preparation:
+    """Which slices are complete, which go on as they are, which jobs must make way. PURE.
+
+    `void` slices run again, complete or running: they have lost output, or the user says
+    so. `living` are the ids of all jobs and elements that are queued or running.
+    """
+    found: dict[str, _SortedStage] = {}
+    again: dict[str, Slices] = {}
+    for stage in status.stages:
+        name, num_slices = stage.stage.name, stage.stage.num_slices
+        barred = barred_slices(stage.stage.after, again, num_slices)
+        newest = latest_intents(run.intents, name)
+        current = {i: n for i, n in newest.items() if n.fingerprint == fingerprints.get(name)}
+        unwanted = (void or {}).get(name, frozenset())
+        current = {i: n for i, n in current.items() if i not in unwanted}
+        completed = completed_slices(run.records[name], current)
+        older = _older_living(run.intents, name, newest, living)
+        found[name] = _sort_stage(
+            stage,
+            newest=newest,
+            current=current,
+            completed=completed,
+            older=older,
+            barred=barred,
+        )
+        if not stage.reason.startswith(NOT_NEEDED):
+            kept = found[name].live | (completed - barred)
+            again[name] = frozenset(range(num_slices)) - kept
+    return _gathered(found)
+
+
+def _gathered(found: Mapping[str, _SortedStage]) -> Preparation:
+    return Preparation(
+        done=Done(
+            completed={name: part.completed for name, part in found.items()},
+            active={name: part.live for name, part in found.items()},
+        ),
+        connections=Connections(
+            active={name: part.active for name, part in found.items()},
+            ending={name: part.ending for name, part in found.items()},
+        ),
+        cancel=tuple(job_id for part in found.values() for job_id in part.cancel),
+    )
+
+
+def _sort_stage(
+    stage: StageStatus,
+    *,
+    newest: Mapping[int, Intent],
+    current: Mapping[int, Intent],
+    completed: Slices,
+    older: tuple[str, ...],
+    barred: Slices,
+) -> _SortedStage:
+    live = frozenset(
+        s.slice_index
+        for s in stage.slices
+        if s.slice_index in current and s.slice_index not in barred and _goes_on(s, newest)
+    )
+    doomed = _with_status(stage.slices, {"running", "waiting", "stranded"}) - live
+    # An element that works through several slices ends with all of them; where one has failed
+    # it will end as failed, and what comes after it would never start.
+    lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
+    elements = {newest[index].element_id(index) for index in doomed | lost}
+    live = frozenset(i for i in live if newest[i].element_id(i) not in elements)
+    doomed = _with_status(stage.slices, {"running", "waiting", "stranded"}) - live
+    return _SortedStage(
+        completed=completed,
+        live=live,
+        active=_ids(live, newest),
+        ending=(*_ids(doomed & _with_status(stage.slices, {"running", "waiting"}), newest), *older),
+        cancel=(*_ids(doomed, newest), *older),
+    )
+
+
+def _older_living(
+    intents: Iterable[Intent], stage: str, newest: Mapping[int, Intent], living: Collection[str]
+) -> tuple[str, ...]:
+    """Elements of a stage's earlier intents that have not ended, though newer have their slices."""
+    elements = (
+        intent.element_id(index)
+        for intent in intents
+        if intent.stage == stage
+        for index in intent.slices
+        if all(newest[i] is not intent for i in intent.slices_beside(index))
+    )
+    return tuple(dict.fromkeys(e for e in elements if e is not None and e in living))
+
+
+def _goes_on(part: SliceStatus, newest: Mapping[int, Intent]) -> bool:
+    """Running or queued, and not cancelled."""
+    if part.job_id is None or newest[part.slice_index].cancelled:
+        return False
+    return part.status in {"running", "waiting"}
+
+
+def _with_status(slices: tuple[SliceStatus, ...], words: set[str]) -> frozenset[int]:
+    return frozenset(s.slice_index for s in slices if s.job_id is not None and s.status in words)
+
+
+def _ids(chosen: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]:
+    """Ids of the chosen slices: the job's own where all its slices are chosen, else elements."""
+    ids: dict[str, Slices] = {}
+    for index in sorted(chosen):
+        intent = newest[index]
+        whole = all(i in chosen and newest.get(i) is intent for i in intent.slices)
+        job_id = intent.job_id if whole else intent.element_id(index)
+        assert job_id is not None
+        ids[job_id] = ids.get(job_id, frozenset()) | {index}
+    return ids

@@ -1,0 +1,66 @@
+"""Slice after slice of two arrays, on this machine and on the test cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.end_to_end.driver import Driver, stage_of, wait_for, words_of
+
+SPEC = """
+name: pairs
+cluster: CLUSTER
+stages:
+  fetch:
+    shell: |
+      case $SLURM_JOBS_SLICE in
+        1) test -e mended ;;
+        2) until test -e go; do sleep 0.1; done ;;
+      esac
+    array: {num_slices: 3}
+    resources: {timeout_min: 5, mem_gb: 0.2}
+  clean:
+    shell: "true"
+    after: {fetch: aftercorr}
+    array: {num_slices: 3}
+    resources: {timeout_min: 5, mem_gb: 0.2}
+  merge: {shell: "true", after: clean, resources: {mem_gb: 0.2}}
+"""
+
+
+@pytest.fixture(
+    params=[("local", "local"), pytest.param(("on_slurm", "auto"), marks=pytest.mark.cluster)],
+    ids=["local", "slurm"],
+)
+def driver(request: pytest.FixtureRequest) -> Driver:
+    name, cluster = request.param
+    found: Driver = request.getfixturevalue(name)
+    found.write("spec.yaml", SPEC.replace("CLUSTER", cluster))
+    return found
+
+
+def test_a_slice_starts_when_its_like_is_done_and_a_failure_holds_back_its_like_alone(
+    driver: Driver,
+) -> None:
+    run_dir = driver.submit("spec.yaml")
+
+    def first_is_done() -> bool:
+        status = driver.status(run_dir)
+        running = stage_of(status, "fetch")["slices_by_status"].get("running")
+        done = stage_of(status, "clean")["slices_by_status"].get("completed")
+        return (running, done) == ("2", "0")
+
+    wait_for(first_is_done, "slice 0 of `clean` while slice 2 of `fetch` still runs")
+    driver.write("go", "")
+    status = driver.wait(run_dir)
+    assert words_of(status) == {"fetch": "failed", "clean": "stranded", "merge": "stranded"}
+    clean = stage_of(status, "clean")
+    assert clean["slices_by_status"] == {"completed": "0,2", "stranded": "1"}
+    assert "`fetch` slice 1 failed" in driver.run("status", str(run_dir), check=1).stdout
+    driver.write("mended", "")
+    resumed = driver.json("resume", str(run_dir))
+    assert [(job["stage"], job["slices"]) for job in resumed["jobs"]] == [
+        ("fetch", "1"),
+        ("clean", "1"),
+        ("merge", "0"),
+    ]
+    assert driver.wait(run_dir)["status"] == "completed"

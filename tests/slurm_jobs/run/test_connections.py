@@ -1,0 +1,88 @@
+from collections.abc import Mapping
+
+import pytest
+
+from slurm_jobs.cluster.limits import ClusterLimits
+from slurm_jobs.cluster.profile import LOCAL
+from slurm_jobs.plan import Done, Plan, make_plan
+from slurm_jobs.run.connections import (
+    Connections,
+    SubmittedJob,
+    dependency_notes,
+    job_dependencies,
+)
+from slurm_jobs.schedulers.protocol import JobDependencies
+from slurm_jobs.spec.model import RunSpec
+
+Missing = Mapping[str, set[int]]
+
+
+def plan(missing: Missing | None = None, *, packed: int = 1, max_size: int | None = None) -> Plan:
+    """a -> b, four slices each, slice by slice; all missing unless said otherwise."""
+    stages = {
+        "a": {"shell": "x", "array": {"num_slices": 4}},
+        "b": {
+            "shell": "x",
+            "after": {"a": "aftercorr"},
+            "array": {"num_slices": 4, "slices_per_task": packed},
+        },
+    }
+    spec = RunSpec.model_validate({"name": "n", "cluster": "local", "stages": stages})
+    every = frozenset(range(4))
+    completed = {name: every - slices for name, slices in (missing or {}).items()}
+    limits = ClusterLimits(max_array_size=max_size)
+    return make_plan(spec, LOCAL, done=Done(completed=completed), limits=limits)
+
+
+def of_b(given: Plan, active: Mapping[str, set[int]] | None = None) -> list[JobDependencies]:
+    above = [job for job in given.jobs if job.stage == "a"]
+    submitted = [
+        SubmittedJob(planned=job, token="t", job_id=str(20 + i)) for i, job in enumerate(above)
+    ]
+    going = {job_id: frozenset(slices) for job_id, slices in (active or {}).items()}
+    connections = Connections(active={"a": going})
+    jobs = [job for job in given.jobs if job.stage == "b"]
+    return [job_dependencies(given, job, submitted, connections) for job in jobs]
+
+
+def test_each_element_waits_for_its_like() -> None:
+    given = plan()
+    assert of_b(given) == [{"aftercorr": ["20"]}]
+    assert dependency_notes(given) == ()
+
+
+def test_a_resume_runs_the_slices_that_come_after_what_runs_again_and_no_other() -> None:
+    given = plan({"a": {1}, "b": {1}})
+    assert [(job.stage, job.slices) for job in given.jobs] == [("a", (1,)), ("b", (1,))]
+    assert of_b(given) == [{"aftercorr": ["20"]}]
+    # Complete slices of b are made again where their like in a is, and stay where it is not.
+    assert [(j.stage, j.slices) for j in plan({"a": {2}, "b": set()}).jobs] == [
+        ("a", (2,)),
+        ("b", (2,)),
+    ]
+
+
+def test_an_element_without_its_like_makes_all_wait_and_that_is_said() -> None:
+    given = plan({"a": {1}, "b": {1, 3}})
+    assert of_b(given) == [{"afterok": ["20"]}]
+    (note,) = dependency_notes(given)
+    assert note.startswith("`b` waits for all of `a` (afterok instead of aftercorr)")
+
+
+def test_what_runs_of_the_other_stage_is_waited_for_if_it_has_a_slice_of_this_job() -> None:
+    given = plan({"a": set(), "b": {1, 3}})
+    assert of_b(given, {"12_1": {1}, "12_2": {2}}) == [{"afterok": ["12_1"]}]
+    assert of_b(given, {"12_2": {2}}) == [{}]
+
+
+@pytest.mark.parametrize(("packed", "kind"), [(1, "aftercorr"), (2, "afterok")])
+def test_packed_arrays_correspond_only_if_they_are_packed_alike(packed: int, kind: str) -> None:
+    given = plan(packed=packed)
+    assert of_b(given) == [{kind: ["20"]}]
+    assert len(dependency_notes(given)) == (kind == "afterok")
+
+
+def test_pieces_of_arrays_wait_for_the_piece_with_their_slices() -> None:
+    given = plan(max_size=2)
+    assert [job.slices for job in given.jobs] == [(0, 1), (2, 3), (0, 1), (2, 3)]
+    assert of_b(given) == [{"aftercorr": ["20"]}, {"aftercorr": ["21"]}]
