@@ -44,7 +44,7 @@ lint: venv  ## ruff, formatting, types
 cluster: venv  ## start the Slurm test cluster for use by hand (root, Debian or Ubuntu)
 	@$(BIN)/python -m tests.cluster up
 
-cluster-down: venv  ## stop it; nothing is left behind
+cluster-down: venv  ## stop it and remove its folder; Slurm and the user sjtest stay
 	@$(BIN)/python -m tests.cluster down
 
 constraints:  ## resolve the newest allowed versions and write constraints.txt

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
 from typing import TextIO, cast
 
 from slurm_jobs import __version__
-from slurm_jobs.common.errors import SlurmJobsError
+from slurm_jobs.common.errors import Problem, SlurmJobsError
 
 VERBS = {
     "init": "copy the starter specs and cluster profiles into a folder",
@@ -69,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     verb = next((word for word in words if word in VERBS), None)
     options = build_parser([verb] if verb else []).parse_args(words)
     os.umask(0o077)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a bar
     if options.verb in ACTING_VERBS:
         from slurm_jobs.cli.output import LeavableStream
 
@@ -111,8 +115,20 @@ def _print_error(error: SlurmJobsError, *, as_json: bool) -> None:
         print(dump_json({"error": str(error), "problems": listed}), end="")
         return
     if isinstance(error, SpecError):
-        print(error, file=sys.stderr)
+        for problem in error.problems:
+            print(_with_short_path(problem), file=sys.stderr)
         number = len(error.problems)
         print(f"{number} problem{'s' if number > 1 else ''} found", file=sys.stderr)
     else:
         print(f"slurm-jobs: {error}", file=sys.stderr)
+
+
+def _with_short_path(problem: Problem) -> Problem:
+    """A problem whose file is named as the user would type it."""
+    import dataclasses
+    from pathlib import Path
+
+    from slurm_jobs.cli.arguments import shown_path
+
+    is_file = problem.file.startswith("/")
+    return dataclasses.replace(problem, file=shown_path(Path(problem.file))) if is_file else problem

@@ -127,7 +127,20 @@ def _uneven_steps(numbers: TrainingNumbers, worst: Straggler, share: float) -> F
         evidence=_evidence(numbers, worst),
         rule=_RULE,
         source=_SOURCE,
-        next_knob="batches of more equal length, or fewer and larger microbatches; "
-        "if data wait differs too, more num_prefetch_batches",
+        next_knob=_more_even_steps(numbers),
         ceiling=_evened_out(1 / (1 - share)),
+    )
+
+
+def _more_even_steps(numbers: TrainingNumbers) -> str:
+    """Batches that are equal already leave the machine: other load, too few cores."""
+    padding = numbers.padding_share.value
+    if padding is not None and padding < _LIMIT:
+        return (
+            "the batches are of equal length already: look at the nodes first (other jobs on them, "
+            "fewer free cores than ranks and their threads), then try larger microbatches"
+        )
+    return (
+        "batches of more equal length, or fewer and larger microbatches; "
+        "if data wait differs too, more num_prefetch_batches"
     )

@@ -93,7 +93,10 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
 
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Checkpoints that take 5 % of the step time."""
-    knob = "save less often: checkpoint.every_min (the work that a kill loses grows with it)"
+    knob = (
+        "save less often: checkpoint.every_min or every_steps, whichever comes first now "
+        "(the work that a kill loses grows with it)"
+    )
     return _stall(numbers, "checkpoint", 0.05, knob)
 
 
@@ -129,7 +132,8 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
         ),
         rule="repeated steps are 5 % of all recorded steps or more",
         source=OWN_CHOICE,
-        next_knob="save more often (checkpoint.every_min), or give the job more notice of its end",
+        next_knob="save more often (checkpoint.every_min or every_steps), or give the job more "
+        "notice of its end",
         ceiling=ceiling(max(share, _repeated_time(numbers)), "no repeated steps"),
     )
 

@@ -114,5 +114,7 @@ def _underscored(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    wanted = [line for line in lines if "sbatch: error" in line]
+    wanted = [line for line in lines if "sbatch: error" in line] or [
+        line for line in lines if line.startswith("sbatch: ")
+    ]
     return (wanted or lines or ["no reason given"])[-1]

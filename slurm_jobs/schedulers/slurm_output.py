@@ -45,10 +45,14 @@ def is_refusal(text: str) -> bool:
     """Whether what sbatch said on failing means that the job was certainly not taken.
 
     `Socket timed out` may come although the controller took the job
-    (nextflow#970): then only a look-up by the job's name can tell.
+    (nextflow#970): then only a look-up by the job's name can tell. On options
+    that sbatch does not know it prints no `error`, and asks nobody.
     """
     lowered = text.lower()
-    return "sbatch: error" in lowered and not any(words in lowered for words in _OPEN_ENDS)
+    is_usage = 'try "sbatch --help"' in lowered
+    return is_usage or (
+        "sbatch: error" in lowered and not any(words in lowered for words in _OPEN_ENDS)
+    )
 
 
 def parse_squeue(text: str, wanted: Collection[str]) -> dict[str, TaskAccounting]:

@@ -40,7 +40,7 @@ def _message(
     stem = PurePosixPath(spec_dir, *module.split("."))
     for file in (f"{stem}.py", f"{stem}/__init__.py"):
         try:
-            tree = ast.parse(read_text(file))
+            tree = ast.parse(read_text(file), file)
         except (OSError, UnicodeDecodeError):
             continue
         except (SyntaxError, ValueError) as error:

@@ -107,11 +107,11 @@ def load_spec(
     problems += [*more, *_agreement_problems(views, configs, document)]
     problems += entry_point_problems(views, document, spec_dir, files.read_text)
     values, marked = _resolve(spec, views, configs, document, around)
-    more = path_problems(marked, document, files.holds, known_variables=files.variables)
+    profile, profile_problems = _load_profile(document, around, files)
+    more = _path_problems(marked, document, files, profile)
     more += processor_problems(marked, document, files.holds, files.read_text)
     problems += _elsewhere(problems, more)
-    profile, more = _load_profile(document, around, files)
-    problems = [*document.problems, *_beside_yaml(document, problems), *more]
+    problems = [*document.problems, *_beside_yaml(document, problems), *profile_problems]
     if spec is None or problems:
         raise SpecError(_sorted(problems))
     return LoadedSpec(
@@ -167,6 +167,17 @@ def _beside_yaml(document: YamlDocument, problems: Sequence[Problem]) -> list[Pr
     for path in document.tagged:
         said += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
     return _elsewhere(said, problems)
+
+
+def _path_problems(
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    files: Files,
+    profile: ClusterProfile | None,
+) -> list[Problem]:
+    runs_here = profile is not None and profile.scheduler == "local"
+    known = files.variables
+    return path_problems(marked, document, files.holds, known_variables=known, runs_here=runs_here)
 
 
 def _sorted(problems: list[Problem]) -> list[Problem]:
@@ -265,7 +276,7 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     around = Surroundings(base_dir=base_dir, expand=files.expand)
     given = values if profile is None else profile.model_dump(mode="json")
     plain, marked = resolve_marked(ClusterProfile, given, around)
-    more = path_problems(marked, document, files.holds, known_variables=files.variables)
+    more = _path_problems(marked, document, files, profile)
     problems += _elsewhere(problems, more)
     problems = [*document.problems, *_beside_yaml(document, problems)]
     if problems:

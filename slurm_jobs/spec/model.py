@@ -61,6 +61,12 @@ class Resources(Values):
     @field_validator("gpu", mode="before", json_schema_input_type=GpuType | list[GpuType])
     @classmethod
     def _one_is_a_list(cls, value: Any) -> Any:
+        if isinstance(value, int):
+            message = (
+                f"names the type of GPU, such as a100, or a list of types, found `{value}`; how "
+                "many is said by gpus_per_node"
+            )
+            raise ValueError(message)  # noqa: TRY004 - pydantic reports ValueError
         return [value] if isinstance(value, str) else value
 
 

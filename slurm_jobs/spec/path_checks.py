@@ -21,11 +21,15 @@ def path_problems(
     exists: Callable[[str], bool],
     *,
     known_variables: Collection[str] | None,
+    runs_here: bool = False,
 ) -> list[Problem]:
-    """Every path that cannot be meant, or that must exist and does not."""
+    """Every path that cannot be meant, or that must exist and does not.
+
+    `runs_here`: the jobs run on this machine, so their programs must lie here too.
+    """
     problems = []
     for item in marked:
-        message = _message(item, exists, known_variables)
+        message = _message(item, exists, known_variables, runs_here=runs_here)
         if message is not None:
             message = f"{path_text(item.path)}: {message}"
             problems.append(problem_at(document, item.path, message))
@@ -33,7 +37,11 @@ def path_problems(
 
 
 def _message(
-    item: MarkedString, exists: Callable[[str], bool], known_variables: Collection[str] | None
+    item: MarkedString,
+    exists: Callable[[str], bool],
+    known_variables: Collection[str] | None,
+    *,
+    runs_here: bool,
 ) -> str | None:
     if not item.given:
         return "the path is empty"
@@ -53,9 +61,18 @@ def _message(
     if item.resolved.startswith("~") or exists(item.resolved):
         return None
     shown = "" if item.given == item.resolved else f" (`{item.given}`, relative to the file)"
-    if item.marker.must_exist and not isinstance(item.marker, ProgramMarker):
-        return f"nothing at {item.resolved}{shown}{_hub_hint(item)}"
-    return None
+    return _missing(item, shown, runs_here=runs_here)
+
+
+def _missing(item: MarkedString, shown: str, *, runs_here: bool) -> str | None:
+    """What to say of a path at which nothing lies; None if that is no mistake."""
+    if isinstance(item.marker, ProgramMarker):
+        if not runs_here or "/" not in item.resolved:
+            return None
+        return f"nothing at {item.resolved}{shown}, and the jobs run on this machine"
+    if not item.marker.must_exist:
+        return None
+    return f"nothing at {item.resolved}{shown}{_hub_hint(item)}"
 
 
 def _hub_hint(item: MarkedString) -> str:

@@ -136,7 +136,7 @@ def _device_problems(
     if config.device != "cuda" or resources.gpus_per_node >= resources.tasks_per_node:
         return []
     message = (
-        f"stage `{name}` trains on GPUs with {resources.tasks_per_node} ranks a node, but "
+        f"stage `{name}` trains on GPUs with tasks_per_node: {resources.tasks_per_node}, but "
         f"resources.gpus_per_node is {resources.gpus_per_node}; ask for one a rank, or say "
         "`device: cpu` in its config"
     )

@@ -164,7 +164,7 @@ def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> Non
 def _may_retry(task: SliceTask) -> bool:
     failed = task.num_own("failed")
     if failed > task.order.retries:
-        _say(f"{failed} failed attempts; the stage allows {task.order.retries} retries")
+        _say(f"failed attempts: {failed}; retries that the stage allows: {task.order.retries}")
         return False
     return True
 

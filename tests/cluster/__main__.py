@@ -45,6 +45,7 @@ def _up(args: argparse.Namespace) -> int:
     start = time.monotonic()
     folder = args.folder.absolute()
     cluster = Cluster.up(folder, max_array_size=args.max_array_size, grace_time_s=args.grace_time_s)
+    python = os.path.relpath(sys.executable)
     option = "" if folder == lifecycle.DEFAULT_FOLDER else f" --folder {folder}"
     print(f"""\
 The cluster is up ({time.monotonic() - start:.1f} s). Nodes: {", ".join(NODES)}.
@@ -52,9 +53,9 @@ Partitions: cpu, gpu, and low, which high preempts.
 
   export SLURM_CONF={cluster.config.slurm_conf}
   sinfo                                    as anybody, once that is exported
-  python -m tests.cluster{option} run srun -p gpu --gpus-per-node=v100:1 env
-  python -m tests.cluster{option} shell    as {cluster.config.user}, who submits the jobs
-  python -m tests.cluster{option} down
+  {python} -m tests.cluster{option} run srun -p gpu --gpus-per-node=v100:1 env
+  {python} -m tests.cluster{option} shell    as {cluster.config.user}, who submits the jobs
+  {python} -m tests.cluster{option} down
 
 Jobs belong to {cluster.config.user}, never to root; a folder for their files:
 {cluster.config.home}

@@ -214,6 +214,10 @@ def test_a_requeued_job_has_one_row_a_start_each_with_its_own_memory() -> None:
             False,
         ),
         ("sbatch: error: Batch job submission failed: Unable to contact slurm controller", False),
+        (
+            "sbatch: unrecognized option '--x=1'\nTry \"sbatch --help\" for more information",
+            True,
+        ),
         ("", False),
         ("Killed", False),
     ],

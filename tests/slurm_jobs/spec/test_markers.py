@@ -101,7 +101,20 @@ def test_a_python_is_a_path_only_if_it_has_a_slash(folder: Path) -> None:
         return loaded(folder, text).spec.stages["prep"].python
 
     assert python("python3.11") == "python3.11"
+    (folder / "envs/bin").mkdir(parents=True)
+    (folder / "envs/bin/python").touch()
     assert python("envs/bin/python") == str(folder / "envs/bin/python")
+
+
+def test_a_python_that_is_not_there_is_told_where_the_jobs_run_on_this_machine(
+    folder: Path,
+) -> None:
+    text = spec().replace("    config:", "    python: /no/python\n    config:")
+    with pytest.raises(SpecError, match="nothing at /no/python, and the jobs run on this machine"):
+        loaded(folder, text)
+    (folder / "ours.yaml").write_text("scheduler: slurm\n")
+    elsewhere = text.replace("cluster: local", "cluster: ours.yaml")
+    assert loaded(folder, elsewhere).spec.stages["prep"].python == "/no/python"
 
 
 def test_a_missing_manifest_is_named_by_its_absolute_path(folder: Path) -> None:

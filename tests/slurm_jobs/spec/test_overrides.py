@@ -65,7 +65,10 @@ def test_what_an_override_had_to_make_is_reported_at_the_option(check: Check) ->
     ]
     override = "code.1=helpers"
     assert check(text, overrides=(override,)) == [
-        f"--set {override}: code: expected a list, found keys and values (1)"
+        (
+            f"--set {override}: code: expected a list, found keys and values (1); "
+            "the first item has the number 0: code.0"
+        )
     ]
 
 

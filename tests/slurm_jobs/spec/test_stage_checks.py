@@ -56,7 +56,7 @@ def test_what_is_right_of_a_wrong_config_is_held_against_the_ranks(check: Check)
     assert [line.partition(": ")[0] for line in lines] == [
         *("6:14", "7:5", "8:5", "10:7", "11:17", "13:28")
     ]
-    assert "trains on GPUs with 3 ranks a node" in lines[1]
+    assert "trains on GPUs with tasks_per_node: 3" in lines[1]
     assert "8 lanes cannot be shared out evenly to 3 ranks" in lines[2]
 
 

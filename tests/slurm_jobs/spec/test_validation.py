@@ -46,7 +46,13 @@ def resources(text: str) -> list[str]:
                 "its unit stands in the name: write 90"
             ),
         ),
-        ("gpu: 3", "f:1:6: gpu: expected a list, found `3`"),
+        (
+            "gpu: 3",
+            (
+                "f:1:6: gpu: names the type of GPU, such as a100, or a list of types, found `3`; "
+                "how many is said by gpus_per_node"
+            ),
+        ),
         ("slurm: [a]", "f:1:1: slurm: expected keys and values, found a list of 1"),
         (
             "slurm: {qos: [a]}",
