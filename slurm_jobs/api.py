@@ -13,7 +13,7 @@ Errors are those of `slurm_jobs.common.errors`; a spec with problems raises
 from __future__ import annotations
 
 import os
-import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +29,12 @@ from slurm_jobs.reconcile import RunStatus
 from slurm_jobs.run.find import find_run
 from slurm_jobs.run.observe import accounting_of, status_of
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_meta
+from slurm_jobs.run.waiting import looks_until_over
 
 __all__ = ["Plan", "ResumeRequest", "Resumption", "Run", "RunStatus", "plan", "submit"]
 
 PathText = str | os.PathLike[str]
-POLL_S = 5.0
-"""Between two looks of `Run.wait`; Slurm's controller is everybody's."""
 
 
 def plan(spec: PathText, *, overrides: Sequence[str] = (), limit: int | None = None) -> Plan:
@@ -79,11 +79,12 @@ class Run:
         """How it is doing, from its records and one question to the scheduler."""
         return status_of(self.run_dir, fresh=False)
 
-    def wait(self, *, poll_s: float = POLL_S) -> RunStatus:
+    def wait(self) -> RunStatus:
         """Look until nothing runs and nothing waits that could start, and say how it ended."""
-        while (status := self.status()).status in {"running", "waiting"}:
-            time.sleep(poll_s)
-        return status
+        scheduler = read_meta(RunPaths(self.run_dir)).scheduler
+        looks = looks_until_over(self.status, lambda status: status, scheduler)
+        (last,) = deque(looks, maxlen=1)
+        return last
 
     def resume(self, request: ResumeRequest | None = None) -> Resumption:
         """Submit what is missing, and nothing else; see `ResumeRequest`.

@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from slurm_jobs.run.intents import latest_intents
 from slurm_jobs.run.model import RunRecords, StageSummary
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.slice_status import SliceStatus, Status, completed_slices, slice_status
+from slurm_jobs.slice_status import (
+    CANCELLED_ELSEWHERE,
+    SliceStatus,
+    Status,
+    completed_slices,
+    slice_status,
+)
 
 __all__ = [
     "ASKED_SOURCES",
@@ -134,19 +140,25 @@ def _stage_status(
     status: Status = next((word for word in order if counts[word]), "completed")
     if is_silent and counts["unknown"]:
         status = "unknown"  # what may still run is not over because something else has failed
-    if status == "stranded" and counts["waiting"]:
-        status = "waiting"  # the others will start
-    if status in {"failed", "cancelled", "unknown"} and counts["waiting"]:
-        status = "running" if counts["completed"] or counts["failed"] else status
+    elif counts["waiting"] and status not in {"running", "waiting"}:
+        # Some will start, whatever became of the others.
+        has_begun = status != "stranded" and (counts["completed"] or counts["failed"])
+        status = "running" if has_begun else "waiting"
     why = cause or next((s.reason for s in slices if s.status == "stranded"), "")
     reason = why if status == "stranded" and (cause or _has_elements_after(summary)) else ""
     return StageStatus(stage=summary, status=status, slices=slices, reason=reason)
 
 
 def _stranded(part: SliceStatus, cause: str | None) -> SliceStatus:
-    """The same with the cause, if it waits for what never comes."""
+    """The same with the cause, if it waits for what never comes.
+
+    Some sites cancel such jobs by themselves (`kill_invalid_depend`).
+    """
     waits = part.status == "stranded" or (part.status == "waiting" and part.job_id is not None)
-    return part if cause is None or not waits else replace(part, status="stranded", reason=cause)
+    is_taken_away = part.reason == CANCELLED_ELSEWHERE and not part.attempt
+    if cause is None or not (waits or is_taken_away):
+        return part
+    return replace(part, status="stranded", reason=cause)
 
 
 def _has_elements_after(summary: StageSummary) -> bool:

@@ -16,7 +16,7 @@ from slurm_jobs.run.intents import Intent
 from slurm_jobs.run.model import StageRecords
 from slurm_jobs.schedulers.local_state import NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.schedulers.states import PENDING_STATES, RUNNING_STATES
+from slurm_jobs.schedulers.states import LIVING_STATES, PENDING_STATES, RUNNING_STATES
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 
@@ -25,6 +25,7 @@ NEVER_REASONS = {
     NO_RUNNER: "the local runner has ended; `resume` starts one",
 }
 NOT_SUBMITTED = "not submitted"
+CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or the site's rules"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +46,11 @@ class SliceStatus:
     """Of a completed slice, or of the failure that `reason` should tell of: names its record."""
     start_unix_s: float | None = None
     """Of a pending task: expected; of a running one: when it started."""
+
+    @property
+    def may_live(self) -> bool:
+        """Whether a job may be at this slice, or still come to it."""
+        return self.job_id is not None and (self.state is None or self.state in LIVING_STATES)
 
 
 def completed_slices(records: StageRecords, newest: Mapping[int, Intent]) -> frozenset[int]:
@@ -132,7 +138,8 @@ def _from_scheduler(
     if task.state != "CANCELLED" and has_failed:
         return replace(known, status="failed", ending=failed)
     if task.state == "CANCELLED" or intent.cancelled:
-        return replace(known, status="cancelled", reason="cancelled")
+        reason = "cancelled" if intent.cancelled else CANCELLED_ELSEWHERE
+        return replace(known, status="cancelled", reason=reason)
     if task.state == "COMPLETED":
         reason = f"{task.source} says COMPLETED, but there is no completion record"
         return replace(known, status="unknown", reason=reason)

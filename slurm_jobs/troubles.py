@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,10 @@ class Trouble:
 
     out_of_memory: bool = False
     out_of_time: bool = False
+    mem_gb: float | None = None
+    """The most that a slice had which ran out of memory, where that is known."""
+    timeout_min: float | None = None
+    """The same of time, for one slice."""
     nodes: tuple[str, ...] = ()
     """That a slice failed on, as Slurm writes them (`n[1-2]` is one)."""
 
@@ -28,20 +32,39 @@ class Trouble:
 NO_TROUBLE = Trouble()
 
 
-def trouble_of(stage: StageStatus, answer: Answer, failed_nodes: Mapping[int, str]) -> Trouble:
-    """What the failed slices met; `failed_nodes` by slice, as their own records say."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Had:
+    """What a failed slice had, as its own records and its job's order say."""
+
+    node: str = ""
+    """That it failed on; empty where no record says so."""
+    mem_gb: float | None = None
+    timeout_min: float | None = None
+    """For this slice alone, where its array task worked through several."""
+
+
+def trouble_of(stage: StageStatus, answer: Answer, had: Mapping[int, Had]) -> Trouble:
+    """What the failed slices met; `had` by slice."""
     failed = [part for part in stage.slices if part.status == "failed"]
     nodes: dict[str, None] = {}
     for part in failed:
         task = answer.tasks.get(part.job_id or "")
-        node = failed_nodes.get(part.slice_index) or (task.node_list if task else "")
+        node = had.get(part.slice_index, Had()).node or (task.node_list if task else "")
         if node:
             nodes[node] = None
+    by_memory = [had.get(p.slice_index, Had()) for p in failed if p.state == OUT_OF_MEMORY]
+    by_time = [had.get(p.slice_index, Had()) for p in failed if p.state == OUT_OF_TIME]
     return Trouble(
-        out_of_memory=any(part.state == OUT_OF_MEMORY for part in failed),
-        out_of_time=any(part.state == OUT_OF_TIME for part in failed),
+        out_of_memory=bool(by_memory),
+        out_of_time=bool(by_time),
+        mem_gb=_most(part.mem_gb for part in by_memory),
+        timeout_min=_most(part.timeout_min for part in by_time),
         nodes=tuple(nodes),
     )
+
+
+def _most(amounts: Iterable[float | None]) -> float | None:
+    return max((amount for amount in amounts if amount is not None), default=None)
 
 
 RAISED = ("mem_gb", "timeout_min")
@@ -58,6 +81,8 @@ def adjusted(
 ) -> tuple[JobResources, list[str]]:
     """What the next job of a stage asks for, and in words what was changed.
 
+    Raised is what the failed slices had, so that a resume which was cut off does not raise twice.
+
     Args:
         asked: as the spec says.
         wish: what the spec wants done after a failure.
@@ -70,24 +95,32 @@ def adjusted(
     if wish.raise_mem_gb is not None and mem_gb is not None and "mem_gb" not in by_hand:
         mem_gb = max(mem_gb, last.get("mem_gb") or 0.0)
         if trouble.out_of_memory:
-            changes.append(f"mem_gb {mem_gb:g} -> {mem_gb * wish.raise_mem_gb:g} (out of memory)")
-            mem_gb *= wish.raise_mem_gb
+            had_gb = trouble.mem_gb or mem_gb
+            mem_gb = max(mem_gb, had_gb * wish.raise_mem_gb)
+            changes.append(f"mem_gb {had_gb:g} -> {mem_gb:g} (out of memory)")
     if wish.raise_timeout_min is not None and "timeout_min" not in by_hand:
         timeout_min = max(timeout_min, last.get("timeout_min") or 0.0)
         if trouble.out_of_time:
-            raised = timeout_min * wish.raise_timeout_min
-            changes.append(f"timeout_min {timeout_min:g} -> {raised:g} (out of time)")
-            timeout_min = raised
-    slurm = dict(asked.slurm)
-    if wish.exclude_failed_nodes:
-        given = str(slurm.get("exclude", "")), str(last.get("slurm", {}).get("exclude", ""))
-        known = dict.fromkeys(name for names in given for name in split_nodes(names))
-        new = [name for name in trouble.nodes if name not in known]
-        if new:
-            changes.append(f"without {', '.join(new)} (failed there)")
-        if known or new:
-            slurm["exclude"] = ",".join([*known, *new])
+            had_min = trouble.timeout_min or timeout_min
+            timeout_min = max(timeout_min, had_min * wish.raise_timeout_min)
+            changes.append(f"timeout_min {had_min:g} -> {timeout_min:g} (out of time)")
+    slurm, new = _without(asked.slurm, last, trouble.nodes if wish.exclude_failed_nodes else None)
+    if new:
+        changes.append(f"without {', '.join(new)} (failed there)")
     return replace(asked, mem_gb=mem_gb, timeout_min=timeout_min, slurm=slurm), changes
+
+
+def _without(
+    slurm: Mapping[str, Any], last: Mapping[str, Any], nodes: Collection[str] | None
+) -> tuple[dict[str, Any], list[str]]:
+    """Options of sbatch that leave out `nodes` besides those left out before, and the new ones."""
+    if nodes is None:
+        return dict(slurm), []
+    given = str(slurm.get("exclude", "")), str(last.get("slurm", {}).get("exclude", ""))
+    known = dict.fromkeys(name for names in given for name in split_nodes(names))
+    new = [name for name in nodes if name not in known]
+    exclude = {"exclude": ",".join([*known, *new])} if known or new else {}
+    return {**slurm, **exclude}, new
 
 
 def split_nodes(text: str) -> list[str]:

@@ -16,22 +16,16 @@ from slurm_jobs.cli.arguments import command_text, shown_path
 from slurm_jobs.cli.look import Seen, look
 from slurm_jobs.cli.problems import source_lines
 from slurm_jobs.cli.status_table import tasks_text
-from slurm_jobs.reconcile import RunStatus, Status
+from slurm_jobs.reconcile import RunStatus
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_meta
+from slurm_jobs.run.waiting import looks_until_over
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-INTERVAL_S = {"local": 0.5, "slurm": 5.0}
-"""Between two looks; Slurm's controller is everybody's."""
-PATIENCE_S = {"local": 2.0, "slurm": 60.0}
-"""So long nothing may live, and nothing be proven, before a run counts as ended.
-
-A record may reach this machine late (60 s is `acdirmax`, the longest that an NFS client takes a
-listing for fresh), accounting lags, and a `submit` may be about to queue the next job.
-"""
 PROGRESS_INTERVAL_S = 30.0
 """Between two lines that tell only how far a stage is."""
-GOING: tuple[Status, ...] = ("running", "waiting")
 
 
 def follow(run_dir: Path, *, quiet: bool) -> RunStatus | None:
@@ -61,40 +55,11 @@ def follow(run_dir: Path, *, quiet: bool) -> RunStatus | None:
         return None
 
 
-def is_over(status: RunStatus, *, open_for_s: float, patience_s: float) -> bool:
-    """Whether the run has ended: it is complete, or no job of it is queued or running.
-
-    A scheduler that is silent about what lives proves nothing. Where nothing lives and yet
-    nothing is settled, this stands so for `patience_s` first.
-    """
-    if status.status == "completed":
-        return True
-    if not status.knows_the_living or _lives(status):
-        return False
-    return status.status in {"failed", "cancelled", "stranded"} or open_for_s >= patience_s
-
-
-def _lives(status: RunStatus) -> bool:
-    return any(
-        part.status in GOING and part.job_id is not None
-        for stage in status.stages
-        for part in stage.slices
-    )
-
-
 def _looks(run_dir: Path, *, with_failure: bool = False) -> Iterator[Seen]:
-    """One look after the other; the last is of the run's end."""
-    going_s = time.monotonic()
-    while True:
-        seen = look(run_dir, with_failure=with_failure)
-        now_s = time.monotonic()
-        if _lives(seen.status) or not seen.status.knows_the_living:
-            going_s = now_s
-        yield seen
-        patience_s = PATIENCE_S[seen.scheduler]
-        if is_over(seen.status, open_for_s=now_s - going_s, patience_s=patience_s):
-            return
-        time.sleep(INTERVAL_S[seen.scheduler])
+    scheduler = read_meta(RunPaths(run_dir)).scheduler
+    return looks_until_over(
+        lambda: look(run_dir, with_failure=with_failure), lambda seen: seen.status, scheduler
+    )
 
 
 def _follow_live(run_dir: Path, console: Console) -> RunStatus:

@@ -31,6 +31,12 @@ class InputError(SlurmJobsError, ValueError):
     exit_code = 2
 
 
+class DamagedFileError(SlurmJobsError, ValueError):
+    """A file of ours does not hold what was written."""
+
+    exit_code = 1
+
+
 class RunFailedError(SlurmJobsError):
     """A run, or something that it needs, failed."""
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from slurm_jobs.common.errors import DamagedFileError
+
 PRIVATE_DIR_MODE = 0o700
 PRIVATE_FILE_MODE = 0o600
 PRIVATE_UMASK = 0o077
@@ -136,5 +138,17 @@ def create_once(path: Path, data: bytes) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value of a file that `write_json_atomic` or `create_once` wrote."""
-    return json.loads(path.read_bytes())
+    """The JSON value of a file that `write_json_atomic` or `create_once` wrote.
+
+    Raises:
+        DamagedFileError: the file holds something else.
+        OSError: it cannot be read.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        message = (
+            f"{path} is damaged, as no crash of slurm-jobs leaves a file ({error}): look at its "
+            "file system, and restore the file from a backup or snapshot of it"
+        )
+        raise DamagedFileError(message) from error

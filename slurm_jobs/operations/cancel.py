@@ -72,7 +72,9 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> list[Intent]:
     for name in stages:
         newest = latest_intents(run.intents, name)
         for part in status.stage(name).slices:
-            going = part.status in {"running", "waiting", "stranded", "unknown"}
+            going = part.status in {"running", "waiting", "unknown"} or (
+                part.status == "stranded" and part.may_live
+            )
             intent = newest.get(part.slice_index)
             if going and intent is not None and intent.refused is None:
                 chosen[intent.token] = intent

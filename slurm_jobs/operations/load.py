@@ -8,7 +8,8 @@ from pathlib import Path
 
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.run.snapshot import user_sources
-from slurm_jobs.spec.loader import Files, LoadedSpec, load_spec
+from slurm_jobs.spec.files import Files
+from slurm_jobs.spec.loader import LoadedSpec, load_spec
 from slurm_jobs.spec.model import RunSpec
 
 

@@ -111,7 +111,7 @@ def resume(
 def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunContext, GivenSpec]:
     given = spec_of(paths, request.overrides, update_spec=request.update_spec)
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
-    snapshot, code_changed = _snapshot(paths, spec, spec_dir, update_code=request.update_code)
+    snapshot, code_changed = _snapshot(paths, spec, spec_dir, request)
     context = run_context(paths, spec, profile, spec_dir, snapshot)
     code, limits = snapshot.user_fingerprint, limits_of(profile)
     stages = make_plan(spec, profile, code_fingerprint=code).stages
@@ -214,7 +214,7 @@ def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[s
 
 
 def _snapshot(
-    paths: RunPaths, spec: RunSpec, spec_dir: Path, *, update_code: bool
+    paths: RunPaths, spec: RunSpec, spec_dir: Path, request: ResumeRequest
 ) -> tuple[CodeSnapshot, bool]:
     """The code to use, and whether the user's own now differs from it."""
     sources = code_sources(spec, spec_dir)
@@ -222,6 +222,8 @@ def _snapshot(
     used = CodeSnapshot(
         folder=paths.code_snapshot(values["name"]), user_fingerprint=values["user_fingerprint"]
     )
-    if update_code or not used.folder.is_dir():
+    if request.update_code or not used.folder.is_dir():
+        if request.dry_run:
+            return replace(used, user_fingerprint=tree_fingerprint(sources)), False
         return take_snapshot(paths.code_dir, sources), False
     return used, tree_fingerprint(sources) != used.user_fingerprint

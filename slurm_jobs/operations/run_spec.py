@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from slurm_jobs.common.files import read_json, write_json_atomic, write_text_ato
 from slurm_jobs.operations.load import load, profile_of
 from slurm_jobs.run.create import write_resolved_spec
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.spec.loader import Files, LoadedSpec, load_spec
+from slurm_jobs.spec.files import Files
+from slurm_jobs.spec.loader import LoadedSpec, load_document
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.yaml_values import YamlDocument
 
 FIXED = ("name", "cluster", "runs_dir")
 """Keys that a run keeps for good."""
@@ -79,14 +82,13 @@ def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str
         return RunSpec.model_validate_json(text, strict=True)
 
     def read_text(file: str) -> str:
-        if file == origin["spec_file"]:
-            return text
         if file.endswith((".yaml", ".yml")):
             return "{}"  # the cluster profile: the run's own is used
         raise FileNotFoundError(file)
 
     files = Files(read_text=read_text, exists=lambda _file: True, variables=os.environ)
-    return load_spec(origin["spec_file"], files, overrides=overrides).spec
+    document = YamlDocument(file=origin["spec_file"], value=json.loads(text))
+    return load_document(document, text, files, overrides=overrides).spec
 
 
 def keep_spec(paths: RunPaths, given: GivenSpec, overrides: Sequence[str]) -> None:

@@ -13,14 +13,16 @@ from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.common.outputs import named_outputs
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.reconcile import StageStatus, reconcile
+from slurm_jobs.run.intents import latest_intents
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.model import RunRecords
+from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.sort_out import Preparation, sort_out
 from slurm_jobs.run.store import read_completion, read_run
 from slurm_jobs.schedulers.protocol import Answer, Scheduler
 from slurm_jobs.schedulers.states import LIVING_STATES
-from slurm_jobs.troubles import trouble_of
+from slurm_jobs.troubles import Had, trouble_of
 
 
 def adopt_lost_jobs(paths: RunPaths, run: RunRecords, scheduler: Scheduler) -> Mapping[str, str]:
@@ -78,7 +80,8 @@ def prepare_resume(
         damaged=damaged,
         problems=answer.problems,
         troubles={
-            s.stage.name: trouble_of(s, answer, failed_nodes(paths, s)) for s in status.stages
+            s.stage.name: trouble_of(s, answer, what_failed_had(paths, run, s))
+            for s in status.stages
         },
     )
 
@@ -100,15 +103,27 @@ def _asked(paths: RunPaths, scheduler: Scheduler) -> Answer:
     return answer
 
 
-def failed_nodes(paths: RunPaths, stage: StageStatus) -> dict[int, str]:
-    """The node that each failed slice failed on, as far as its record says."""
-    nodes = {}
+def what_failed_had(paths: RunPaths, run: RunRecords, stage: StageStatus) -> dict[int, Had]:
+    """What each failed slice had, as far as records and orders say."""
+    newest = latest_intents(run.intents, stage.stage.name)
+    orders: dict[str, JobOrder] = {}
+    found = {}
     for part in stage.slices:
-        if part.status == "failed" and part.ending is not None:
-            record = read_completion(paths, stage.stage.name, part.ending)
-            if record.failed_node:
-                nodes[part.slice_index] = record.failed_node
-    return nodes
+        if part.status != "failed":
+            continue
+        token = newest[part.slice_index].token
+        if token not in orders:
+            orders[token] = read_order(paths.job_json(token))
+        node = ""
+        if part.ending is not None:
+            node = read_completion(paths, stage.stage.name, part.ending).failed_node or ""
+        asked = orders[token].resources
+        found[part.slice_index] = Had(
+            node=node,
+            mem_gb=asked.mem_gb,
+            timeout_min=asked.timeout_min / (orders[token].slices_per_task or 1),
+        )
+    return found
 
 
 def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
@@ -130,7 +145,7 @@ def damaged_slices(paths: RunPaths, stage: StageStatus) -> Slices:
 def _size(path: Path) -> int | None:
     try:
         return path.stat().st_size
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

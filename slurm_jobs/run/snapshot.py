@@ -16,10 +16,12 @@ from pathlib import Path
 
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import make_private_dir, write_text_atomic
+from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.shipped import shipped_path
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
-_LEFT_OUT = frozenset({"__pycache__", ".git", ".venv", "runs"})
+_LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
+"""Names of folders that no snapshot holds; nor does it hold run folders, whatever their name."""
 
 START_SCRIPT = '''"""Starts slurm-jobs from this snapshot; run it with `python -P`."""
 
@@ -84,12 +86,22 @@ def source_files(source: Path) -> dict[str, Path]:
             folders.clear()
             continue
         seen.add(os.path.realpath(root))
-        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
+        folders[:] = sorted(
+            name for name in folders if name not in _LEFT_OUT and not _holds_runs(Path(root, name))
+        )
         for name in sorted(names):
             path = Path(root, name)
             if path.is_file() and path.suffix != ".pyc":
                 files[str(path.relative_to(source.parent))] = path
     return files
+
+
+def _holds_runs(folder: Path) -> bool:
+    """Whether a folder is one of runs, or is a run."""
+    if RunPaths(folder).run_json.is_file():
+        return True
+    with os.scandir(folder) as entries:
+        return any(RunPaths(Path(entry)).run_json.is_file() for entry in entries if entry.is_dir())
 
 
 def tree_fingerprint(sources: Sequence[Path]) -> str:

@@ -115,13 +115,13 @@ def _sort_stage(
         for s in stage.slices
         if s.slice_index in current and s.slice_index not in barred and _goes_on(s, newest)
     )
-    doomed = _with_status(stage.slices, {"running", "waiting", "stranded"}) - live
+    doomed = _must_make_way(stage.slices) - live
     # An element that works through several slices ends with all of them; where one has failed
     # it will end as failed, and what comes after it would never start.
     lost = _with_status(stage.slices, {"failed", "cancelled", "unknown"}) & frozenset(current)
     elements = {newest[index].element_id(index) for index in doomed | lost}
     live = frozenset(i for i in live if newest[i].element_id(i) not in elements)
-    doomed = _with_status(stage.slices, {"running", "waiting", "stranded"}) - live
+    doomed = _must_make_way(stage.slices) - live
     return _SortedStage(
         completed=completed,
         live=live,
@@ -154,6 +154,12 @@ def _goes_on(part: SliceStatus, newest: Mapping[int, Intent]) -> bool:
 
 def _with_status(slices: tuple[SliceStatus, ...], words: set[str]) -> frozenset[int]:
     return frozenset(s.slice_index for s in slices if s.job_id is not None and s.status in words)
+
+
+def _must_make_way(slices: tuple[SliceStatus, ...]) -> Slices:
+    """What runs, or is queued, whether it will ever start or not."""
+    words = {"running", "waiting", "stranded"}
+    return _with_status(slices, words) & {s.slice_index for s in slices if s.may_live}
 
 
 def _ids(chosen: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]:

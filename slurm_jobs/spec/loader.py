@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,12 +16,12 @@ from typing import Any
 from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import Problem, SpecError
 from slurm_jobs.spec.entry_points import entry_point_problems
+from slurm_jobs.spec.files import Files, read_text_of
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.overrides import apply_overrides
 from slurm_jobs.spec.path_checks import path_problems
-from slurm_jobs.spec.plain_text import printable
 from slurm_jobs.spec.processor_checks import processor_problems
 from slurm_jobs.spec.stage_checks import form_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
@@ -31,41 +30,6 @@ from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml_values import Path, YamlDocument, read_yaml
 
 SPECIAL_CLUSTERS = ("auto", "local")
-
-
-_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)(?=/|$)", re.ASCII)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Files:
-    """How the loader looks at the file system."""
-
-    read_text: Callable[[str], str]
-    """Text of a file; raises OSError or UnicodeDecodeError."""
-    exists: Callable[[str], bool]
-    variables: Mapping[str, str] | None = None
-    """Environment variables, for paths that begin with `$NAME` or `~`; None leaves them alone."""
-
-    def holds(self, path: str) -> bool:
-        """Whether something can be seen to lie at `path`."""
-        try:
-            return self.exists(path)
-        except (
-            OSError,
-            ValueError,
-            RuntimeError,
-        ):  # a name too long, a folder closed to us, ~nobody
-            return False
-
-    def expand(self, path: str) -> str:
-        """`path` with a leading `~` or `$NAME` replaced, if that is known."""
-        variables = self.variables or {}
-        if path == "~" or path.startswith("~/"):
-            return variables["HOME"] + path[1:] if variables.get("HOME") else path
-        match = _VARIABLE.match(path)
-        if match is None or match[1] not in variables:
-            return path
-        return variables[match[1]] + path[match.end() :]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,11 +56,28 @@ def load_spec(
     Raises:
         SpecError: with every problem found.
     """
-    text = _read(file, files)
+    text = read_text_of(file, files)
     document = read_yaml(text, file)
     if document.value is None:
         empty = Problem(file=file, line=1, column=1, message="the file is empty")
         raise SpecError(list(document.problems) or [empty])
+    return load_document(document, text, files, overrides=overrides, limit=limit)
+
+
+def load_document(
+    document: YamlDocument,
+    text: str,
+    files: Files,
+    *,
+    overrides: Sequence[str] = (),
+    limit: int | None = None,
+) -> LoadedSpec:
+    """Check and complete the values of a spec.
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    file = document.file
     all_overrides = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
     document = apply_overrides(document, all_overrides)
     spec_dir = str(PurePosixPath(file).parent)
@@ -185,22 +166,6 @@ def _sorted(problems: list[Problem]) -> list[Problem]:
     return sorted(unique, key=lambda p: (p.file, p.line, p.column))
 
 
-def _read(file: str, files: Files) -> str:
-    if printable(file) != file or "\\" in file:
-        message = "the file's path holds a line break, backslash or the like; move or rename it"
-        raise SpecError([Problem(file=printable(file), line=0, column=0, message=message)])
-    try:
-        return files.read_text(file)
-    except FileNotFoundError:
-        message = "no such file"
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        message = f"not a text file in UTF-8 (line {line} holds other bytes)"
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-    raise SpecError([Problem(file=file, line=0, column=0, message=message)])
-
-
 def _validate_configs(
     views: Mapping[str, StageView], document: YamlDocument
 ) -> tuple[dict[str, Any], list[Problem]]:
@@ -269,7 +234,7 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     Raises:
         SpecError: with every problem found.
     """
-    document = read_yaml(_read(file, files), file)
+    document = read_yaml(read_text_of(file, files), file)
     values = {} if document.value is None else document.value
     profile, problems = validate_values(ClusterProfile, document, values, ())
     base_dir = str(PurePosixPath(file).parent)

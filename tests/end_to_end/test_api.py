@@ -29,15 +29,15 @@ def test_a_notebook_plans_submits_waits_resumes_and_reports(local: Driver) -> No
     assert not (local.folder / "runs").exists()
 
     run = submit(spec)
-    status = run.wait(poll_s=0.1)
+    status = run.wait()
     assert (status.status, status.stage("b").reason) == ("failed", "`a` failed")
     assert status.stage("a").counts == {"completed": 2, "failed": 1}
 
     dry = run.resume(ResumeRequest(dry_run=True))
     assert [(job.stage, job.slices) for job in dry.plan.jobs] == [("a", (1,)), ("b", (0,))]
-    assert run.wait(poll_s=0.1).status == "failed"
+    assert run.wait().status == "failed"
     assert [job.stage for job in run.resume().jobs] == ["a", "b"]
-    assert run.wait(poll_s=0.1).status == "completed"
+    assert run.wait().status == "completed"
     assert run.report().read_text().startswith("<!doctype html>")
     assert Run.find(str(spec)) == run
     assert run.cancel() == []

@@ -246,6 +246,31 @@ def test_a_child_of_an_array_with_a_failed_slice_is_stranded_while_the_array_sti
     assert found.stage("b").reason == "`a` has slices that failed or were cancelled"
 
 
+def test_a_job_that_the_site_cancelled_because_it_could_never_start_is_stranded() -> None:
+    stages = {"a": {}, "mend": {"a": "afternotok"}}
+    found = run(stages, {"mend": ("CANCELLED", "")}, {"a"})
+    assert (statuses(found)["mend"], found.status) == ("stranded", "completed")
+    said = {"a": ("FAILED", ""), "b": ("CANCELLED", ""), "c": ("CANCELLED", "")}
+    found = run(CHAIN, said, set())
+    assert found.stage("c").reason == "`a` failed"
+    assert not any(part.may_live for part in found.stage("c").slices)
+
+
+def test_a_job_that_somebody_cancelled_by_hand_is_cancelled_and_says_so() -> None:
+    found = run(CHAIN, {"a": ("CANCELLED", "")}, set())
+    assert found.stage("a").slices[0].reason.startswith("cancelled by scancel")
+
+
+@pytest.mark.parametrize("ended", ["CANCELLED", "COMPLETED"])
+def test_an_array_of_which_elements_still_wait_is_not_over(ended: str) -> None:
+    found = slice_by_slice(
+        ("a_0", ended, ""),
+        ("a_1", "PENDING", "Priority"),
+        *((f"{name}_{i}", "PENDING", "Dependency") for name in "bc" for i in (0, 1)),
+    )
+    assert (statuses(found)["a"], found.status) == ("waiting", "waiting")
+
+
 def slice_by_slice(*said: tuple[str, str, str]) -> RunStatus:
     """a -> b -> c, two slices each, `aftercorr`; what is not said is complete."""
     before = {"a": {}, "b": {"a": "aftercorr"}, "c": {"b": "aftercorr"}}

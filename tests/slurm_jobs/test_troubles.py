@@ -8,7 +8,7 @@ from slurm_jobs.reconcile import SliceStatus, StageStatus
 from slurm_jobs.run.model import StageSummary
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.spec.model import OnResume
-from slurm_jobs.troubles import Trouble, adjusted, split_nodes, trouble_of
+from slurm_jobs.troubles import Had, Trouble, adjusted, split_nodes, trouble_of
 
 ASKED = JobResources(
     nodes=1, tasks_per_node=1, cpus_per_task=1, gpus_per_node=0, gpu=(), mem_gb=8.0,
@@ -48,9 +48,9 @@ def test_what_failed_slices_met_is_read_from_slurms_words_and_their_own_records(
     found = trouble_of(
         stage(None, "OUT_OF_MEMORY", "NODE_FAIL", "FAILED"),
         answer(j0="n0", j1="n1", j2="n[2-3]", j3="n4"),
-        {3: "n5"},
+        {1: Had(mem_gb=6.0), 2: Had(mem_gb=9.0), 3: Had(node="n5")},
     )
-    assert found == Trouble(out_of_memory=True, out_of_time=False, nodes=("n1", "n[2-3]", "n5"))
+    assert found == Trouble(out_of_memory=True, mem_gb=6.0, nodes=("n1", "n[2-3]", "n5"))
     assert trouble_of(stage("TIMEOUT", None), Answer(), {}) == Trouble(out_of_time=True)
 
 
@@ -64,6 +64,13 @@ def test_what_failed_slices_met_is_read_from_slurms_words_and_their_own_records(
             {"mem_gb": 12.0, "timeout_min": 60},
             (18, 120, None),
             ["mem_gb 12 -> 18 (out of memory)", "timeout_min 60 -> 120 (out of time)"],
+        ),
+        # Raised is what failed: a plan that was written and never submitted raises nothing more.
+        (
+            Trouble(out_of_memory=True, mem_gb=8.0, out_of_time=True, timeout_min=60),
+            {"mem_gb": 12.0, "timeout_min": 120},
+            (12, 120, None),
+            ["mem_gb 8 -> 12 (out of memory)", "timeout_min 60 -> 120 (out of time)"],
         ),
         # What was raised once stays so, also where the next failure is another.
         (Trouble(), {"mem_gb": 12.0, "timeout_min": 240}, (12, 240, None), []),

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from slurm_jobs.cli import follow as follow_module
-from slurm_jobs.cli.follow import INTERVAL_S, PATIENCE_S, follow, is_over
+from slurm_jobs.api import Run
+from slurm_jobs.cli.follow import follow
 from slurm_jobs.cli.watch import end_lines, watch
 from slurm_jobs.reconcile import Status
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.waiting import INTERVAL_S, PATIENCE_S, is_over
 from tests.slurm_jobs.cli.statuses import seen, stage
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
@@ -55,6 +56,7 @@ class Script:
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     played = Script()
     monkeypatch.setattr("slurm_jobs.cli.follow.time", played)
+    monkeypatch.setattr("slurm_jobs.run.waiting.time", played)
     monkeypatch.setattr("slurm_jobs.run.answer_cache.time", played)
     return played
 
@@ -176,6 +178,18 @@ def test_what_nobody_knows_is_waited_for_a_while_because_records_and_accounts_co
     assert watch(paths.run_dir, quiet=True)[1] == 0
 
 
+def test_a_notebook_waits_through_a_moment_in_which_nobody_can_say(
+    script: Script, slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    def fall_silent() -> None:
+        slurm.says("squeue", "", exit_code=1)
+        slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
+
+    script.events = [fall_silent, nothing, lambda: end(paths, "a", [0, 1])]
+    assert Run(paths.run_dir).wait().status == "completed"
+    assert script.events == []
+
+
 def test_the_while_is_counted_from_when_squeue_answers_again(
     script: Script, slurm: FakeSlurm, paths: RunPaths
 ) -> None:
@@ -251,4 +265,4 @@ def test_stages_that_were_never_submitted_are_not_waited_for_for_ever() -> None:
 def test_looks_are_further_apart_than_an_answer_is_kept() -> None:
     from slurm_jobs.run.answer_cache import FRESH_S
 
-    assert follow_module.INTERVAL_S["slurm"] > FRESH_S
+    assert INTERVAL_S["slurm"] > FRESH_S

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.common.errors import DamagedFileError
 from slurm_jobs.common.files import (
     atomic_writer,
     create_once,
@@ -114,3 +115,10 @@ def test_files_are_their_owners_alone_whatever_the_umask(tmp_path: Path) -> None
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     private = dict.fromkeys(("written", "created", "touched", "childs"), 0o600)
     assert modes == {**private, "open": 0o666}  # the mask is given back
+
+
+def test_a_file_cut_short_is_named_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text('{"a": ')
+    with pytest.raises(DamagedFileError, match=f"{path} is damaged.*restore the file"):
+        read_json(path)

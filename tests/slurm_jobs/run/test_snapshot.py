@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.common.errors import InputError
-from slurm_jobs.run.snapshot import take_snapshot, tree_fingerprint, user_sources
+from slurm_jobs.run.snapshot import source_files, take_snapshot, tree_fingerprint, user_sources
 
 
 @pytest.fixture
@@ -159,10 +159,17 @@ def test_a_linked_folder_counts_and_a_dead_link_does_not(project: Path, tmp_path
     assert tree_fingerprint([project / "package"]) != before
 
 
+def test_a_folder_of_the_users_called_runs_is_code_like_any_other(project: Path) -> None:
+    (project / "package" / "runs").mkdir()
+    (project / "package" / "runs" / "x.py").write_text("")
+    assert "package/runs/x.py" in source_files(project / "package")
+
+
 def test_what_is_not_copied_does_not_count(project: Path) -> None:
     before = tree_fingerprint([project / "package"])
-    (project / "package" / "runs").mkdir()
-    (project / "package" / "runs" / "output").write_text("x")
+    run = project / "package" / "runs" / "a-20261121"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text("{}")
     assert tree_fingerprint([project / "package"]) == before
 
 

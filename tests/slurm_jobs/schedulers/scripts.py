@@ -3,7 +3,8 @@
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.operations.plan import render_scripts
 from slurm_jobs.plan import make_plan
-from slurm_jobs.spec.loader import Files, load_spec
+from slurm_jobs.spec.files import Files
+from slurm_jobs.spec.loader import load_spec
 
 FOLDER = "/shared/project"
 

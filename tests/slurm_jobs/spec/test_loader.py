@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from slurm_jobs.common.errors import SpecError
 from slurm_jobs.operations.load import disk_files, load
-from slurm_jobs.spec.loader import Files, load_spec
+from slurm_jobs.spec.files import Files
+from slurm_jobs.spec.loader import load_spec
 
 Check = Callable[..., list[str]]
 ROOT = Path(__file__).resolve().parents[3]

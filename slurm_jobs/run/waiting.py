@@ -1,0 +1,58 @@
+"""Looks at a run again and again until it has ended, for whoever waits for that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from slurm_jobs.reconcile import RunStatus, Status
+
+Look = TypeVar("Look")
+
+INTERVAL_S = {"local": 0.5, "slurm": 5.0}
+"""Between two looks; Slurm's controller is everybody's."""
+PATIENCE_S = {"local": 2.0, "slurm": 60.0}
+"""So long nothing may live, and nothing be proven, before a run counts as ended.
+
+A record may reach this machine late (60 s is `acdirmax`, the longest that an NFS client takes a
+listing for fresh), accounting lags, and a `submit` may be about to queue the next job.
+"""
+GOING: tuple[Status, ...] = ("running", "waiting")
+
+
+def looks_until_over(
+    look: Callable[[], Look], status_of: Callable[[Look], RunStatus], scheduler: str
+) -> Iterator[Look]:
+    """One look after the other; the last is of the run's end."""
+    going_s = time.monotonic()
+    while True:
+        seen = look()
+        status, now_s = status_of(seen), time.monotonic()
+        if _lives(status) or not status.knows_the_living:
+            going_s = now_s
+        yield seen
+        if is_over(status, open_for_s=now_s - going_s, patience_s=PATIENCE_S[scheduler]):
+            return
+        time.sleep(INTERVAL_S[scheduler])
+
+
+def is_over(status: RunStatus, *, open_for_s: float, patience_s: float) -> bool:
+    """Whether the run has ended: it is complete, or no job of it is queued or running.
+
+    A scheduler that is silent about what lives proves nothing. Where nothing lives and yet
+    nothing is settled, this stands so for `patience_s` first.
+    """
+    if status.status == "completed":
+        return True
+    if not status.knows_the_living or _lives(status):
+        return False
+    return status.status in {"failed", "cancelled", "stranded"} or open_for_s >= patience_s
+
+
+def _lives(status: RunStatus) -> bool:
+    return any(
+        part.status in GOING and part.job_id is not None
+        for stage in status.stages
+        for part in stage.slices
+    )

@@ -1,0 +1,65 @@
+"""How the loader looks at the file system; passed in, so that it serves anybody. PURE."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from slurm_jobs.common.errors import Problem, SpecError
+from slurm_jobs.spec.plain_text import printable
+
+_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)(?=/|$)", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Files:
+    """How the loader looks at the file system."""
+
+    read_text: Callable[[str], str]
+    """Text of a file; raises OSError or UnicodeDecodeError."""
+    exists: Callable[[str], bool]
+    variables: Mapping[str, str] | None = None
+    """Environment variables, for paths that begin with `$NAME` or `~`; None leaves them alone."""
+
+    def holds(self, path: str) -> bool:
+        """Whether something can be seen to lie at `path`."""
+        try:
+            return self.exists(path)
+        except (
+            OSError,
+            ValueError,
+            RuntimeError,
+        ):  # a name too long, a folder closed to us, ~nobody
+            return False
+
+    def expand(self, path: str) -> str:
+        """`path` with a leading `~` or `$NAME` replaced, if that is known."""
+        variables = self.variables or {}
+        if path == "~" or path.startswith("~/"):
+            return variables["HOME"] + path[1:] if variables.get("HOME") else path
+        match = _VARIABLE.match(path)
+        if match is None or match[1] not in variables:
+            return path
+        return variables[match[1]] + path[match.end() :]
+
+
+def read_text_of(file: str, files: Files) -> str:
+    """Text of a spec or profile.
+
+    Raises:
+        SpecError: there is none that can be read.
+    """
+    if printable(file) != file or "\\" in file:
+        message = "the file's path holds a line break, backslash or the like; move or rename it"
+        raise SpecError([Problem(file=printable(file), line=0, column=0, message=message)])
+    try:
+        return files.read_text(file)
+    except FileNotFoundError:
+        message = "no such file"
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        message = f"not a text file in UTF-8 (line {line} holds other bytes)"
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}"
+    raise SpecError([Problem(file=file, line=0, column=0, message=message)])
