@@ -31,6 +31,7 @@ def deciding_fields(
         "array.num_slices": stage.array.num_slices if stage.array else None,
         "limit": spec.limit,
         "code": code_fingerprint if own_code else "",
+        **({"matrix": stage.matrix} if stage.matrix else {}),
         **_by_key("config", stage.config),
         **_by_key("environment", {**spec.environment, **stage.environment}),
         **{f"{PARENT}{parent}": parents[parent] for parent in stage.after},

@@ -19,6 +19,7 @@ from slurm_jobs.fingerprints import deciding_fields, hash_of
 from slurm_jobs.pieces import cut_slices, pack_for
 from slurm_jobs.run.elements import array_indices
 from slurm_jobs.spec.graph import stage_order
+from slurm_jobs.spec.matrix import matrix_variables, origin_of
 from slurm_jobs.spec.model import RunSpec, Stage
 
 
@@ -27,6 +28,8 @@ class PlannedStage:
     """A stage as the jobs see it, whether or not it runs in this plan."""
 
     name: str
+    origin: str
+    """Its name in the file, where it is one combination of a matrix; else empty."""
     run: str
     """Built-in name, entry point, or `shell`."""
     shell: str | None
@@ -150,6 +153,7 @@ def _planned_stage(
     )
     return PlannedStage(
         name=name,
+        origin=origin_of(name, stage.matrix),
         run=stage.run or "shell",
         shell=stage.shell,
         fingerprint=hash_of(fields),
@@ -162,7 +166,12 @@ def _planned_stage(
         config=stage.config,
         python=stage.python or profile.python,
         setup=(*profile.setup, *spec.setup, *stage.setup),
-        environment={**profile.environment, **spec.environment, **stage.environment},
+        environment={
+            **profile.environment,
+            **spec.environment,
+            **stage.environment,
+            **matrix_variables(stage.matrix),
+        },
         node_local_dir=stage.node_local_dir or profile.node_local_dir,
         resources=resources,
     )

@@ -25,6 +25,8 @@ class ParentStage:
     output_dir: Path
     num_slices: int
     """1 for a stage without an array."""
+    origin: str = ""
+    """Its name in the spec, where it is one combination of a matrix and the only parent so."""
 
 
 def parent_to_json(parent: ParentStage) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.loader import LoadedSpec, load_document
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.overrides import apply_overrides
 from slurm_jobs.spec.yaml_values import YamlDocument
 
 FIXED = ("name", "cluster", "runs_dir")
@@ -87,7 +88,8 @@ def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str
         raise FileNotFoundError(file)
 
     files = Files(read_text=read_text, exists=lambda _file: True, variables=os.environ)
-    document = YamlDocument(file=origin["spec_file"], value=json.loads(text))
+    given = YamlDocument(file=origin["spec_file"], value=json.loads(text))
+    document = apply_overrides(given, overrides)
     return load_document(document, text, files, overrides=overrides).spec
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,7 +108,7 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         retries=stage.retries,
         max_requeues=MAX_REQUEUES,
         config=stage.config,
-        parents=tuple(_parent(plan.stage(d.stage), paths) for d in stage.after),
+        parents=_parents([plan.stage(d.stage) for d in stage.after], paths),
         ancestor_output_dirs={s.name: str(paths.output_dir(s.name)) for s in plan.stages},
         python=stage.python or sys.executable,
         start_script=str(context.snapshot.start_script),
@@ -123,12 +123,17 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
     )
 
 
-def _parent(stage: PlannedStage, paths: RunPaths) -> ParentStage:
-    return ParentStage(
-        stage=stage.name,
-        run=stage.run,
-        output_dir=paths.output_dir(stage.name),
-        num_slices=stage.num_slices,
+def _parents(stages: Sequence[PlannedStage], paths: RunPaths) -> tuple[ParentStage, ...]:
+    origins = [stage.origin for stage in stages]
+    return tuple(
+        ParentStage(
+            stage=stage.name,
+            run=stage.run,
+            output_dir=paths.output_dir(stage.name),
+            num_slices=stage.num_slices,
+            origin=stage.origin if origins.count(stage.origin) == 1 else "",
+        )
+        for stage in stages
     )
 
 

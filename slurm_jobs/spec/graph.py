@@ -10,6 +10,7 @@ from typing import Any
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.references import output_dir_variable, referenced_stage
 from slurm_jobs.spec.markers import references
+from slurm_jobs.spec.matrix import axis_variable, is_member
 from slurm_jobs.spec.model import MAX_STAGES
 from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
@@ -33,6 +34,7 @@ class StageView:
 
 Views = Mapping[str, StageView]
 
+_AXIS_OF = "matrix."
 _SHARED_KEYS = ("setup", "environment")
 """Keys, of a stage and of the whole spec, that become lines of the batch script."""
 
@@ -182,10 +184,12 @@ def _reference_problems(
     problems = []
     for path, inner in references(stage.config or {}, ("stages", name, "config")):
         target = referenced_stage(inner)
-        if target is None:
+        if inner.startswith(_AXIS_OF):
+            message = f"{path_text(path)}: {_no_axis(name, stage, inner)}"
+        elif target is None:
             message = (
-                f"{path_text(path)}: `${{{inner}}}` is no reference; "
-                "`${stage.output_dir}` is the only form (a path may begin with `$VARIABLE`)"
+                f"{path_text(path)}: `${{{inner}}}` is no reference; `${{stage.output_dir}}` and "
+                "`${matrix.AXIS}` are the only forms (a path may begin with `$VARIABLE`)"
             )
         elif target not in known:
             near = did_you_mean(target, known)
@@ -197,6 +201,16 @@ def _reference_problems(
             continue
         problems.append(problem_at(document, path, message))
     return problems
+
+
+def _no_axis(name: str, stage: StageView, inner: str) -> str:
+    """What is left of `${matrix.AXIS}` after the expansion names no axis."""
+    axes = [*stage.keys["matrix"][0]] if is_member(stage.keys) else []
+    axis = inner.removeprefix(_AXIS_OF)
+    return (
+        f"`${{{inner}}}`: stage `{name}` has no axis `{axis}` in its matrix"
+        f"{did_you_mean(axis, axes)} (axes: {', '.join(axes) or 'none'})"
+    )
 
 
 def _shared_shell_problems(views: Views, document: YamlDocument) -> list[Problem]:
@@ -227,6 +241,11 @@ def _shell_problems(
     for key in ("shell", *_SHARED_KEYS):
         for path, inner in references(stage.keys.get(key), ("stages", name, key)):
             target = referenced_stage(inner)
+            if inner.startswith(_AXIS_OF):
+                variable = axis_variable(inner.removeprefix(_AXIS_OF))
+                what = f"in a shell `${{{inner}}}` is `${variable}`"
+                what = _no_axis(name, stage, inner) if key == "environment" else what
+                problems.append(problem_at(document, path, f"{path_text(path)}: {what}"))
             if target is None or target not in views:
                 continue
             message = _config_alone(path, inner)

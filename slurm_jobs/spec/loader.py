@@ -19,6 +19,7 @@ from slurm_jobs.spec.entry_points import entry_point_problems
 from slurm_jobs.spec.files import Files, read_text_of
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
+from slurm_jobs.spec.matrix import as_in_the_file, expand_matrix
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.overrides import apply_overrides
 from slurm_jobs.spec.path_checks import path_problems
@@ -61,25 +62,23 @@ def load_spec(
     if document.value is None:
         empty = Problem(file=file, line=1, column=1, message="the file is empty")
         raise SpecError(list(document.problems) or [empty])
-    return load_document(document, text, files, overrides=overrides, limit=limit)
+    all_overrides = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
+    document, origins = expand_matrix(apply_overrides(document, all_overrides))
+    try:
+        return load_document(document, text, files, overrides=all_overrides)
+    except SpecError as error:
+        raise SpecError(as_in_the_file(error.problems, document, origins)) from None
 
 
 def load_document(
-    document: YamlDocument,
-    text: str,
-    files: Files,
-    *,
-    overrides: Sequence[str] = (),
-    limit: int | None = None,
+    document: YamlDocument, text: str, files: Files, *, overrides: Sequence[str]
 ) -> LoadedSpec:
-    """Check and complete the values of a spec.
+    """Check and complete the values of a spec, in which `overrides` stand already.
 
     Raises:
         SpecError: with every problem found.
     """
     file = document.file
-    all_overrides = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
-    document = apply_overrides(document, all_overrides)
     spec_dir = str(PurePosixPath(file).parent)
     around = Surroundings(base_dir=spec_dir, expand=files.expand)
     spec, problems = validate_values(RunSpec, document, document.value, ())
@@ -101,7 +100,7 @@ def load_document(
         text=text,
         file=file,
         spec_dir=spec_dir,
-        overrides=tuple(all_overrides),
+        overrides=tuple(overrides),
         document=document,
     )
 

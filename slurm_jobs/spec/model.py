@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.spec.value_types import (
+    AxisName,
     CodePath,
     EntryPoint,
     Environment,
@@ -107,6 +108,14 @@ class Stage(Values):
     after: dict[str, DependencyKind] = {}
     """Stages that come before this one: a name, a list of names, or names with afterok (the
     default), afterany, afternotok, or aftercorr (slice after slice of two arrays)."""
+    matrix: (
+        dict[AxisName, Annotated[list[Any], Field(min_length=1)]]
+        | Annotated[list[dict[AxisName, Any]], Field(min_length=1)]
+        | Name
+        | None
+    ) = None
+    """Runs the stage once for each combination of the values of some axes, or of a list that says
+    each; or the name of a stage whose matrix it shares. `${matrix.AXIS}` stands for a value."""
     array: Array | None = None
     """Divides the stage into slices; without it the stage is one job."""
     retries: Annotated[int, Field(ge=0, le=100)] = 0

@@ -15,11 +15,17 @@ from slurm_jobs.spec.validation import did_you_mean
 BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+_AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}", re.ASCII)
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SLURM_KEY = re.compile(r"[a-z][a-z0-9_-]+", re.ASCII)
 _GPU_TYPE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _NOT_IN_A_LINE = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+def is_name(value: str) -> bool:
+    """Whether a stage may be called so."""
+    return _NAME.fullmatch(value) is not None
 
 
 def check_name(value: str) -> str:
@@ -28,8 +34,20 @@ def check_name(value: str) -> str:
     Raises:
         ValueError: it is not.
     """
-    if not _NAME.fullmatch(value):
+    if not is_name(value):
         message = f"`{value}` is no name: a letter, then at most 39 letters, digits, - and _"
+        raise ValueError(message)
+    return value
+
+
+def check_axis(value: str) -> str:
+    """The name of an axis of a matrix.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not _AXIS.fullmatch(value):
+        message = f"`{value}` is no axis: a letter, then at most 39 letters, digits and _"
         raise ValueError(message)
     return value
 
@@ -130,6 +148,7 @@ Environment = dict[
     Annotated[str, AfterValidator(check_environment_name), _named(_ENVIRONMENT_NAME)], str
 ]
 SetupLine = Annotated[str, Field(min_length=1)]
+AxisName = Annotated[str, AfterValidator(check_axis), _named(_AXIS)]
 Name = Annotated[str, AfterValidator(check_name), _named(_NAME)]
 EntryPoint = Annotated[
     str,

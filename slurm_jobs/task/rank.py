@@ -204,6 +204,8 @@ def _variables(context: TaskContext, order: dict[str, Any]) -> dict[str, str]:
     }
     for parent in context.parents:
         own[output_dir_variable(parent.stage)] = parent.output_dir
+        if parent.origin:
+            own[output_dir_variable(parent.origin)] = parent.output_dir
     threads = {"OMP_NUM_THREADS": str(order["cpus_per_task"])}
     return {**threads, **os.environ, **{key: str(value) for key, value in own.items()}}
 

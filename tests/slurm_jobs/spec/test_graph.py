@@ -78,7 +78,8 @@ def test_a_reference_names_a_stage_that_comes_before() -> None:
     assert lines[0].startswith("5:36: stages.other.config.x: `${third.output_dir}` names `third`")
     assert "(before it: nothing)" in lines[0]
     assert "did you mean `third`? (before it: third, second, first)" in lines[1]
-    assert "`${HOME}` is no reference; `${stage.output_dir}` is the only form" in lines[2]
+    said = "`${HOME}` is no reference; `${stage.output_dir}` and `${matrix.AXIS}` are the only"
+    assert said in lines[2]
 
 
 def test_a_reference_in_a_shell_is_refused_and_names_the_variable() -> None:

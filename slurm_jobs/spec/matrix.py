@@ -1,0 +1,285 @@
+"""`matrix:`: a stage, or a chain of stages, once for each combination of values. PURE.
+
+The raw values are expanded before anything judges them: each combination becomes a stage of its
+own (`train-cardio-2`), with every `${matrix.AXIS}` replaced. So all that follows (checks, plan,
+records, status, resume) knows stages alone. Stages that share a matrix follow each other
+combination by combination; any other stage comes after all combinations.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.matrix_places import StagePlaces, kinds_by_parent
+from slurm_jobs.spec.model import MAX_STAGES
+from slurm_jobs.spec.validation import describe, did_you_mean, path_text, problem_at
+from slurm_jobs.spec.value_types import is_name
+from slurm_jobs.spec.yaml_values import Path, YamlDocument
+
+Combination = Mapping[str, Any]
+"""A value by axis."""
+
+AXIS_REFERENCE = re.compile(r"\$\{matrix\.([A-Za-z0-9_]+)\}")
+_LISTED_AGAIN = re.compile(r"(?<![\w-])([A-Za-z][\w-]*)(?:, \1(?![\w-]))+")
+_FORMS = (
+    "expected values by axis ({lr: [1e-4, 3e-4]}), a list that says each combination "
+    "([{lr: 1e-4, nodes: 1}]), or the name of a stage whose matrix is shared"
+)
+_UNTOUCHED = frozenset({"shell", "setup", "after", "matrix"})
+"""Keys of a stage in which nothing is replaced: a shell has variables, and `after` names stages."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Family:
+    """The stages that one stage with a matrix becomes."""
+
+    root: str
+    """The stage whose own `matrix:` it is."""
+    combinations: Sequence[Combination]
+    names: Sequence[str]
+    """Of the stages, one a combination."""
+
+
+def expand_matrix(document: YamlDocument) -> tuple[YamlDocument, Mapping[str, str]]:
+    """The document with a stage for each combination, and the name each of them had in the file.
+
+    What is wrong with a matrix is added to the document's problems; such a stage stays as it is.
+    """
+    stages = document.value.get("stages") if isinstance(document.value, dict) else None
+    if not isinstance(stages, dict) or not any(_matrix_of(stage) for stage in stages.values()):
+        return document, {}
+    families, problems = _families(document, stages)
+    expanded: dict[str, Any] = {}
+    places = StagePlaces(document)
+    for name, stage in stages.items():
+        family = families.get(name)
+        members = (name,) if family is None else family.names
+        for number, member in enumerate(members):
+            chosen = (
+                _without_matrix(stage)
+                if family is None
+                else _replaced(stage, family.combinations[number])
+            )
+            expanded[member] = _with_parents(name, chosen, families, number)
+            places.copy(name, member)
+            places.copy_parents(name, member, {p: f.names for p, f in families.items()})
+    changed = dataclasses.replace(
+        document,
+        value={**document.value, "stages": expanded},
+        **places.found(),
+        problems=(*document.problems, *problems),
+    )
+    return changed, {member: name for name, f in families.items() for member in f.names}
+
+
+def as_in_the_file(
+    problems: Iterable[Problem], document: YamlDocument, origins: Mapping[str, str]
+) -> list[Problem]:
+    """Problems with the stages' names of the file: one mistake is told once.
+
+    Where a matrix is wrong, references that have no meaning for that are no mistakes of their own.
+    """
+    wrong = {p for p in document.problems if ".matrix" in p.message}
+    told = [p for p in problems if not wrong or p in wrong or "${" not in p.message]
+    if not origins:
+        return told
+    members = "|".join(re.escape(name) for name in sorted(origins, key=len, reverse=True))
+    named = re.compile(rf"(?<![\w-])({members})(?![\w-])")
+    texts = [named.sub(lambda match: origins[match[1]], p.message) for p in told]
+    renamed = [
+        dataclasses.replace(p, message=_LISTED_AGAIN.sub(r"\1", text))
+        for p, text in zip(told, texts, strict=True)
+    ]
+    return list(dict.fromkeys(renamed))
+
+
+def is_member(stage: Mapping[str, Any]) -> bool:
+    """Whether the raw values are those of one combination."""
+    matrix = stage.get("matrix")
+    return isinstance(matrix, list) and len(matrix) == 1 and isinstance(matrix[0], dict)
+
+
+def origin_of(name: str, matrix: Any) -> str:
+    """The name in the file of the stage that became `name`; empty for a stage without a matrix."""
+    if not matrix:
+        return ""
+    suffix = "-" + _slug(matrix[0])
+    return name.removesuffix(suffix) if name.endswith(suffix) else name.rpartition("-")[0]
+
+
+def axis_variable(axis: str) -> str:
+    """The environment variable that holds the value of an axis."""
+    return f"SLURM_JOBS_MATRIX_{axis.upper()}"
+
+
+def matrix_variables(matrix: Any) -> dict[str, str]:
+    """The variables of a stage that is one combination; none for any other."""
+    (combination,) = matrix or [{}]
+    return {axis_variable(axis): value_text(value) for axis, value in combination.items()}
+
+
+def value_text(value: Any) -> str:
+    """A value as text: as it is, or as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _matrix_of(stage: Any) -> Any:
+    return stage.get("matrix") if isinstance(stage, dict) else None
+
+
+def _families(
+    document: YamlDocument, stages: Mapping[str, Any]
+) -> tuple[dict[str, _Family], list[Problem]]:
+    own: dict[str, _Family] = {}
+    shared: dict[str, str] = {}
+    wrong: set[str] = set()
+    problems = []
+    for name, stage in stages.items():
+        matrix = _matrix_of(stage)
+        if isinstance(matrix, str):
+            shared[name] = matrix
+            continue
+        below, message = _wrong_form(matrix)
+        if message:
+            wrong.add(name)
+            problems.append(_problem(document, name, message, below))
+        elif matrix:
+            combinations = _combinations(matrix)
+            names = _names(name, combinations, stages)
+            own[name] = _Family(root=name, combinations=combinations, names=names)
+    families = dict(own)
+    for name, root in shared.items():
+        if root in own:
+            names = _names(name, own[root].combinations, stages)
+            families[name] = dataclasses.replace(own[root], names=names)
+        if root in own or root in wrong:
+            continue
+        message = (
+            f"`{root}` is no stage with a matrix of its own{did_you_mean(root, own)} "
+            f"(those: {', '.join(own) or 'none'})"
+        )
+        problems.append(_problem(document, name, message))
+    return families, problems
+
+
+def _problem(document: YamlDocument, stage: str, message: str, below: Path = ()) -> Problem:
+    path: Path = ("stages", stage, "matrix", *below)
+    return problem_at(document, path, f"{path_text(path)}: {message}")
+
+
+def _wrong_form(matrix: Any) -> tuple[Path, str]:
+    """What is wrong with a matrix, and where below it; nothing if all is well."""
+    if matrix is None:
+        return (), ""
+    if isinstance(matrix, dict):
+        for axis, values in matrix.items():
+            if not isinstance(values, list) or not values:
+                remedy = f"; write [{value_text(values)}]" if values not in ({}, [], None) else ""
+                return (axis,), f"expected a list of values, found {describe(values)}{remedy}"
+        if math.prod(len(values) for values in matrix.values()) > MAX_STAGES:
+            return (), f"more than {MAX_STAGES} combinations"
+        return (), "" if matrix else _FORMS
+    is_list = isinstance(matrix, list) and all(isinstance(one, dict) and one for one in matrix)
+    return (), "" if is_list and matrix else _FORMS
+
+
+def _combinations(matrix: Any) -> Sequence[Combination]:
+    if isinstance(matrix, list):
+        return matrix
+    return [
+        dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())
+    ]
+
+
+def _names(stage: str, combinations: Sequence[Combination], stages: Mapping[str, Any]) -> list[str]:
+    """Names made of the values; of numbers from 1 where these give no distinct names."""
+    names = [f"{stage}-{_slug(combination)}" for combination in combinations]
+    others = set(stages) - {stage}
+    if len(set(names)) == len(names) and all(map(is_name, names)) and others.isdisjoint(names):
+        return names
+    return [f"{stage}-{number}" for number in range(1, len(combinations) + 1)]
+
+
+def _slug(combination: Combination) -> str:
+    return "-".join(_slug_of(value) for value in combination.values())
+
+
+def _slug_of(value: Any) -> str:
+    text = format(value, "g") if isinstance(value, float) else value_text(value)
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")
+
+
+def _replaced(stage: Mapping[str, Any], combination: Combination) -> dict[str, Any]:
+    """The stage of one combination; its `matrix` holds that alone."""
+    texts = {axis: value_text(value) for axis, value in combination.items()}
+    replaced = {
+        key: value
+        if key in _UNTOUCHED
+        else _filled(value, texts if key == "environment" else combination)
+        for key, value in stage.items()
+    }
+    return {**replaced, "matrix": [dict(combination)]}
+
+
+def _without_matrix(stage: Any) -> Any:
+    """A stage without one, or whose matrix is wrong, which has been said."""
+    return {k: v for k, v in stage.items() if k != "matrix"} if isinstance(stage, dict) else stage
+
+
+def _filled(value: Any, combination: Combination) -> Any:
+    """`value` with references to axes replaced; one that is all of a string keeps its kind."""
+    if isinstance(value, str):
+        whole = AXIS_REFERENCE.fullmatch(value)
+        if whole is not None and whole[1] in combination:
+            return copy.deepcopy(combination[whole[1]])
+        return AXIS_REFERENCE.sub(
+            lambda match: value_text(combination.get(match[1], match[0])), value
+        )
+    if isinstance(value, dict):
+        return {key: _filled(item, combination) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, combination) for item in value]
+    return value
+
+
+def _with_parents(name: str, stage: Any, families: Mapping[str, _Family], number: int) -> Any:
+    """The stage with its parents' new names, and those of its references to them."""
+    if not isinstance(stage, dict):
+        return stage
+    own = families.get(name)
+    renamed: dict[str, Sequence[str]] = {}
+    for parent, family in families.items():
+        is_pair = own is not None and own.root == family.root
+        renamed[parent] = [family.names[number]] if is_pair else family.names
+    changed = dict(stage)
+    parents = kinds_by_parent(stage.get("after"))
+    if not renamed.keys().isdisjoint(parents):
+        changed["after"] = {
+            new: kind for parent, kind in parents.items() for new in renamed.get(parent, [parent])
+        }
+    if "config" in stage:
+        single = {parent: names[0] for parent, names in renamed.items() if len(names) == 1}
+        changed["config"] = _renamed(stage["config"], single)
+    return changed
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """References to stages (`${train.output_dir}`) under their new names."""
+    if isinstance(value, str):
+        for old, new in names.items():
+            value = value.replace(f"${{{old}.output_dir}}", f"${{{new}.output_dir}}")
+        return value
+    if isinstance(value, dict):
+        return {key: _renamed(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_renamed(item, names) for item in value]
+    return value

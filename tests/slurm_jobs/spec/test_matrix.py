@@ -1,0 +1,183 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slurm_jobs.cluster.profile import LOCAL
+from slurm_jobs.plan import PlannedStage, make_plan
+from slurm_jobs.spec.matrix import expand_matrix, origin_of
+from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.yaml_values import read_yaml
+
+Check = Callable[..., list[str]]
+
+HEAD = "name: m\ncluster: local\nstages:\n"
+SWEEP = (
+    HEAD
+    + """\
+  data: {shell: x}
+  train:
+    shell: x
+    after: data
+    matrix: {task: [a, b], nodes: [1, 2]}
+    resources: {nodes: "${matrix.nodes}"}
+    environment: {NODES: "${matrix.nodes}"}
+    config: {nodes: "${matrix.nodes}", name: "${matrix.task} on ${matrix.nodes}"}
+  test: {shell: x, after: train, matrix: train, config: {of: "${train.output_dir}/m"}}
+  report: {run: report, after: {test: afterany}}
+"""
+)
+
+
+def stages(text: str) -> dict[str, Any]:
+    document, _ = expand_matrix(read_yaml(text, "f"))
+    assert document.problems == ()
+    found: dict[str, Any] = document.value["stages"]
+    return found
+
+
+def planned(text: str) -> dict[str, PlannedStage]:
+    values = {**read_yaml(text, "f").value, "stages": stages(text)}
+    return {s.name: s for s in make_plan(RunSpec.model_validate(values), LOCAL).stages}
+
+
+def test_a_stage_becomes_one_for_each_combination_in_its_place() -> None:
+    names = [f"{stage}-{task}-{n}" for stage in ("train", "test") for task in "ab" for n in (1, 2)]
+    assert list(stages(SWEEP)) == ["data", *names, "report"]
+
+
+def test_a_reference_that_is_all_of_a_value_keeps_its_kind() -> None:
+    stage = stages(SWEEP)["train-b-2"]
+    assert stage["resources"] == {"nodes": 2}
+    assert stage["config"] == {"nodes": 2, "name": "b on 2"}
+    assert stage["environment"] == {"NODES": "2"}
+
+
+def test_a_chain_goes_combination_by_combination_and_others_wait_for_all() -> None:
+    found = stages(SWEEP)
+    assert found["test-a-2"]["after"] == {"train-a-2": "afterok"}
+    assert found["test-a-2"]["config"] == {"of": "${train-a-2.output_dir}/m"}
+    assert found["train-a-1"]["after"] == "data"
+    tests = [name for name in found if name.startswith("test-")]
+    assert found["report"]["after"] == dict.fromkeys(tests, "afterany")
+
+
+def test_stages_with_matrices_of_their_own_wait_for_all_combinations() -> None:
+    text = (
+        HEAD
+        + """\
+  a: {shell: x, matrix: {n: [1, 2]}}
+  b: {shell: x, after: [a], matrix: {n: [1, 2]}}
+"""
+    )
+    assert stages(text)["b-1"]["after"] == {"a-1": "afterok", "a-2": "afterok"}
+
+
+def test_a_list_says_each_combination() -> None:
+    text = HEAD + "  a: {shell: x, matrix: [{lr: 1e-5, n: 1}, {lr: 3e-4, n: 8}]}\n"
+    assert list(stages(text)) == ["a-1e-05-1", "a-0_0003-8"]
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        "{p: ['x/y', 'x y']}",  # one name for both
+        "{p: [aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, b]}",  # too long for a name
+        "{p: [taken, b]}",  # the name of another stage
+    ],
+)
+def test_where_values_make_no_names_numbers_do(matrix: str) -> None:
+    text = HEAD + f"  a: {{shell: x, matrix: {matrix}}}\n  a-taken: {{shell: x}}\n"
+    assert list(stages(text)) == ["a-1", "a-2", "a-taken"]
+
+
+def test_the_name_in_the_file_is_found_again() -> None:
+    assert origin_of("train-b-2", [{"task": "b", "nodes": 2}]) == "train"
+    assert origin_of("my-train-2", [{"task": "x/y"}]) == "my-train"
+    assert origin_of("train-b-2", None) == ""
+
+
+def test_a_shell_has_the_values_and_its_parents_folder_under_the_name_in_the_file() -> None:
+    found = planned(SWEEP)
+    assert found["test-b-1"].environment == {
+        "SLURM_JOBS_MATRIX_TASK": "b",
+        "SLURM_JOBS_MATRIX_NODES": "1",
+    }
+    assert found["train-b-1"].origin == "train"
+
+
+def test_the_values_are_part_of_what_decides_a_stages_work() -> None:
+    before, after = planned(SWEEP), planned(SWEEP.replace("task: [a, b]", "task: [a, c]"))
+    assert before["train-a-1"].fingerprint == after["train-a-1"].fingerprint
+    numbered = HEAD + "  a: {shell: x, matrix: {p: ['x/y', 'x y']}}\n"
+    other = numbered.replace("x/y", "x:y")
+    assert planned(numbered)["a-1"].fingerprint != planned(other)["a-1"].fingerprint
+
+
+def test_a_mistake_is_told_once_at_its_place_under_the_name_in_the_file(check: Check) -> None:
+    text = SWEEP.replace('nodes: "${matrix.nodes}"}\n    env', "nodes: x, mem: 2}\n    env")
+    assert [line.partition(" (allowed")[0] for line in check(text)] == [
+        "9:24: stages.train.resources.nodes: expected a whole number, found the text `x`",
+        "9:27: unknown key `mem`; sbatch's `mem` has a key of its own: resources.mem_gb",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "matrix: train",
+            "matrix: trian",
+            (
+                "stages.test.matrix: `trian` is no stage with a matrix of its own; did you mean "
+                "`train`? (those: train)"
+            ),
+        ),
+        (
+            'name: "${matrix.task}',
+            'name: "${matrix.tsk}',
+            (
+                "stages.train.config.name: `${matrix.tsk}`: stage `train` has no axis `tsk` in its "
+                "matrix; did you mean `task`? (axes: task, nodes)"
+            ),
+        ),
+        (
+            "data: {shell: x}",
+            'data: {shell: "echo ${matrix.task}"}',
+            "stages.data.shell: in a shell `${matrix.task}` is `$SLURM_JOBS_MATRIX_TASK`",
+        ),
+        (
+            "data: {shell: x}",
+            'data: {shell: x, config: {a: "${matrix.task}"}}',
+            (
+                "stages.data.config.a: `${matrix.task}`: stage `data` has no axis `task` in its "
+                "matrix (axes: none)"
+            ),
+        ),
+        (
+            "task: [a, b]",
+            "task: []",
+            "stages.train.matrix.task: expected a list of values, found a list of 0",
+        ),
+        (
+            "task: [a, b]",
+            "task: a",
+            "stages.train.matrix.task: expected a list of values, found the text `a`; write [a]",
+        ),
+    ],
+)
+def test_what_a_matrix_cannot_mean_is_told(check: Check, old: str, new: str, said: str) -> None:
+    (line,) = check(SWEEP.replace(old, new))
+    assert line.endswith(said)
+
+
+def test_too_many_combinations_are_told_before_they_are_made(check: Check) -> None:
+    axes = ", ".join(f"a{i}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]" for i in range(9))
+    (line,) = check(HEAD + f"  a: {{shell: x, matrix: {{{axes}}}}}\n")
+    assert line.endswith("stages.a.matrix: more than 500 combinations")
+
+
+def test_an_override_reaches_all_combinations_and_may_change_the_axes(check: Check) -> None:
+    (line,) = check(SWEEP, overrides=("stages.train.resources.nodes=x",))
+    assert line.startswith("--set stages.train.resources.nodes=x: stages.train.resources.nodes: ")
+    assert check(SWEEP, overrides=("stages.train.matrix.task=[c]",)) == []
