@@ -17,6 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     add_spec(parser)
     parser.add_argument("--no-scripts", action="store_true", help="leave the sbatch texts out")
+    parser.add_argument(
+        "--explain",
+        nargs="?",
+        const="",
+        metavar="RUN",
+        help="say, stage by stage, what a resume of RUN (left out: the spec's newest run) would "
+        "run again with the file and the code as they are now, and because of which field",
+    )
     add_json(parser)
 
 
@@ -27,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
     from slurm_jobs.operations.plan import plan_spec, render_scripts
     from slurm_jobs.run.connections import dependency_notes
 
+    if options.explain is not None:
+        return _explain(options)
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
     profile = profile_of(loaded)
     limits = limits_if_near(profile)
@@ -45,6 +55,24 @@ def run(options: argparse.Namespace) -> int:
             print(script.rstrip())
         print(flush=True)
     refuse_impossible(loaded, plan, limits)
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from slurm_jobs.cli.resume import print_stages, resumption_values
+    from slurm_jobs.operations.resume import ResumeRequest, resume
+    from slurm_jobs.run.find import find_run
+
+    if options.limit is not None:
+        options.overrides.append(f"limit={options.limit}")
+    request = ResumeRequest(
+        overrides=options.overrides, update_code=True, update_spec=True, dry_run=True
+    )
+    resumption = resume(find_run(options.explain or str(options.spec)), request)
+    if options.json:
+        print_json(resumption_values(resumption))
+    else:
+        print_stages(resumption)
     return 0
 
 

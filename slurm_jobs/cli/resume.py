@@ -102,6 +102,33 @@ def print_prepared(resumption: Resumption) -> None:
         print(f"note: {note}")
 
 
+def print_stages(resumption: Resumption) -> None:
+    """What becomes of each stage, and why."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from slurm_jobs.cli.output import console
+
+    plan, done = resumption.plan, resumption.preparation.done
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("stage", "slices", "what", "because"):
+        table.add_column(column, overflow="fold")
+    for stage in plan.stages:
+        jobs = [job for job in plan.jobs if job.stage == stage.name]
+        again = sorted(i for job in jobs for i in job.slices)
+        rows = [(again, "runs", jobs[0].why if jobs else "")]
+        going = done.active.get(stage.name, frozenset())
+        kept = done.completed.get(stage.name, frozenset()) - set(again)
+        rows += [(sorted(going), "goes on", ""), (sorted(kept), "stays", "complete")]
+        for slices, what, why in rows:
+            if slices:
+                numbers = ranges_text(slices) if stage.is_array else "-"
+                table.add_row(*(escape(cell) for cell in (stage.name, numbers, what, why)))
+    console().print(table)
+    for note in notes_of(resumption):
+        print(f"note: {note}")
+
+
 def notes_of(resumption: Resumption) -> list[str]:
     """What a person should know of a resumption besides."""
     from slurm_jobs.run.connections import dependency_notes
