@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-all lint cluster cluster-down constraints clean
+.PHONY: help venv demo test test-slow test-all lint bench cluster cluster-down constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ lint: venv  ## ruff, formatting, types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+bench: venv  ## measure against peers, and write docs/performance.md
+	@$(BIN)/python -m benchmarks
 
 cluster: venv  ## start the Slurm test cluster for use by hand (root, Debian or Ubuntu)
 	@$(BIN)/python -m tests.cluster up

@@ -77,6 +77,9 @@ class ClusterLimits:
 
     max_array_size: int | None = None
     """Largest index of an array, plus one."""
+    max_jobs: int | None = None
+    """Jobs and array elements of all users that the controller holds at once (`MaxJobCount`).
+    Beyond it sbatch tries again and again for minutes, and is refused in the end."""
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     qos: Mapping[str, Qos] = field(default_factory=dict)
     associations: tuple[Association, ...] = ()

@@ -81,7 +81,8 @@ def submit_limit(all_resources: Iterable[JobResources], limits: ClusterLimits) -
 
 def job_room(all_resources: Iterable[JobResources], limits: ClusterLimits) -> int | None:
     """How many more they may queue now, as far as can be told; None: any number."""
-    most = submit_limit(all_resources, limits)
+    bounds = (submit_limit(all_resources, limits), limits.max_jobs)
+    most = min((bound for bound in bounds if bound is not None), default=None)
     return None if most is None else max(1, most - limits.num_queued)
 
 

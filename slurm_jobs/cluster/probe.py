@@ -54,7 +54,6 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
     if _ENFORCED & enforced:
         more, unanswered = _ask_all(_accounting_questions())
         answers, problems = {**answers, **more}, (*problems, *unanswered)
-    size = config.get("MaxArraySize", "")
     partitions = tables.parse_partitions(
         answers.get("partitions", ""), tables.parse_kinds(answers.get("kinds", ""))
     )
@@ -64,7 +63,8 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
         said = f"{', '.join(overriding)} overrides what the spec says: partitions were not checked"
         problems = (*problems, said)
     return ClusterLimits(
-        max_array_size=int(size) if size.isdecimal() else None,
+        max_array_size=_number(config, "MaxArraySize"),
+        max_jobs=_number(config, "MaxJobCount"),
         partitions=partitions,
         enforces_qos=bool({"qos", "safe", "all"} & enforced),
         is_routed=config.get("JobSubmitPlugins", "(null)") not in {"", "(null)"},
@@ -73,6 +73,11 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
         num_queued=len(answers.get("queue", "").splitlines()),
         problems=problems,
     )
+
+
+def _number(config: Mapping[str, str], key: str) -> int | None:
+    text = config.get(key, "")
+    return int(text) if text.isdecimal() else None
 
 
 def _accounting_questions() -> dict[str, list[str]]:

@@ -38,6 +38,7 @@ class ClusterConfig:
     mem_mb_per_node: int = 16_000
     default_mem_mb_per_cpu: int = 500
     max_array_size: int = 1001
+    max_job_count: int = 10_000
     """Slurm's default. It caps the largest index, plus one."""
     grace_time_s: int = 10
     """How long, at least, a preempted job of `low` has between its signal and SIGTERM."""
@@ -255,6 +256,7 @@ def render_slurm_conf(config: ClusterConfig) -> str:
         f"KillWait={config.kill_wait_s}",
         f"MinJobAge={config.min_job_age_s}",
         f"MaxArraySize={config.max_array_size}",
+        f"MaxJobCount={config.max_job_count}",
         "JobAcctGatherType=jobacct_gather/linux",
         "JobAcctGatherFrequency=task=1",
         "AccountingStorageType=accounting_storage/slurmdbd",

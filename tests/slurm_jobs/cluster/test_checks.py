@@ -212,3 +212,12 @@ def test_more_jobs_than_the_site_queues_are_refused_before_any_is() -> None:
 def test_arrays_that_are_switched_off_are_told_at_the_array() -> None:
     ((place, message),) = problems({}, cluster(max_array_size=0), {"num_slices": 2})
     assert (place, "MaxArraySize=0" in message) == ("array", True)
+
+
+def test_an_array_is_packed_into_what_the_controller_holds_of_all_users() -> None:
+    stages = {"a": {"shell": "x", "array": {"num_slices": 10_000}}, "b": {"shell": "x"}}
+    spec = RunSpec.model_validate({"name": "x1", "stages": stages})
+    plan = make_plan(spec, ClusterProfile(), limits=ClusterLimits(max_jobs=10_000, num_queued=100))
+    assert sum(job.num_tasks for job in plan.jobs) == 5_001
+    roomy = make_plan(spec, ClusterProfile(), limits=ClusterLimits(max_jobs=10_001))
+    assert roomy.jobs[0].num_tasks == 10_000

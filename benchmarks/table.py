@@ -1,0 +1,147 @@
+"""What every benchmark shares: the rows, how they are printed and kept, and the machine."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One comparison; smaller is better."""
+
+    case: str
+    unit: str
+    ours: float
+    peer: str
+    """With whom or what; `-` for a case without a peer."""
+    peer_value: float | None
+    goal: str
+    """As text; empty where the row only informs."""
+    met: bool | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over the peer's."""
+        return self.ours / self.peer_value if self.peer_value else None
+
+
+def row(
+    case: str,
+    unit: str,
+    ours: float,
+    *,
+    peer: str = "-",
+    peer_value: float | None = None,
+    at_most: float | None = None,
+) -> Row:
+    """A row whose goal is an absolute one."""
+    goal = "" if at_most is None else f"at most {at_most:g}"
+    met = None if at_most is None else ours <= at_most
+    return Row(
+        case=case, unit=unit, ours=ours, peer=peer, peer_value=peer_value, goal=goal, met=met
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """What a command cost."""
+
+    wall_s: float
+    cpu_s: float
+    """User and system time of the command and all that it waited for."""
+
+
+def spent_by(command: Callable[[], object]) -> Spent:
+    """Run a command in child processes of this one."""
+    before, start_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    command()
+    wall_s = time.perf_counter() - start_s
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Spent(wall_s=wall_s, cpu_s=cpu_s)
+
+
+def interleaved(commands: Mapping[str, Callable[[], object]], *, repeats: int) -> dict[str, Spent]:
+    """The median of each command's cost; they take turns, as the machine may be shared."""
+    runs: dict[str, list[Spent]] = {name: [] for name in commands}
+    for _ in range(repeats):
+        for name, command in commands.items():
+            runs[name].append(spent_by(command))
+    return {
+        name: Spent(
+            wall_s=statistics.median(run.wall_s for run in found),
+            cpu_s=statistics.median(run.cpu_s for run in found),
+        )
+        for name, found in runs.items()
+    }
+
+
+def arguments(description: str | None) -> argparse.Namespace:
+    """`--quick` and `--json FILE`."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="under a minute, fewer repeats")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
+    return parser.parse_args()
+
+
+def machine() -> dict[str, str | int]:
+    """What the figures were taken on."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+    }
+
+
+def show(rows: Sequence[Row], options: argparse.Namespace, packages: Sequence[str]) -> None:
+    """Print the table; a row that misses its goal stays in it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("case", "unit", "ours", "peer", "peer's", "ratio", "goal", "met"):
+        table.add_column(
+            column, justify="right" if column in {"ours", "peer's", "ratio"} else "left"
+        )
+    for found in rows:
+        table.add_row(
+            found.case,
+            found.unit,
+            f"{found.ours:.3g}",
+            found.peer,
+            "-" if found.peer_value is None else f"{found.peer_value:.3g}",
+            "-" if found.ratio is None else f"{found.ratio:.2f}",
+            found.goal or "-",
+            {None: "-", True: "yes", False: "NO"}[found.met],
+        )
+    Console(width=150).print(table)
+    values = {
+        "machine": machine(),
+        "versions": {name: version(name) for name in packages},
+        "rows": [{**asdict(found), "ratio": found.ratio} for found in rows],
+    }
+    print(", ".join(f"{key} {value}" for key, value in values["machine"].items()))
+    if options.json is not None:
+        options.json.write_text(json.dumps(values, indent=2) + "\n")
