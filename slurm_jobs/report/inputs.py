@@ -93,21 +93,8 @@ class ReportInputs:
     """Files that could not be read, and why."""
 
 
-def accounting_path(paths: RunPaths) -> Path:
-    """The scheduler's accounting, as the one who called for the report left it."""
-    return paths.report_dir / "accounting.json"
-
-
-def read_accounting(paths: RunPaths) -> tuple[TaskAccounting, ...]:
-    """The accounting in the run's report folder; empty if nobody put any there."""
-    path = accounting_path(paths)
-    if not path.exists():
-        return ()
-    return tuple(TaskAccounting(**values) for values in read_json(path))
-
-
 def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> ReportInputs:
-    """Read the records of the run; without `accounting`, what lies in its report folder.
+    """Read the records of the run; `accounting` is what its scheduler knows of its jobs.
 
     Raises:
         FileNotFoundError: `paths` is no run (it lacks `run.json` or the resolved spec).
@@ -124,7 +111,7 @@ def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> Report
         spec=shown_spec(spec, secrets),
         stages=stages,
         intents=_read_intents(paths, problems),
-        accounting=tuple(accounting) or read_accounting(paths),
+        accounting=tuple(accounting),
         submissions=read_submissions(paths, problems),
         pythons=read_pythons(paths, problems),
         read_unix_s=time.time(),
