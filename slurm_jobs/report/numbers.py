@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.report import words
 from slurm_jobs.report.findings import find
 from slurm_jobs.report.inputs import ReportInputs
 from slurm_jobs.report.model import RunHeader, RunReport
@@ -29,14 +30,16 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
     training = tuple(
         numbers
         for stage in inputs.stages
+        if not stage.is_former
         for numbers in training_numbers(stage, attempts[stage.name], config.warmup_steps)
     )
     span = run_span(inputs, attempts, standing)
     shares, note = timeline(inputs, attempts, span)
     worked = tuple(stage for stage in stages if stage.run != REPORT_RUN)
-    findings, checks = find(worked, training, shares, note)
-    header = _header(inputs, [(s.name, standing[s.name]) for s in worked], span[1], config)
-    evaluation = evaluation_numbers([stage.results for stage in worked])
+    current = tuple(stage for stage in worked if not stage.is_former)
+    findings, checks = find(current, training, shares, note)
+    header = _header(inputs, [(s.name, standing[s.name]) for s in current], span[1], config)
+    evaluation = evaluation_numbers([stage.results for stage in current])
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks),
@@ -85,6 +88,12 @@ def _notes(
     inputs: ReportInputs, timeline_note: str, training: Sequence[TrainingNumbers]
 ) -> tuple[str, ...]:
     notes = [timeline_note] if timeline_note else []
+    notes.extend(
+        f"{stage.name} is {words.FORMER} since a resume: its time and use count, its status, "
+        "steps and results do not"
+        for stage in inputs.stages
+        if stage.is_former
+    )
     notes.extend(f"{t.stage}: {t.too_few}" for t in training if t.too_few)
     notes.extend(f"{t.stage}, {note}" for t in training for note in t.notes)
     if not training:

@@ -65,7 +65,7 @@ def gather_attempts(inputs: ReportInputs) -> Mapping[str, tuple[AttemptFacts, ..
     for job_rows in rows.values():
         for row in job_rows:
             element = elements.get(row.job_id)
-            if id(row) not in joined and element is not None:
+            if id(row) not in joined and element is not None and element.stage in found:
                 found[element.stage].append(_without_record(row, element, inputs.read_unix_s))
     return {
         name: tuple(sorted(facts, key=lambda f: (f.bar.slice_index, f.bar.start_unix_s)))
@@ -142,7 +142,7 @@ def _stage_attempts(
         key = (record.slice_index, record.attempt)
         row = _row_of(record, rows.get(record.job_id, ()))
         is_last = last_attempt[record.slice_index] == record.attempt
-        own_report = stage.run == REPORT_RUN and is_last
+        own_report = stage.run == REPORT_RUN and is_last and not stage.is_former
         outcome, reason, end = _how_it_ended(
             record, completions.get(key), row, None if own_report else stage.timings, now_unix_s
         )

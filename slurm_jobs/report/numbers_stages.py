@@ -28,6 +28,7 @@ def stage_numbers(
     return StageNumbers(
         name=stage.name,
         run=stage.run,
+        is_former=stage.is_former,
         status=standing.status,
         status_reason=standing.reason,
         num_tasks=stage.num_slices,

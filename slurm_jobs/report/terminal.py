@@ -152,15 +152,19 @@ class _StageTable:
         for name in _STAGE_COLUMNS:
             table.add_column(name, justify="right", no_wrap=True)
         for stage in self.stages:
-            table.add_row(Text(stage.name), stage.status, *_stage_facts(stage))
+            table.add_row(Text(_stage_name(stage)), stage.status, *_stage_facts(stage))
         unbounded = options.update(max_width=10_000)
         if Measurement.get(console, unbounded, table).minimum <= options.max_width:
             yield table
             return
         for stage in self.stages:
-            yield Text(f"  {stage.name}: {stage.status}")
+            yield Text(f"  {_stage_name(stage)}: {stage.status}")
             facts = zip(_STAGE_COLUMNS, _stage_facts(stage), strict=True)
             yield Padding(_pairs(tuple(facts)), (0, 0, 0, 2))
+
+
+def _stage_name(stage: StageNumbers) -> str:
+    return words.stage_name(stage.name, is_former=stage.is_former)
 
 
 def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:

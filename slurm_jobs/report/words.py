@@ -12,6 +12,15 @@ NOT_KNOWN = "n/a"
 """Stands where a quantity has no value; the reason stands beside it or in the notes."""
 
 
+FORMER = "no longer in the spec"
+"""Of a stage that only earlier plans have."""
+
+
+def stage_name(name: str, *, is_former: bool) -> str:
+    """A stage's name, and whether the spec still has it."""
+    return f"{name} ({FORMER})" if is_former else name
+
+
 def seconds(value: float) -> str:
     """`0 s`, `12.0 us`, `340 ms`, `12.3 s`, `4 min 05 s`, `2 h 07 min`, `3 d 04 h`."""
     if value < 0:
