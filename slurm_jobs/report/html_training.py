@@ -60,6 +60,7 @@ def _facts(numbers: TrainingNumbers) -> list[tuple[str, str]]:
     return [
         ("steps", f"{numbers.num_steps:,} in {words.number_of('attempt', numbers.num_attempts)}"),
         ("done twice", repeated if numbers.num_repeated_steps else "none"),
+        *_abandoned(numbers),
         ("rate", words.with_reason(numbers.steps_per_s)),
         ("samples", words.with_reason(numbers.samples_per_s)),
         ("real tokens", words.with_reason(numbers.tokens_per_s)),
@@ -71,6 +72,13 @@ def _facts(numbers: TrainingNumbers) -> list[tuple[str, str]]:
         ("memory peak", words.with_reason(numbers.memory_peak_bytes)),
         ("allocator retries", f"{numbers.num_allocator_retries:,}"),
     ]
+
+
+def _abandoned(numbers: TrainingNumbers) -> list[tuple[str, str]]:
+    if not numbers.num_abandoned_steps:
+        return []
+    steps = words.number_of("step", numbers.num_abandoned_steps)
+    return [("of an earlier config", f"{steps}, {words.seconds(numbers.abandoned_s)}")]
 
 
 def _curves(curves: Curves) -> Html:

@@ -98,6 +98,9 @@ class TrainingNumbers:
     num_repeated_steps: int
     repeated_s: float
     """Wall seconds spent on steps that a later attempt did again."""
+    num_abandoned_steps: int
+    """Of an earlier config or code, from which no later attempt went on: not repeated."""
+    abandoned_s: float
     budget: tuple[TimeShare, ...]
     """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
     curves: Curves | None

@@ -1,7 +1,8 @@
 """What the step records of a training stage amount to: PURE, vectorised over the steps.
 
-Steps that a later attempt did again count as repeated, not as progress. The
-first steps of each attempt are left out of the statistics as warm-up.
+Steps that a later attempt did again count as repeated, not as progress, and
+those of an abandoned config as neither. The first steps of each attempt are
+left out of the statistics as warm-up.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def training_numbers(
     found = []
     for index in sorted({t.slice_index for t in stage.timings if t.steps is not None}):
         timings = [t for t in stage.timings if t.slice_index == index]
-        attempts = split_attempts(timings, warmup_steps)
+        fingerprints = {a.attempt: a.fingerprint for a in stage.attempts if a.slice_index == index}
+        attempts = split_attempts(timings, warmup_steps, fingerprints)
         if attempts:
             name = stage.name if stage.num_slices == 1 else f"{stage.name} (slice {index})"
             bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
@@ -51,7 +53,8 @@ def _numbers(
 ) -> TrainingNumbers:
     num_measured = sum(len(a.measured(0)) for a in attempts)
     ranks = rank_numbers(attempts) if num_measured else ()
-    repeated = [a.records[a.longest][a.num_kept[a.longest] :] for a in attempts]
+    repeated = [a.repeated(a.longest) for a in attempts]
+    abandoned = [a.abandoned(a.longest) for a in attempts]
     losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
     losses = losses[np.isfinite(losses)]
     memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
@@ -76,7 +79,9 @@ def _numbers(
         ),
         straggler=find_straggler(attempts, ranks),
         num_repeated_steps=sum(len(r) for r in repeated),
-        repeated_s=float(sum(r["step_s"].sum(dtype=np.float64) for r in repeated)),
+        repeated_s=_sum(repeated, "step_s"),
+        num_abandoned_steps=sum(len(r) for r in abandoned),
+        abandoned_s=_sum(abandoned, "step_s"),
         budget=budget,
         curves=make_curves(attempts),
         notes=step_notes(attempts),
