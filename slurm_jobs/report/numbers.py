@@ -89,8 +89,8 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [timeline_note] if timeline_note else []
     notes.extend(
-        f"{stage.name} is {words.FORMER} since a resume: its time and use count, its status, "
-        "steps and results do not"
+        f"{words.stage_name(stage.name, is_former=True)} is no longer in the spec since a resume: "
+        "its time and use count, its status, steps and results do not"
         for stage in inputs.stages
         if stage.is_former
     )

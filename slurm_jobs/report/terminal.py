@@ -154,7 +154,7 @@ class _StageTable:
         for stage in self.stages:
             table.add_row(Text(_stage_name(stage)), stage.status, *_stage_facts(stage))
         unbounded = options.update(max_width=10_000)
-        if Measurement.get(console, unbounded, table).minimum <= options.max_width:
+        if Measurement.get(console, unbounded, table).maximum <= options.max_width:
             yield table
             return
         for stage in self.stages:

@@ -12,13 +12,9 @@ NOT_KNOWN = "n/a"
 """Stands where a quantity has no value; the reason stands beside it or in the notes."""
 
 
-FORMER = "no longer in the spec"
-"""Of a stage that only earlier plans have."""
-
-
 def stage_name(name: str, *, is_former: bool) -> str:
-    """A stage's name, and whether the spec still has it."""
-    return f"{name} ({FORMER})" if is_former else name
+    """A stage's name, and whether only earlier plans have it."""
+    return f"{name} (former)" if is_former else name
 
 
 def seconds(value: float) -> str:

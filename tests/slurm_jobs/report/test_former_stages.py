@@ -79,11 +79,13 @@ def test_a_removed_stage_is_said_to_be_none_of_the_spec_in_every_form(fabricated
     report = build_report(read_inputs(paths, rows), ReportConfig())
     console = Console(file=io.StringIO(), width=160)
     print_report(report, console)
-    label = "preprocess (no longer in the spec)"
+    label = "preprocess (former)"
     assert label in render_html(report)
     assert label in console.file.getvalue()
     assert report_to_json(report)["stages"][1]["is_former"]
-    assert any(note.startswith("preprocess is no longer in the spec") for note in report.notes)
+    assert any(
+        note.startswith("preprocess (former) is no longer in the spec") for note in report.notes
+    )
 
 
 def test_a_job_of_a_stage_that_no_readable_plan_names_stops_no_report(fabricated):
@@ -100,3 +102,11 @@ def test_a_parent_that_was_removed_is_not_waited_for():
         "a",
         "b",
     ]
+
+
+@pytest.mark.parametrize("width", range(70, 100, 3))
+def test_the_longer_name_of_a_removed_stage_cuts_no_number_off(fabricated, width):
+    paths, rows = fabricated
+    console = Console(file=io.StringIO(), width=width)
+    print_report(build_report(read_inputs(paths, rows), ReportConfig()), console)
+    assert "…" not in console.file.getvalue()
