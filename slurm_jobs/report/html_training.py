@@ -67,8 +67,11 @@ def _facts(numbers: TrainingNumbers) -> list[tuple[str, str]]:
         ("step, median", words.with_reason(numbers.step_median_s)),
         ("step, p95", words.with_reason(numbers.step_p95_s)),
         ("padding", words.with_reason(numbers.padding_share)),
-        ("first loss", words.with_reason(numbers.first_loss)),
-        ("last loss", words.with_reason(numbers.last_loss)),
+        ("loss, first step", words.with_reason(numbers.first_loss)),
+        (
+            f"loss, {words.last_steps(numbers.num_last_losses)}",
+            words.with_reason(numbers.last_loss),
+        ),
         ("memory peak", words.with_reason(numbers.memory_peak_bytes)),
         ("allocator retries", f"{numbers.num_allocator_retries:,}"),
     ]
@@ -108,8 +111,10 @@ def _curves(curves: Curves) -> Html:
             marks=marks,
         ),
     ]
-    note = "Over optimizer steps, downsampled; spikes far above the rest are cut off." + (
-        " Dashed: resumed." if marks else ""
+    note = (
+        "Over optimizer steps; each point sums up several, the loss as their mean; spikes far "
+        "above the rest are cut off."
+        + (" Dashed: resumed." if marks else "")
     )
     return join([el("div", charts, class_="charts"), el("p", note, class_="dim")])
 

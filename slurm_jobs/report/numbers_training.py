@@ -57,6 +57,7 @@ def _numbers(
     abandoned = [a.abandoned(a.longest) for a in attempts]
     losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
     losses = losses[np.isfinite(losses)]
+    last_losses = losses[-max(1, len(losses) // 50) :]
     memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
     return TrainingNumbers(
         stage=name,
@@ -70,7 +71,8 @@ def _numbers(
         critical_shares=critical_shares(attempts),
         ranks=ranks,
         first_loss=_loss(losses[:1]),
-        last_loss=_loss(losses[-max(1, len(losses) // 50) :]),
+        last_loss=_loss(last_losses),
+        num_last_losses=len(last_losses),
         memory_peak_bytes=known(memory, "bytes")
         if memory > 0
         else missing("bytes", "not recorded"),

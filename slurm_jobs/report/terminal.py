@@ -213,7 +213,8 @@ def _loss(numbers: TrainingNumbers) -> str:
     if numbers.first_loss.value is None or numbers.last_loss.value is None:
         return words.NOT_KNOWN
     first = words.significant(numbers.first_loss.value)
-    return f"{first} to {words.significant(numbers.last_loss.value)} nats/token"
+    last = words.significant(numbers.last_loss.value)
+    return f"{first} (first step), {last} ({words.last_steps(numbers.num_last_losses)}) nats/token"
 
 
 def _evaluation(numbers: Mapping[str, float]) -> RenderableType:

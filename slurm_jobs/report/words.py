@@ -80,6 +80,11 @@ def number_of(thing: str, value: int) -> str:
     return f"{value:,} {thing}" + ("" if value == 1 else "s")
 
 
+def last_steps(num_steps: int) -> str:
+    """Of what a loss at the end is the loss: `last step`, `mean of the last 8 steps`."""
+    return "last step" if num_steps <= 1 else f"mean of the last {num_steps:,} steps"
+
+
 def with_reason(given: Quantity) -> str:
     """A quantity, and where it has no value why."""
     return f"{quantity(given)} ({given.missing})" if given.missing else quantity(given)

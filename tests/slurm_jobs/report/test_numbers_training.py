@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import io
 import time
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.records import AttemptRecord
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.common.timings import StepFile
 from slurm_jobs.report.findings_ranks import straggler
+from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import RankTiming, StageInputs, read_inputs
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.report.numbers_training import training_numbers
+from slurm_jobs.report.terminal import print_report
 
 
 def phase(numbers, kind):
@@ -83,6 +87,23 @@ def test_within_an_abandoned_config_what_was_done_twice_is_repeated(fabrication)
     assert numbers.num_abandoned_steps == 40 + 40
     same = numbers_of(attempts, fingerprints=("one", "one", "one"))
     assert (same.num_repeated_steps, same.num_abandoned_steps) == (60 + 40, 0)
+
+
+def test_the_loss_at_the_end_says_of_how_many_steps_it_is_the_mean(report_of, fabrication):
+    report = report_of(num_steps=400, stopped_at=None)
+    steps = make_steps(fabrication, 400)
+    numbers = report.training[0]
+    assert numbers.num_last_losses == 8
+    assert numbers.last_loss.value == pytest.approx(float(steps["loss"][-8:].mean()))
+    assert numbers.first_loss.value == pytest.approx(float(steps["loss"][0]))
+    page = render_html(report)
+    assert "loss, mean of the last 8 steps" in page
+    assert "last loss" not in page
+    assert "mean of the last 8 steps" in report.tiles[-1].note
+    console = Console(file=io.StringIO(), width=200)
+    print_report(report, console)
+    assert "(mean of the last 8 steps) nats/token" in console.file.getvalue()
+    assert report_of(num_steps=40, stopped_at=None).tiles[-1].note.endswith("last step")
 
 
 def test_a_run_without_a_stop_repeats_nothing(report_of):
