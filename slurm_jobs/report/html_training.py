@@ -113,8 +113,7 @@ def _curves(curves: Curves) -> Html:
     ]
     note = (
         "Over optimizer steps; each point sums up several, the loss as their mean; spikes far "
-        "above the rest are cut off."
-        + (" Dashed: resumed." if marks else "")
+        "above the rest are cut off." + (" Dashed: resumed." if marks else "")
     )
     return join([el("div", charts, class_="charts"), el("p", note, class_="dim")])
 

@@ -8,7 +8,7 @@ from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report import words
 from slurm_jobs.report.findings import find
 from slurm_jobs.report.inputs import ReportInputs
-from slurm_jobs.report.model import RunHeader, RunReport
+from slurm_jobs.report.model import RunHeader, RunReport, StageNumbers
 from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, gather_attempts
 from slurm_jobs.report.numbers_data import data_numbers, evaluation_numbers
@@ -53,7 +53,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=_notes(inputs, note, training),
+        notes=_notes(inputs, note, training, stages),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
     )
@@ -85,7 +85,10 @@ def _header(
 
 
 def _notes(
-    inputs: ReportInputs, timeline_note: str, training: Sequence[TrainingNumbers]
+    inputs: ReportInputs,
+    timeline_note: str,
+    training: Sequence[TrainingNumbers],
+    stages: Sequence[StageNumbers],
 ) -> tuple[str, ...]:
     notes = [timeline_note] if timeline_note else []
     notes.extend(
@@ -93,6 +96,12 @@ def _notes(
         "its time and use count, its status, steps and results do not"
         for stage in inputs.stages
         if stage.is_former
+    )
+    notes.extend(
+        f"{stage.name}: hours, longest job, longest queue wait and memory are lower bounds, "
+        f"CPU used is of the starts that are known: {reason}"
+        for stage in stages
+        if (reason := stage.longest_s.at_least or stage.cpu_hours.at_least)
     )
     notes.extend(f"{t.stage}: {t.too_few}" for t in training if t.too_few)
     notes.extend(f"{t.stage}, {note}" for t in training for note in t.notes)

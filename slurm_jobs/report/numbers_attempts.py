@@ -13,7 +13,7 @@ nobody says so, at its last sign of life, and its outcome is `unknown`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
@@ -77,6 +77,16 @@ def began(row: TaskAccounting) -> bool:
     """Whether the row is a start: a job that was cancelled in the queue got no node and no time."""
     never = not row.node_list and row.end_unix_s == row.start_unix_s
     return row.start_unix_s is not None and not never
+
+
+def starts_without_row(facts: Iterable[AttemptFacts]) -> tuple[tuple[str, ...], int]:
+    """Job ids of the starts that left a record and have no accounting, and of how many starts."""
+    known: dict[tuple[str, int], bool] = {}
+    for fact in facts:
+        if fact.record is not None:
+            start = (fact.record.job_id, fact.record.restart)
+            known[start] = known.get(start, False) or fact.accounting is not None
+    return tuple(job_id for (job_id, _), is_known in known.items() if not is_known), len(known)
 
 
 def elements_of(inputs: ReportInputs) -> dict[str, Element]:

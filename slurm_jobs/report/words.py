@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from slurm_jobs.report.model_values import Quantity
@@ -86,14 +87,17 @@ def last_steps(num_steps: int) -> str:
 
 
 def with_reason(given: Quantity) -> str:
-    """A quantity, and where it has no value why."""
-    return f"{quantity(given)} ({given.missing})" if given.missing else quantity(given)
+    """A quantity, and where it has no value, or is a lower bound, why."""
+    reason = given.missing or given.at_least
+    return f"{quantity(given)} ({reason})" if reason else quantity(given)
 
 
 def quantity(given: Quantity) -> str:
-    """A quantity with its unit, or a dash."""
+    """A quantity with its unit, or that it is not known; of a lower bound, that it is one."""
     if given.value is None:
         return NOT_KNOWN
+    if given.at_least:
+        return f"at least {quantity(replace(given, at_least=''))}"
     if given.unit in _WRITERS:
         return _WRITERS[given.unit](given.value)
     if given.unit in {"tokens", "samples"}:
