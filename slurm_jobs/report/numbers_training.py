@@ -55,9 +55,6 @@ def _numbers(
     ranks = rank_numbers(attempts) if num_measured else ()
     repeated = [a.repeated(a.longest) for a in attempts]
     abandoned = [a.abandoned(a.longest) for a in attempts]
-    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
-    losses = losses[np.isfinite(losses)]
-    last_losses = losses[-max(1, len(losses) // 50) :]
     memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
     return TrainingNumbers(
         stage=name,
@@ -70,9 +67,6 @@ def _numbers(
         phases=mean_phases(ranks),
         critical_shares=critical_shares(attempts),
         ranks=ranks,
-        first_loss=_loss(losses[:1]),
-        last_loss=_loss(last_losses),
-        num_last_losses=len(last_losses),
         memory_peak_bytes=known(memory, "bytes")
         if memory > 0
         else missing("bytes", "not recorded"),
@@ -87,6 +81,7 @@ def _numbers(
         budget=budget,
         curves=make_curves(attempts),
         notes=step_notes(attempts),
+        **_losses(attempts),
         **_rates(attempts),
     )
 
@@ -98,6 +93,17 @@ def _too_few(num_measured: int, warmup_steps: int) -> str:
         f"{num_measured} steps after a warm-up of {warmup_steps} an attempt; "
         f"{MIN_STEPS} are needed for a judgement"
     )
+
+
+def _losses(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
+    losses = losses[np.isfinite(losses)]
+    last = losses[-max(1, len(losses) // 50) :]
+    return {
+        "first_loss": _loss(losses[:1]),
+        "last_loss": _loss(last),
+        "num_last_losses": len(last),
+    }
 
 
 def _loss(values: np.ndarray) -> Quantity:
