@@ -94,6 +94,8 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
     if (stage.longest_s.value or 0.0) < SHORT_RUN_S:
         return abstain(rule_id, "the jobs ran under 300 s")
     share = used.value / asked.value
+    if used.at_least and share < _USED_ENOUGH:
+        return abstain(rule_id, f"what was used is a lower bound: {used.at_least}")
     on_node = _memory_on_node(stage)
     if share >= _USED_ENOUGH and stage.tasks_per_node > 1:
         return abstain(rule_id, f"{on_node}: how much they take together is not known")
@@ -133,6 +135,8 @@ def time_request(stage: StageNumbers) -> Finding | Check:
     if used.value < SHORT_RUN_S:
         return abstain(rule_id, "the jobs ran under 300 s")
     share = used.value / limit.value
+    if used.at_least and share < _USED_ENOUGH:
+        return abstain(rule_id, f"the longest job is a lower bound: {used.at_least}")
     if stage.status != "completed":
         return abstain(rule_id, "the stage is not completed")
     if share >= _USED_ENOUGH:

@@ -197,7 +197,7 @@ def _progress_row(stage: StageNumbers) -> list[str]:
     spread = (times.median_s, times.p95_s, times.max_s) if times else ()
     shown = [words.seconds(value) for value in spread] or [words.NOT_KNOWN] * 3
     return [
-        stage.name,
+        words.stage_name(stage.name, is_former=stage.is_former),
         stage.status,
         f"{stage.num_completed}/{stage.num_tasks}",
         f"{stage.num_attempts}",
@@ -219,7 +219,8 @@ def _use_row(stage: StageNumbers) -> list[str]:
         stage.cpu_hours,
         stage.gpu_hours,
     )
-    return [stage.name, *(words.quantity(number) for number in numbers)]
+    name = words.stage_name(stage.name, is_former=stage.is_former)
+    return [name, *(words.quantity(number) for number in numbers)]
 
 
 def _method_section(report: RunReport) -> Html:

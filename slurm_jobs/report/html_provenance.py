@@ -90,11 +90,6 @@ def code_text(facts: SubmissionFacts) -> str:
     return text + "".join(f"; {name}: {url}" for name, url in facts.remotes.items())
 
 
-def _python_text(python: PythonFacts) -> str:
-    packages = "".join(f", {name} {version}" for name, version in python.packages.items())
-    return f"Python {python.version}{packages}"
-
-
 def _nodes(kinds: Iterable[NodeKind]) -> Html:
     columns = ("stage", "nodes", "CPU", "cores", "memory", "GPUs a node", "driver", "system")
     rows = [

@@ -60,17 +60,28 @@ def _facts(numbers: TrainingNumbers) -> list[tuple[str, str]]:
     return [
         ("steps", f"{numbers.num_steps:,} in {words.number_of('attempt', numbers.num_attempts)}"),
         ("done twice", repeated if numbers.num_repeated_steps else "none"),
+        *_abandoned(numbers),
         ("rate", words.with_reason(numbers.steps_per_s)),
         ("samples", words.with_reason(numbers.samples_per_s)),
         ("real tokens", words.with_reason(numbers.tokens_per_s)),
         ("step, median", words.with_reason(numbers.step_median_s)),
         ("step, p95", words.with_reason(numbers.step_p95_s)),
         ("padding", words.with_reason(numbers.padding_share)),
-        ("first loss", words.with_reason(numbers.first_loss)),
-        ("last loss", words.with_reason(numbers.last_loss)),
+        ("loss, first step", words.with_reason(numbers.first_loss)),
+        (
+            f"loss, {words.last_steps(numbers.num_last_losses)}",
+            words.with_reason(numbers.last_loss),
+        ),
         ("memory peak", words.with_reason(numbers.memory_peak_bytes)),
         ("allocator retries", f"{numbers.num_allocator_retries:,}"),
     ]
+
+
+def _abandoned(numbers: TrainingNumbers) -> list[tuple[str, str]]:
+    if not numbers.num_abandoned_steps:
+        return []
+    steps = words.number_of("step", numbers.num_abandoned_steps)
+    return [("of an earlier config", f"{steps}, {words.seconds(numbers.abandoned_s)}")]
 
 
 def _curves(curves: Curves) -> Html:
@@ -100,8 +111,9 @@ def _curves(curves: Curves) -> Html:
             marks=marks,
         ),
     ]
-    note = "Over optimizer steps, downsampled; spikes far above the rest are cut off." + (
-        " Dashed: resumed." if marks else ""
+    note = (
+        "Over optimizer steps; each point sums up several, the loss as their mean; spikes far "
+        "above the rest are cut off." + (" Dashed: resumed." if marks else "")
     )
     return join([el("div", charts, class_="charts"), el("p", note, class_="dim")])
 

@@ -6,11 +6,10 @@ report on a broken run is wanted most of all.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +67,8 @@ class StageInputs:
     timings: tuple[RankTiming, ...]
     nodes: tuple[NodeFacts, ...] = ()
     """What was noted of the nodes that attempts ran on, each once."""
+    is_former: bool = False
+    """Of an earlier plan: the spec no longer has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,21 +94,8 @@ class ReportInputs:
     """Files that could not be read, and why."""
 
 
-def accounting_path(paths: RunPaths) -> Path:
-    """The scheduler's accounting, as the one who called for the report left it."""
-    return paths.report_dir / "accounting.json"
-
-
-def read_accounting(paths: RunPaths) -> tuple[TaskAccounting, ...]:
-    """The accounting in the run's report folder; empty if nobody put any there."""
-    path = accounting_path(paths)
-    if not path.exists():
-        return ()
-    return tuple(TaskAccounting(**values) for values in read_json(path))
-
-
 def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> ReportInputs:
-    """Read the records of the run; without `accounting`, what lies in its report folder.
+    """Read the records of the run; `accounting` is what its scheduler knows of its jobs.
 
     Raises:
         FileNotFoundError: `paths` is no run (it lacks `run.json` or the resolved spec).
@@ -115,16 +103,18 @@ def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> Report
     problems: list[str] = []
     spec = read_json(paths.resolved_spec)
     secrets = read_secrets(paths, spec)
+    former = _former_stages(paths, spec["stages"], problems)
+    listed = {**spec["stages"], **former}
     stages = tuple(
-        _read_stage(paths, name, spec["stages"][name], secrets, problems)
-        for name in parents_first(spec["stages"])
+        replace(_read_stage(paths, name, listed[name], secrets, problems), is_former=name in former)
+        for name in parents_first(listed)
     )
     return ReportInputs(
         run=read_json(paths.run_json),
         spec=shown_spec(spec, secrets),
         stages=stages,
         intents=_read_intents(paths, problems),
-        accounting=tuple(accounting) or read_accounting(paths),
+        accounting=tuple(accounting),
         submissions=read_submissions(paths, problems),
         pythons=read_pythons(paths, problems),
         read_unix_s=time.time(),
@@ -133,18 +123,47 @@ def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> Report
 
 
 def parents_first(stages: Mapping[str, Any]) -> list[str]:
-    """Names of the stages so that each comes after its parents; by name where that is open."""
+    """Names of the stages so that each comes after its parents; by name where that is open.
+
+    A parent that is none of them, because it was removed since, is not waited for.
+    """
     ordered: list[str] = []
     while len(ordered) < len(stages):
         ready = [
             name
             for name in sorted(stages)
             if name not in ordered
-            and all(parent in ordered for parent in stages[name].get("after") or ())
+            and all(p in ordered or p not in stages for p in stages[name].get("after") or ())
         ]
         assert ready, "a spec's stages cannot wait for each other in a circle"
         ordered.extend(ready)
     return ordered
+
+
+def _former_stages(
+    paths: RunPaths, current: Mapping[str, Any], problems: list[str]
+) -> dict[str, Mapping[str, Any]]:
+    """The stages that only earlier plans have, each as the newest of those has it."""
+    former: dict[str, Mapping[str, Any]] = {}
+    for path in sorted(paths.plans_dir.glob("[0-9]*.json")):
+        try:
+            planned = {stage["name"]: _planned(stage) for stage in read_json(path)["stages"]}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            problems.append(f"{path}: not read as a plan: {error}")
+            continue
+        former |= {name: stage for name, stage in planned.items() if name not in current}
+    return former
+
+
+def _planned(stage: Mapping[str, Any]) -> dict[str, Any]:
+    """A stage of a plan in the words of the resolved spec."""
+    array = {"num_slices": stage["num_slices"]} if stage["is_array"] else None
+    return {
+        "run": stage["run"],
+        "after": stage["after"],
+        "array": array,
+        "resources": stage.get("resources"),
+    }
 
 
 def _read_stage(
@@ -207,7 +226,7 @@ def _read_completions(folder: Path, problems: list[str]) -> tuple[CompletionReco
         if not isinstance(record.result, Mapping):  # a stage of the user's own may return anything
             kind = type(record.result).__name__
             problems.append(f"{path}: its result is no mapping ({kind}), and is left out")
-            record = dataclasses.replace(record, result={})
+            record = replace(record, result={})
         found.append(record)
     return tuple(sorted(found, key=lambda c: (c.slice_index, c.attempt)))
 

@@ -95,7 +95,7 @@ def _submission(values: Mapping[str, Any]) -> SubmissionFacts:
     return SubmissionFacts(
         number=values["number"],
         recorded_unix_s=values["recorded_unix_s"],
-        command=tuple(values["command"]),
+        command=tuple(hidden_values(values["command"])),
         host=values["host"]["name"],
         slurm_jobs_version=values["slurm_jobs_version"],
         slurm_version=slurm["version"],

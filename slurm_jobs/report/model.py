@@ -70,6 +70,8 @@ class StageNumbers:
 
     name: str
     run: str
+    is_former: bool
+    """Of an earlier plan: the spec no longer has it."""
     status: Status
     status_reason: str
     num_tasks: int

@@ -51,6 +51,7 @@ class Curves:
 
     step: tuple[float, ...]
     loss: tuple[float, ...]
+    """Mean over the steps of each point."""
     tokens_per_s: tuple[float, ...]
     step_p50_s: tuple[float, ...]
     step_p95_s: tuple[float, ...]
@@ -90,7 +91,10 @@ class TrainingNumbers:
     num_tokens: Quantity
     num_samples: Quantity
     first_loss: Quantity
+    """Of the first step that counts."""
     last_loss: Quantity
+    """Mean over the last `num_last_losses` steps: one step's loss says little."""
+    num_last_losses: int
     memory_peak_bytes: Quantity
     num_allocator_retries: int
     """Over all ranks and attempts; each counts from its own start."""
@@ -98,6 +102,9 @@ class TrainingNumbers:
     num_repeated_steps: int
     repeated_s: float
     """Wall seconds spent on steps that a later attempt did again."""
+    num_abandoned_steps: int
+    """Of an earlier config or code, from which no later attempt went on: not repeated."""
+    abandoned_s: float
     budget: tuple[TimeShare, ...]
     """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
     curves: Curves | None

@@ -16,11 +16,13 @@ class Quantity:
     unit: str
     missing: str = ""
     """Why there is no value; empty if there is one."""
+    at_least: str = ""
+    """Why the value is a lower bound; empty if it is all there is."""
 
 
-def known(value: float, unit: str) -> Quantity:
-    """A quantity that was measured."""
-    return Quantity(value=float(value), unit=unit)
+def known(value: float, unit: str, at_least: str = "") -> Quantity:
+    """A quantity that was measured; a lower bound, if `at_least` says why."""
+    return Quantity(value=float(value), unit=unit, at_least=at_least)
 
 
 def missing(unit: str, reason: str) -> Quantity:

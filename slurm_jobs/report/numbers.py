@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.report import words
 from slurm_jobs.report.findings import find
 from slurm_jobs.report.inputs import ReportInputs
-from slurm_jobs.report.model import RunHeader, RunReport
+from slurm_jobs.report.model import RunHeader, RunReport, StageNumbers
 from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, gather_attempts
 from slurm_jobs.report.numbers_data import data_numbers, evaluation_numbers
@@ -29,14 +30,16 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
     training = tuple(
         numbers
         for stage in inputs.stages
+        if not stage.is_former
         for numbers in training_numbers(stage, attempts[stage.name], config.warmup_steps)
     )
     span = run_span(inputs, attempts, standing)
     shares, note = timeline(inputs, attempts, span)
     worked = tuple(stage for stage in stages if stage.run != REPORT_RUN)
-    findings, checks = find(worked, training, shares, note)
-    header = _header(inputs, [(s.name, standing[s.name]) for s in worked], span[1], config)
-    evaluation = evaluation_numbers([stage.results for stage in worked])
+    current = tuple(stage for stage in worked if not stage.is_former)
+    findings, checks = find(current, training, shares, note)
+    header = _header(inputs, [(s.name, standing[s.name]) for s in current], span[1], config)
+    evaluation = evaluation_numbers([stage.results for stage in current])
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks),
@@ -50,7 +53,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=_notes(inputs, note, training),
+        notes=_notes(inputs, note, training, stages),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
     )
@@ -82,9 +85,24 @@ def _header(
 
 
 def _notes(
-    inputs: ReportInputs, timeline_note: str, training: Sequence[TrainingNumbers]
+    inputs: ReportInputs,
+    timeline_note: str,
+    training: Sequence[TrainingNumbers],
+    stages: Sequence[StageNumbers],
 ) -> tuple[str, ...]:
     notes = [timeline_note] if timeline_note else []
+    notes.extend(
+        f"{words.stage_name(stage.name, is_former=True)} is no longer in the spec since a resume: "
+        "its time and use count, its status, steps and results do not"
+        for stage in inputs.stages
+        if stage.is_former
+    )
+    notes.extend(
+        f"{stage.name}: hours, longest job, longest queue wait and memory are lower bounds, "
+        f"CPU used is of the starts that are known: {reason}"
+        for stage in stages
+        if (reason := stage.longest_s.at_least or stage.cpu_hours.at_least)
+    )
     notes.extend(f"{t.stage}: {t.too_few}" for t in training if t.too_few)
     notes.extend(f"{t.stage}, {note}" for t in training for note in t.notes)
     if not training:

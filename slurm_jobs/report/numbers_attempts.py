@@ -13,7 +13,7 @@ nobody says so, at its last sign of life, and its outcome is `unknown`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
@@ -65,7 +65,7 @@ def gather_attempts(inputs: ReportInputs) -> Mapping[str, tuple[AttemptFacts, ..
     for job_rows in rows.values():
         for row in job_rows:
             element = elements.get(row.job_id)
-            if id(row) not in joined and element is not None:
+            if id(row) not in joined and element is not None and element.stage in found:
                 found[element.stage].append(_without_record(row, element, inputs.read_unix_s))
     return {
         name: tuple(sorted(facts, key=lambda f: (f.bar.slice_index, f.bar.start_unix_s)))
@@ -77,6 +77,16 @@ def began(row: TaskAccounting) -> bool:
     """Whether the row is a start: a job that was cancelled in the queue got no node and no time."""
     never = not row.node_list and row.end_unix_s == row.start_unix_s
     return row.start_unix_s is not None and not never
+
+
+def starts_without_row(facts: Iterable[AttemptFacts]) -> tuple[tuple[str, ...], int]:
+    """Job ids of the starts that left a record and have no accounting, and of how many starts."""
+    known: dict[tuple[str, int], bool] = {}
+    for fact in facts:
+        if fact.record is not None:
+            start = (fact.record.job_id, fact.record.restart)
+            known[start] = known.get(start, False) or fact.accounting is not None
+    return tuple(job_id for (job_id, _), is_known in known.items() if not is_known), len(known)
 
 
 def elements_of(inputs: ReportInputs) -> dict[str, Element]:
@@ -142,7 +152,7 @@ def _stage_attempts(
         key = (record.slice_index, record.attempt)
         row = _row_of(record, rows.get(record.job_id, ()))
         is_last = last_attempt[record.slice_index] == record.attempt
-        own_report = stage.run == REPORT_RUN and is_last
+        own_report = stage.run == REPORT_RUN and is_last and not stage.is_former
         outcome, reason, end = _how_it_ended(
             record, completions.get(key), row, None if own_report else stage.timings, now_unix_s
         )

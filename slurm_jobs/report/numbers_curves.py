@@ -39,7 +39,7 @@ def make_curves(attempts: Sequence[AttemptSteps]) -> Curves | None:
         step_p95_s=p95,
         step_max_s=most,
         data_wait_share=wait,
-        resumed_at=tuple(int(a.records[0]["step"][0]) for a in attempts[1:]),
+        resumed_at=tuple(int(a.records[0]["step"][0]) for a in attempts if a.num_common)[1:],
     )
 
 

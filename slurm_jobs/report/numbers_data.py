@@ -24,7 +24,9 @@ _EVALUATION_KEYS = ("evaluation", "exact_match")
 def data_numbers(inputs: ReportInputs) -> tuple[DataNumbers, ...]:
     """One entry for each stage that preprocesses."""
     return tuple(
-        _one_stage(stage, inputs) for stage in inputs.stages if stage.run == PREPROCESS_RUN
+        _one_stage(stage, inputs)
+        for stage in inputs.stages
+        if stage.run == PREPROCESS_RUN and not stage.is_former
     )
 
 
@@ -85,7 +87,7 @@ def _mean(tokens: Quantity, samples: Quantity) -> Quantity:
 
 def _num_shards(stage: StageInputs, inputs: ReportInputs) -> Quantity:
     for other in inputs.stages:
-        if other.run == CONSOLIDATE_RUN and stage.name in other.after:
+        if other.run == CONSOLIDATE_RUN and not other.is_former and stage.name in other.after:
             return _total(_results(other), "num_shards")
     return missing("count", "no stage consolidates these parts")
 

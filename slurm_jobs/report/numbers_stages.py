@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from slurm_jobs.report.inputs import StageInputs
 from slurm_jobs.report.intervals import max_overlap
 from slurm_jobs.report.model import Distribution, StageNumbers
 from slurm_jobs.report.model_values import Quantity, known, missing
-from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts
+from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts, starts_without_row
 from slurm_jobs.report.numbers_status import Standing
 
 Summary = Callable[[list[float]], Any]
@@ -25,9 +26,11 @@ def stage_numbers(
 ) -> StageNumbers:
     """All numbers of one stage."""
     rows = [f.accounting for f in facts if f.accounting is not None]
+    lacking = lacking_starts(facts)
     return StageNumbers(
         name=stage.name,
         run=stage.run,
+        is_former=stage.is_former,
         status=standing.status,
         status_reason=standing.reason,
         num_tasks=stage.num_slices,
@@ -40,14 +43,24 @@ def stage_numbers(
         max_running=max_overlap((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts),
         dependency_wait_median_s=_wait(rows, "submit_unix_s", "eligible_unix_s", np.median),
         queue_wait_median_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.median),
-        queue_wait_max_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.max),
+        queue_wait_max_s=_bounded(_wait(rows, "eligible_unix_s", "start_unix_s", np.max), lacking),
         wall_s=_wall(stage, facts, standing.status),
         task_time=_task_time(facts),
         failures=tuple(_failure(f) for f in facts if f.bar.outcome == "failed"),
         results=stage_results(stage),
-        **_resources(rows),
-        **_memory(stage, rows),
+        **_resources(rows, lacking),
+        **_memory(stage, rows, lacking),
     )
+
+
+def lacking_starts(facts: Sequence[AttemptFacts]) -> str:
+    """Why sums and maxima over a stage's starts are lower bounds; empty if they are not."""
+    starts, num_starts = starts_without_row(facts)
+    sources = {f.accounting.source for f in facts if f.accounting is not None}
+    if not starts or not sources:
+        return ""
+    why = " (the local scheduler keeps only a task's last)" if sources == {"local"} else ""
+    return f"the accounting lacks {len(starts)} of {num_starts} starts{why}"
 
 
 def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:
@@ -101,21 +114,29 @@ def _wait(rows: Sequence[TaskAccounting], begin: str, end: str, of: Summary) -> 
     return known(max(0.0, float(of(waits))), "s")
 
 
-def _resources(rows: Sequence[TaskAccounting]) -> dict[str, Any]:
+def _resources(rows: Sequence[TaskAccounting], lacking: str) -> dict[str, Any]:
     """What was allocated and used, as far as the accounting says."""
-    return {
-        "cpu_efficiency": _cpu_efficiency(rows),
-        "time_limit_s": _largest(rows, "time_limit_s", "s"),
+    bounded = {
         "longest_s": _longest(rows),
         "gpu_hours": _hours(rows, "num_gpus", "GPU h"),
         "cpu_hours": _hours(rows, "num_cpus", "CPU h"),
     }
+    return {
+        **{name: _bounded(number, lacking) for name, number in bounded.items()},
+        "cpu_efficiency": _cpu_efficiency(rows),
+        "time_limit_s": _largest(rows, "time_limit_s", "s"),
+    }
 
 
-def _memory(stage: StageInputs, rows: Sequence[TaskAccounting]) -> dict[str, Any]:
+def _bounded(number: Quantity, lacking: str) -> Quantity:
+    """A sum or maximum over starts of which some are lacking."""
+    return number if number.value is None else replace(number, at_least=lacking)
+
+
+def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) -> dict[str, Any]:
     """Memory of one task, of one node at most, and what was asked for a node."""
     num_tasks = max(1, int(stage.resources.get("tasks_per_node") or 1))
-    largest = _largest(rows, "max_rss_bytes", "bytes")
+    largest = _bounded(_largest(rows, "max_rss_bytes", "bytes"), lacking)
     on_node = largest
     if any(row.state == "OUT_OF_MEMORY" for row in rows):
         on_node = missing("bytes", "a start ran out of memory; its peak is more than was sampled")
@@ -124,7 +145,7 @@ def _memory(stage: StageInputs, rows: Sequence[TaskAccounting]) -> dict[str, Any
             "bytes", "the local scheduler knows a task's largest process, not all of them together"
         )
     elif largest.value is not None:
-        on_node = known(largest.value * num_tasks, "bytes")
+        on_node = known(largest.value * num_tasks, "bytes", lacking)
     return {
         "max_rss_bytes": largest,
         "tasks_per_node": num_tasks,

@@ -93,14 +93,18 @@ def _one_attempt(
 
 
 def _loop_parts(steps: AttemptSteps, loop_s: float) -> dict[tuple[str, str], float]:
-    """The loop's seconds: steps, checkpoints, evaluation, repeated steps, and between steps."""
-    kept, repeated = steps.kept(0), steps.records[0][steps.num_kept[0] :]
+    """The loop's seconds: steps, checkpoints, evaluation, steps that do not count, and between."""
+    kept = steps.kept(0)
     parts = {
         (f"{name} in the loop", name): float(kept[f"{name}_s"].sum(dtype=np.float64))
         for name in _IN_LOOP
     }
     parts["steps", "forward"] = float(kept["step_s"].sum(dtype=np.float64)) - sum(parts.values())
-    parts["steps repeated later", "repeated"] = float(repeated["step_s"].sum(dtype=np.float64))
+    for name, kind, records in (
+        ("steps repeated later", "repeated", steps.repeated(0)),
+        ("steps of an earlier config", "idle", steps.abandoned(0)),
+    ):
+        parts[name, kind] = float(records["step_s"].sum(dtype=np.float64))
     between = loop_s - sum(parts.values())
     parts["between steps", "between"] = max(0.0, between)
     return parts

@@ -97,7 +97,7 @@ def _summary(stage: StageInputs) -> StageSummary:
         is_array=stage.num_slices > 1,
         retries=0,
         fingerprint="",
-        after=stage.after,
+        after={} if stage.is_former else stage.after,  # what it waited for may be another now
     )
 
 

@@ -1,8 +1,12 @@
-"""The step records of one task, attempt by attempt, with what was done twice marked off: PURE."""
+"""The step records of one task, attempt by attempt, with what was done twice marked off: PURE.
+
+Done twice are only steps that the same fingerprint did again. A resume with another config does
+other work: what it did not go on from is abandoned, and called so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +14,7 @@ import numpy as np
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs import RankTiming
 
+_NEVER = int(np.iinfo(np.int64).max)
 CLOCK_TOLERANCE = 0.01
 """Wall clock and sum of step times may differ by this share. Own choice."""
 
@@ -23,7 +28,9 @@ class AttemptSteps:
     records: tuple[np.ndarray, ...]
     """Shape [steps of that rank], all that were recorded."""
     num_kept: tuple[int, ...]
-    """How many of each rank's records no later attempt did again."""
+    """How many of each rank's records count: no later attempt did those steps."""
+    num_abandoned: tuple[int, ...]
+    """How many of each rank's records after those only another fingerprint did later."""
     warmup_steps: int
     num_ranks: int
     """Of the attempt; more than `ranks` if some left no step."""
@@ -47,6 +54,15 @@ class AttemptSteps:
         """Records of the rank at `index` that count."""
         return self.records[index][: self.num_kept[index]]
 
+    def abandoned(self, index: int) -> np.ndarray:
+        """Records of the rank at `index` that another fingerprint did not go on from."""
+        first = self.num_kept[index]
+        return self.records[index][first : first + self.num_abandoned[index]]
+
+    def repeated(self, index: int) -> np.ndarray:
+        """Records of the rank at `index` that a later attempt at the same work did again."""
+        return self.records[index][self.num_kept[index] + self.num_abandoned[index] :]
+
     def measured(self, index: int) -> np.ndarray:
         """Records of the rank at `index` that count for all, and come after the warm-up."""
         return self.records[index][self.warmup_steps : self.num_common]
@@ -61,29 +77,46 @@ class AttemptSteps:
         return float(max(sums))
 
 
-def split_attempts(timings: Sequence[RankTiming], warmup_steps: int) -> tuple[AttemptSteps, ...]:
-    """The timings of one slice by attempt, with what a later attempt repeated marked off."""
+def split_attempts(
+    timings: Sequence[RankTiming], warmup_steps: int, fingerprints: Mapping[int, str]
+) -> tuple[AttemptSteps, ...]:
+    """The timings of one slice by attempt, with what does not count marked off.
+
+    Args:
+        timings: of one slice.
+        warmup_steps: at the start of each attempt.
+        fingerprints: by attempt; those that are not known count as one.
+    """
     by_attempt: dict[int, list[tuple[RankTiming, np.ndarray]]] = {}
     for timing in timings:
         if timing.steps is not None and len(timing.steps.steps):
             by_attempt.setdefault(timing.attempt, []).append((timing, timing.steps.steps))
     split: list[AttemptSteps] = []
-    limit = np.iinfo(np.int64).max
+    firsts: dict[str, int] = {}  # of the later attempts, by fingerprint
     for attempt in sorted(by_attempt, reverse=True):
         members = sorted(by_attempt[attempt], key=lambda member: member[0].rank)
         records = tuple(steps for _, steps in members)
+        own = fingerprints.get(attempt, "")
+        repeated_from = firsts.get(own, _NEVER)
+        ends = [_num_before(steps, repeated_from) for steps in records]
+        kept = [_num_before(steps, min((_NEVER, *firsts.values()))) for steps in records]
         split.append(
             AttemptSteps(
                 attempt=attempt,
                 ranks=tuple(timing for timing, _ in members),
                 records=records,
-                num_kept=tuple(int(np.searchsorted(r["step"], limit)) for r in records),
+                num_kept=tuple(kept),
+                num_abandoned=tuple(end - num for end, num in zip(ends, kept, strict=True)),
                 warmup_steps=warmup_steps,
                 num_ranks=max(_num_ranks(members), len(members)),
             )
         )
-        limit = min(limit, *(int(r["step"][0]) for r in records))
+        firsts[own] = min(repeated_from, *(int(r["step"][0]) for r in records))
     return tuple(reversed(split))
+
+
+def _num_before(records: np.ndarray, step: int) -> int:
+    return int(np.searchsorted(records["step"], step))
 
 
 def _num_ranks(members: Sequence[tuple[RankTiming, np.ndarray]]) -> int:
@@ -97,8 +130,17 @@ def step_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
     return tuple(
         f"attempt {attempt.attempt}: {note}"
         for attempt in attempts
-        for note in (*_uneven(attempt), *_clock(attempt))
+        for note in (*_other_work(attempt), *_uneven(attempt), *_clock(attempt))
     )
+
+
+def _other_work(attempt: AttemptSteps) -> Iterator[str]:
+    num_steps = len(attempt.abandoned(attempt.longest))
+    if num_steps:
+        yield (
+            f"{words.number_of('step', num_steps)} under an earlier config or code, which a later "
+            "attempt did not go on from: other work, neither progress nor repeated"
+        )
 
 
 def _uneven(attempt: AttemptSteps) -> Iterator[str]:

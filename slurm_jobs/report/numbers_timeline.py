@@ -13,7 +13,13 @@ from collections.abc import Mapping, Sequence
 from slurm_jobs.report.inputs import ReportInputs
 from slurm_jobs.report.intervals import Interval, budget
 from slurm_jobs.report.model_values import TimeShare
-from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts, began, elements_of
+from slurm_jobs.report.numbers_attempts import (
+    REPORT_RUN,
+    AttemptFacts,
+    began,
+    elements_of,
+    starts_without_row,
+)
 from slurm_jobs.report.numbers_status import Standing
 
 Attempts = Mapping[str, tuple[AttemptFacts, ...]]
@@ -172,17 +178,12 @@ def _coverage_note(inputs: ReportInputs, attempts: Attempts) -> str:
             "no accounting was available: queue wait cannot be told from other gaps, "
             "which count as unexplained"
         )
-    known: dict[tuple[str, int], bool] = {}
-    records = [(f, f.record) for stage in _worked(inputs) for f in attempts[stage] if f.record]
-    for fact, record in records:
-        start = (record.job_id, record.restart)
-        known[start] = known.get(start, False) or fact.accounting is not None
-    lacking = sorted({job_id for (job_id, _), is_known in known.items() if not is_known})
-    if lacking:
-        num_lacking = sum(not is_known for is_known in known.values())
+    starts, num_starts = starts_without_row(f for s in _worked(inputs) for f in attempts[s])
+    if starts:
+        lacking = sorted(set(starts))
         shown = ", ".join(lacking[:5]) + (" ..." if len(lacking) > 5 else "")
         return (
-            f"the accounting lacks {num_lacking} of {len(known)} starts (jobs {shown}): "
+            f"the accounting lacks {len(starts)} of {num_starts} starts (jobs {shown}): "
             "their queue wait counts as unexplained"
         )
     return ""

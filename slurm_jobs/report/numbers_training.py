@@ -1,7 +1,8 @@
 """What the step records of a training stage amount to: PURE, vectorised over the steps.
 
-Steps that a later attempt did again count as repeated, not as progress. The
-first steps of each attempt are left out of the statistics as warm-up.
+Steps that a later attempt did again count as repeated, not as progress, and
+those of an abandoned config as neither. The first steps of each attempt are
+left out of the statistics as warm-up.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def training_numbers(
     found = []
     for index in sorted({t.slice_index for t in stage.timings if t.steps is not None}):
         timings = [t for t in stage.timings if t.slice_index == index]
-        attempts = split_attempts(timings, warmup_steps)
+        fingerprints = {a.attempt: a.fingerprint for a in stage.attempts if a.slice_index == index}
+        attempts = split_attempts(timings, warmup_steps, fingerprints)
         if attempts:
             name = stage.name if stage.num_slices == 1 else f"{stage.name} (slice {index})"
             bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
@@ -51,9 +53,8 @@ def _numbers(
 ) -> TrainingNumbers:
     num_measured = sum(len(a.measured(0)) for a in attempts)
     ranks = rank_numbers(attempts) if num_measured else ()
-    repeated = [a.records[a.longest][a.num_kept[a.longest] :] for a in attempts]
-    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
-    losses = losses[np.isfinite(losses)]
+    repeated = [a.repeated(a.longest) for a in attempts]
+    abandoned = [a.abandoned(a.longest) for a in attempts]
     memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
     return TrainingNumbers(
         stage=name,
@@ -66,8 +67,6 @@ def _numbers(
         phases=mean_phases(ranks),
         critical_shares=critical_shares(attempts),
         ranks=ranks,
-        first_loss=_loss(losses[:1]),
-        last_loss=_loss(losses[-max(1, len(losses) // 50) :]),
         memory_peak_bytes=known(memory, "bytes")
         if memory > 0
         else missing("bytes", "not recorded"),
@@ -76,10 +75,13 @@ def _numbers(
         ),
         straggler=find_straggler(attempts, ranks),
         num_repeated_steps=sum(len(r) for r in repeated),
-        repeated_s=float(sum(r["step_s"].sum(dtype=np.float64) for r in repeated)),
+        repeated_s=_sum(repeated, "step_s"),
+        num_abandoned_steps=sum(len(r) for r in abandoned),
+        abandoned_s=_sum(abandoned, "step_s"),
         budget=budget,
         curves=make_curves(attempts),
         notes=step_notes(attempts),
+        **_losses(attempts),
         **_rates(attempts),
     )
 
@@ -91,6 +93,17 @@ def _too_few(num_measured: int, warmup_steps: int) -> str:
         f"{num_measured} steps after a warm-up of {warmup_steps} an attempt; "
         f"{MIN_STEPS} are needed for a judgement"
     )
+
+
+def _losses(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
+    losses = losses[np.isfinite(losses)]
+    last = losses[-max(1, len(losses) // 50) :]
+    return {
+        "first_loss": _loss(losses[:1]),
+        "last_loss": _loss(last),
+        "num_last_losses": len(last),
+    }
 
 
 def _loss(values: np.ndarray) -> Quantity:

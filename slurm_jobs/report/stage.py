@@ -27,8 +27,8 @@ def make_report(
 
     Args:
         paths: of the run.
-        accounting: what the scheduler knows of the run's jobs; if empty, what
-            `report/accounting.json` holds, and else the report says that there is none.
+        accounting: what the scheduler knows of the run's jobs; if empty, the report says that
+            there is none.
         config: how the report is made; defaults if left out.
 
     Raises:

@@ -152,15 +152,19 @@ class _StageTable:
         for name in _STAGE_COLUMNS:
             table.add_column(name, justify="right", no_wrap=True)
         for stage in self.stages:
-            table.add_row(Text(stage.name), stage.status, *_stage_facts(stage))
+            table.add_row(Text(_stage_name(stage)), stage.status, *_stage_facts(stage))
         unbounded = options.update(max_width=10_000)
-        if Measurement.get(console, unbounded, table).minimum <= options.max_width:
+        if Measurement.get(console, unbounded, table).maximum <= options.max_width:
             yield table
             return
         for stage in self.stages:
-            yield Text(f"  {stage.name}: {stage.status}")
+            yield Text(f"  {_stage_name(stage)}: {stage.status}")
             facts = zip(_STAGE_COLUMNS, _stage_facts(stage), strict=True)
             yield Padding(_pairs(tuple(facts)), (0, 0, 0, 2))
+
+
+def _stage_name(stage: StageNumbers) -> str:
+    return words.stage_name(stage.name, is_former=stage.is_former)
 
 
 def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
@@ -209,7 +213,8 @@ def _loss(numbers: TrainingNumbers) -> str:
     if numbers.first_loss.value is None or numbers.last_loss.value is None:
         return words.NOT_KNOWN
     first = words.significant(numbers.first_loss.value)
-    return f"{first} to {words.significant(numbers.last_loss.value)} nats/token"
+    last = words.significant(numbers.last_loss.value)
+    return f"{first} (first step), {last} ({words.last_steps(numbers.num_last_losses)}) nats/token"
 
 
 def _evaluation(numbers: Mapping[str, float]) -> RenderableType:

@@ -112,8 +112,10 @@ def _held_out(evaluation: Mapping[str, float]) -> str | None:
 
 
 def _last_loss(main: TrainingNumbers | None) -> str:
-    last = main.last_loss.value if main else None
-    return f"loss {words.NOT_KNOWN if last is None else words.significant(last)}"
+    if main is None or main.last_loss.value is None:
+        return f"loss {words.NOT_KNOWN}"
+    last = words.significant(main.last_loss.value)
+    return f"loss {last}, {words.last_steps(main.num_last_losses)}"
 
 
 def _result_tile(main: TrainingNumbers | None, evaluation: Mapping[str, float]) -> Tile:
@@ -126,5 +128,5 @@ def _result_tile(main: TrainingNumbers | None, evaluation: Mapping[str, float]) 
             )
     if main is None or main.last_loss.value is None:
         return Tile(label="result", value=words.NOT_KNOWN, note="no evaluation, no loss")
-    note = f"from {words.quantity(main.first_loss)}"
+    note = f"{words.last_steps(main.num_last_losses)}, from {words.quantity(main.first_loss)}"
     return Tile(label="loss", value=words.significant(main.last_loss.value), note=note)

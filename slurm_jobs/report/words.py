@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from slurm_jobs.report.model_values import Quantity
 
 NOT_KNOWN = "n/a"
 """Stands where a quantity has no value; the reason stands beside it or in the notes."""
+
+
+def stage_name(name: str, *, is_former: bool) -> str:
+    """A stage's name, and whether only earlier plans have it."""
+    return f"{name} (former)" if is_former else name
 
 
 def seconds(value: float) -> str:
@@ -75,15 +81,23 @@ def number_of(thing: str, value: int) -> str:
     return f"{value:,} {thing}" + ("" if value == 1 else "s")
 
 
+def last_steps(num_steps: int) -> str:
+    """Of what a loss at the end is the loss: `last step`, `mean of the last 8 steps`."""
+    return "last step" if num_steps <= 1 else f"mean of the last {num_steps:,} steps"
+
+
 def with_reason(given: Quantity) -> str:
-    """A quantity, and where it has no value why."""
-    return f"{quantity(given)} ({given.missing})" if given.missing else quantity(given)
+    """A quantity, and where it has no value, or is a lower bound, why."""
+    reason = given.missing or given.at_least
+    return f"{quantity(given)} ({reason})" if reason else quantity(given)
 
 
 def quantity(given: Quantity) -> str:
-    """A quantity with its unit, or a dash."""
+    """A quantity with its unit, or that it is not known; of a lower bound, that it is one."""
     if given.value is None:
         return NOT_KNOWN
+    if given.at_least:
+        return f"at least {quantity(replace(given, at_least=''))}"
     if given.unit in _WRITERS:
         return _WRITERS[given.unit](given.value)
     if given.unit in {"tokens", "samples"}:

@@ -1,6 +1,7 @@
 """Secrets are hidden wherever they are likely; what is none stays readable."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,14 @@ from slurm_jobs.common.hidden import (
         "Authorization",
         "STORAGE_ACCOUNT_KEY",
         "API_TOKENS",
+        "OPENAI_KEY",
+        "openai_key",
+        "WANDB_KEY",
+        "SOME_VENDORS_KEY",
+        "stages.a.environment.OPENAI_KEY",
+        "DBPASS",
+        "pgpass",
+        "SMTPPWD",
     ],
 )
 def test_the_name_of_a_secret_is_known(name: str) -> None:
@@ -41,7 +50,12 @@ def test_the_name_of_a_secret_is_known(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["TOKENIZERS_PARALLELISM", "tokeniser", "PATH", "PYTHONPATH", "image_key", "AUTHOR", "passes"],
+    [
+        *("TOKENIZERS_PARALLELISM", "tokeniser", "PATH", "PYTHONPATH", "image_key", "AUTHOR"),
+        *("passes", "num_keys", "key_padding", "keyboard", "MONKEY", "sort_key", "PUBLIC_KEY"),
+        *("max_tokens", "max_new_tokens", "num_tokens", "pad_token", "token_ids", "tokens_per_s"),
+        *("bypass", "compass", "OLDPWD", "KEY"),
+    ],
 )
 def test_a_name_that_only_resembles_a_secrets_is_left_alone(name: str) -> None:
     assert not looks_secret(name)
@@ -84,6 +98,90 @@ def test_settings_in_a_text_are_hidden_by_their_name(text: str, shown: str) -> N
 )
 def test_secrets_that_follow_an_option_are_hidden(text: str, shown: str) -> None:
     assert hidden_text(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("curl -ubob:abc https://x", f"curl -u{NOT_SHOWN} https://x"),
+        ('curl "-ubob:abc" x', f'curl "-u{NOT_SHOWN}" x'),
+        ('curl -u"bob:a c" x', f"curl -u{NOT_SHOWN} x"),
+        ("curl --user=bob:abc x", f"curl --user={NOT_SHOWN} x"),
+        ("setenv HF_TOKEN abc\nx", f"setenv HF_TOKEN {NOT_SHOWN}\nx"),
+        ("set -gx HF_TOKEN 'a c'; y", f"set -gx HF_TOKEN {NOT_SHOWN}; y"),
+        ("Command '['x', '--token', 'abc', '-l']' fails", f"'['x', '--token', {NOT_SHOWN}, '-l']'"),
+        ("run(['curl', '-u', 'bob:abc', 'u'])", f"run(['curl', '-u', {NOT_SHOWN}, 'u'])"),
+        ("Authorization=Digest abc", f"Authorization=Digest {NOT_SHOWN}"),
+        ('-H \'Authorization: Digest a="b", c="d"\' u', f"'Authorization: Digest {NOT_SHOWN}' u"),
+        (
+            '-H "Authorization: Digest a=\\"b\\", c=\\"d\\"" u',
+            f'"Authorization: Digest {NOT_SHOWN}" u',
+        ),
+        ("curl -u $ME:abc u", f"curl -u {NOT_SHOWN} u"),
+        ("x --max-tokens 512 --tokenizer abc", "x --max-tokens 512 --tokenizer abc"),
+        ("set -e HF_TOKEN", "set -e HF_TOKEN"),
+    ],
+)
+def test_secrets_are_hidden_however_their_name_and_they_are_joined(text: str, shown: str) -> None:
+    assert shown in hidden_text(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("$(echo abc)", '"$(echo abc)"', "`printf %s abc`", "${X:-abc d}", "$(tr a b <<< abc)"),
+        *("$(cat f | sed x; echo -n abc)", "'$(echo abc)'", '"${X:=abc}"'),
+    ],
+)
+def test_a_secret_that_a_shell_expression_spells_out_is_hidden(value: str) -> None:
+    assert hidden_text(f"HF_TOKEN={value} x") == f"HF_TOKEN={NOT_SHOWN} x"
+    assert "abc" not in hidden_text(f"bash -c 'HF_TOKEN={value} x' y")
+    assert "abc" not in hidden_text(f"HF_TOKEN={value[:-1]}")
+
+
+@pytest.mark.parametrize("value", ["$(cat ~/.token)", "${X}", "${X:-$Y}", "${X:?none}", "`get x`"])
+def test_a_shell_expression_that_names_a_place_is_shown(value: str) -> None:
+    assert hidden_text(f"HF_TOKEN={value} x") == f"HF_TOKEN={value} x"
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (["x", "--token", "abc", "y"], ["x", "--token", NOT_SHOWN, "y"]),
+        (["curl", "-u", "bob:abc"], ["curl", "-u", NOT_SHOWN]),
+        (["curl", "-ubob:abc"], ["curl", f"-u{NOT_SHOWN}"]),
+        (["setenv", "HF_TOKEN", "abc"], ["setenv", "HF_TOKEN", NOT_SHOWN]),
+        ([{"name": "HF_TOKEN", "value": "abc"}], [{"name": "HF_TOKEN", "value": NOT_SHOWN}]),
+        ({"key": "HF_TOKEN", "value": ["abc"]}, {"key": "HF_TOKEN", "value": [NOT_SHOWN]}),
+    ],
+)
+def test_secrets_in_lists_and_pairs_are_hidden(values: Any, shown: Any) -> None:
+    assert hidden_values(values) == shown
+    assert hidden_values(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["--token", "$HF_TOKEN", "--token", "--lr", "0.1", "--token", 7],
+        ["--max-tokens", "512", "--pad_token", "<pad>", "--num_keys", "a", "--tokenizer", "b"],
+        ["python", "-u", "train.py", "HF_TOKEN", "x"],
+        [{"name": "tokenizer", "value": "abc"}, {"name": "lr", "value": "1"}],
+    ],
+)
+def test_lists_and_pairs_without_a_secret_are_left_alone(values: list[Any]) -> None:
+    assert hidden_values(values) == values
+
+
+def test_an_override_that_is_a_list_or_mapping_is_hidden_as_the_spec_is() -> None:
+    name = "stages.a.config.more"
+    hidden = f'{name}=["--api-key", "{NOT_SHOWN}"]'
+    assert hidden_setting(f'{name}=["--api-key", "abc"]') == hidden
+    assert hidden_setting(f"--set={name}=[--api-key, abc]") == f"--set={hidden}"
+    pair = f'{name}=[{{"name": "HF_TOKEN", "value": "{NOT_SHOWN}"}}]'
+    assert hidden_setting(f"{name}=[{{name: HF_TOKEN, value: abc}}]") == pair
+    assert "abc" not in hidden_setting(f'{name}=["--token", "abc"')  # no YAML
+    assert hidden_setting(f"{name}=[1,  two]") == f"{name}=[1,  two]"
 
 
 @pytest.mark.parametrize(
@@ -179,6 +277,9 @@ def test_a_known_secret_is_hidden_wherever_it_is_repeated() -> None:
     [
         *("a" * 300_000, "a=" * 150_000, "token=" * 50_000, "://@" * 75_000, "--a " * 75_000),
         *('token="\\' * 40_000, "token='\n" * 40_000, "token=x' " * 40_000, "'" * 300_000),
+        *("token=$(" * 60_000, "token=$( ()" * 40_000, "token=`" * 60_000, "-ua:x," * 50_000),
+        *("--user=a:$," * 30_000, "--user=a/" * 30_000, "token=$x" * 40_000, "token=`;" * 40_000),
+        *("token=${X:-" * 40_000, "setenv token " * 30_000, "'--token', '" * 30_000),
         *(f"token={NOT_SHOWN} " * 20_000, "token: [ " * 40_000, "\n'token=x\"" * 30_000),
     ],
 )

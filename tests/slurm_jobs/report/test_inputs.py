@@ -5,7 +5,7 @@ import pytest
 from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.records import record_to_json
 from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.inputs import accounting_path, parents_first, read_inputs
+from slurm_jobs.report.inputs import parents_first, read_inputs
 from slurm_jobs.report.numbers import build_report
 
 
@@ -30,11 +30,12 @@ def test_a_broken_record_is_named_and_the_rest_is_read(fabrication, tmp_path):
     assert [a.slice_index for a in preprocess.attempts] == [0, 1, 1, 3]
 
 
-def test_accounting_is_read_from_the_report_folder_if_none_is_given(fabrication, tmp_path):
+def test_no_file_of_the_report_folder_stands_for_the_schedulers_accounting(fabrication, tmp_path):
     paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
-    accounting_path(paths).parent.mkdir()
-    write_json_atomic(accounting_path(paths), [record_to_json(row) for row in rows])
-    assert read_inputs(paths, ()).accounting == tuple(rows)
+    paths.report_dir.mkdir()
+    left = paths.report_dir / "accounting.json"
+    write_json_atomic(left, [record_to_json(row) for row in rows])
+    assert read_inputs(paths, ()).accounting == ()
     assert read_inputs(paths, rows[:1]).accounting == tuple(rows[:1])
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 
 import pytest
+from rich.console import Console
 
 from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.report import words
+from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.json_form import report_to_json
 from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.terminal import print_report
 
 
 @pytest.fixture
@@ -164,3 +170,53 @@ def test_slices_that_one_element_works_through_share_its_row(inputs):
     _, stage = stage_of(lost, "preprocess")
     assert (stage.num_attempts, stage.num_retries) == (5, 1)
     assert "slice 2, no attempt record, job 12_1: NODE_FAIL" in stage.failures[0]
+
+
+def last_rows_only(fabrication, run_dir, *, num_steps=400, **changes):
+    """Of a training that was requeued once only the last start has a row."""
+    paths, rows = fabrication.fabricate(run_dir, fabrication.Scenario(num_steps=num_steps))
+    last = {row.job_id: dataclasses.replace(row, **changes) for row in rows}
+    return read_inputs(paths, tuple(last.values()))
+
+
+def test_hours_of_a_task_whose_earlier_start_has_no_row_are_lower_bounds(fabrication, tmp_path):
+    inputs = last_rows_only(fabrication, tmp_path / "run", source="local")
+    report, train = stage_of(inputs)
+    reason = "the accounting lacks 1 of 2 starts (the local scheduler keeps only a task's last)"
+    for number in (train.cpu_hours, train.gpu_hours, train.longest_s, train.queue_wait_max_s):
+        assert number.value > 0
+        assert number.at_least == reason
+    assert train.max_rss_bytes.at_least == reason
+    note = next(n for n in report.notes if n.startswith("train: hours, longest job, "))
+    assert note.endswith(reason)
+    console = Console(file=io.StringIO(), width=250)
+    print_report(report, console)
+    assert note in console.file.getvalue()
+    assert words.quantity(train.cpu_hours) in render_html(report)
+    assert words.quantity(train.cpu_hours).startswith("at least ")
+    written = next(s for s in report_to_json(report)["stages"] if s["name"] == "train")
+    assert written["gpu_hours"]["at_least"] == reason
+    consolidate = next(s for s in report.stages if s.name == "consolidate")
+    assert consolidate.cpu_hours.at_least == ""
+
+
+def test_no_advice_to_ask_for_less_rests_on_a_lower_bound(fabrication, tmp_path):
+    inputs = last_rows_only(
+        fabrication,
+        tmp_path / "run",
+        num_steps=1500,
+        time_limit_s=36_000,
+        requested_mem_bytes=64e9,
+    )
+    report, train = stage_of(inputs)
+    assert train.longest_s.at_least == "the accounting lacks 1 of 2 starts"
+    rules = {"time-request:train", "memory-request:train"}
+    reasons = {c.rule_id: c.reason for c in report.checks if c.outcome == "abstained"}
+    assert rules <= set(reasons)
+    assert all("lower bound" in reasons[rule] for rule in rules)
+
+
+def test_with_a_row_for_every_start_nothing_is_a_lower_bound(inputs):
+    report, train = stage_of(inputs)
+    assert (train.cpu_hours.at_least, train.max_rss_bytes.at_least) == ("", "")
+    assert not any("lower bound" in note for note in report.notes)

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import io
 import time
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.common.records import AttemptRecord
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.common.timings import StepFile
 from slurm_jobs.report.findings_ranks import straggler
+from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import RankTiming, StageInputs, read_inputs
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.report.numbers_training import training_numbers
+from slurm_jobs.report.terminal import print_report
 
 
 def phase(numbers, kind):
@@ -39,6 +45,65 @@ def test_steps_done_again_count_once_and_are_called_lost(report_of):
     assert numbers.num_attempts == 2
     assert numbers.curves.resumed_at == (150,)
     assert list(numbers.curves.step) == sorted(numbers.curves.step)
+
+
+def report_after_new_config(fabrication, run_dir, **properties):
+    """The second attempt of the training worked under another fingerprint."""
+    paths, rows = fabrication.fabricate(run_dir, fabrication.Scenario(**properties))
+    record = paths.attempt("train", 0, 2)
+    write_json_atomic(record, {**read_json(record), "fingerprint": "0ther"})
+    return build_report(read_inputs(paths, rows), ReportConfig())
+
+
+def test_steps_of_an_abandoned_config_are_not_called_repeated(fabrication, tmp_path):
+    report = report_after_new_config(fabrication, tmp_path / "run", stopped_at=60, resumed_at=0)
+    numbers = report.training[0]
+    assert (numbers.num_steps, numbers.num_repeated_steps, numbers.repeated_s) == (400, 0, 0.0)
+    assert numbers.num_abandoned_steps == 60
+    assert numbers.abandoned_s > 30
+    assert not any("repeated-steps" in finding.rule_id for finding in report.findings)
+    note = "train, attempt 1: 60 steps under an earlier config or code"
+    assert any(n.startswith(note) for n in report.notes)
+    assert numbers.curves.resumed_at == ()
+    shares = {s.name: s.seconds for s in numbers.budget}
+    assert shares["steps of an earlier config"] == pytest.approx(numbers.abandoned_s)
+    assert "steps repeated later" not in shares
+
+
+def test_a_new_config_that_goes_on_from_a_checkpoint_keeps_the_steps_before_it(
+    fabrication, tmp_path
+):
+    report = report_after_new_config(fabrication, tmp_path / "run", stopped_at=170, resumed_at=150)
+    numbers = report.training[0]
+    assert (numbers.num_steps, numbers.num_repeated_steps) == (400, 0)
+    assert numbers.num_abandoned_steps == 20
+
+
+def test_within_an_abandoned_config_what_was_done_twice_is_repeated(fabrication):
+    steps = make_steps(fabrication, 100)
+    attempts = [[steps[:60]], [steps[40:80]], [steps]]
+    numbers = numbers_of(attempts, fingerprints=("one", "one", "two"))
+    assert (numbers.num_steps, numbers.num_repeated_steps) == (100, 20)
+    assert numbers.num_abandoned_steps == 40 + 40
+    same = numbers_of(attempts, fingerprints=("one", "one", "one"))
+    assert (same.num_repeated_steps, same.num_abandoned_steps) == (60 + 40, 0)
+
+
+def test_the_loss_at_the_end_says_of_how_many_steps_it_is_the_mean(report_of, fabrication):
+    report = report_of(num_steps=400, stopped_at=None)
+    steps = make_steps(fabrication, 400)
+    numbers = report.training[0]
+    assert numbers.num_last_losses == 8
+    assert numbers.last_loss.value == pytest.approx(float(steps["loss"][-8:].mean()))
+    assert numbers.first_loss.value == pytest.approx(float(steps["loss"][0]))
+    page = render_html(report)
+    assert "loss, mean of the last 8 steps" in page
+    assert "last loss" not in page
+    assert "mean of the last 8 steps" in report.tiles[-1].note
+    console = Console(file=io.StringIO(), width=200)
+    print_report(report, console)
+    assert "(mean of the last 8 steps) nats/token" in console.file.getvalue()
+    assert report_of(num_steps=40, stopped_at=None).tiles[-1].note.endswith("last step")
 
 
 def test_a_run_without_a_stop_repeats_nothing(report_of):
@@ -173,7 +238,15 @@ def make_steps(fabrication, num_steps) -> np.ndarray:
     return fabrication.fabricate_steps(scenario, 0, 0, num_steps, fabrication.CREATED)
 
 
-def numbers_of(attempts, lacking=frozenset(), **metadata):
+def make_attempt(number, fingerprint) -> AttemptRecord:
+    return AttemptRecord(
+        stage="train", slice_index=0, attempt=number, job_id="7", token="t7", pid=1, host="n1",
+        fingerprint=fingerprint, started_unix_s=0.0, node_names=("n1",), num_ranks=1, restart=0,
+        scheduler="local",
+    )  # fmt: skip
+
+
+def numbers_of(attempts, lacking=frozenset(), fingerprints=(), **metadata):
     """The numbers of a stage with the given records: a list of attempts, each a list of ranks."""
     timings = tuple(
         RankTiming(
@@ -192,7 +265,7 @@ def numbers_of(attempts, lacking=frozenset(), **metadata):
         after={},
         num_slices=1,
         resources={},
-        attempts=(),
+        attempts=tuple(make_attempt(n, word) for n, word in enumerate(fingerprints, 1)),
         completions=(),
         timings=timings,
     )

@@ -239,6 +239,8 @@ def test_secrets_of_the_spec_reach_neither_page_nor_json(run):
     spec["stages"]["train"]["environment"] = {"DB_PASSWORD": "s3cr3t-stage"}
     spec["stages"]["train"]["setup"] = ["export WANDB_API_KEY=s3cr3t-setup", "use s3cr3t-spec"]
     spec["stages"]["train"]["config"]["auth"] = {"user": "s3cr3t-config"}
+    spec["stages"]["train"]["config"]["args"] = ["--token", "s3cr3t-item", "-u", "me:s3cr3t-user"]
+    spec["stages"]["train"]["config"]["env"] = [{"name": "HF_TOKEN", "value": "s3cr3t-pair"}]
     run.resolved_spec.write_text(json.dumps(spec))
     write(run.spec_origin, {"profile": {"environment": {"MY_SECRET": "s3cr3t-profile"}}})
     reason = "rank 0: refused s3cr3t-stage and s3cr3t-profile, password=s3cr3t-other"
