@@ -66,6 +66,7 @@ class Checkpointer:
 
         Raises:
             StageConfigError: the checkpoint belongs to another config or data set.
+            StageError: the file system failed, or a sound checkpoint cannot be loaded; it stays.
         """
         if self.ranks.rank == 0:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -157,7 +158,7 @@ class Checkpointer:
 def _read_info(folder: Path) -> tuple[files.CheckpointInfo | None, str | None]:
     try:
         return files.read_info(folder), None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except files.DAMAGE as error:
         return None, f"{files.INFO_NAME}: {error!r}"
 
 

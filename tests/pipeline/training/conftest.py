@@ -1,5 +1,6 @@
 """A real data set of the demo's pictures, and ranks as real processes."""
 
+import errno
 import importlib.util
 import json
 import os
@@ -53,6 +54,18 @@ def demo_data(tmp_path_factory):
     preprocess(config, make_context("preprocess", root, config=config))
     consolidate({}, make_context("consolidate", root, parents=(parent("preprocess", root),)))
     return root
+
+
+def fail_on(patch, module, function, name):
+    """`function` of `module` meets a stale handle at the file `name`."""
+    really = getattr(module, function)
+
+    def read(path):
+        if path.name == name:
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return really(path)
+
+    patch.setattr(module, function, read)
 
 
 def free_port() -> int:

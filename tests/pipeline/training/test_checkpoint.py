@@ -6,6 +6,8 @@ import pytest
 
 from pipeline.training import checkpoint
 from pipeline.training.checkpoint import Checkpointer, Restored
+from slurm_jobs.common.errors import StageError
+from tests.pipeline.training.conftest import fail_on
 
 
 def test_damaged_checkpoint_falls_back_to_the_one_before(make_train_run, caplog):
@@ -32,6 +34,21 @@ def test_last_resort_is_the_first_step(make_train_run, caplog, record):
     assert run.run_here()["resumed_from_step"] == 0
     assert "starts again at step 0" in caplog.text
     assert run.weights() == weights
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [("read_json", "checkpoint.json"), ("hash_file", "__0_0.distcp")]
+)
+def test_failing_file_system_fails_the_attempt_and_the_next_goes_on_from_the_same_checkpoint(
+    make_train_run, monkeypatch, function, name
+):
+    run = make_train_run(checkpoint={"every_min": None, "keep_last": 1})
+    run.run_here()
+    with monkeypatch.context() as patch:
+        fail_on(patch, checkpoint.files, function, name)
+        with pytest.raises(StageError, match=rf"step-00000006/{name}: cannot be read now .*Stale"):
+            run.run_here()
+    assert run.run_here()["resumed_from_step"] == 6
 
 
 class OneRank:
