@@ -3,6 +3,8 @@
 import shutil
 
 import pytest
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
 
 from pipeline.training import checkpoint
 from pipeline.training.checkpoint import Checkpointer, Restored
@@ -49,6 +51,43 @@ def test_failing_file_system_fails_the_attempt_and_the_next_goes_on_from_the_sam
         with pytest.raises(StageError, match=rf"step-00000006/{name}: cannot be read now .*Stale"):
             run.run_here()
     assert run.run_here()["resumed_from_step"] == 6
+
+
+@pytest.mark.parametrize("gpu_is_seen", ["at first", "in the end"])
+def test_training_goes_on_where_a_gpu_is_seen_no_longer_or_for_the_first_time(
+    make_train_run, monkeypatch, gpu_is_seen
+):
+    """There is no GPU here: the state of its generator is made up."""
+    rng_state = checkpoint._rng_state
+
+    def rng_state_with_gpu():
+        return {**rng_state(), "cuda": torch.zeros(16, dtype=torch.uint8)}
+
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
+    with monkeypatch.context() as patch:
+        if gpu_is_seen == "at first":
+            patch.setattr(checkpoint, "_rng_state", rng_state_with_gpu)
+        run.run_here()
+    weights = run.weights()
+    shutil.rmtree(run.output_dir / "checkpoints/step-00000006")
+    if gpu_is_seen == "in the end":
+        monkeypatch.setattr(checkpoint, "_rng_state", rng_state_with_gpu)
+    assert run.run_here()["resumed_from_step"] == 3
+    assert run.weights() == weights
+
+
+def test_checkpoint_whose_checksums_match_is_never_set_aside(make_train_run, monkeypatch):
+    run = make_train_run()
+    run.run_here()
+    names = {path.name for path in (run.output_dir / "checkpoints").iterdir()}
+
+    def fail(*_args, **_options):
+        raise CheckpointException("load", {})
+
+    monkeypatch.setattr(checkpoint.dcp, "load", fail)
+    with pytest.raises(StageError, match="step-00000006 cannot be loaded, though all its checksum"):
+        run.run_here()
+    assert {path.name for path in (run.output_dir / "checkpoints").iterdir()} == names
 
 
 class OneRank:
