@@ -55,6 +55,30 @@ def test_samples_do_not_depend_on_slices(tmp_path: Path, processor_dir: Path) ->
     assert hashes[0] == hashes[1]
 
 
+def test_blank_lines_line_breaks_and_bad_rows_do_not_depend_on_slices(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    config = base_config(tmp_path, processor_dir) | {"max_reject_share": 1.0}
+    lines = Path(config["manifest"]).read_text().splitlines()
+    lines[2:5] = ["", 'red.png,"two\nlines, ""quoted"""', "red.png,a dog, running", "red.png"]
+    Path(config["manifest"]).write_text("\n".join(lines))
+    found = []
+    for num_slices in (1, 3, 11):
+        results, folder = run_preprocess(tmp_path / str(num_slices), config, num_slices)
+        assert sum(result["num_rows"] for result in results) == 10
+        paths = [PartPaths(output_dir=folder, slice_index=i) for i in range(num_slices)]
+        indexes = [read_part_index(path.index) for path in paths]
+        found.append(
+            (
+                [pair for i in indexes for pair in zip(i.keys, i.sample_xxh3, strict=True)],
+                "".join(path.rejects.read_text() for path in paths),
+            )
+        )
+    assert found[0] == found[1] == found[2]
+    places = [json.loads(line)["place"] for line in found[0][1].splitlines()]
+    assert places == ["train.csv:6", "train.csv:7"]
+
+
 def test_result_counts_what_was_done(tmp_path: Path, processor_dir: Path) -> None:
     (result,), folder = run_preprocess(tmp_path, base_config(tmp_path, processor_dir))
     index = read_part_index(PartPaths(output_dir=folder, slice_index=0).index)
