@@ -114,6 +114,13 @@ def _read_index(path: PartPaths) -> PartIndex:
             f"{path.slice_index} again"
         )
         raise StageError(message)
+    num_rows, num_kept = index.end_row - index.first_row, len(index.keys)
+    if num_kept + index.num_rejected != num_rows:
+        message = (
+            f"{path.index}: {num_kept} samples and {index.num_rejected} rejects of {num_rows} "
+            f"rows; preprocess slice {path.slice_index} again"
+        )
+        raise StageError(message)
     return index
 
 

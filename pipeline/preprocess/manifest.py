@@ -9,11 +9,14 @@ million is a reject, not the end of the stage.
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import xxhash
 
 from pipeline.preprocess.manifest_rows import (
     ManifestRow,
@@ -37,6 +40,14 @@ def slice_range(num_rows: int, slice_index: int, num_slices: int) -> range:
     """The rows of one slice; over all slices every row once, sizes within one of each other."""
     start = slice_index * num_rows // num_slices
     return range(start, (slice_index + 1) * num_rows // num_slices)
+
+
+def hash_manifest(path: Path) -> str | None:
+    """xxh3-64 of the file in hexadecimal; None if there is no such file."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, xxhash.xxh3_64).hexdigest()
 
 
 def read_manifest(

@@ -101,6 +101,17 @@ def test_truncated_part_is_named(tmp_path: Path, processor_dir: Path) -> None:
         run_consolidate(tmp_path / "set", parts_dir, 2)
 
 
+def test_part_that_does_not_account_for_each_of_its_rows_is_named(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    parts_dir = preprocess_23(tmp_path, processor_dir)
+    index = parts_dir / "parts" / "part-00001.json"
+    index.write_text(json.dumps({**json.loads(index.read_text()), "num_rejected": 1}))
+    words = r"part-00001\.json: 12 samples and 1 rejects of 12 rows; preprocess slice 1 again"
+    with pytest.raises(StageError, match=words):
+        run_consolidate(tmp_path / "set", parts_dir, 2)
+
+
 def test_flipped_bit_in_a_part_is_named_with_its_sample(
     tmp_path: Path, processor_dir: Path
 ) -> None:
