@@ -1,6 +1,8 @@
 """The recorder of steps, and spans."""
 
+import contextlib
 import json
+import resource
 import time
 
 import numpy as np
@@ -148,6 +150,59 @@ def test_step_written_before_its_checkpoint_has_the_checkpoint_once_it_ends(tmp_
     assert steps["step_s"][2] >= steps["checkpoint_s"][2]
 
 
+@contextlib.contextmanager
+def full_disk(path, *, num_bytes_left):
+    """The file system takes so many more bytes of the file: a real limit of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + num_bytes_left, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_disk_that_fills_up_is_an_error_and_leaves_only_whole_records(tmp_path):
+    recorder = StepRecorder(tmp_path, 0, {})
+    record(recorder, 3)
+    recorder.flush()
+    record(recorder, 2)
+    with full_disk(steps_path(tmp_path, 0), num_bytes_left=50), pytest.raises(OSError):
+        recorder.flush()
+    assert read_steps(steps_path(tmp_path, 0)).steps["step"].tolist() == [0, 1, 2]
+    record(recorder, 1)
+    recorder.close()
+    steps = read_steps(steps_path(tmp_path, 0)).steps
+    assert steps["step"].tolist() == [0, 1, 2, 0, 1, 0]
+    assert steps["num_tokens"].tolist() == [40] * 6
+
+
+def test_disk_that_is_full_before_a_checkpoint_leaves_nothing_of_the_open_step(tmp_path):
+    recorder = StepRecorder(tmp_path, 0, {})
+    record(recorder, 1)
+    recorder.flush()
+    recorder.start_step(1)
+    with full_disk(steps_path(tmp_path, 0), num_bytes_left=50), pytest.raises(OSError):
+        recorder.write_so_far(COUNTS, OUTCOME)
+    recorder.end_step(COUNTS, OUTCOME)
+    recorder.close()
+    assert read_steps(steps_path(tmp_path, 0)).steps["step"].tolist() == [0, 1]
+
+
+def test_error_of_the_training_is_told_though_its_records_cannot_be_written(tmp_path, caplog):
+    recorder, path = StepRecorder(tmp_path, 0, {}), steps_path(tmp_path, 0)
+    record(recorder, 1)
+    with full_disk(path, num_bytes_left=50), pytest.raises(ValueError, match="loss"), recorder:
+        raise ValueError("the loss")
+    assert "step records of this rank are lost" in caplog.text
+
+
+def test_records_that_cannot_be_written_in_the_end_are_an_error(tmp_path):
+    recorder, path = StepRecorder(tmp_path, 0, {}), steps_path(tmp_path, 0)
+    record(recorder, 1)
+    with full_disk(path, num_bytes_left=50), pytest.raises(OSError), recorder:
+        pass
+
+
 def test_record_of_another_process_is_never_overwritten(tmp_path):
     StepRecorder(tmp_path, 0, {}).close()
     with pytest.raises(FileExistsError):
@@ -164,3 +219,18 @@ def test_spans_keep_notes_and_failures(tmp_path):
     assert (first["name"], first["source"], first["num_bytes"]) == ("stage_in", "shared", 5)
     assert first["duration_s"] >= 0
     assert (second["name"], second["error"]) == ("export", "ValueError")
+
+
+def test_span_that_a_full_disk_cuts_short_spoils_no_other_and_hides_no_error(tmp_path, caplog):
+    log, path = SpanLog(tmp_path, 0), spans_path(tmp_path, 0)
+    with log.span("stage_in"):
+        pass
+    with full_disk(path, num_bytes_left=30):
+        with pytest.raises(ValueError, match="the real error"), log.span("checkpoint"):
+            raise ValueError("the real error")
+        with pytest.raises(OSError), log.span("evaluation"):
+            pass
+    with log.span("export"):
+        pass
+    assert [span["name"] for span in read_spans(path)] == ["stage_in", "export"]
+    assert "the span checkpoint is not written" in caplog.text
