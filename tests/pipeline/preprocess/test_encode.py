@@ -145,6 +145,19 @@ def test_cut_that_leaves_no_answer_is_rejected(processor_dir: Path, tmp_path: Pa
     assert rejection(encoder, row) == "nothing_supervised"
 
 
+@pytest.mark.parametrize("nothing", ["", " \n\t", []])
+def test_row_in_which_the_assistant_says_nothing_is_rejected(
+    processor_dir: Path, tmp_path: Path, nothing: object
+) -> None:
+    """The template's end-of-turn token alone would be learned."""
+    silent = {"role": "assistant", "content": nothing}
+    encoder = make_encoder(processor_dir, tmp_path)
+    row = make_row(tmp_path, user("IMAGE", "What?"), silent, user("Well?"), silent)
+    assert rejection(encoder, row) == "nothing_supervised"
+    row = make_row(tmp_path, user("IMAGE", "What?"), silent, user("Well?"), assistant("a cup"))
+    assert "a cup" in learned(encoder, encoder.encode_tokens(row).labels)
+
+
 def test_too_many_images_are_rejected(processor_dir: Path, tmp_path: Path) -> None:
     row = make_row(tmp_path, user("IMAGE", "IMAGE"), assistant("x"))
     assert rejection(make_encoder(processor_dir, tmp_path, max_images=1), row) == "too_many_images"
