@@ -138,9 +138,7 @@ class SampleEncoder:
             StageConfigError: the row is too long, and `too_long` is `error`.
         """
         self._check_row(row)
-        if not any(
-            message.role == "assistant" and message.text.strip() for message in row.messages
-        ):
+        if not any(turn.role == "assistant" and turn.text.strip() for turn in row.messages):
             message = f"{row.origin}: the assistant says nothing but white space"
             raise SampleRejectedError(reason="nothing_supervised", message=message)
         with _template_rejects(row):
