@@ -77,10 +77,8 @@ def evaluate(
     problems = [line for _, share in shares for line in share]
     if len(problems) == len(rows):
         raise _nothing_to_ask(manifest, problems)
-    for problem in problems:
-        log.warning("held-out sample left out: %s", problem)
     generations = sorted((g for share, _ in shares for g in share), key=lambda g: g.row)
-    return _write(generations, out_dir, num_rejected=len(problems))
+    return _write(generations, problems, out_dir)
 
 
 def check_heldout(
@@ -110,11 +108,15 @@ def _nothing_to_ask(manifest: Path, problems: Sequence[str]) -> StageConfigError
     )
 
 
-def _write(generations: Sequence[Generation], folder: Path, *, num_rejected: int) -> dict[str, Any]:
-    """Write both files; the content of `evaluation.json`."""
+def _write(
+    generations: Sequence[Generation], problems: Sequence[str], folder: Path
+) -> dict[str, Any]:
+    """Write both files, and the problems to the log; the content of `evaluation.json`."""
+    for problem in problems:
+        log.warning("held-out sample left out: %s", problem)
     lines = (json.dumps(asdict(g), ensure_ascii=False) for g in generations)
     write_text_atomic(folder / "generations.jsonl", "".join(f"{line}\n" for line in lines))
-    summary = summarise(generations, num_rejected=num_rejected)
+    summary = summarise(generations, num_rejected=len(problems))
     write_json_atomic(folder / "evaluation.json", summary)
     return summary
 
