@@ -101,6 +101,17 @@ def test_chat_images_stand_inline_or_in_a_list(tmp_path: Path) -> None:
     assert {row.source for row in rows} == {"x.png"}
 
 
+def test_id_that_is_null_is_none(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "ok?"}, ANSWER]
+    rows = read_chat(
+        tmp_path,
+        {"id": None, "messages": turns, "images": ["x.png"]},
+        {"id": None, "messages": turns},
+        {"id": 0, "messages": turns, "images": ["x.png"]},
+    )
+    assert [row.source for row in rows] == ["x.png", "", "0"]
+
+
 def test_llava_conversations_are_read(tmp_path: Path) -> None:
     turns = [
         {"from": "human", "value": "<image>\nWhat?"},
