@@ -249,3 +249,22 @@ def test_images_without_one_size_are_refused(
 def test_missing_processor_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StageConfigError, match="no such processor folder"):
         read_processor(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("key", ["do_resize", "do_rescale", "do_normalize"])
+@pytest.mark.parametrize("own_file", [True, False])
+def test_processor_that_leaves_a_step_out_is_refused_with_file_and_key(
+    processor_dir: Path, tmp_path: Path, key: str, *, own_file: bool
+) -> None:
+    folder = tmp_path / "processor"
+    shutil.copytree(processor_dir, folder)
+    images, whole = folder / "preprocessor_config.json", folder / "processor_config.json"
+    values = {**json.loads(images.read_text()), key: False}
+    if own_file:
+        images.write_text(json.dumps(values))
+    else:
+        images.unlink()
+        whole.write_text(json.dumps({**json.loads(whole.read_text()), "image_processor": values}))
+    name = (images if own_file else whole).name
+    with pytest.raises(StageConfigError, match=rf"processor/{name}: `{key}` is false"):
+        read_processor(folder)
