@@ -3,7 +3,6 @@
 import contextlib
 import json
 import resource
-import time
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from slurm_jobs.common.timings import (
     spans_path,
     steps_path,
 )
+from tests.pipeline.clock import stop_the_clock
 
 COUNTS = StepCounts(
     epoch=1,
@@ -38,41 +38,50 @@ def record(recorder, num_steps):
         recorder.end_step(COUNTS, OUTCOME)
 
 
-def test_phases_sum_to_the_step_and_the_rest_is_other(tmp_path):
+@pytest.fixture
+def clock(monkeypatch):
+    return stop_the_clock(monkeypatch)
+
+
+def test_phases_sum_to_the_step_and_the_rest_is_other(tmp_path, clock):
     with StepRecorder(tmp_path, 3, {"node_name": "n1"}) as recorder:
         recorder.start_step(7)
-        time.sleep(0.02)
+        clock.advance(0.02)
         recorder.lap("data_wait_s")
         for _ in range(2):
-            time.sleep(0.01)
+            clock.advance(0.01)
             recorder.lap("forward_s")
-        time.sleep(0.005)
+        clock.advance(0.005)
         recorder.end_step(COUNTS, OUTCOME)
     file = read_steps(steps_path(tmp_path, 3))
     (step,) = file.steps
     assert file.metadata == {"rank": 3, "node_name": "n1"}
     assert step["step"] == 7
-    assert step["data_wait_s"] >= 0.02
-    assert step["forward_s"] >= 0.02
-    assert step["other_s"] >= 0.005
+    assert step["data_wait_s"] == pytest.approx(0.02)
+    assert step["forward_s"] == pytest.approx(0.02)
+    assert step["other_s"] == pytest.approx(0.005)
     assert sum(float(step[name]) for name in STEP_PHASES) == pytest.approx(step["step_s"], abs=1e-6)
     assert step["num_supervised_tokens"] == 9
     assert step["memory_peak_bytes"] > 1e6
 
 
-def test_data_wait_begins_before_the_loader_is_asked(tmp_path):
+def test_data_wait_begins_before_the_loader_is_asked(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
+        clock.advance(5.0)  # before the step: the loader's start
         recorder.start_step(0)
-        asked_unix_s = time.time()
+        asked_unix_s = clock.time()
+        clock.advance(0.25)
         recorder.lap("data_wait_s")
         recorder.end_step(COUNTS, OUTCOME)
-    assert read_steps(steps_path(tmp_path, 0)).steps["start_unix_s"][0] <= asked_unix_s
+    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    assert step["start_unix_s"] == asked_unix_s
+    assert step["data_wait_s"] == step["step_s"] == 0.25
 
 
-def test_laps_of_one_step_do_not_leak_into_the_next(tmp_path):
+def test_laps_of_one_step_do_not_leak_into_the_next(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         recorder.start_step(0)
-        time.sleep(0.02)
+        clock.advance(0.02)
         recorder.lap("forward_s")
         recorder.end_step(COUNTS, OUTCOME)
         record(recorder, 1)
@@ -134,20 +143,20 @@ def test_crash_in_a_checkpoint_keeps_its_step_and_all_before(tmp_path):
     recorder.close()
 
 
-def test_step_written_before_its_checkpoint_has_the_checkpoint_once_it_ends(tmp_path):
+def test_step_written_before_its_checkpoint_has_the_checkpoint_once_it_ends(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         record(recorder, 2)
         recorder.start_step(2)
         recorder.write_so_far(COUNTS, OUTCOME)
-        time.sleep(0.02)
+        clock.advance(0.25)
         recorder.lap("checkpoint_s")
         recorder.end_step(COUNTS, OUTCOME)
         recorder.start_step(3)
         recorder.end_step(COUNTS, OUTCOME)
     steps = read_steps(steps_path(tmp_path, 0)).steps
     assert steps["step"].tolist() == [0, 1, 2, 3]
-    assert steps["checkpoint_s"][2] >= 0.02
-    assert steps["step_s"][2] >= steps["checkpoint_s"][2]
+    assert steps["checkpoint_s"].tolist() == [0, 0, 0.25, 0]
+    assert steps["step_s"].tolist() == [0, 0, 0.25, 0]
 
 
 @contextlib.contextmanager
