@@ -102,18 +102,26 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def _read_index(path: PartPaths) -> PartIndex:
+    """The index of a part, the two other files of which are as long as it says."""
     try:
         index = read_part_index(path.index)
         num_bytes = path.tar.stat().st_size
+        num_rejected = path.rejects.read_bytes().count(b"\n")
     except (OSError, ValueError, TypeError) as error:
         message = f"{path.index}: {error}; preprocess slice {path.slice_index} again"
         raise StageError(message) from error
-    if num_bytes != index.num_bytes:
-        message = (
-            f"{path.tar}: {num_bytes} bytes, expected {index.num_bytes}; preprocess slice "
-            f"{path.slice_index} again"
-        )
-        raise StageError(message)
+    num_rows = len(index.keys) + index.num_rejected
+    for file, unit, found, expected in (
+        (path.tar, "bytes", num_bytes, index.num_bytes),
+        (path.rejects, "rejects", num_rejected, index.num_rejected),
+        (path.index, "samples and rejects", num_rows, index.end_row - index.first_row),
+    ):
+        if found != expected:
+            message = (
+                f"{file}: {found} {unit}, expected {expected}; preprocess slice "
+                f"{path.slice_index} again"
+            )
+            raise StageError(message)
     return index
 
 
@@ -124,8 +132,11 @@ def _check_same_data(paths: Sequence[PartPaths], indexes: Sequence[PartIndex]) -
             indexes[0].model_inputs
         )
         if not same or index.num_slices != len(paths) or index.first_row != next_row:
+            first, missing = indexes[0].settings, object()
             differing = [
-                name for name, value in index.settings.items() if value != indexes[0].settings[name]
+                name
+                for name in sorted({*first, *index.settings})
+                if index.settings.get(name, missing) != first.get(name, missing)
             ]
             message = (
                 f"{path.index}: made under other settings than {paths[0].index.name} "

@@ -7,7 +7,9 @@ of GB/s), so that a bit that flipped on a local disk cannot be trained on.
 from __future__ import annotations
 
 import mmap
+import resource
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from pipeline.data.info import INDEX_NAME, SHARDS_DIR, DatasetInfo, read_dataset
 from pipeline.data.sample_format import Sample, unpack_sample
 from slurm_jobs.common.errors import StageError
 
+_MOST_MAPS = 16_384  # Linux allows a process 65,530 maps of all kinds (vm.max_map_count)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardedDataset:
@@ -26,7 +30,8 @@ class ShardedDataset:
     info: DatasetInfo
     index: DatasetIndex
     shards_dir: Path
-    _maps: dict[int, memoryview] = field(default_factory=dict)
+    _maps: OrderedDict[int, memoryview] = field(default_factory=OrderedDict)
+    """Of the shards that were read last, the oldest first."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __len__(self) -> int:
@@ -56,11 +61,15 @@ class ShardedDataset:
         return f"{self.shards_dir / name}: sample {format_key(int(self.index.key[number]))}"
 
     def _map(self, shard: int) -> memoryview:
-        view = self._maps.get(shard)
-        if view is None:
-            with self._lock:
-                view = self._maps.get(shard) or self._open(shard)
-                self._maps[shard] = view
+        with self._lock:
+            if shard in self._maps:
+                self._maps.move_to_end(shard)
+                return self._maps[shard]
+        view = self._open(shard)  # without the lock: the others read on, at worst one maps it too
+        with self._lock:
+            self._maps[shard] = view
+            while len(self._maps) > max_maps():
+                self._maps.popitem(last=False)  # samples in other hands keep theirs mapped
         return view
 
     def _open(self, shard: int) -> memoryview:
@@ -76,6 +85,16 @@ class ShardedDataset:
             message = f"{path}: {len(mapped)} bytes, expected {expected.num_bytes}; it is damaged"
             raise StageError(message)
         return memoryview(mapped)
+
+
+def max_maps() -> int:
+    """How many shards are kept mapped: half of the files that this process may have open.
+
+    Each map holds a file. The other half is for samples of maps that were let go, and for
+    whatever else the process opens.
+    """
+    num_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_MAPS if num_files == resource.RLIM_INFINITY else min(_MOST_MAPS, num_files // 2)
 
 
 def open_dataset(dataset_dir: Path, shards_dir: Path | None = None) -> ShardedDataset:

@@ -113,7 +113,6 @@ class SmallVLM(nn.Module):
     def forward(
         self,
         input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None,
         images: torch.Tensor,
         labels: torch.Tensor,
     ) -> torch.Tensor:
@@ -123,9 +122,8 @@ class SmallVLM(nn.Module):
         microbatches of the step supervise.
 
         Args:
-            input_ids: int64 [batch, tokens].
-            attention_mask: int64 [batch, tokens], 0 on padding. None for padding on the right:
-                a causal model never looks there, and attention without a mask is faster.
+            input_ids: int64 [batch, tokens], padded on the right: a causal model never looks
+                there, so attention needs no mask, and is faster without one.
             images: Normalised float [num_images, 3, height, width].
             labels: int64 [batch, tokens], aligned with `input_ids`; -100, which
                 torch ignores by default, is not supervised.
@@ -135,7 +133,6 @@ class SmallVLM(nn.Module):
         """
         hidden = self.language.model(
             inputs_embeds=self.embed(input_ids, images),
-            attention_mask=attention_mask,
             use_cache=False,
         ).last_hidden_state
         logits = self.language.lm_head(hidden[:, :-1]).float()

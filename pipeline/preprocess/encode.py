@@ -138,6 +138,9 @@ class SampleEncoder:
             StageConfigError: the row is too long, and `too_long` is `error`.
         """
         self._check_row(row)
+        if not any(turn.role == "assistant" and turn.text.strip() for turn in row.messages):
+            message = f"{row.origin}: the assistant says nothing but white space"
+            raise SampleRejectedError(reason="nothing_supervised", message=message)
         with _template_rejects(row):
             tokens = self.chat.encode_conversation([_to_chat(message) for message in row.messages])
         multiplied = self._multiply(tokens, row)

@@ -9,11 +9,14 @@ million is a reject, not the end of the stage.
 from __future__ import annotations
 
 import csv
+import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import xxhash
 
 from pipeline.preprocess.manifest_rows import (
     ManifestRow,
@@ -37,6 +40,14 @@ def slice_range(num_rows: int, slice_index: int, num_slices: int) -> range:
     """The rows of one slice; over all slices every row once, sizes within one of each other."""
     start = slice_index * num_rows // num_slices
     return range(start, (slice_index + 1) * num_rows // num_slices)
+
+
+def hash_manifest(path: Path) -> str | None:
+    """xxh3-64 of the file in hexadecimal; None if there is no such file."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, xxhash.xxh3_64).hexdigest()
 
 
 def read_manifest(
@@ -91,9 +102,8 @@ def _first_byte(path: Path) -> bytes:
 
 def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestRow]:
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.reader(stream)
-        lines = _csv_lines(reader, path)
-        header = next(lines, [])
+        records = _csv_records(csv.reader(stream, strict=True), path)
+        _, header = next(records, (1, []))
         missing = [name for name in CSV_COLUMNS if name not in header]
         if missing:
             message = (
@@ -102,28 +112,39 @@ def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestR
             )
             raise StageConfigError(message)
         columns = [header.index(name) for name in CSV_COLUMNS]
-        row, line = 0, reader.line_num + 1
-        for cells in lines:
-            if cells:  # csv gives [] for an empty line
-                origin = RowOrigin(row=row, line=line, manifest=path)
-                if len(cells) <= max(columns):
-                    yield bad_row(origin, f"{len(cells)} columns, expected {len(header)}")
-                else:
-                    image, text = (cells[column] for column in columns)
-                    yield row_from_csv(origin, image, text, prompt, system_prompt)
-                row += 1
-            line = reader.line_num + 1
+        filled = (record for record in records if record[1])  # csv gives [] for an empty line
+        for row, (line, cells) in enumerate(filled):
+            origin = RowOrigin(row=row, line=line, manifest=path)
+            if len(cells) != len(header):
+                yield bad_row(origin, _wrong_number(cells, header))
+            else:
+                image, text = (cells[column] for column in columns)
+                yield row_from_csv(origin, image, text, prompt, system_prompt)
 
 
-def _csv_lines(reader: _CsvReader, path: Path) -> Iterator[list[str]]:
+def _wrong_number(cells: Sequence[str], header: Sequence[str]) -> str:
+    found = f"{len(cells)} cells, the first line names {len(header)} columns"
+    hint = '; put a text that has commas in double quotes: "a dog, running"'
+    return found + (hint if len(cells) > len(header) else "")
+
+
+def _csv_records(reader: _CsvReader, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each record, with the number of the line where it begins, from 1."""
+    line = 1
     try:
-        yield from reader
+        for cells in reader:
+            yield line, cells
+            line = reader.line_num + 1
     except UnicodeDecodeError as error:  # a whole block is decoded at a time: the reader is behind
-        line, problem = _first_undecodable_line(path)
-        message = f"{path}:{line}: no UTF-8 ({problem}); save the manifest as UTF-8"
+        at, problem = _first_undecodable_line(path)
+        message = f"{path}:{at}: no UTF-8 ({problem}); save the manifest as UTF-8"
         raise StageConfigError(message) from error
     except csv.Error as error:
-        message = f"{path}:{reader.line_num}: no CSV ({error})"
+        message = (
+            f"{path}:{line}: the row that begins here is no CSV ({error} at line "
+            f"{reader.line_num}); a double quote that opens a text must be closed, and one within "
+            f"it written twice"
+        )
         raise StageConfigError(message) from error
 
 

@@ -120,7 +120,8 @@ def _build_row(
     origin: RowOrigin, value: Mapping[str, Any], turns: Any, *, role_key: str, content_key: str
 ) -> ManifestRow:
     images = _listed_images(value)
-    source = _printable(str(value.get("id", images[0] if images else "")))
+    first_image, own_id = images[0] if images else "", value.get("id")
+    source = _printable(first_image if own_id is None else str(own_id))
     try:
         if not isinstance(turns, list) or not turns:
             message = "the list of turns is empty or no list"

@@ -19,6 +19,8 @@ import xxhash
 from slurm_jobs.common.errors import StageConfigError
 
 _BICUBIC = 3
+_STEPS = ("do_resize", "do_rescale", "do_normalize")
+"""Keys by which an image processor leaves out a step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,10 +63,13 @@ def read_processor(folder: Path) -> ProcessorInfo:
         raise StageConfigError(message)
     processor = _read_json(folder / "processor_config.json")
     images_file = folder / "preprocessor_config.json"
-    images = _read_json(images_file) or processor.get("image_processor")
+    images = _read_json(images_file)
+    if not images and processor.get("image_processor"):
+        images_file, images = folder / "processor_config.json", processor["image_processor"]
     if not images:
         message = f"{images_file}: missing; it gives the image size, mean and deviation"
         raise StageConfigError(message)
+    _check_steps(images, images_file)
     geometry = read_geometry(images, images_file)
     return ProcessorInfo(
         geometry=geometry,
@@ -74,6 +79,18 @@ def read_processor(folder: Path) -> ProcessorInfo:
         image_token=processor.get("image_token", "<image>"),
         num_image_tokens=count_image_tokens(processor, geometry, folder / "processor_config.json"),
     )
+
+
+def _check_steps(images: Mapping[str, Any], file: Path) -> None:
+    """Refuse a processor that leaves out a step which is always made here."""
+    for key in _STEPS:
+        if images.get(key) is False:
+            message = (
+                f"{file}: `{key}` is false, but images are always resized to one size, and their "
+                f"pixels rescaled and normalised for the model; a processor without this step is "
+                f"not supported"
+            )
+            raise StageConfigError(message)
 
 
 def read_geometry(images: Mapping[str, Any], file: Path) -> ImageGeometry:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import os
 import time
@@ -14,10 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from pipeline.preprocess.encode import SampleEncoder
-from pipeline.preprocess.manifest import iter_manifest, slice_range
+from pipeline.preprocess.manifest import hash_manifest, iter_manifest, slice_range
 from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.part import (
     PartBuilder,
@@ -32,7 +29,7 @@ from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.files import (
     atomic_writer,
     make_private_dir,
@@ -58,12 +55,12 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         StageConfigError: the manifest or the processor cannot be used, this
             slice alone rejects more rows than the whole manifest may lose (the
             list is kept), or the time limit is too short.
-        StageError: the file system failed.
+        StageError: the file system failed, or the manifest changed meanwhile.
         StageStoppedError: asked to stop; the slice starts again.
     """
     guard = StopGuard(context, "rows", "raise resources.timeout_min, or array.num_slices")
     stage = build_config(PreprocessConfig, config)
-    manifest = Path(stage.manifest)
+    manifest_xxh3 = hash_manifest(Path(stage.manifest))
     encoder = _make_encoder(stage)
     num_rows = _count_rows(stage, context.limit)
     mine = slice_range(num_rows, context.slice_index, context.num_slices)
@@ -76,12 +73,14 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         builder = PartBuilder(stream)
         rows = itertools.islice(_rows(stage, context.limit), mine.start, mine.stop)
         _write_samples(worker, rows, builder, tally, progress, guard=guard)
+        num_found = len(builder.keys) + len(tally.rejects)
+        _check_unchanged(stage, manifest_xxh3, num_rows=len(mine), num_found=num_found)
         _keep_rejects(paths, tally.rejects, stage, context, num_rows=num_rows)
         index = builder.finish(
             slice_index=context.slice_index,
             num_slices=context.num_slices,
             rows=mine,
-            settings=_settings(stage, manifest, num_rows),
+            settings=_settings(stage, manifest_xxh3, num_rows),
             model_inputs=_model_inputs(encoder),
             processor_dir=stage.processor,
             rejects_by_reason=count_reasons(tally.rejects),
@@ -130,6 +129,25 @@ def _count_rows(stage: PreprocessConfig, limit: int | None) -> int:
         message = f"{stage.manifest}: no rows; there is nothing to preprocess"
         raise StageConfigError(message)
     return num_rows
+
+
+def _check_unchanged(
+    stage: PreprocessConfig, before: str | None, *, num_rows: int, num_found: int
+) -> None:
+    """Refuse rows of two manifests under one name: it is opened anew to count and to read them.
+
+    Raises:
+        StageError: it is not what it was `before`, or has not given all rows of the slice.
+    """
+    after = hash_manifest(Path(stage.manifest))
+    if after != before or num_found != num_rows:
+        message = (
+            f"{stage.manifest}: changed while its rows were read ({num_found} of {num_rows} rows "
+            f"of this slice; xxh3 {before} before, {after or 'no file'} after); nothing was "
+            f"written. Leave it alone while the array runs, and preprocess all slices of one "
+            f"manifest"
+        )
+        raise StageError(message)
 
 
 def _write_samples(
@@ -204,13 +222,11 @@ def _keep_rejects(
         raise StageConfigError(message)
 
 
-def _settings(stage: PreprocessConfig, manifest: Path, num_rows: int) -> dict[str, Any]:
+def _settings(stage: PreprocessConfig, manifest_xxh3: str | None, num_rows: int) -> dict[str, Any]:
     """What the samples depend on, and nothing that depends on slices or places."""
-    with manifest.open("rb") as stream:
-        digest = hashlib.file_digest(stream, xxhash.xxh3_64)
     return {
-        "manifest": manifest.name,
-        "manifest_xxh3": digest.hexdigest(),
+        "manifest": Path(stage.manifest).name,
+        "manifest_xxh3": manifest_xxh3,
         "num_rows": num_rows,
         "processor_xxh3": hash_folder(Path(stage.processor)),
         "max_tokens": stage.max_tokens,

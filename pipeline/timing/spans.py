@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pipeline.timing.append import append_whole
 from slurm_jobs.common.timings import spans_path
+
+log = logging.getLogger(__name__)
 
 
 class SpanLog:
@@ -25,17 +29,28 @@ class SpanLog:
         A block that raises is recorded too, with the exception's type as `error`.
         """
         start_unix_s, start_ns = time.time(), time.perf_counter_ns()
+
+        def write() -> None:
+            duration_s = (time.perf_counter_ns() - start_ns) / 1e9
+            self.add(name, start_unix_s=start_unix_s, duration_s=duration_s, **notes)
+
         try:
             yield notes
         except BaseException as error:
             notes["error"] = type(error).__name__
+            try:
+                write()
+            except OSError as failure:  # the block's own error is the one to tell
+                log.warning("the span %s is not written: %s", name, failure)
             raise
-        finally:
-            duration_s = (time.perf_counter_ns() - start_ns) / 1e9
-            self.add(name, start_unix_s=start_unix_s, duration_s=duration_s, **notes)
+        write()
 
     def add(self, name: str, *, start_unix_s: float, duration_s: float, **notes: Any) -> None:
-        """Write a span that was timed elsewhere."""
+        """Write a span that was timed elsewhere.
+
+        Raises:
+            OSError: the file system failed; the file has nothing of the span.
+        """
         span = {"name": name, "start_unix_s": start_unix_s, "duration_s": duration_s, **notes}
-        with self._path.open("a") as stream:
-            stream.write(json.dumps(span) + "\n")
+        with self._path.open("ab", buffering=0) as stream:
+            append_whole(stream, json.dumps(span).encode() + b"\n")

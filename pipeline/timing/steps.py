@@ -7,6 +7,7 @@ but none from before the newest `write_so_far`.
 
 from __future__ import annotations
 
+import logging
 import math
 import resource
 import time
@@ -16,7 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pipeline.timing.append import append_whole
 from slurm_jobs.common.timings import STEP_PHASES, pack_step, steps_header, steps_path
+
+log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_S = 2.0
 _BYTES_PER_RSS_UNIT = 1024  # Linux counts ru_maxrss in KiB
@@ -70,7 +74,7 @@ class StepRecorder:
         read_memory: Callable[[], tuple[float, int]] = read_process_memory,
     ) -> None:
         self._stream = steps_path(timing_dir, rank).open("xb", buffering=0)
-        self._stream.write(steps_header({"rank": rank, **metadata}))
+        append_whole(self._stream, steps_header({"rank": rank, **metadata}))
         self._read_memory = read_memory
         self._pending: list[bytes] = []
         self._last_flush_ns = self._start_ns = self._lap_ns = time.perf_counter_ns()
@@ -109,8 +113,9 @@ class StepRecorder:
         checkpoint cannot leave fewer steps in the records.
         """
         self.flush()
-        self._written_at = self._stream.tell()
-        self._stream.write(self._pack(counts, outcome))
+        start = self._stream.tell()
+        append_whole(self._stream, self._pack(counts, outcome))
+        self._written_at = start
 
     def _pack(self, counts: StepCounts, outcome: StepOutcome) -> bytes:
         """The step up to this moment; what no lap covers goes to `other_s`."""
@@ -131,16 +136,20 @@ class StepRecorder:
         )
 
     def flush(self) -> None:
-        """Write the waiting records: whole ones, in one call."""
+        """Write the waiting records, all or none.
+
+        Raises:
+            OSError: the file system failed; they still wait.
+        """
         if self._pending:
-            self._stream.write(b"".join(self._pending))
+            append_whole(self._stream, b"".join(self._pending))
             self._pending.clear()
         self._last_flush_ns = time.perf_counter_ns()
 
     def close(self) -> None:
         """Write what waits, and close the file."""
-        self.flush()
-        self._stream.close()
+        with self._stream:
+            self.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -148,7 +157,12 @@ class StepRecorder:
     def __exit__(
         self,
         _type: type[BaseException] | None,
-        _error: BaseException | None,
+        error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except OSError as failure:
+            if error is None:
+                raise
+            log.warning("step records of this rank are lost: %s", failure)  # `error` comes first

@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from pipeline.training import checkpoint_files as files
 from pipeline.training.fingerprint import describe_changes, fingerprint
 from pipeline.training.ranks import Ranks
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.errors import StageConfigError, StageError
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class Checkpointer:
 
         Raises:
             StageConfigError: the checkpoint belongs to another config or data set.
+            StageError: the file system failed, or a sound checkpoint cannot be loaded; it stays.
         """
         if self.ranks.rank == 0:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -117,11 +118,7 @@ class Checkpointer:
         found = self.ranks.from_main(self.ranks.gather(files.damaged_files(folder, mine)))
         if damaged := [line for lines in found for line in lines]:
             return None, "; ".join(damaged)
-        state = self._state(with_rng=info.num_ranks == self.ranks.num_ranks)
-        try:
-            dcp.load(state, checkpoint_id=folder)
-        except CheckpointException as error:  # raised on every rank if one of them failed
-            return None, str(error)
+        state = self._load(folder, with_rng=info.num_ranks == self.ranks.num_ranks)
         set_state_dict(
             self.model,
             self.optimizer,
@@ -130,6 +127,29 @@ class Checkpointer:
         )
         _set_rng_state(state.get("rng", {}))
         return Restored(step=info.step, loss=info.loss), None
+
+    def _load(self, folder: Path, *, with_rng: bool) -> dict[str, Any]:
+        """The state in a checkpoint whose checksums all match: what fails now is not its fault.
+
+        Raises:
+            StageError: it cannot be loaded, on every rank if one of them failed.
+        """
+        state = self._state()
+        rng = state.pop("rng")
+        try:
+            stored = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+            # One that was written without a GPU has no GPU's generator, whatever this node has.
+            known = {name: value for name, value in rng.items() if f"rng.{name}" in stored}
+            if with_rng and known:
+                state["rng"] = known
+            dcp.load(state, checkpoint_id=folder)
+        except (CheckpointException, OSError) as error:
+            message = (
+                f"checkpoint {folder} cannot be loaded, though all its checksums match: {error}; "
+                f"it stays as it is"
+            )
+            raise StageError(message) from error
+        return state
 
     def _check_fits(self, folder: Path, info: files.CheckpointInfo) -> None:
         changes = describe_changes(info.config, self.lasting_config)
@@ -144,20 +164,16 @@ class Checkpointer:
             )
             raise StageConfigError(message)
 
-    def _state(self, *, with_rng: bool = True) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         model_state, optimizer_state = get_state_dict(self.model, self.optimizer)
-        state: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state}
-        if with_rng:
-            state["rng"] = {
-                f"rank-{self.ranks.rank:05d}.{name}": value for name, value in _rng_state().items()
-            }
-        return state
+        rng = {f"rank-{self.ranks.rank:05d}.{name}": value for name, value in _rng_state().items()}
+        return {"model": model_state, "optimizer": optimizer_state, "rng": rng}
 
 
 def _read_info(folder: Path) -> tuple[files.CheckpointInfo | None, str | None]:
     try:
         return files.read_info(folder), None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except files.DAMAGE as error:
         return None, f"{files.INFO_NAME}: {error!r}"
 
 

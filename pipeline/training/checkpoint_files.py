@@ -4,6 +4,10 @@ checkpoints/step-00000250/            a whole checkpoint, `checkpoint.json` writ
 checkpoints/.step-00000300.2.tmp/     one that attempt 2 was writing
 checkpoints/.unreadable-step-...      one that did not pass its checksums, kept for a look
 
+Damaged is a checkpoint of which a file is missing, or has another content than
+was written. A file system that fails (`EIO`, `ESTALE`) says nothing of it: that
+is an error of the attempt, and another attempt reads the same checkpoint.
+
 An earlier attempt is told to end, but on a node that Slurm lost, or under a
 runner that died, it may still write here for a while. So a folder is renamed
 before it is removed, and a name that is taken is looked at.
@@ -17,19 +21,22 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.files import dump_json, read_json, sync_dir, write_json_atomic
 
 INFO_NAME = "checkpoint.json"
 _OWN_HASH = "xxh3"
 """Key of `checkpoint.json`: xxh3-128 over all its other values. Older ones have none."""
+DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError)
+"""What `read_info` raises on a record that is damaged."""
 _STEP_NAME = re.compile(r"step-(\d{8,})")
 
 
@@ -99,10 +106,13 @@ def read_info(folder: Path) -> CheckpointInfo:
     """The info that `write_info` wrote into a checkpoint that has its name by now.
 
     Raises:
-        OSError, ValueError, TypeError, KeyError: the file is missing, damaged,
+        FileNotFoundError, ValueError, TypeError, KeyError: the file is missing, damaged,
             or of another step than the folder's name says.
+        StageError: the file system failed.
     """
-    values = _mapping(read_json(folder / INFO_NAME), "the record")
+    with _reading(folder / INFO_NAME):
+        record = read_json(folder / INFO_NAME)
+    values = _mapping(record, "the record")
     written = values.pop(_OWN_HASH, None)
     if written is not None and written != (found := _hash_values(values)):
         message = f"its values have xxh3 {found[:12]}, written were {written[:12]}"
@@ -122,13 +132,33 @@ def _mapping(value: Any, name: str) -> dict[str, Any]:
     return value
 
 
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Tell a file that is not there, which is damage, from a file system that fails."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        message = (
+            f"{path}: cannot be read now ({error}); the checkpoint stays as it is, and another "
+            f"attempt reads it again"
+        )
+        raise StageError(message) from error
+
+
 def damaged_files(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
-    """What is wrong with each of `files` that is not as it was written."""
+    """What is wrong with each of `files` that is not as it was written.
+
+    Raises:
+        StageError: the file system failed.
+    """
     problems = []
     for name, expected in files.items():
         try:
-            found = hash_file(folder / name)
-        except OSError as error:
+            with _reading(folder / name):
+                found = hash_file(folder / name)
+        except FileNotFoundError as error:
             problems.append(f"{name}: {error.strerror}")
             continue
         if found != expected:
@@ -164,6 +194,9 @@ def publish_checkpoint(temp_dir: Path, final_dir: Path, info: CheckpointInfo, at
     """Publish a checkpoint; where an earlier attempt was quicker, a sound one of its stays.
 
     A damaged one, or one of another config or data set, is set aside for ours.
+
+    Raises:
+        StageError: the file system failed while the other one was looked at; it stays.
     """
     try:
         publish(temp_dir, final_dir)
@@ -181,7 +214,7 @@ def _can_stand_for(folder: Path, info: CheckpointInfo) -> bool:
     """Whether `folder` is a sound checkpoint of the same training."""
     try:
         found = read_info(folder)
-    except (OSError, ValueError, TypeError, KeyError):
+    except DAMAGE:
         return False
     same = (found.config_fingerprint, found.dataset_fingerprint) == (
         info.config_fingerprint,

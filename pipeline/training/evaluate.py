@@ -20,6 +20,7 @@ from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic, write_text_atomic
 from slurm_jobs.common.stage_config.train import EvaluateConfig
 
@@ -57,6 +58,9 @@ def evaluate(
 
     Returns:
         The content of `evaluation.json`; an empty dict on the other ranks.
+
+    Raises:
+        StageConfigError: no row can be used, on rank 0; or as `read_manifest`.
     """
     model = load_model(model_dir).to(workplace.device).eval()
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
@@ -70,13 +74,50 @@ def evaluate(
     shares = ranks.gather((answers, rejected))
     if ranks.rank != 0:
         return {}
+    problems = [line for _, share in shares for line in share]
+    if len(problems) == len(rows):
+        raise _nothing_to_ask(manifest, problems)
     generations = sorted((g for share, _ in shares for g in share), key=lambda g: g.row)
-    for problem in (line for _, share in shares for line in share):
+    return _write(generations, problems, out_dir)
+
+
+def check_heldout(
+    config: EvaluateConfig, *, manifest: Path, preprocess: Mapping[str, Any], processor_dir: Path
+) -> None:
+    """Refuse before training what could not be evaluated after it; one good row is enough.
+
+    Raises:
+        StageConfigError: no row of the manifest can be used; or as `read_manifest`.
+    """
+    encoder = make_encoder(config, manifest, preprocess, processor_dir)
+    rows, problems = read_rows(config, manifest, preprocess), []
+    for number in range(len(rows)):
+        prompts, rejected = _encode(encoder, rows, [number])
+        if prompts:
+            return
+        problems += rejected
+    raise _nothing_to_ask(manifest, problems)
+
+
+def _nothing_to_ask(manifest: Path, problems: Sequence[str]) -> StageConfigError:
+    found = f"none of its {len(problems)} rows can be used" if problems else "it has no rows"
+    first = f" (first: {problems[0]})" if problems else ""
+    return StageConfigError(
+        f"evaluate.manifest {manifest}: {found}{first}; mend it, set evaluate.image_root, or leave "
+        f"evaluation out by `evaluate.manifest: null`"
+    )
+
+
+def _write(
+    generations: Sequence[Generation], problems: Sequence[str], folder: Path
+) -> dict[str, Any]:
+    """Write both files, and the problems to the log; the content of `evaluation.json`."""
+    for problem in problems:
         log.warning("held-out sample left out: %s", problem)
     lines = (json.dumps(asdict(g), ensure_ascii=False) for g in generations)
-    write_text_atomic(out_dir / "generations.jsonl", "".join(f"{line}\n" for line in lines))
-    summary = summarise(generations, num_rejected=len(rows) - len(generations))
-    write_json_atomic(out_dir / "evaluation.json", summary)
+    write_text_atomic(folder / "generations.jsonl", "".join(f"{line}\n" for line in lines))
+    summary = summarise(generations, num_rejected=len(problems))
+    write_json_atomic(folder / "evaluation.json", summary)
     return summary
 
 

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 
@@ -104,7 +105,9 @@ def steps_to_make(config: TrainConfig, num_samples: int) -> int:
     """
     if config.num_steps is not None:
         return config.num_steps
-    num_steps = math.floor(config.num_epochs * num_samples / config.global_batch_size)
+    # Of the number as it is written: 0.29 epochs of 100 samples are 29, in floats a bit less.
+    num_epochs = Fraction(str(config.num_epochs))
+    num_steps = math.floor(num_epochs * num_samples / config.global_batch_size)
     if num_steps < 1:
         message = (
             f"num_epochs is {config.num_epochs}: with {num_samples} samples that is less than one "

@@ -111,7 +111,7 @@ def _accumulate(setup: LoopSetup, batches: Sequence[Batch], num_supervised: floa
         input_ids, labels, images = to_device(batch, setup.workplace, setup.facts)
         setup.recorder.lap("host_to_device_s")
         with _autocast(setup):
-            batch_loss = setup.model(input_ids, None, images, labels)
+            batch_loss = setup.model(input_ids, images, labels)
         setup.recorder.lap("forward_s")
         (batch_loss * scale).backward()
         loss_sum += batch_loss.detach()

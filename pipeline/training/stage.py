@@ -13,7 +13,7 @@ from pipeline.data.info import PROCESSOR_DIR
 from pipeline.stage_in import StageInResult, stage_in
 from pipeline.timing import SpanLog
 from pipeline.training.device import prepare_device
-from pipeline.training.evaluate import evaluate
+from pipeline.training.evaluate import check_heldout, evaluate
 from pipeline.training.export import export_model
 from pipeline.training.facts import load_tokenizer, read_facts
 from pipeline.training.fit import Job, Trained, fit, versions
@@ -72,6 +72,7 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
     dataset = open_dataset(dataset_dir, staged.folder)
     processor_dir = dataset_dir / PROCESSOR_DIR
     facts = read_facts(dataset.info, load_tokenizer(processor_dir))
+    _check_heldout(job, dataset.info.preprocess, processor_dir)
     trained = fit(job, dataset, facts)
     model_dir = job.context.output_dir / "model"
     with job.spans.span("export"):
@@ -107,6 +108,19 @@ def _stage_together(job: Job, dataset_dir: Path) -> StageInResult:
         message = "asked to stop while the data set was staged in"
         raise StageStoppedError(message)
     return staged
+
+
+def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path) -> None:
+    """Look at the held-out rows on every rank, so that all fail alike and before any step."""
+    manifest = job.config.evaluate.manifest
+    if manifest is not None:
+        with job.spans.span("heldout_check"):
+            check_heldout(
+                job.config.evaluate,
+                manifest=Path(manifest),
+                preprocess=preprocess,
+                processor_dir=processor_dir,
+            )
 
 
 def _evaluate(

@@ -124,3 +124,28 @@ def run_consolidate(
         deadline_unix_s=deadline_unix_s,
     )
     return run(config, context), folder / "output"
+
+
+def preprocess_23(tmp_path: Path, processor_dir: Path, num_slices: int = 2) -> Path:
+    """The output of `preprocess` over 23 good rows; the manifest lies in `tmp_path/source`."""
+    manifest = write_csv_manifest(tmp_path / "source", 23)
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
+    return run_preprocess(tmp_path / "prep", config, num_slices)[1]
+
+
+def preprocess_with_3_bad_rows_of_40(
+    tmp_path: Path, processor_dir: Path, num_slices: int, **config: Any
+) -> Path:
+    """The output of `preprocess`; two images are missing, one row has no image's name."""
+    manifest = write_csv_manifest(tmp_path / "source", 40)
+    lines = manifest.read_text().splitlines()
+    lines[4] = lines[15] = "gone.png,words"
+    lines[34] = ",words"
+    manifest.write_text("\n".join(lines) + "\n")
+    config = {
+        "manifest": str(manifest),
+        "processor": str(processor_dir),
+        "num_threads": 1,
+        **config,
+    }
+    return run_preprocess(tmp_path / f"prep-{num_slices}", config, num_slices)[1]

@@ -15,6 +15,12 @@ from tests.pipeline.build import (
 )
 
 
+@pytest.fixture(autouse=True)
+def _no_job_of_slurm_around_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests may themselves run in a job: when that began is nothing to the stages in them."""
+    monkeypatch.delenv("SLURM_JOB_START_TIME", raising=False)
+
+
 @pytest.fixture(scope="session")
 def processor_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_processor(tmp_path_factory.mktemp("processor"))

@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +14,11 @@ import xxhash
 
 from pipeline import stopping
 from pipeline.data import open_dataset, read_dataset_info
-from slurm_jobs.common.errors import StageConfigError, StageError, StageStoppedError
+from slurm_jobs.common.errors import StageConfigError, StageStoppedError
 from tests.pipeline.build import (
     make_context,
+    preprocess_23,
+    preprocess_with_3_bad_rows_of_40,
     run_consolidate,
     run_preprocess,
     write_csv_manifest,
@@ -30,12 +31,6 @@ def hash_tree(folder: Path) -> dict[str, str]:
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files
     }
-
-
-def preprocess_23(tmp_path: Path, processor_dir: Path, num_slices: int = 2) -> Path:
-    manifest = write_csv_manifest(tmp_path / "source", 23)
-    config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
-    return run_preprocess(tmp_path / "prep", config, num_slices)[1]
 
 
 @pytest.fixture
@@ -85,46 +80,6 @@ def test_another_seed_gives_another_order(make_dataset: Callable[..., Path]) -> 
     assert orders[0] != orders[1]
 
 
-def test_missing_part_is_named(tmp_path: Path, processor_dir: Path) -> None:
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    (parts_dir / "parts" / "part-00001.json").unlink()
-    with pytest.raises(StageError, match=r"1 of 2 parts are missing: part-00001\.json"):
-        run_consolidate(tmp_path / "set", parts_dir, 2)
-    assert not (tmp_path / "set" / "output" / "dataset.json").exists()
-
-
-def test_truncated_part_is_named(tmp_path: Path, processor_dir: Path) -> None:
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    tar = parts_dir / "parts" / "part-00001.tar"
-    tar.write_bytes(tar.read_bytes()[:-1000])
-    with pytest.raises(StageError, match=r"part-00001\.tar: .* bytes, expected"):
-        run_consolidate(tmp_path / "set", parts_dir, 2)
-
-
-def test_flipped_bit_in_a_part_is_named_with_its_sample(
-    tmp_path: Path, processor_dir: Path
-) -> None:
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    tar = parts_dir / "parts" / "part-00000.tar"
-    data = bytearray(tar.read_bytes())
-    data[700] ^= 1
-    tar.write_bytes(data)
-    with pytest.raises(StageError, match="sample 000000000 at byte 0 does not match"):
-        run_consolidate(tmp_path / "set", parts_dir, 2)
-
-
-def test_parts_of_different_manifests_are_not_mixed(tmp_path: Path, processor_dir: Path) -> None:
-    parts_dir = preprocess_23(tmp_path, processor_dir)
-    manifest = tmp_path / "source" / "train.csv"
-    manifest.write_text(manifest.read_text().replace("blue ", "azure "))
-    config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
-    from pipeline.preprocess import run
-
-    run(config, make_context(tmp_path / "prep", slice_index=1, num_slices=2))
-    with pytest.raises(StageError, match=r"part-00001.json.*manifest_xxh3"):
-        run_consolidate(tmp_path / "set", parts_dir, 2)
-
-
 def test_run_again_with_fewer_shards_leaves_no_old_shard(
     tmp_path: Path, processor_dir: Path
 ) -> None:
@@ -166,23 +121,6 @@ def test_rejects_of_all_parts_are_merged_in_order(tmp_path: Path, processor_dir:
     rejects = [json.loads(line) for line in (folder / "rejects.jsonl").read_text().splitlines()]
     assert [reject["row"] for reject in rejects] == [1, 7]
     assert (result["num_samples"], result["num_rejected"]) == (7, 2)
-
-
-def preprocess_with_3_bad_rows_of_40(
-    tmp_path: Path, processor_dir: Path, num_slices: int, **config: Any
-) -> Path:
-    manifest = write_csv_manifest(tmp_path / "source", 40)
-    lines = manifest.read_text().splitlines()
-    lines[4] = lines[15] = "gone.png,words"
-    lines[34] = ",words"
-    manifest.write_text("\n".join(lines) + "\n")
-    config = {
-        "manifest": str(manifest),
-        "processor": str(processor_dir),
-        "num_threads": 1,
-        **config,
-    }
-    return run_preprocess(tmp_path / f"prep-{num_slices}", config, num_slices)[1]
 
 
 @pytest.mark.parametrize("num_slices", [1, 4, 7, 40])

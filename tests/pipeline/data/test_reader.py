@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import resource
 import shutil
 import threading
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.data import BatchReader, open_dataset
+from pipeline.data import BatchReader, dataset, open_dataset
 from slurm_jobs.common.errors import StageError
 
 
@@ -89,6 +90,45 @@ def test_raw_and_png_images_are_the_same_pixels(make_dataset: Callable[..., Path
         with reader(make_dataset(8, image_format=image_format)) as steps:
             batches.append(next(steps)[0])
     assert torch.equal(batches[0].images, batches[1].images)
+
+
+def num_mapped(folder: Path) -> int:
+    """How many files in `folder` this process has open; a map holds one."""
+    links = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return sum(link.is_relative_to(folder) for link in links)
+
+
+def test_few_shards_are_mapped_at_a_time_and_samples_outlive_their_map(
+    dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, few = open_dataset(dataset_dir), open_dataset(dataset_dir)
+    expected = [many.sample(number) for number in range(len(many))]
+    monkeypatch.setattr(dataset, "max_maps", lambda: 1)
+    before = num_mapped(dataset_dir)
+    found = [few.sample(number) for number in range(len(few))]
+    assert [sample.key for sample in found] == [sample.key for sample in expected]
+    assert all((a.images[0] == b.images[0]).all() for a, b in zip(found, expected, strict=True))
+    del found
+    assert num_mapped(dataset_dir) == before + 1
+
+
+def test_threads_read_the_same_samples_with_few_shards_mapped(
+    dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = keys_of(dataset_dir, 12)
+    monkeypatch.setattr(dataset, "max_maps", lambda: 1)
+    assert keys_of(dataset_dir, 12, num_threads=4, num_microbatches=2) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_files", "num_maps"),
+    [(1024, 512), (1_048_576, 16_384), (resource.RLIM_INFINITY, 16_384)],
+)
+def test_maps_take_half_of_the_files_that_the_process_may_open(
+    monkeypatch: pytest.MonkeyPatch, num_files: int, num_maps: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (num_files, num_files))
+    assert dataset.max_maps() == num_maps
 
 
 def test_damaged_sample_is_named_with_its_shard(dataset_dir: Path, tmp_path: Path) -> None:

@@ -55,28 +55,27 @@ def test_loss_is_the_sum_over_supervised_next_tokens(model):
     ids = torch.tensor([[*[IMAGE] * 4, 7, 8, 9]])
     labels = torch.tensor([[-100] * 5 + [8, 9]])
     images = make_images(1)
-    loss = model(ids, None, images, labels)
+    loss = model(ids, images, labels)
     embeds = model.embed(ids, images)
     logits = model.language(inputs_embeds=embeds, use_cache=False).logits[0]
     by_hand = functional.cross_entropy(logits[4:6], torch.tensor([8, 9]), reduction="sum")
     torch.testing.assert_close(loss, by_hand)
 
 
-def test_padding_on_the_right_changes_nothing_with_or_without_a_mask(model):
+def test_padding_on_the_right_changes_nothing(model):
     ids = torch.tensor([[*[IMAGE] * 4, 7, 8]])
     labels = torch.tensor([[-100] * 5 + [8]])
     padded = functional.pad(ids, (0, 3), value=PAD)
     padded_labels = functional.pad(labels, (0, 3), value=-100)
-    images, mask = make_images(1), (padded != PAD).long()
-    loss = model(ids, None, images, labels)
-    torch.testing.assert_close(model(padded, None, images, padded_labels), loss)
-    torch.testing.assert_close(model(padded, mask, images, padded_labels), loss)
+    images = make_images(1)
+    loss = model(ids, images, labels)
+    torch.testing.assert_close(model(padded, images, padded_labels), loss)
 
 
 def test_batch_without_images_still_gives_every_parameter_a_gradient(model):
     ids = torch.tensor([[7, 8, 9]])
     model.train()
-    model(ids, None, make_images(0), ids).backward()
+    model(ids, make_images(0), ids).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert not any(p.grad.any() for p in model.vision.parameters())
 

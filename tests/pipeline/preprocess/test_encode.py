@@ -145,6 +145,19 @@ def test_cut_that_leaves_no_answer_is_rejected(processor_dir: Path, tmp_path: Pa
     assert rejection(encoder, row) == "nothing_supervised"
 
 
+@pytest.mark.parametrize("nothing", ["", " \n\t", []])
+def test_row_in_which_the_assistant_says_nothing_is_rejected(
+    processor_dir: Path, tmp_path: Path, nothing: object
+) -> None:
+    """The template's end-of-turn token alone would be learned."""
+    silent = {"role": "assistant", "content": nothing}
+    encoder = make_encoder(processor_dir, tmp_path)
+    row = make_row(tmp_path, user("IMAGE", "What?"), silent, user("Well?"), silent)
+    assert rejection(encoder, row) == "nothing_supervised"
+    row = make_row(tmp_path, user("IMAGE", "What?"), silent, user("Well?"), assistant("a cup"))
+    assert "a cup" in learned(encoder, encoder.encode_tokens(row).labels)
+
+
 def test_too_many_images_are_rejected(processor_dir: Path, tmp_path: Path) -> None:
     row = make_row(tmp_path, user("IMAGE", "IMAGE"), assistant("x"))
     assert rejection(make_encoder(processor_dir, tmp_path, max_images=1), row) == "too_many_images"
@@ -236,3 +249,22 @@ def test_images_without_one_size_are_refused(
 def test_missing_processor_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StageConfigError, match="no such processor folder"):
         read_processor(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("key", ["do_resize", "do_rescale", "do_normalize"])
+@pytest.mark.parametrize("own_file", [True, False])
+def test_processor_that_leaves_a_step_out_is_refused_with_file_and_key(
+    processor_dir: Path, tmp_path: Path, key: str, *, own_file: bool
+) -> None:
+    folder = tmp_path / "processor"
+    shutil.copytree(processor_dir, folder)
+    images, whole = folder / "preprocessor_config.json", folder / "processor_config.json"
+    values = {**json.loads(images.read_text()), key: False}
+    if own_file:
+        images.write_text(json.dumps(values))
+    else:
+        images.unlink()
+        whole.write_text(json.dumps({**json.loads(whole.read_text()), "image_processor": values}))
+    name = (images if own_file else whole).name
+    with pytest.raises(StageConfigError, match=rf"processor/{name}: `{key}` is false"):
+        read_processor(folder)

@@ -54,7 +54,9 @@ def test_csv_without_its_columns_names_them(tmp_path: Path) -> None:
     [
         (2, b"caf\xe9", r"m\.csv:2: no UTF-8 \(byte 0xe9: .*\); save the manifest as UTF-8"),
         (500, b"caf\xe9", r"m\.csv:500: no UTF-8 \(byte 0xe9"),
-        (3, b"a" * 200_000, r"m\.csv:3: no CSV \(field larger"),
+        (3, b"a" * 200_000, r"m\.csv:3: .* no CSV \(field larger"),
+        (12, b'"a cup', r"m\.csv:12: .* no CSV \(unexpected end of data at line 13\); a double qu"),
+        (12, b'"a "tin" cup"', r"m\.csv:12: .* no CSV \(',' expected after '\"' at line 12\)"),
     ],
 )
 def test_csv_that_cannot_be_read_is_refused_with_its_line(
@@ -65,6 +67,23 @@ def test_csv_that_cannot_be_read_is_refused_with_its_line(
     path.write_bytes(b"image_path,text\n" + good * (line - 2) + b"x.png," + cell + b"\n" + good)
     with pytest.raises(StageConfigError, match=words):
         read_manifest(path)
+
+
+def test_unclosed_quote_is_told_at_its_own_line_though_a_later_row_has_quotes(
+    tmp_path: Path,
+) -> None:
+    text = 'image_path,text\nx.png,a\ny.png,"a cup\nz.png,b\nz.png,"two, of tin"\n'
+    with pytest.raises(StageConfigError, match=r"m\.csv:3: .* expected after '\"' at line 5\)"):
+        read_manifest(write(tmp_path / "m.csv", text))
+
+
+def test_csv_row_with_too_many_or_too_few_cells_is_bad_and_hides_no_other(tmp_path: Path) -> None:
+    text = 'image_path,text,split\nx.png,a dog, running,a\nx.png,a dog\nx.png,"a, b",a\n'
+    wide, narrow, good = read_manifest(write(tmp_path / "m.csv", text))
+    assert wide.problem.startswith("4 cells, the first line names 3 columns; put a text that has")
+    assert narrow.problem == "2 cells, the first line names 3 columns"
+    assert (good.problem, said(good)[-1]) == ("", ("assistant", [("text", "a, b")]))
+    assert [row.origin.line for row in (wide, narrow, good)] == [2, 3, 4]
 
 
 def test_chat_images_stand_inline_or_in_a_list(tmp_path: Path) -> None:
@@ -80,6 +99,17 @@ def test_chat_images_stand_inline_or_in_a_list(tmp_path: Path) -> None:
     expected = [("user", [("image", "x.png"), ("text", "ok?")]), ("assistant", [("text", "yes")])]
     assert [said(row) for row in rows] == [expected] * 4
     assert {row.source for row in rows} == {"x.png"}
+
+
+def test_id_that_is_null_is_none(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "ok?"}, ANSWER]
+    rows = read_chat(
+        tmp_path,
+        {"id": None, "messages": turns, "images": ["x.png"]},
+        {"id": None, "messages": turns},
+        {"id": 0, "messages": turns, "images": ["x.png"]},
+    )
+    assert [row.source for row in rows] == ["x.png", "", "0"]
 
 
 def test_llava_conversations_are_read(tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline import stopping
-from pipeline.preprocess import run
+from pipeline.preprocess import run, stage
 from pipeline.preprocess.part import PartPaths, read_part_index
 from pipeline.preprocess.rejects import RejectLimit
 from pipeline.preprocess.stage import token_histogram
@@ -53,6 +55,30 @@ def test_samples_do_not_depend_on_slices(tmp_path: Path, processor_dir: Path) ->
         ]
         hashes.append([pair for i in indexes for pair in zip(i.keys, i.sample_xxh3, strict=True)])
     assert hashes[0] == hashes[1]
+
+
+def test_blank_lines_line_breaks_and_bad_rows_do_not_depend_on_slices(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    config = base_config(tmp_path, processor_dir) | {"max_reject_share": 1.0}
+    lines = Path(config["manifest"]).read_text().splitlines()
+    lines[2:5] = ["", 'red.png,"two\nlines, ""quoted"""', "red.png,a dog, running", "red.png"]
+    Path(config["manifest"]).write_text("\n".join(lines))
+    found = []
+    for num_slices in (1, 3, 11):
+        results, folder = run_preprocess(tmp_path / str(num_slices), config, num_slices)
+        assert sum(result["num_rows"] for result in results) == 10
+        paths = [PartPaths(output_dir=folder, slice_index=i) for i in range(num_slices)]
+        indexes = [read_part_index(path.index) for path in paths]
+        found.append(
+            (
+                [pair for i in indexes for pair in zip(i.keys, i.sample_xxh3, strict=True)],
+                "".join(path.rejects.read_text() for path in paths),
+            )
+        )
+    assert found[0] == found[1] == found[2]
+    places = [json.loads(line)["place"] for line in found[0][1].splitlines()]
+    assert places == ["train.csv:6", "train.csv:7"]
 
 
 def test_result_counts_what_was_done(tmp_path: Path, processor_dir: Path) -> None:
@@ -192,6 +218,46 @@ def test_lack_of_memory_fails_the_slice_with_row_image_and_remedy(
     monkeypatch.setattr(encode, "resize_image", lack)
     with pytest.raises(StageError, match=r"train\.csv:2: red\.png: no memory .*resources\.mem_gb"):
         run(base_config(tmp_path, processor_dir), make_context(tmp_path))
+
+
+def replace_by_other_rows(manifest: Path) -> None:
+    new = manifest.with_name("new.csv")
+    new.write_text(manifest.read_text().replace("red ", "crimson "))
+    new.replace(manifest)
+
+
+def cut(manifest: Path) -> None:
+    manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[:6]))
+
+
+@pytest.mark.parametrize("change", [replace_by_other_rows, cut])
+@pytest.mark.parametrize("moment", ["_count_rows", "_write_samples"])
+def test_manifest_that_changes_while_a_slice_is_made_gives_no_part_but_another_attempt(
+    tmp_path: Path,
+    processor_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    change: Callable[[Path], None],
+) -> None:
+    """It changes once its rows are counted, or when the first of them was read."""
+    config = base_config(tmp_path, processor_dir)
+    really = getattr(stage, moment)
+
+    def change_meanwhile(*args: Any, **options: Any) -> Any:
+        if moment == "_write_samples":
+            worker, rows, *others = args
+            first = next(rows)
+            change(Path(config["manifest"]))
+            return really(worker, itertools.chain([first], rows), *others, **options)
+        result = really(*args, **options)
+        change(Path(config["manifest"]))
+        return result
+
+    monkeypatch.setattr(stage, moment, change_meanwhile)
+    with pytest.raises(StageError, match=r"train\.csv: changed while its rows were read") as caught:
+        run(config, make_context(tmp_path))
+    assert not isinstance(caught.value, StageConfigError)
+    assert not list((tmp_path / "output" / "parts").iterdir())
 
 
 def test_manifest_without_rows_is_refused(tmp_path: Path, processor_dir: Path) -> None:

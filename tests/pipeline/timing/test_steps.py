@@ -1,7 +1,8 @@
 """The recorder of steps, and spans."""
 
+import contextlib
 import json
-import time
+import resource
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from slurm_jobs.common.timings import (
     spans_path,
     steps_path,
 )
+from tests.pipeline.clock import stop_the_clock
 
 COUNTS = StepCounts(
     epoch=1,
@@ -36,41 +38,50 @@ def record(recorder, num_steps):
         recorder.end_step(COUNTS, OUTCOME)
 
 
-def test_phases_sum_to_the_step_and_the_rest_is_other(tmp_path):
+@pytest.fixture
+def clock(monkeypatch):
+    return stop_the_clock(monkeypatch)
+
+
+def test_phases_sum_to_the_step_and_the_rest_is_other(tmp_path, clock):
     with StepRecorder(tmp_path, 3, {"node_name": "n1"}) as recorder:
         recorder.start_step(7)
-        time.sleep(0.02)
+        clock.advance(0.02)
         recorder.lap("data_wait_s")
         for _ in range(2):
-            time.sleep(0.01)
+            clock.advance(0.01)
             recorder.lap("forward_s")
-        time.sleep(0.005)
+        clock.advance(0.005)
         recorder.end_step(COUNTS, OUTCOME)
     file = read_steps(steps_path(tmp_path, 3))
     (step,) = file.steps
     assert file.metadata == {"rank": 3, "node_name": "n1"}
     assert step["step"] == 7
-    assert step["data_wait_s"] >= 0.02
-    assert step["forward_s"] >= 0.02
-    assert step["other_s"] >= 0.005
+    assert step["data_wait_s"] == pytest.approx(0.02)
+    assert step["forward_s"] == pytest.approx(0.02)
+    assert step["other_s"] == pytest.approx(0.005)
     assert sum(float(step[name]) for name in STEP_PHASES) == pytest.approx(step["step_s"], abs=1e-6)
     assert step["num_supervised_tokens"] == 9
     assert step["memory_peak_bytes"] > 1e6
 
 
-def test_data_wait_begins_before_the_loader_is_asked(tmp_path):
+def test_data_wait_begins_before_the_loader_is_asked(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
+        clock.advance(5.0)  # before the step: the loader's start
         recorder.start_step(0)
-        asked_unix_s = time.time()
+        asked_unix_s = clock.time()
+        clock.advance(0.25)
         recorder.lap("data_wait_s")
         recorder.end_step(COUNTS, OUTCOME)
-    assert read_steps(steps_path(tmp_path, 0)).steps["start_unix_s"][0] <= asked_unix_s
+    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    assert step["start_unix_s"] == asked_unix_s
+    assert step["data_wait_s"] == step["step_s"] == 0.25
 
 
-def test_laps_of_one_step_do_not_leak_into_the_next(tmp_path):
+def test_laps_of_one_step_do_not_leak_into_the_next(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         recorder.start_step(0)
-        time.sleep(0.02)
+        clock.advance(0.02)
         recorder.lap("forward_s")
         recorder.end_step(COUNTS, OUTCOME)
         record(recorder, 1)
@@ -132,20 +143,73 @@ def test_crash_in_a_checkpoint_keeps_its_step_and_all_before(tmp_path):
     recorder.close()
 
 
-def test_step_written_before_its_checkpoint_has_the_checkpoint_once_it_ends(tmp_path):
+def test_step_written_before_its_checkpoint_has_the_checkpoint_once_it_ends(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         record(recorder, 2)
         recorder.start_step(2)
         recorder.write_so_far(COUNTS, OUTCOME)
-        time.sleep(0.02)
+        clock.advance(0.25)
         recorder.lap("checkpoint_s")
         recorder.end_step(COUNTS, OUTCOME)
         recorder.start_step(3)
         recorder.end_step(COUNTS, OUTCOME)
     steps = read_steps(steps_path(tmp_path, 0)).steps
     assert steps["step"].tolist() == [0, 1, 2, 3]
-    assert steps["checkpoint_s"][2] >= 0.02
-    assert steps["step_s"][2] >= steps["checkpoint_s"][2]
+    assert steps["checkpoint_s"].tolist() == [0, 0, 0.25, 0]
+    assert steps["step_s"].tolist() == [0, 0, 0.25, 0]
+
+
+@contextlib.contextmanager
+def full_disk(path, *, num_bytes_left):
+    """The file system takes so many more bytes of the file: a real limit of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + num_bytes_left, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_disk_that_fills_up_is_an_error_and_leaves_only_whole_records(tmp_path):
+    recorder = StepRecorder(tmp_path, 0, {})
+    record(recorder, 3)
+    recorder.flush()
+    record(recorder, 2)
+    with full_disk(steps_path(tmp_path, 0), num_bytes_left=50), pytest.raises(OSError):
+        recorder.flush()
+    assert read_steps(steps_path(tmp_path, 0)).steps["step"].tolist() == [0, 1, 2]
+    record(recorder, 1)
+    recorder.close()
+    steps = read_steps(steps_path(tmp_path, 0)).steps
+    assert steps["step"].tolist() == [0, 1, 2, 0, 1, 0]
+    assert steps["num_tokens"].tolist() == [40] * 6
+
+
+def test_disk_that_is_full_before_a_checkpoint_leaves_nothing_of_the_open_step(tmp_path):
+    recorder = StepRecorder(tmp_path, 0, {})
+    record(recorder, 1)
+    recorder.flush()
+    recorder.start_step(1)
+    with full_disk(steps_path(tmp_path, 0), num_bytes_left=50), pytest.raises(OSError):
+        recorder.write_so_far(COUNTS, OUTCOME)
+    recorder.end_step(COUNTS, OUTCOME)
+    recorder.close()
+    assert read_steps(steps_path(tmp_path, 0)).steps["step"].tolist() == [0, 1]
+
+
+def test_error_of_the_training_is_told_though_its_records_cannot_be_written(tmp_path, caplog):
+    recorder, path = StepRecorder(tmp_path, 0, {}), steps_path(tmp_path, 0)
+    record(recorder, 1)
+    with full_disk(path, num_bytes_left=50), pytest.raises(ValueError, match="loss"), recorder:
+        raise ValueError("the loss")
+    assert "step records of this rank are lost" in caplog.text
+
+
+def test_records_that_cannot_be_written_in_the_end_are_an_error(tmp_path):
+    recorder, path = StepRecorder(tmp_path, 0, {}), steps_path(tmp_path, 0)
+    record(recorder, 1)
+    with full_disk(path, num_bytes_left=50), pytest.raises(OSError), recorder:
+        pass
 
 
 def test_record_of_another_process_is_never_overwritten(tmp_path):
@@ -164,3 +228,18 @@ def test_spans_keep_notes_and_failures(tmp_path):
     assert (first["name"], first["source"], first["num_bytes"]) == ("stage_in", "shared", 5)
     assert first["duration_s"] >= 0
     assert (second["name"], second["error"]) == ("export", "ValueError")
+
+
+def test_span_that_a_full_disk_cuts_short_spoils_no_other_and_hides_no_error(tmp_path, caplog):
+    log, path = SpanLog(tmp_path, 0), spans_path(tmp_path, 0)
+    with log.span("stage_in"):
+        pass
+    with full_disk(path, num_bytes_left=30):
+        with pytest.raises(ValueError, match="the real error"), log.span("checkpoint"):
+            raise ValueError("the real error")
+        with pytest.raises(OSError), log.span("evaluation"):
+            pass
+    with log.span("export"):
+        pass
+    assert [span["name"] for span in read_spans(path)] == ["stage_in", "export"]
+    assert "the span checkpoint is not written" in caplog.text

@@ -1,5 +1,6 @@
 """A real data set of the demo's pictures, and ranks as real processes."""
 
+import errno
 import importlib.util
 import json
 import os
@@ -55,10 +56,28 @@ def demo_data(tmp_path_factory):
     return root
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+def fail_on(patch, module, function, name):
+    """`function` of `module` meets a stale handle at the file `name`."""
+    really = getattr(module, function)
+
+    def read(path):
+        if path.name == name:
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return really(path)
+
+    patch.setattr(module, function, read)
+
+
+def reserve_port() -> socket.socket:
+    """Holds a port that the ranks may listen on, and that nobody else is given while it is open.
+
+    Linux lets a socket listen where another is bound that does not, if both have SO_REUSEADDR, as
+    torch's has.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("", 0))
+    return reserved
 
 
 class TrainRun:
@@ -80,11 +99,12 @@ class TrainRun:
         }
         self.output_dir = root / "train"
         self._processes: list[subprocess.Popen] = []
+        self._reserved: list[socket.socket] = []
         self.attempt = 0
 
     def start(self, num_ranks: int = 2) -> list[subprocess.Popen]:
         self.attempt += 1
-        port = free_port()
+        port = self._new_port()
         script = Path(__file__).with_name("rank_process.py")
         started = []
         for rank in range(num_ranks):
@@ -114,6 +134,10 @@ class TrainRun:
         self._processes += started
         return started
 
+    def _new_port(self) -> int:
+        self._reserved.append(reserve_port())
+        return self._reserved[-1].getsockname()[1]
+
     def timing_dir(self, attempt: int | None = None) -> Path:
         return self.root / "timing" / str(attempt or self.attempt)
 
@@ -138,7 +162,7 @@ class TrainRun:
             "train",
             self.root,
             attempt=self.attempt,
-            main_port=free_port(),
+            main_port=self._new_port(),
             timing_dir=self.timing_dir(),
             task_dir=self.root / "tasks" / str(self.attempt),
             parents=(parent("consolidate", self.demo_data),),
@@ -165,6 +189,8 @@ class TrainRun:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
+        for reserved in self._reserved:
+            reserved.close()
 
 
 @pytest.fixture(scope="session")

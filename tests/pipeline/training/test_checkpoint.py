@@ -3,9 +3,13 @@
 import shutil
 
 import pytest
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
 
 from pipeline.training import checkpoint
 from pipeline.training.checkpoint import Checkpointer, Restored
+from slurm_jobs.common.errors import StageError
+from tests.pipeline.training.conftest import fail_on
 
 
 def test_damaged_checkpoint_falls_back_to_the_one_before(make_train_run, caplog):
@@ -32,6 +36,58 @@ def test_last_resort_is_the_first_step(make_train_run, caplog, record):
     assert run.run_here()["resumed_from_step"] == 0
     assert "starts again at step 0" in caplog.text
     assert run.weights() == weights
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [("read_json", "checkpoint.json"), ("hash_file", "__0_0.distcp")]
+)
+def test_failing_file_system_fails_the_attempt_and_the_next_goes_on_from_the_same_checkpoint(
+    make_train_run, monkeypatch, function, name
+):
+    run = make_train_run(checkpoint={"every_min": None, "keep_last": 1})
+    run.run_here()
+    with monkeypatch.context() as patch:
+        fail_on(patch, checkpoint.files, function, name)
+        with pytest.raises(StageError, match=rf"step-00000006/{name}: cannot be read now .*Stale"):
+            run.run_here()
+    assert run.run_here()["resumed_from_step"] == 6
+
+
+@pytest.mark.parametrize("gpu_is_seen", ["at first", "in the end"])
+def test_training_goes_on_where_a_gpu_is_seen_no_longer_or_for_the_first_time(
+    make_train_run, monkeypatch, gpu_is_seen
+):
+    """There is no GPU here: the state of its generator is made up."""
+    rng_state = checkpoint._rng_state
+
+    def rng_state_with_gpu():
+        return {**rng_state(), "cuda": torch.zeros(16, dtype=torch.uint8)}
+
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
+    with monkeypatch.context() as patch:
+        if gpu_is_seen == "at first":
+            patch.setattr(checkpoint, "_rng_state", rng_state_with_gpu)
+        run.run_here()
+    weights = run.weights()
+    shutil.rmtree(run.output_dir / "checkpoints/step-00000006")
+    if gpu_is_seen == "in the end":
+        monkeypatch.setattr(checkpoint, "_rng_state", rng_state_with_gpu)
+    assert run.run_here()["resumed_from_step"] == 3
+    assert run.weights() == weights
+
+
+def test_checkpoint_whose_checksums_match_is_never_set_aside(make_train_run, monkeypatch):
+    run = make_train_run()
+    run.run_here()
+    names = {path.name for path in (run.output_dir / "checkpoints").iterdir()}
+
+    def fail(*_args, **_options):
+        raise CheckpointException("load", {})
+
+    monkeypatch.setattr(checkpoint.dcp, "load", fail)
+    with pytest.raises(StageError, match="step-00000006 cannot be loaded, though all its checksum"):
+        run.run_here()
+    assert {path.name for path in (run.output_dir / "checkpoints").iterdir()} == names
 
 
 class OneRank:

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pipeline.training import checkpoint_files as files
+from slurm_jobs.common.errors import StageError
+from tests.pipeline.training.conftest import fail_on
 
 
 def test_unfinished_checkpoints_are_never_listed(tmp_path):
@@ -170,3 +172,18 @@ def test_published_files_are_on_disk_before_they_have_their_name(tmp_path, monke
     monkeypatch.setattr(os, "fsync", sync)
     files.publish(tmp_path / "temp", tmp_path / "final")
     assert wanted <= synced
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [("read_json", files.INFO_NAME), ("hash_file", "__0_0.distcp")]
+)
+def test_failing_file_system_is_no_damage_of_a_checkpoint_in_the_way(
+    tmp_path, monkeypatch, function, name
+):
+    info = write_checkpoint(tmp_path / ".step-00000004.2.tmp")
+    write_checkpoint(tmp_path / "step-00000004")
+    fail_on(monkeypatch, files, function, name)
+    final_dir = tmp_path / "step-00000004"
+    with pytest.raises(StageError, match=rf"step-00000004/{name}: cannot be read now .*Stale"):
+        files.publish_checkpoint(tmp_path / ".step-00000004.2.tmp", final_dir, info, 2)
+    assert {path.name for path in tmp_path.iterdir()} == {"step-00000004", ".step-00000004.2.tmp"}

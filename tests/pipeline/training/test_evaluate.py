@@ -6,7 +6,9 @@ import pytest
 
 from pipeline.data.info import read_dataset_info
 from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.training import stage
 from pipeline.training.evaluate import Generation, make_encoder, read_rows, summarise
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import EvaluateConfig
 from tests.pipeline.build import run_consolidate, run_preprocess, write_csv_manifest
 
@@ -66,6 +68,39 @@ def test_heldout_images_may_lie_elsewhere_than_their_manifest(
         make_encoder(config, manifest, preprocess_settings, processor_dir).encode_prompt(row)
     there = dataclasses.replace(config, image_root=str(tmp_path / "images"))
     make_encoder(there, manifest, preprocess_settings, processor_dir).encode_prompt(row)
+
+
+NOTHING_TO_ASK = r"heldout/train\.csv: none of its 3 rows can be used \(first: .*red\.png"
+
+
+def without_images(manifest):
+    for image in manifest.parent.glob("*.png"):
+        image.unlink()
+    return manifest
+
+
+def test_heldout_rows_of_which_none_can_be_used_fail_the_stage_before_any_step(
+    make_train_run, tmp_path
+):
+    manifest = without_images(write_csv_manifest(tmp_path / "heldout", 3))
+    run = make_train_run(evaluate={"manifest": str(manifest)})
+    with pytest.raises(StageConfigError, match=NOTHING_TO_ASK):
+        run.run_here()
+    assert not (run.output_dir / "checkpoints").exists()
+    manifest.write_text("image_path,text\n")
+    with pytest.raises(StageConfigError, match=r"heldout/train\.csv: it has no rows"):
+        run.run_here()
+
+
+def test_heldout_rows_that_can_no_longer_be_used_after_training_fail_the_evaluation(
+    make_train_run, tmp_path, monkeypatch
+):
+    manifest = write_csv_manifest(tmp_path / "heldout", 3)
+    run = make_train_run(evaluate={"manifest": str(manifest)})
+    monkeypatch.setattr(stage, "check_heldout", lambda *_, **__: without_images(manifest))
+    with pytest.raises(StageConfigError, match=NOTHING_TO_ASK):
+        run.run_here()
+    assert not (run.output_dir / "evaluation.json").exists()
 
 
 def test_summary_counts_exact_answers_and_distinct_references():

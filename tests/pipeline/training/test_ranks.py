@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.pipeline.training.conftest import free_port
+from tests.pipeline.training.conftest import reserve_port
 
 ROOT = Path(__file__).parents[3]
 RANK = """
@@ -25,9 +25,10 @@ leave_ranks()
 
 def test_process_that_ends_right_after_it_left_the_group_does_not_abort(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    port = str(free_port())
-    processes = [
-        subprocess.Popen([sys.executable, "-c", RANK, str(rank), port, str(tmp_path)], env=env)
-        for rank in range(4)
-    ]
-    assert [process.wait(timeout=60) for process in processes] == [0] * 4
+    with reserve_port() as reserved:
+        port = str(reserved.getsockname()[1])
+        processes = [
+            subprocess.Popen([sys.executable, "-c", RANK, str(rank), port, str(tmp_path)], env=env)
+            for rank in range(4)
+        ]
+        assert [process.wait(timeout=60) for process in processes] == [0] * 4

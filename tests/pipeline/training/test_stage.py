@@ -87,7 +87,7 @@ def test_every_rank_records_every_step_and_its_phases_add_up(undisturbed):
         names = {span["name"] for span in read_spans(spans_path(run.timing_dir(), rank))}
         assert names == {
             "startup_import", "process_group", "stage_in", "model_build",
-            "checkpoint_load", "checkpoint", "export", "evaluation",
+            "checkpoint_load", "checkpoint", "export", "heldout_check", "evaluation",
         }  # fmt: skip
 
 

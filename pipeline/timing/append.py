@@ -1,0 +1,24 @@
+"""Appending to a record file so that a full disk leaves no half record in it."""
+
+from __future__ import annotations
+
+from io import FileIO
+
+
+def append_whole(stream: FileIO, data: bytes) -> None:
+    """Write all of `data` where the stream stands, or nothing; nothing may lie after it.
+
+    A disk that fills up takes a part of the bytes, and tells of the rest only when it is asked
+    again. Half a record would shift, or spoil, all records after it.
+
+    Raises:
+        OSError: the file system failed; the file ends where it ended before.
+    """
+    start, rest = stream.tell(), memoryview(data)
+    try:
+        while rest:
+            rest = rest[stream.write(rest) :]
+    except OSError:
+        stream.seek(start)  # first: what is written next overwrites what cannot be cut off
+        stream.truncate()
+        raise
