@@ -170,13 +170,13 @@ def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
         for rank in range(num_ranks)
         if exit_path(task_dir, rank).exists()
     }
-    failed = [e for e in ends.values() if e["exit_code"] not in {0, STOPPED_EXIT_CODE}]
+    failed = [e for e in ends.values() if e["exit_code"] != 0 and not e["stopped"]]
     if failed:
         return _failed(min(failed, key=lambda e: e["ended_unix_s"]))
     missing = [rank for rank in range(num_ranks) if rank not in ends]
     if missing:
         return _missing(task_dir, missing, exit_codes)
-    if any(end["exit_code"] == STOPPED_EXIT_CODE for end in ends.values()):
+    if any(end["stopped"] for end in ends.values()):
         return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
     if any(exit_codes):  # every rank ended well, and yet srun complains: do not hide it
         code = _first_failure(exit_codes)

@@ -149,6 +149,49 @@ def test_a_result_of_another_kind_in_an_old_record_does_not_keep_a_resume_from_i
         assert "nothing is missing" in local.run("resume", str(run_dir)).stdout
 
 
+def test_a_shell_command_that_ends_with_75_unasked_is_a_failure_and_tried_again(
+    local: Driver,
+) -> None:
+    local.write(
+        "spec.yaml",
+        "name: code\ncluster: local\nstages:\n  a: {shell: 'exit 75', retries: 1}\n",
+    )
+    run_dir = local.submit("spec.yaml")
+    (part,) = stage_of(local.wait(run_dir), "a")["slices"]
+    assert (part["status"], part["attempt"]) == ("failed", 2)
+    assert part["reason"].endswith("rank 0 on local0 ended with exit code 75")
+
+
+def test_a_shell_command_that_was_asked_and_ends_with_75_has_stopped(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: code
+cluster: local
+stages:
+  a:
+    shell: |
+      trap 'exit 75' TERM
+      touch $SLURM_JOBS_OUTPUT_DIR/on
+      while true; do sleep 0.05; done
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    wait_for((run_dir / "data/a/on").exists, "the command at work")
+    os.kill(_supervisor(run_dir), signal.SIGTERM)
+    local.wait(run_dir)
+    (name,) = [path.name for path in (run_dir / "completions/a").iterdir()]
+    assert name.endswith(".stopped.json")
+
+
+def _supervisor(run_dir: Path) -> int:
+    """Pid of stage a's supervisor; it takes signals since before this record of it."""
+    attempt = run_dir / "attempts/a/s00000.a0001.json"
+    wait_for(attempt.exists, "the supervisor")
+    pid: int = json.loads(attempt.read_text())["pid"]
+    return pid
+
+
 def test_a_stop_that_comes_while_ranks_start_reaches_them(local: Driver) -> None:
     local.write(
         "spec.yaml",
@@ -163,9 +206,7 @@ stages:
     )
     run_dir = local.submit("spec.yaml")
     # The supervisor's record exists before it starts anything: the earliest moment to signal.
-    attempt = run_dir / "attempts/a/s00000.a0001.json"
-    wait_for(attempt.exists, "the supervisor")
-    os.kill(json.loads(attempt.read_text())["pid"], signal.SIGUSR2)
+    os.kill(_supervisor(run_dir), signal.SIGUSR2)
     wait_for(lambda: list(run_dir.glob("completions/a/s00000.a0001.*.stopped.json")), "the stop")
     local.run("cancel", str(run_dir), "--yes")
 
