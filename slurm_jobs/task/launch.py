@@ -32,6 +32,8 @@ from slurm_jobs.task.rank import exit_path, started_path
 KILL_WAIT_S = 8.0
 """How long the other ranks may take to end after one has failed."""
 POLL_S = 0.05
+AFTER_SIGTERM = "After SIGTERM from outside"
+"""How the reason of a failure begins that may be no fault of the stage's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +91,7 @@ class Ranks:
             self._end_orphans()
         end = read_end(task_dir, num_ranks, codes)
         if self.term_signalled and end.outcome == "failed":
-            why = "After SIGTERM from outside (time limit, cancel or preemption): "
+            why = f"{AFTER_SIGTERM} (time limit, cancel or preemption): "
             return dataclasses.replace(end, reason=why + end.reason)
         return end
 

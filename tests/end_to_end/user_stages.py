@@ -57,6 +57,17 @@ def until_stopped(config, context):
     return {"count": count}
 
 
+def stops_once(config, context):
+    """Stop when asked to, on the first attempt; the second one has nothing left to do."""
+    from slurm_jobs.common.errors import StageStoppedError
+    from slurm_jobs.common.stop import stop_requested
+
+    if context.attempt == 1:
+        while not stop_requested():
+            time.sleep(0.02)
+        raise StageStoppedError("saved")
+
+
 def leaves(config, context):
     """End the process in a way that is no return."""
     (context.output_dir / "half").write_text("")

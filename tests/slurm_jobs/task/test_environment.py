@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.resources import JobResources
-from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local_book import LocalBook
 from slurm_jobs.task.environment import (
@@ -20,6 +18,7 @@ from slurm_jobs.task.environment import (
     read_environment,
     requeue,
 )
+from tests.slurm_jobs.task.orders import environment, order
 
 LOCAL = {
     "SLURM_JOBS_LOCAL_JOB_ID": "12",
@@ -29,38 +28,6 @@ LOCAL = {
 }
 SLURM = {"SLURM_JOB_ID": "40", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_END_TIME": "1700000000"}
 ELEMENT = {"SLURM_ARRAY_JOB_ID": "38", "SLURM_ARRAY_TASK_ID": "7", "SLURM_RESTART_COUNT": "1"}
-
-
-def order(
-    run_dir: Path = Path("/run"),
-    *,
-    scheduler: str = "slurm",
-    nodes: int = 2,
-    main_addr: str | None = None,
-    is_array: bool = False,
-) -> JobOrder:
-    resources = JobResources(
-        nodes=nodes, tasks_per_node=1, cpus_per_task=1, gpus_per_node=0, gpu=(), mem_gb=None,
-        timeout_min=30, signal_lead_s=60, slurm={},
-    )  # fmt: skip
-    return JobOrder(
-        run_id="r", run_dir=str(run_dir), token="t", job_name="n", scheduler=scheduler, stage="s",
-        run="own:f", shell=None, slices=(0,), is_array=is_array, max_running=None, num_slices=1,
-        fingerprint="f", retries=0, max_requeues=1, config={}, parents=(), ancestor_output_dirs={},
-        python="python", start_script="start.py", setup=(), environment={}, node_local_dir="/tmp",
-        main_addr=main_addr, spec_dir="/", limit=None, resources=resources, log_dir="/run/logs",
-    )  # fmt: skip
-
-
-def environment(*node_names: str, is_slurm: bool = True) -> JobEnvironment:
-    return JobEnvironment(
-        element_id="12_3",
-        slices=(3,),
-        restart=0,
-        node_names=node_names,
-        deadline_unix_s=0.0,
-        is_slurm=is_slurm,
-    )
 
 
 @pytest.fixture
