@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.schedulers.local_book import LocalBook
-from tests.end_to_end.driver import Driver, kill, processes_naming, wait_for
+from tests.end_to_end.driver import Driver, is_alive, kill, processes_naming, wait_for
 
 TICKER = """
 import signal, sys, time
@@ -105,9 +105,17 @@ stages:
 def test_what_makes_a_session_of_its_own_ends_with_its_rank_too(local: Driver) -> None:
     local.write(
         "spec.yaml",
-        "name: daemon\ncluster: local\nstages:\n"
-        "  a: {shell: 'setsid sleep 54321.5 & sleep 0.2; echo left'}\n",
+        """
+name: daemon
+cluster: local
+stages:
+  a:
+    shell: |
+      cd $SLURM_JOBS_OUTPUT_DIR
+      setsid sh -c 'echo $$ > pid; exec sleep 1000' &
+      until [ -s pid ]; do sleep 0.01; done
+""",
     )
     run_dir = local.submit("spec.yaml")
     assert local.wait(run_dir)["status"] == "completed"
-    assert processes_naming("54321.5") == []
+    assert not is_alive(int((run_dir / "data/a/pid").read_text()))
