@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_utf8_decoder = codecs.getincrementaldecoder("utf-8")
 FOLLOW_INTERVAL_S = 0.5
 LOOK_INTERVAL_S = 2.0
 """Between two looks for new logs: a listing of the stage's folder of logs."""
@@ -18,6 +20,8 @@ class GrowingLogs:
     """Logs and how far each has been printed."""
 
     offsets: dict[Path, int] = field(default_factory=dict)
+    _decoders: dict[Path, codecs.IncrementalDecoder] = field(default_factory=dict)
+    """Each keeps the first bytes of a character whose last ones are not written yet."""
     _last: Path | None = None
 
     def print_ends(self, logs: Sequence[Path], num_lines: int) -> None:
@@ -37,9 +41,10 @@ class GrowingLogs:
                 stream.seek(self.offsets.get(log, 0))
                 added = stream.read()
                 self.offsets[log] = stream.tell()
-            if added:
+            text = self._decoders.setdefault(log, _utf8_decoder(errors="replace")).decode(added)
+            if text:
                 self._begin(log)
-                sys.stdout.write(added.decode(errors="replace"))
+                sys.stdout.write(text)
         sys.stdout.flush()
 
     def _begin(self, log: Path) -> None:

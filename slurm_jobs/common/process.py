@@ -6,13 +6,17 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 """Of Linux's prctl(2)."""
+_ENDED_STATES = frozenset("ZX")
+"""Of proc(5): ended, and perhaps never waited for."""
 _POLL_S = 0.005
 
 
@@ -66,26 +70,104 @@ def wait_with_group(leader_pid: int, *, patience_s: float, spare: int | None = N
 def _left_behind(leader_pid: int) -> list[int]:
     own = os.getpid()
     return [
-        pid
-        for pid, parent, group, _ in _processes()
-        if pid != leader_pid and (group == leader_pid or parent == own)
+        process.pid
+        for process in _processes()
+        if process.pid != leader_pid and (process.group == leader_pid or process.parent == own)
     ]
 
 
 def kill_session(session: int, *, spare: int | None = None) -> None:
     """SIGKILL to every process of a session, whatever its process group, but `spare`."""
-    for pid, _, _, own in _processes():
-        if own == session and pid != spare:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+    members = (process.pid for process in _processes() if process.session == session)
+    signal_all((pid for pid in members if pid != spare), signal.SIGKILL)
 
 
-def _processes() -> list[tuple[int, int, int, int]]:
-    """Pid, parent, process group and session of every process of this host."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            fields = path.read_text(errors="replace").rpartition(")")[2].split()
-            parent, group, session = (int(field) for field in fields[1:4])
-            found.append((int(path.parent.name), parent, group, session))
-    return found
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to processes; those that have ended, or are others', are passed over."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Session:
+    """A session as it is known to processes that did not start it, whenever they look."""
+
+    leader_pid: int
+    start_ticks: int
+    """When the leader began, in the kernel's ticks since the machine did."""
+    pid_space: str
+    """Where the number means this process: the machine's start, and the pid namespace."""
+    variable: str
+    """`NAME=value` in the environment of its processes, and in no other's."""
+
+
+def note_session(leader_pid: int, variable: str) -> Session:
+    """The session that a child of this process leads; the child may have ended, not been reaped."""
+    leader = _process(leader_pid)
+    assert leader is not None
+    return Session(
+        leader_pid=leader_pid,
+        start_ticks=leader.start_ticks,
+        pid_space=_pid_space(),
+        variable=variable,
+    )
+
+
+def left_of_session(session: Session) -> list[int]:
+    """Pids of a session's processes that still live; none where they cannot be seen from here.
+
+    A leader's number is not given away while its session has processes: a leader of another
+    age is another session's. Where the leader has ended, the number may since have been that
+    of another session whose leader has ended too; so there the variable decides.
+    """
+    if session.pid_space != _pid_space():
+        return []
+    leader = _process(session.leader_pid)
+    if leader is not None and leader.start_ticks != session.start_ticks:
+        return []
+    return [
+        process.pid
+        for process in _processes()
+        if process.session == session.leader_pid
+        and process.state not in _ENDED_STATES
+        and (leader is not None or _has_variable(process.pid, session.variable))
+    ]
+
+
+def _pid_space() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+
+
+def _has_variable(pid: int, variable: str) -> bool:
+    with suppress(OSError):  # it has ended meanwhile, or is another user's
+        return variable.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
+
+
+class _Process(NamedTuple):
+    """Of /proc/PID/stat, see proc(5)."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    start_ticks: int
+
+
+def _processes() -> list[_Process]:
+    """Every process of this host."""
+    pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+    return [process for pid in pids if (process := _process(pid)) is not None]
+
+
+def _process(pid: int) -> _Process | None:
+    """One process; None if there is no such process any more."""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        state, *fields = text.rpartition(")")[2].split()
+        parent, group, session = (int(field) for field in fields[:3])
+        return _Process(pid, state, parent, group, session, int(fields[18]))
+    return None

@@ -20,6 +20,7 @@ from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
 from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers.local_left import end_left_tasks
 from slurm_jobs.schedulers.local_state import ENDED_STATES, NEVER, NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies
 
@@ -106,11 +107,12 @@ class LocalScheduler:
         return dataclasses.replace(answer, starts=tuple(answer.tasks.values()))
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """Ask the runner to end jobs or tasks; without a runner nothing runs, so note it here."""
+        """Ask the runner to end jobs or tasks; without a runner, end what it left and note it."""
         for job_id in job_ids:
             self._book.request("cancel", job_id)
         with self._book.runner_lock(wait=False) as is_idle:
             if is_idle:
+                end_left_tasks(self._book)
                 self._cancel_pending(self._book.take_requests("cancel"))
 
     def _cancel_pending(self, ids: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from slurm_jobs.common.files import (
     read_json,
     write_json_atomic,
 )
+from slurm_jobs.common.process import Session
 from slurm_jobs.common.records import TaskAccounting, record_to_json
 from slurm_jobs.schedulers.local_state import LocalJob
 
@@ -42,6 +43,11 @@ class LocalBook:
         return self.folder / "states"
 
     @property
+    def sessions_dir(self) -> Path:
+        """The processes of each task that was started."""
+        return self.folder / "sessions"
+
+    @property
     def requests_dir(self) -> Path:
         """Requests by name: `cancel-12_3`, `requeue-12_3`."""
         return self.folder / "requests"
@@ -58,7 +64,7 @@ class LocalBook:
 
     def create(self) -> None:
         """Make the folders."""
-        for folder in (self.jobs_dir, self.states_dir, self.requests_dir):
+        for folder in (self.jobs_dir, self.states_dir, self.sessions_dir, self.requests_dir):
             make_private_dir(folder)
 
     def add_job(self, values: Mapping[str, Any], slices: Sequence[int] | None) -> LocalJob:
@@ -105,6 +111,17 @@ class LocalBook:
         """State of a task; None if the book has none (its job is just being queued)."""
         try:
             return TaskAccounting(**read_json(self._state_path(task_id)))
+        except FileNotFoundError:
+            return None
+
+    def write_session(self, task_id: str, session: Session) -> None:
+        """Note a task's processes, for a runner that comes after this one."""
+        write_json_atomic(self.sessions_dir / f"{task_id}.json", dataclasses.asdict(session))
+
+    def session(self, task_id: str) -> Session | None:
+        """The processes of a task's latest start; None if none was noted."""
+        try:
+            return Session(**read_json(self.sessions_dir / f"{task_id}.json"))
         except FileNotFoundError:
             return None
 

@@ -2,7 +2,7 @@
 
 `python -m slurm_jobs.schedulers.local_runner RUN_DIR MAX_CPUS`. It ends when
 nothing runs and nothing ever will. When it dies, its tasks get SIGTERM from
-the kernel, so that none is left behind.
+the kernel, and the next runner waits for their end, so that none is left behind.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.process import dies_with_parent, kill_session
+from slurm_jobs.common.process import dies_with_parent, kill_session, note_session
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers.local_left import KILL_WAIT_S, end_left_tasks
 from slurm_jobs.schedulers.local_state import ENDED_STATES, HELD_REASONS, LocalJob, decide
 
 POLL_S = 0.05
-KILL_WAIT_S = 10.0
-"""From SIGTERM to SIGKILL, as Slurm's KillWait."""
+_START_VARIABLE = "SLURM_JOBS_LOCAL_START"
+"""By which the processes of one start are known."""
 
 
 @dataclass(slots=True)
@@ -59,6 +60,7 @@ class Runner:
 
     def run(self) -> None:
         """Work until nothing is left."""
+        end_left_tasks(self._book)
         while True:
             jobs = self._book.jobs()
             self._read_new(jobs)
@@ -109,6 +111,7 @@ class Runner:
     def _start(self, job: LocalJob, task_id: str) -> None:
         order = read_order(self._paths.job_json(job.token))
         now = time.time()
+        start_id = f"{job.token}-{task_id}-{now}"
         with self._paths.job_log(order.stage, task_id).open("ab") as log:
             process = subprocess.Popen(
                 ["/bin/bash", str(self._paths.batch_script(job.token))],
@@ -116,10 +119,12 @@ class Runner:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=order.spec_dir,
-                env=self._environment(order, job.job_id, task_id),
+                env={**self._environment(order, job.job_id, task_id), _START_VARIABLE: start_id},
                 start_new_session=True,
                 preexec_fn=self._die_with_runner,  # noqa: PLW1509 - this process has one thread
             )
+        session = note_session(process.pid, f"{_START_VARIABLE}={start_id}")
+        self._book.write_session(task_id, session)
         asked = order.resources
         limit_s = asked.timeout_min * 60
         lead_s = asked.lead_s

@@ -10,6 +10,7 @@ snapshot in the run folder brings the code.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,16 +18,25 @@ from pathlib import Path
 
 def main(arguments: Sequence[str]) -> None:
     """Dispatch on the first word; ends the process with the exit code of what ran."""
-    verb, *rest = arguments
+    from slurm_jobs.task.rank import FORWARDED
+
+    code = _run(*arguments)
+    # While Python ends, signals have their default effect again: one that came now, such as a
+    # warning of the time limit, would turn an end that was recorded into a death by signal.
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    sys.exit(code)
+
+
+def _run(verb: str, folder: str, *rest: str) -> int:
     if verb == "task":
         from slurm_jobs.task.supervisor import supervise
 
-        sys.exit(supervise(Path(rest[0]), rest[1]))
+        return supervise(Path(folder), *rest)
     if verb == "rank":
         from slurm_jobs.task.rank import keep_rank
 
-        sys.exit(keep_rank(Path(rest[0])))
+        return keep_rank(Path(folder))
     assert verb == "call", verb
     from slurm_jobs.task.call import call_stage
 
-    sys.exit(call_stage(Path(rest[0])))
+    return call_stage(Path(folder))

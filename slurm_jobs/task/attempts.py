@@ -32,7 +32,7 @@ from slurm_jobs.common.records import (
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.task.environment import JobEnvironment
-from slurm_jobs.task.launch import RanksEnd
+from slurm_jobs.task.launch import AFTER_SIGTERM, RanksEnd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +101,16 @@ class SliceTask:
     def num_own(self, outcome: Outcome) -> int:
         """How often this job's attempts at the slice ended so."""
         return sum(self._completion_path(n, outcome).exists() for n in self._own_attempts())
+
+    def has_failed_for_good(self) -> bool:
+        """Whether this job's own failures were too many, or one of them nothing can mend.
+
+        Those after SIGTERM do not count: whether the job runs again was the scheduler's decision.
+        """
+        paths = (self._completion_path(n, "failed") for n in self._own_attempts())
+        records = [read_json(path) for path in paths if path.exists()]
+        counted = [r for r in records if not r["reason"].startswith(AFTER_SIGTERM)]
+        return len(counted) > self.order.retries or not all(r["retryable"] for r in counted)
 
     def is_complete(self) -> bool:
         """Whether this very job has completed the slice, before it was requeued.

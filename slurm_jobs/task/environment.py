@@ -35,10 +35,13 @@ class JobEnvironment:
 def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnvironment:
     """The environment of this process.
 
+    A job has the variables of the job that it was submitted from, too, but where its own
+    scheduler sets them anew: nothing is read that this kind of job might lack.
+
     Raises:
         KeyError: neither Slurm nor the local scheduler started it.
     """
-    if "SLURM_JOBS_LOCAL_JOB_ID" in variables:
+    if order.scheduler == "local":
         task_id = variables["SLURM_JOBS_LOCAL_TASK_ID"]
         return JobEnvironment(
             element_id=task_id,
@@ -48,10 +51,11 @@ def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnviro
             deadline_unix_s=float(variables["SLURM_JOBS_LOCAL_END_UNIX_S"]),
             is_slurm=False,
         )
-    index = variables.get("SLURM_ARRAY_TASK_ID", "")
-    job_id = variables.get("SLURM_ARRAY_JOB_ID", variables["SLURM_JOB_ID"])
+    job_id, index = variables["SLURM_JOB_ID"], ""
+    if order.is_array:
+        job_id, index = variables["SLURM_ARRAY_JOB_ID"], variables["SLURM_ARRAY_TASK_ID"]
     return JobEnvironment(
-        element_id=f"{job_id}_{index}" if index else job_id,
+        element_id=f"{job_id}_{index}" if order.is_array else job_id,
         slices=_slices(order, index),
         restart=int(variables.get("SLURM_RESTART_COUNT", "0")),
         node_names=_host_names(variables),

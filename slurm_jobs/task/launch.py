@@ -32,6 +32,8 @@ from slurm_jobs.task.rank import exit_path, started_path
 KILL_WAIT_S = 8.0
 """How long the other ranks may take to end after one has failed."""
 POLL_S = 0.05
+AFTER_SIGTERM = "After SIGTERM from outside"
+"""How the reason of a failure begins that may be no fault of the stage's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +91,7 @@ class Ranks:
             self._end_orphans()
         end = read_end(task_dir, num_ranks, codes)
         if self.term_signalled and end.outcome == "failed":
-            why = "After SIGTERM from outside (time limit, cancel or preemption): "
+            why = f"{AFTER_SIGTERM} (time limit, cancel or preemption): "
             return dataclasses.replace(end, reason=why + end.reason)
         return end
 
@@ -170,13 +172,13 @@ def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
         for rank in range(num_ranks)
         if exit_path(task_dir, rank).exists()
     }
-    failed = [e for e in ends.values() if e["exit_code"] not in {0, STOPPED_EXIT_CODE}]
+    failed = [e for e in ends.values() if e["exit_code"] != 0 and not e["stopped"]]
     if failed:
         return _failed(min(failed, key=lambda e: e["ended_unix_s"]))
     missing = [rank for rank in range(num_ranks) if rank not in ends]
     if missing:
         return _missing(task_dir, missing, exit_codes)
-    if any(end["exit_code"] == STOPPED_EXIT_CODE for end in ends.values()):
+    if any(end["stopped"] for end in ends.values()):
         return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
     if any(exit_codes):  # every rank ended well, and yet srun complains: do not hide it
         code = _first_failure(exit_codes)

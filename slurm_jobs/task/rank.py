@@ -2,7 +2,8 @@
 
 The keeper starts the stage's process and outlives it, so that a rank killed
 with SIGKILL leaves a record that names it. It exits 0 for a rank that stopped
-on request: srun must not kill the others for it.
+on request: srun must not kill the others for it. A shell command that ends with
+the code for that, and was not asked, has failed: few know what 75 means here.
 """
 
 from __future__ import annotations
@@ -75,28 +76,35 @@ def keep_rank(task_dir: Path) -> int:
         context = dataclasses.replace(context, node_local_dir=_node_local_dir(context))
     except (OSError, StageConfigError) as error:
         write_error(task_dir, context.rank, error)
-        _write_exit(task_dir, context, NO_RETRY_EXIT_CODE)
+        _write_exit(task_dir, context, NO_RETRY_EXIT_CODE, stopped=False)
         return NO_RETRY_EXIT_CODE
     adopt_orphans()
-    process, noting = _start(task_dir, context)
+    asked: list[int] = []
+    process, noting = _start(task_dir, context, asked)
     if not wait_with_group(process.pid, patience_s=GROUP_PATIENCE_S, spare=noting):
         print("slurm-jobs: a process of this rank cannot be killed", file=sys.stderr, flush=True)
     code = _checked_code(task_dir, context, process.wait())
-    _write_exit(task_dir, context, code)
+    stopped = code == STOPPED_EXIT_CODE and (bool(asked) or not _is_shell(task_dir))
+    _write_exit(task_dir, context, code, stopped=stopped)
     if noting is not None:
         end_noting(noting, context)
-    return 0 if code == STOPPED_EXIT_CODE else min(abs(code), 125)
+    return 0 if stopped else min(abs(code), 125)
 
 
-def _start(task_dir: Path, context: TaskContext) -> tuple[subprocess.Popen[bytes], int | None]:
-    """The rank's process, and on each node's first rank the pid of what notes the node's facts."""
+def _start(
+    task_dir: Path, context: TaskContext, asked: list[int]
+) -> tuple[subprocess.Popen[bytes], int | None]:
+    """The rank's process, and on each node's first rank the pid of what notes the node's facts.
+
+    The signals that ask it to stop are added to `asked` as they come.
+    """
     order = read_json(task_dir / "order.json")
     log = RunPaths(context.run_dir).rank_log(
         context.stage, context.slice_index, context.attempt, context.rank
     )
     rank_context = task_dir / f"rank-{context.rank:05d}.context.json"
     write_json_atomic(rank_context, context_to_json(context))
-    is_shell = order["shell"] is not None
+    is_shell = _is_shell(task_dir)
     prepare = _prepare_shell() if is_shell else dies_with_parent(signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # the child inherits this, see call.py
     with log.open("ab") as stream:
@@ -110,7 +118,7 @@ def _start(task_dir: Path, context: TaskContext) -> tuple[subprocess.Popen[bytes
             process_group=0,  # what the rank starts ends with it
         )
     noting = start_noting(context) if context.local_rank == 0 else None
-    _forward_signals(process, is_shell=is_shell)
+    _forward_signals(process, asked, is_shell=is_shell)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     started = {"rank": context.rank, "pid": process.pid, "node": context.node_name}
     write_json_atomic(
@@ -120,10 +128,13 @@ def _start(task_dir: Path, context: TaskContext) -> tuple[subprocess.Popen[bytes
     return process, noting
 
 
+def _is_shell(task_dir: Path) -> bool:
+    return read_json(task_dir / "order.json")["shell"] is not None
+
+
 def _checked_code(task_dir: Path, context: TaskContext, code: int) -> int:
     """The exit code; 0 is none where the function did not return (`sys.exit(0)`, `os._exit`)."""
-    is_shell = read_json(task_dir / "order.json")["shell"] is not None
-    if code != 0 or is_shell or result_path(task_dir, context.rank).exists():
+    if code != 0 or _is_shell(task_dir) or result_path(task_dir, context.rank).exists():
         return code
     message = "the process ended with exit code 0 before its function returned (sys.exit?)"
     write_error(task_dir, context.rank, StageError(message))
@@ -140,12 +151,13 @@ def write_error(task_dir: Path, rank: int, error: Exception) -> None:
     write_json_atomic(error_path(task_dir, rank), values)
 
 
-def _write_exit(task_dir: Path, context: TaskContext, code: int) -> None:
+def _write_exit(task_dir: Path, context: TaskContext, code: int, *, stopped: bool) -> None:
     record: dict[str, Any] = {
         "rank": context.rank,
         "node": context.node_name,
         "exit_code": code if code >= 0 else 128 - code,
         "signal": -code if code < 0 else None,
+        "stopped": stopped,
         "ended_unix_s": time.time(),
         "error": None,
     }
@@ -221,13 +233,14 @@ def _prepare_shell() -> Callable[[], None]:
     return prepare
 
 
-def _forward_signals(process: subprocess.Popen[bytes], *, is_shell: bool) -> None:
+def _forward_signals(process: subprocess.Popen[bytes], asked: list[int], *, is_shell: bool) -> None:
     """Pass signals on: to a function's process, or to all that a shell command has started.
 
     A shell command gets no STOP_SIGNAL, which would end it.
     """
 
     def forward(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
         # Not through `process`: it would reap the child, whose end is waited for elsewhere.
         with suppress(ProcessLookupError):
             if not is_shell:

@@ -43,12 +43,18 @@ def supervise(run_dir: Path, token: str) -> int:
     ranks = Ranks(order, environment)
     worst = 0
     tasks = _slice_tasks(order, paths, environment)
+    given_up = _given_up(tasks) if environment.restart else []
     for task in tasks:
         _say(f"{order.stage} slice {task.slice_index} as job {environment.element_id}")
+        if task in given_up:
+            _say("this slice has failed for good; it is not tried again")
+            worst = worst or 1
+            continue
         code = _supervise_slice(task, ranks)
         worst = worst or code
-        if ranks.stop_signalled:  # this job's next start goes on with the slices that are left
-            return _stopped(task, ranks) if task is not tasks[-1] else worst
+        # This job's next start goes on with this slice, or with those that are left.
+        if ranks.stop_signalled and (code == STOPPED_EXIT_CODE or task is not tasks[-1]):
+            return _stopped(task, ranks)
     return worst
 
 
@@ -65,6 +71,16 @@ def _slice_tasks(order: JobOrder, paths: RunPaths, environment: JobEnvironment) 
         )
         for index in environment.slices
     ]
+
+
+def _given_up(tasks: list[SliceTask]) -> list[SliceTask]:
+    """Slices that failed for good before this job was requeued for the sake of the others.
+
+    Where no other is left, whoever requeued the job wants these again.
+    """
+    failed = [task for task in tasks if task.has_failed_for_good()]
+    others = (task for task in tasks if task not in failed)
+    return failed if any(not task.is_complete() for task in others) else []
 
 
 def _read_intents(paths: RunPaths) -> list[Intent]:
@@ -85,7 +101,7 @@ def _supervise_slice(task: SliceTask, ranks: Ranks) -> int:
         if completion.outcome == "completed":
             return 0
         if completion.outcome == "stopped":
-            return _stopped(task, ranks)
+            return STOPPED_EXIT_CODE
         if ranks.stop_signalled or not completion.retryable or not _may_retry(task):
             return completion.exit_code or 1
         _say("trying again")

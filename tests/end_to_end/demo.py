@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,12 @@ def small(*, num_train: int = 800, num_steps: int = 24) -> list[str]:
         "stages.train.config.schedule.kind": "constant",
     }
     return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+def held(driver: Driver) -> list[str]:
+    """Overrides for `kill_preprocess_and_train`: `preprocess` waits for it."""
+    line = f"while ! test -e {driver.folder}/go; do sleep 0.05; done"
+    return ["--set", f"stages.preprocess.setup.0={line}"]
 
 
 def copy_configs(driver: Driver) -> str:
@@ -61,10 +69,9 @@ def kill_preprocess_and_train(driver: Driver, run_dir: Path) -> None:
     """Kill slice 2 of preprocess in the middle; resume; kill rank 1 in the middle; resume.
 
     Proves on the way that `status` names both, and that `resume` runs what is
-    missing and nothing else.
+    missing and nothing else. The run was submitted with what `held` says.
     """
-    pid = wait_for(lambda: _at_work(run_dir, "preprocess", "s00002.a0001", 0), "slice 2 at work")
-    kill(pid)
+    _kill_slice_2(driver, run_dir)
     status = driver.wait(run_dir)
     preprocess = stage_of(status, "preprocess")
     assert preprocess["slices_by_status"] == {"completed": "0-1,3", "failed": "2"}
@@ -99,11 +106,32 @@ def kill_preprocess_and_train(driver: Driver, run_dir: Path) -> None:
     assert_every_step_once(run_dir)
 
 
-def _at_work(run_dir: Path, stage: str, label: str, rank: int) -> int | None:
-    """Pid of a rank that has begun to work: it has said how far it is."""
-    if not (run_dir / "tasks" / stage / label / "progress.json").exists():
+def _kill_slice_2(driver: Driver, run_dir: Path) -> None:
+    """Kill it while it waits for an image, a pipe for so long, of a row in its middle."""
+    wait_for(lambda: list(run_dir.glob("completions/render/*.completed.json")), "the pictures")
+    folder = run_dir / "data" / "render"
+    rows = (folder / "train.jsonl").read_text().splitlines()
+    images = (folder / json.loads(row)["images"][0] for row in rows[len(rows) * 5 // 8 :])
+    image = next(path for path in images if path.exists())
+    kept = image.rename(image.with_name("kept"))
+    os.mkfifo(image)
+    if driver.cluster is not None:
+        shutil.chown(image, driver.cluster.config.user)
+    (driver.folder / "go").touch()
+    writer = wait_for(lambda: _open_for_writing(image), "slice 2 at work")
+    kill(wait_for(lambda: rank_pid(run_dir, "preprocess", "s00002.a0001", 0), "its pid"))
+    os.close(writer)
+    kept.replace(image)
+
+
+def _open_for_writing(pipe: Path) -> int | None:
+    """A file descriptor, once somebody reads."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
         return None
-    return rank_pid(run_dir, stage, label, rank)
 
 
 def completion(run_dir: Path, stage: str) -> Any:

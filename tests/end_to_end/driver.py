@@ -117,6 +117,15 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process lives; one that has ended and was not waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
 def files_below(folder: Path) -> dict[str, bytes]:
     """Contents of all files by relative name."""
     return {

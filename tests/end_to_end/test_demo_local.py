@@ -11,6 +11,7 @@ from tests.end_to_end.demo import (
     completion,
     copy_configs,
     data_set,
+    held,
     kill_preprocess_and_train,
     require_same,
     small,
@@ -41,7 +42,7 @@ def test_undisturbed_run_makes_data_model_generations_and_report(undisturbed: Pa
 def test_killed_task_and_killed_rank_change_nothing_of_the_result(
     local: Driver, undisturbed: Path
 ) -> None:
-    run_dir = local.submit(copy_configs(local), *small())
+    run_dir = local.submit(copy_configs(local), *small(), *held(local))
     kill_preprocess_and_train(local, run_dir)
     require_same(data_set(run_dir), data_set(undisturbed))
     assert weights(run_dir) == weights(undisturbed)

@@ -13,6 +13,7 @@ from tests.end_to_end.demo import (
     STAGES,
     copy_configs,
     data_set,
+    held,
     kill_preprocess_and_train,
     require_same,
     small,
@@ -59,7 +60,8 @@ def test_demo_on_two_nodes_of_two_ranks_makes_the_same_shards(
 def test_killed_task_and_killed_rank_on_slurm_change_nothing_of_the_result(
     on_slurm: Driver, undisturbed: Path
 ) -> None:
-    run_dir = on_slurm.submit(copy_configs(on_slurm), *small(), *ON_SLURM, *_train_on(2, 1, 1))
+    words = [*small(), *held(on_slurm), *ON_SLURM, *_train_on(2, 1, 1)]
+    run_dir = on_slurm.submit(copy_configs(on_slurm), *words)
     kill_preprocess_and_train(on_slurm, run_dir)
     require_same(data_set(run_dir), data_set(undisturbed))
     assert weights(run_dir) == weights(undisturbed)

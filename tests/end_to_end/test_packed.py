@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,47 +72,89 @@ def test_slices_that_wait_for_their_turn_are_waiting_and_not_running(local: Driv
     assert stage_of(status, "first")["slices_by_status"]["cancelled"] == "2-3"
 
 
-@pytest.mark.slow
+WAITS = """
+name: waits
+cluster: local
+stages:
+  a:
+    shell: |
+      cd $SLURM_JOBS_OUTPUT_DIR
+      touch on-$SLURM_JOBS_SLICE
+      [ $SLURM_JOBS_SLICE = FAILS ] && exit 1
+      until [ -e go ]; do sleep 0.02; done
+    array: {num_slices: 3, slices_per_task: 3}
+  b: {shell: "true", after: a}
+"""
+"""Slices wait for the file `go`; one may fail."""
+
+
+def _stop_during(local: Driver, run_dir: Path, slice_index: int) -> Any:
+    """Signal that the time limit is near while a slice is at work, let that end, and wait."""
+    wait_for((run_dir / f"data/a/on-{slice_index}").exists, f"slice {slice_index} at work")
+    attempt = run_dir / f"attempts/a/s0000{slice_index}.a0001.json"
+    os.kill(json.loads(attempt.read_text())["pid"], signal.SIGUSR2)
+    (run_dir / "data/a/go").touch()
+    return local.wait(run_dir)
+
+
+def _starts(run_dir: Path) -> list[tuple[int, int, int]]:
+    """Slice, attempt and how often the job had been requeued, of each attempt."""
+    records = [json.loads(p.read_text()) for p in sorted((run_dir / "attempts/a").iterdir())]
+    return [(r["slice_index"], r["attempt"], r["restart"]) for r in records]
+
+
+def _num_requeues(local: Driver, run_dir: Path) -> int:
+    said = local.run("logs", str(run_dir), "a", "--slice", "1", "--supervisor").stdout
+    return said.count("requeued")
+
+
 def test_a_stop_between_slices_requeues_the_task_which_goes_on_with_the_rest(
     local: Driver,
 ) -> None:
-    local.write(
-        "spec.yaml",
-        """
-name: stops
-cluster: local
-stages:
-  a:
-    shell: "sleep 2.5; touch $SLURM_JOBS_OUTPUT_DIR/$SLURM_JOBS_SLICE"
-    array: {num_slices: 3, slices_per_task: 3}
-    resources: {timeout_min: 0.05, signal_lead_s: 100}
-""",
-    )
+    local.write("spec.yaml", WAITS.replace("FAILS", "none"))
     run_dir = local.submit("spec.yaml")
-    assert local.wait(run_dir)["status"] == "completed"
-    records = [json.loads(p.read_text()) for p in sorted((run_dir / "attempts/a").iterdir())]
-    assert [(r["slice_index"], r["attempt"]) for r in records] == [(0, 1), (1, 1), (2, 1)]
-    assert records[0]["restart"] == 0
-    assert records[-1]["restart"] > 0
+    assert _stop_during(local, run_dir, 0)["status"] == "completed"
+    assert _starts(run_dir) == [(0, 1, 0), (1, 1, 1), (2, 1, 1)]
+    assert _num_requeues(local, run_dir) == 1
 
 
-@pytest.mark.slow
+def test_a_slice_that_failed_for_good_is_not_tried_again_after_a_requeue(local: Driver) -> None:
+    local.write("spec.yaml", WAITS.replace("FAILS", "0"))
+    run_dir = local.submit("spec.yaml")
+    status = _stop_during(local, run_dir, 1)
+    assert _starts(run_dir) == [(0, 1, 0), (1, 1, 0), (2, 1, 1)]
+    assert stage_of(status, "a")["slices_by_status"] == {"completed": "1-2", "failed": "0"}
+    assert words_of(status)["b"] == "stranded"
+
+
 def test_a_task_with_a_failed_slice_fails_also_when_a_stop_came_during_the_last(
     local: Driver,
 ) -> None:
+    local.write("spec.yaml", WAITS.replace("FAILS", "0").replace("num_slices: 3", "num_slices: 2"))
+    run_dir = local.submit("spec.yaml")
+    status = _stop_during(local, run_dir, 1)
+    assert stage_of(status, "a")["slices_by_status"] == {"completed": "1", "failed": "0"}
+    assert words_of(status)["b"] == "stranded"
+    assert _num_requeues(local, run_dir) == 0
+
+
+def test_a_slice_that_stopped_is_requeued_once_and_goes_on(local: Driver) -> None:
     local.write(
         "spec.yaml",
         """
-name: worst
+name: saves
 cluster: local
 stages:
   a:
-    shell: "[ $SLURM_JOBS_SLICE = 1 ] && sleep 7"
+    run: user_stages:stops_once
     array: {num_slices: 2, slices_per_task: 2}
-    resources: {timeout_min: 0.1, signal_lead_s: 100}     # 12 s, stopped after 6
-  b: {shell: "true", after: a}
 """,
     )
-    status = local.wait(local.submit("spec.yaml"))
-    assert stage_of(status, "a")["slices_by_status"] == {"failed": "0", "completed": "1"}
-    assert words_of(status)["b"] == "stranded"
+    run_dir = local.submit("spec.yaml")
+    for index in (0, 1):
+        attempt = run_dir / f"attempts/a/s0000{index}.a0001.json"
+        wait_for(attempt.exists, f"slice {index}")
+        os.kill(json.loads(attempt.read_text())["pid"], signal.SIGUSR2)
+    assert local.wait(run_dir)["status"] == "completed"
+    assert _starts(run_dir) == [(0, 1, 0), (0, 2, 1), (1, 1, 1), (1, 2, 2)]
+    assert _num_requeues(local, run_dir) == 2

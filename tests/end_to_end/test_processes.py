@@ -1,4 +1,4 @@
-"""What a stage's processes leave behind, and how a stage may end, on this machine."""
+"""How a stage may end, what it may return, and who may watch it, on this machine."""
 
 from __future__ import annotations
 
@@ -10,70 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.driver import COMMAND, Driver, kill, processes_naming, stage_of, wait_for
-
-TICKER = """
-import signal, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-attempt, folder = sys.argv[1:]
-open(f"{folder}/ticks-{attempt}", "w").close()
-while True:
-    time.sleep(0.1)
-"""
-
-
-def test_what_a_shell_stage_started_ends_with_its_killed_runner(local: Driver) -> None:
-    local.write("tick.py", TICKER)
-    local.write(
-        "spec.yaml",
-        """
-name: ticks
-cluster: local
-stages:
-  a: {shell: "python3 tick.py $SLURM_JOBS_ATTEMPT $SLURM_JOBS_OUTPUT_DIR; echo done"}
-""",
-    )
-    run_dir = local.submit("spec.yaml")
-    wait_for((run_dir / "data/a/ticks-1").exists, "the first attempt at work")
-    kill(_runner(run_dir))
-    wait_for(lambda: not processes_naming(f"tick.py 1 {run_dir}"), "the end of its processes")
-    local.run("resume", str(run_dir))
-    wait_for((run_dir / "data/a/ticks-2").exists, "the second attempt at work")
-    assert processes_naming(f"tick.py 1 {run_dir}") == []
-    local.run("cancel", str(run_dir), "--yes")
-    wait_for(lambda: not processes_naming(str(run_dir)), "the end of all")
-
-
-def _runner(run_dir: Path) -> int:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        words = path.read_bytes().split(b"\0")
-        if b"slurm_jobs.schedulers.local_runner" in words and str(run_dir).encode() in words:
-            return int(path.parent.name)
-    pytest.fail("no runner")
-
-
-def test_a_retry_begins_when_nothing_of_the_attempt_before_lives(local: Driver) -> None:
-    local.write("tick.py", TICKER)
-    local.write(
-        "spec.yaml",
-        """
-name: ranks
-cluster: local
-stages:
-  a:
-    shell: |
-      cd $SLURM_JOBS_OUTPUT_DIR
-      if [ $SLURM_JOBS_ATTEMPT = 2 ]; then pgrep -f "[t]ick.py 1 $PWD" > alive-$RANK; exit 0; fi
-      if [ $RANK = 1 ]; then until [ -e ticks-1 ]; do sleep 0.05; done; exit 1; fi
-      python3 FOLDER/tick.py 1 $PWD; echo done
-    retries: 1
-    resources: {tasks_per_node: 2}
-""".replace("FOLDER", str(local.folder)),
-    )
-    run_dir = local.submit("spec.yaml")
-    assert local.wait(run_dir)["status"] == "completed"
-    found = [(run_dir / f"data/a/alive-{rank}").read_text() for rank in (0, 1)]
-    assert found == ["", ""]
+from tests.end_to_end.driver import COMMAND, Driver, stage_of, wait_for
 
 
 @pytest.mark.parametrize("how", ["exit", "os._exit"])
@@ -149,6 +86,49 @@ def test_a_result_of_another_kind_in_an_old_record_does_not_keep_a_resume_from_i
         assert "nothing is missing" in local.run("resume", str(run_dir)).stdout
 
 
+def test_a_shell_command_that_ends_with_75_unasked_is_a_failure_and_tried_again(
+    local: Driver,
+) -> None:
+    local.write(
+        "spec.yaml",
+        "name: code\ncluster: local\nstages:\n  a: {shell: 'exit 75', retries: 1}\n",
+    )
+    run_dir = local.submit("spec.yaml")
+    (part,) = stage_of(local.wait(run_dir), "a")["slices"]
+    assert (part["status"], part["attempt"]) == ("failed", 2)
+    assert part["reason"].endswith("rank 0 on local0 ended with exit code 75")
+
+
+def test_a_shell_command_that_was_asked_and_ends_with_75_has_stopped(local: Driver) -> None:
+    local.write(
+        "spec.yaml",
+        """
+name: code
+cluster: local
+stages:
+  a:
+    shell: |
+      trap 'exit 75' TERM
+      touch $SLURM_JOBS_OUTPUT_DIR/on
+      while true; do sleep 0.05; done
+""",
+    )
+    run_dir = local.submit("spec.yaml")
+    wait_for((run_dir / "data/a/on").exists, "the command at work")
+    os.kill(_supervisor(run_dir), signal.SIGTERM)
+    local.wait(run_dir)
+    (name,) = [path.name for path in (run_dir / "completions/a").iterdir()]
+    assert name.endswith(".stopped.json")
+
+
+def _supervisor(run_dir: Path) -> int:
+    """Pid of stage a's supervisor; it takes signals since before this record of it."""
+    attempt = run_dir / "attempts/a/s00000.a0001.json"
+    wait_for(attempt.exists, "the supervisor")
+    pid: int = json.loads(attempt.read_text())["pid"]
+    return pid
+
+
 def test_a_stop_that_comes_while_ranks_start_reaches_them(local: Driver) -> None:
     local.write(
         "spec.yaml",
@@ -163,9 +143,7 @@ stages:
     )
     run_dir = local.submit("spec.yaml")
     # The supervisor's record exists before it starts anything: the earliest moment to signal.
-    attempt = run_dir / "attempts/a/s00000.a0001.json"
-    wait_for(attempt.exists, "the supervisor")
-    os.kill(json.loads(attempt.read_text())["pid"], signal.SIGUSR2)
+    os.kill(_supervisor(run_dir), signal.SIGUSR2)
     wait_for(lambda: list(run_dir.glob("completions/a/s00000.a0001.*.stopped.json")), "the stop")
     local.run("cancel", str(run_dir), "--yes")
 
@@ -233,14 +211,3 @@ def test_a_stage_of_the_newest_run_wins_over_a_run_whose_id_begins_so(local: Dri
     assert local.run("logs", "train-x", "prepare").stdout == "prepare\n"
     said = local.run("logs", "trian", check=2).stderr
     assert "nor is it a stage of the newest run (prepare, train)" in said
-
-
-def test_what_makes_a_session_of_its_own_ends_with_its_rank_too(local: Driver) -> None:
-    local.write(
-        "spec.yaml",
-        "name: daemon\ncluster: local\nstages:\n"
-        "  a: {shell: 'setsid sleep 54321.5 & sleep 0.2; echo left'}\n",
-    )
-    run_dir = local.submit("spec.yaml")
-    assert local.wait(run_dir)["status"] == "completed"
-    assert processes_naming("54321.5") == []

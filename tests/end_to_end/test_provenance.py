@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import STAGES
-from tests.end_to_end.driver import Driver, files_below, processes_naming, wait_for
+from tests.end_to_end.driver import Driver, files_below, is_alive, processes_naming, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = {
@@ -147,10 +147,10 @@ def test_nvidia_smi_that_hangs_neither_fails_nor_outlives_an_attempt(
     local: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = local.folder / "begun"
-    hanging = local.write("bin/nvidia-smi", f"#!/bin/sh\ntouch {begun}\nexec sleep 98765\n")
+    hanging = local.write("bin/nvidia-smi", f"#!/bin/sh\necho $$ >> {begun}\nexec sleep 98765\n")
     hanging.chmod(0o700)
     monkeypatch.setenv("PATH", str(hanging.parent), prepend=os.pathsep)
-    wait = f"while [ ! -e {begun} ]; do sleep 0.01; done"
+    wait = f"while [ ! -s {begun} ]; do sleep 0.01; done"
     stage = {"shell": wait, "resources": {"tasks_per_node": 2}}
     local.write(
         "spec.yaml", json.dumps({"name": "gpu", "cluster": "local", "stages": {"a": stage}})
@@ -160,7 +160,8 @@ def test_nvidia_smi_that_hangs_neither_fails_nor_outlives_an_attempt(
     facts = json.loads((run_dir / "tasks/a/s00000.a0001/node-00000.json").read_text())
     assert facts["gpu_problem"] == "nvidia-smi had not answered when the attempt ended"
     assert facts["memory_bytes"]
-    wait_for(lambda: not processes_naming("98765"), "the end of nvidia-smi")
+    for pid in begun.read_text().split():
+        wait_for(lambda pid=pid: not is_alive(int(pid)), "the end of nvidia-smi")
 
 
 API = """

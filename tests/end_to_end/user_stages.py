@@ -57,6 +57,39 @@ def until_stopped(config, context):
     return {"count": count}
 
 
+def stops_once(config, context):
+    """Stop when asked to, on the first attempt; the second one has nothing left to do."""
+    from slurm_jobs.common.errors import StageStoppedError
+    from slurm_jobs.common.stop import stop_requested
+
+    if context.attempt == 1:
+        while not stop_requested():
+            time.sleep(0.02)
+        raise StageStoppedError("saved")
+
+
+def saves_slowly(config, context):
+    """On the first attempt save, when asked to stop, for as long as the test wants."""
+    import fcntl
+
+    from slurm_jobs.common.errors import StageStoppedError
+    from slurm_jobs.common.stop import stop_requested
+
+    with (context.output_dir / "lock").open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            (context.output_dir / "beside").touch()
+        if context.attempt == 1:
+            (context.output_dir / "on").touch()
+            while not stop_requested():
+                time.sleep(0.02)
+            (context.output_dir / "saving").touch()
+            while not (context.output_dir / "saved").exists():
+                time.sleep(0.02)
+            raise StageStoppedError("saved")
+
+
 def leaves(config, context):
     """End the process in a way that is no return."""
     (context.output_dir / "half").write_text("")

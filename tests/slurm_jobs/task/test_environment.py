@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.resources import JobResources
-from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local_book import LocalBook
 from slurm_jobs.task.environment import (
@@ -20,6 +18,7 @@ from slurm_jobs.task.environment import (
     read_environment,
     requeue,
 )
+from tests.slurm_jobs.task.orders import environment, order
 
 LOCAL = {
     "SLURM_JOBS_LOCAL_JOB_ID": "12",
@@ -29,33 +28,6 @@ LOCAL = {
 }
 SLURM = {"SLURM_JOB_ID": "40", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_END_TIME": "1700000000"}
 ELEMENT = {"SLURM_ARRAY_JOB_ID": "38", "SLURM_ARRAY_TASK_ID": "7", "SLURM_RESTART_COUNT": "1"}
-
-
-def order(
-    run_dir: Path = Path("/run"), *, nodes: int = 2, main_addr: str | None = None
-) -> JobOrder:
-    resources = JobResources(
-        nodes=nodes, tasks_per_node=1, cpus_per_task=1, gpus_per_node=0, gpu=(), mem_gb=None,
-        timeout_min=30, signal_lead_s=60, slurm={},
-    )  # fmt: skip
-    return JobOrder(
-        run_id="r", run_dir=str(run_dir), token="t", job_name="n", scheduler="slurm", stage="s",
-        run="own:f", shell=None, slices=(0,), is_array=False, max_running=None, num_slices=1,
-        fingerprint="f", retries=0, max_requeues=1, config={}, parents=(), ancestor_output_dirs={},
-        python="python", start_script="start.py", setup=(), environment={}, node_local_dir="/tmp",
-        main_addr=main_addr, spec_dir="/", limit=None, resources=resources, log_dir="/run/logs",
-    )  # fmt: skip
-
-
-def environment(*node_names: str, is_slurm: bool = True) -> JobEnvironment:
-    return JobEnvironment(
-        element_id="12_3",
-        slices=(3,),
-        restart=0,
-        node_names=node_names,
-        deadline_unix_s=0.0,
-        is_slurm=is_slurm,
-    )
 
 
 @pytest.fixture
@@ -73,19 +45,30 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 
 def test_the_local_schedulers_variables_say_who_a_task_is() -> None:
-    found = read_environment(order(), LOCAL)
+    found = read_environment(order(scheduler="local", is_array=True), LOCAL)
     assert (found.element_id, found.slices, found.restart) == ("12_3", (3,), 2)
     assert found.node_names == ("local0", "local1")
     assert (found.deadline_unix_s, found.is_slurm) == (1700000000.5, False)
 
 
 def test_a_local_job_without_an_array_has_slice_0() -> None:
-    found = read_environment(order(), {**LOCAL, "SLURM_JOBS_LOCAL_TASK_ID": "12"})
+    plain = {**LOCAL, "SLURM_JOBS_LOCAL_TASK_ID": "12"}
+    found = read_environment(order(scheduler="local"), plain)
     assert (found.element_id, found.slices) == ("12", (0,))
 
 
 def test_a_local_job_inside_a_slurm_job_is_a_local_one() -> None:
-    assert not read_environment(order(), {**SLURM, **ELEMENT, **LOCAL}).is_slurm
+    assert not read_environment(order(scheduler="local"), {**SLURM, **ELEMENT, **LOCAL}).is_slurm
+
+
+def test_a_slurm_job_inside_a_local_one_is_slurms() -> None:
+    found = read_environment(order(), {**LOCAL, **SLURM})
+    assert (found.element_id, found.slices, found.is_slurm) == ("40", (0,), True)
+
+
+def test_a_job_that_an_array_task_submitted_is_not_that_task() -> None:
+    found = read_environment(order(), {**ELEMENT, **SLURM})
+    assert (found.element_id, found.slices) == ("40", (0,))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +79,7 @@ def test_a_local_job_inside_a_slurm_job_is_a_local_one() -> None:
 def test_slurms_variables_say_who_a_job_is(
     more: dict[str, str], expected: tuple[str, tuple[int, ...], int]
 ) -> None:
-    found = read_environment(order(), {**SLURM, **more})
+    found = read_environment(order(is_array=bool(more)), {**SLURM, **more})
     assert (found.element_id, found.slices, found.restart) == expected
     assert (found.node_names, found.deadline_unix_s) == (("n1",), 1700000000.0)
     assert found.is_slurm
@@ -107,6 +90,7 @@ def test_a_packed_element_works_through_its_share_of_the_slices() -> None:
     element = {**ELEMENT, "SLURM_ARRAY_TASK_ID": "2"}
     assert read_environment(packed, {**SLURM, **element}).slices == (9,)
     local = {**LOCAL, "SLURM_JOBS_LOCAL_TASK_ID": "12_1"}
+    packed = dataclasses.replace(packed, scheduler="local")
     assert read_environment(packed, local).slices == (5, 8)
 
 

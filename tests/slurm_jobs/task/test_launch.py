@@ -18,6 +18,7 @@ def ended(task_dir: Path, rank: int, code: int = 0, *, at_s: float = 0.0, **valu
         "node": f"n{rank // 2}",
         "exit_code": code,
         "signal": None,
+        "stopped": code == STOPPED_EXIT_CODE,
         "ended_unix_s": at_s,
         "error": None,
     }
@@ -115,6 +116,13 @@ def test_ranks_that_stopped_on_request_stop_the_attempt(tmp_path: Path) -> None:
     ended(tmp_path, 1)
     end = read_end(tmp_path, 2, [0, 0])
     assert (end.outcome, end.exit_code) == ("stopped", STOPPED_EXIT_CODE)
+
+
+def test_the_code_for_stopped_is_a_failure_where_nobody_asked(tmp_path: Path) -> None:
+    ended(tmp_path, 0, STOPPED_EXIT_CODE, stopped=False)
+    end = read_end(tmp_path, 1, [STOPPED_EXIT_CODE])
+    assert (end.outcome, end.exit_code, end.retryable) == ("failed", STOPPED_EXIT_CODE, True)
+    assert end.reason == f"rank 0 on n0 ended with exit code {STOPPED_EXIT_CODE}"
 
 
 @pytest.mark.parametrize("other", [1, None], ids=["failed", "without a record"])
