@@ -22,6 +22,9 @@ from slurm_jobs.common.errors import StageConfigError, StageError
 log = logging.getLogger(__name__)
 
 
+_OTHER_WORK = "of other work"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Restored:
     """Where training goes on."""
@@ -44,6 +47,8 @@ class Checkpointer:
     optimizer: torch.optim.Optimizer
     lasting_config: Mapping[str, Any]
     dataset_fingerprint: str
+    work: files.Work
+    """Of this attempt's stage."""
     versions: Mapping[str, str]
 
     def save(self, step: int, loss: float) -> None:
@@ -64,8 +69,11 @@ class Checkpointer:
     def restore(self) -> Restored:
         """Load the newest checkpoint that is readable.
 
+        Where a resume has given the stage other work, which it tells, the checkpoints of the work
+        before are set aside, all of them, and training begins at step 0.
+
         Raises:
-            StageConfigError: the checkpoint belongs to another config or data set.
+            StageConfigError: config or data set have changed beneath the same work.
             StageError: the file system failed, or a sound checkpoint cannot be loaded; it stays.
         """
         if self.ranks.rank == 0:
@@ -74,6 +82,8 @@ class Checkpointer:
         candidates = self.ranks.from_main(files.list_checkpoints(self.root))
         for _, folder in candidates:
             restored, problem = self._try_restore(folder)
+            if problem == _OTHER_WORK:
+                return self._begin_anew()
             if restored is not None:
                 return restored
             if self.ranks.rank == 0:
@@ -99,6 +109,7 @@ class Checkpointer:
             config_fingerprint=fingerprint(self.lasting_config),
             config=self.lasting_config,
             dataset_fingerprint=self.dataset_fingerprint,
+            work=self.work,
             files={**parts, ".metadata": files.hash_file(temp_dir / ".metadata")},
             versions=self.versions,
         )
@@ -113,7 +124,8 @@ class Checkpointer:
         info, problem = self.ranks.from_main(_read_info(folder) if self.ranks.rank == 0 else None)
         if problem:
             return None, problem
-        self._check_fits(folder, info)
+        if self._is_other_work(folder, info):
+            return None, _OTHER_WORK
         mine = files.share_of_files(info.files, self.ranks.rank, self.ranks.num_ranks)
         found = self.ranks.from_main(self.ranks.gather(files.damaged_files(folder, mine)))
         if damaged := [line for lines in found for line in lines]:
@@ -151,18 +163,34 @@ class Checkpointer:
             raise StageError(message) from error
         return state
 
-    def _check_fits(self, folder: Path, info: files.CheckpointInfo) -> None:
+    def _begin_anew(self) -> Restored:
+        if self.ranks.rank == 0:
+            aside = files.set_all_aside(self.root, self.attempt)
+            self.root.mkdir()
+            log.warning("the checkpoints are of other work, and kept as %s", aside.name)
+        self.ranks.barrier()
+        return Restored(step=0, loss=None)
+
+    def _is_other_work(self, folder: Path, info: files.CheckpointInfo) -> bool:
+        """Whether the checkpoint is not to be continued; the same on every rank.
+
+        Raises:
+            StageConfigError: it is of the same work, and cannot be continued all the same.
+        """
+        if info.work.num_again != self.work.num_again:
+            return True
         changes = describe_changes(info.config, self.lasting_config)
         if info.dataset_fingerprint != self.dataset_fingerprint:
             changes.append(
                 f"data set: {info.dataset_fingerprint} then, {self.dataset_fingerprint} now"
             )
-        if changes:
+        if changes and info.work.fingerprint == self.work.fingerprint:
             message = (
-                f"checkpoint {folder} cannot be continued with this config ({'; '.join(changes)}):"
-                " submit a new run, or set these values back"
+                f"checkpoint {folder} cannot be continued ({'; '.join(changes)}), though the "
+                "stage's spec is the same: submit a new run, or set these back"
             )
             raise StageConfigError(message)
+        return bool(changes)
 
     def _state(self) -> dict[str, Any]:
         model_state, optimizer_state = get_state_dict(self.model, self.optimizer)

@@ -50,6 +50,16 @@ class FileFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """Which work of a stage a checkpoint belongs to; a resume may give the stage other work."""
+
+    fingerprint: str = ""
+    """Of the stage's config, code and parents; empty in checkpoints that do not say."""
+    num_again: int = 0
+    """How often somebody had asked for the stage to run again, complete or not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointInfo:
     """What a checkpoint says of itself."""
 
@@ -64,6 +74,8 @@ class CheckpointInfo:
     dataset_fingerprint: str
     files: Mapping[str, FileFacts]
     versions: Mapping[str, str]
+    work: Work = Work()
+    """What the stage was to do when it was written."""
 
 
 def checkpoint_dir(root: Path, step: int) -> Path:
@@ -122,7 +134,8 @@ def read_info(folder: Path) -> CheckpointInfo:
         raise ValueError(message)
     listed = _mapping(values["files"], "`files`")
     files = {name: FileFacts(**facts) for name, facts in listed.items()}
-    return CheckpointInfo(**{**values, "files": files})
+    work = Work(**_mapping(values.get("work", {}), "`work`"))
+    return CheckpointInfo(**{**values, "files": files, "work": work})
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:
@@ -239,6 +252,13 @@ def set_aside(folder: Path, attempt: int) -> Path | None:
         folder.rename(aside)
     except FileNotFoundError:
         return None
+    return aside
+
+
+def set_all_aside(root: Path, attempt: int) -> Path:
+    """Rename a folder of checkpoints that are of other work; its new place."""
+    aside = root.with_name(f"{root.name}.before-attempt-{attempt}.{uuid.uuid4().hex[:12]}")
+    root.rename(aside)
     return aside
 
 

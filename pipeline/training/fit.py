@@ -17,6 +17,7 @@ from pipeline.models import SmallVLM, build_model
 from pipeline.timing import SpanLog, StepRecorder
 from pipeline.training.boundary import Boundary
 from pipeline.training.checkpoint import Checkpointer, Restored
+from pipeline.training.checkpoint_files import Work
 from pipeline.training.device import Workplace, read_device_memory
 from pipeline.training.facts import DataFacts
 from pipeline.training.fingerprint import lasting_config
@@ -146,6 +147,7 @@ def _make_checkpointer(
         optimizer=optimizer,
         lasting_config=lasting_config(job.config, num_steps),
         dataset_fingerprint=dataset.info.fingerprint,
+        work=Work(fingerprint=job.context.fingerprint, num_again=job.context.num_again),
         versions=versions(),
     )
 

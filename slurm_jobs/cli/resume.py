@@ -133,13 +133,29 @@ def notes_of(resumption: Resumption) -> list[str]:
     """What a person should know of a resumption besides."""
     from slurm_jobs.run.connections import dependency_notes
 
-    notes = list(dependency_notes(resumption.plan))
+    notes = [*dependency_notes(resumption.plan), *_trainings_begun_anew(resumption)]
     if resumption.code_changed:
         notes.append(
             "your code differs from the snapshot of this run, which is used; "
             "--update-code takes your code as it is now"
         )
     return notes
+
+
+def _trainings_begun_anew(resumption: Resumption) -> list[str]:
+    """Trainings whose checkpoints may be of other work by now."""
+    names = dict.fromkeys(
+        job.stage
+        for job in resumption.plan.jobs
+        if resumption.plan.stage(job.stage).run == "train"
+        and (resumption.paths.output_dir(job.stage) / "checkpoints").is_dir()
+        and job.why.startswith(("changed", "asked for", "comes after"))
+    )
+    return [
+        f"`{name}` begins at step 0 where its config or data differ, or it was asked for; its "
+        "checkpoints so far are kept beside the new ones"
+        for name in names
+    ]
 
 
 def resumption_values(resumption: Resumption) -> dict[str, Any]:

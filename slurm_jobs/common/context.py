@@ -79,6 +79,10 @@ class TaskContext:
     """`--limit`: only the first so many samples of the manifest."""
     deadline_unix_s: float | None
     """When the scheduler will end this attempt, seconds since 1970; None without a time limit."""
+    fingerprint: str = ""
+    """Of the stage's work: its config, code and parents. A resume may give it other work."""
+    num_again: int = 0
+    """How often a resume was told to run this stage again, complete or not."""
 
     def parent_running(self, run: str) -> ParentStage:
         """The nearest parent whose `run:` is `run`.

@@ -139,10 +139,16 @@ def _read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
     return header
 
 
-def read_spans(path: Path) -> list[dict[str, Any]]:
+def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The spans of a file: `name`, `start_unix_s`, `duration_s` and whatever else was noted.
 
-    A line cut short at the end is left out.
+    Returns:
+        The spans, and the number of lines that are damaged; one cut short at the end is none.
     """
-    lines = path.read_bytes().split(b"\n")
-    return [json.loads(line) for line in lines[:-1] if line]
+    spans, num_damaged = [], 0
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            spans.append(json.loads(line))
+        except ValueError:
+            num_damaged += 1
+    return spans, num_damaged

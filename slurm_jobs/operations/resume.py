@@ -101,7 +101,7 @@ def resume(
         on_prepared(resumption)
         clear_the_way(resumption.preparation, context.scheduler)
         keep_spec(paths, given, request.overrides)
-        number = write_plan(paths, resumption.plan, context.snapshot)
+        number = write_plan(context, resumption.plan)
         record_provenance(context, number, request.overrides)
         connections = resumption.preparation.connections
         jobs = submit_plan(context, resumption.plan, connections, on_job=on_job)
@@ -116,6 +116,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     code, limits = snapshot.user_fingerprint, limits_of(profile)
     stages = make_plan(spec, profile, code_fingerprint=code).stages
     again = slices_named(request.again, stages)
+    context = replace(context, num_again=_num_again(paths, stages, again))
     preparation = prepare_resume(
         paths,
         context.scheduler,
@@ -164,6 +165,14 @@ def _adjusted(
         )
         said += [f"{stage.name}: {change}" for change in changes]
     return resources, tuple(said)
+
+
+def _num_again(
+    paths: RunPaths, stages: Sequence[PlannedStage], again: Mapping[str, Slices]
+) -> dict[str, int]:
+    """By stage how often resumes were told to run it again, this one included."""
+    before = {v["name"]: v.get("num_again", 0) for v in read_plan_values(paths)["stages"]}
+    return {s.name: before.get(s.name, 0) + bool(again.get(s.name)) for s in stages}
 
 
 def _why_not(

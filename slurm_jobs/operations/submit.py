@@ -52,7 +52,7 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
         context = run_context(paths, loaded.spec, profile, spec_dir, snapshot)
         code = snapshot.user_fingerprint
         plan = make_plan(loaded.spec, profile, code_fingerprint=code, limits=limits)
-        number = write_plan(paths, plan, snapshot)
+        number = write_plan(context, plan)
         record_provenance(context, number, loaded.overrides)
         jobs = submit_plan(context, plan, Connections(), on_job=on_job)
     notes = (*dependency_notes(plan), *limits.problems)

@@ -256,7 +256,10 @@ def _read_rank(
         if steps_file.exists():
             steps = read_steps(steps_file)
         if spans_file.exists():
-            spans = read_spans(spans_file)
+            spans, num_damaged = read_spans(spans_file)
+            if num_damaged:
+                lines = f"{num_damaged} damaged lines of spans left out"
+                problems.append(f"{folder.name}, rank {rank}: {lines}")
     except (OSError, ValueError) as error:
         problems.append(f"{folder.name}, rank {rank}: timing not read: {error}")
     return RankTiming(

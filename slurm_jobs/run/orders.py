@@ -35,6 +35,8 @@ class JobOrder:
     max_running: int | None
     num_slices: int
     fingerprint: str
+    num_again: int = 0
+    """How often a resume was told to run this stage again, complete or not."""
     retries: int
     max_requeues: int
     config: Mapping[str, Any]

@@ -17,7 +17,7 @@ from pathlib import Path
 from slurm_jobs import __version__
 from slurm_jobs.common.commands import CommandAnswer, ask_together
 from slurm_jobs.common.files import make_private_dir, write_bytes_atomic, write_json_atomic
-from slurm_jobs.common.hidden import hidden_setting
+from slurm_jobs.common.hidden import hidden_setting, hidden_values
 from slurm_jobs.common.machine import host_facts, python_facts
 from slurm_jobs.run.git_facts import git_commands, git_environment, read_answers
 from slurm_jobs.run.submission import RunContext
@@ -53,7 +53,7 @@ def record_provenance(context: RunContext, number: int, overrides: Sequence[str]
         "number": number,
         "recorded_unix_s": time.time(),
         "slurm_jobs_version": __version__,
-        "command": [hidden_setting(word) for word in sys.argv],
+        "command": hidden_values([hidden_setting(word) for word in sys.argv]),
         "overrides": [hidden_setting(override) for override in overrides],
         "working_dir": _working_dir(),
         "git": asdict(facts),

@@ -6,8 +6,8 @@ import dataclasses
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_jobs.common.context import ParentStage
@@ -44,17 +44,23 @@ class RunContext:
     spec_dir: str
     limit: int | None
     main_addr: str | None
+    num_again: Mapping[str, int] = field(default_factory=dict)
+    """By stage how often resumes were told to run it again, complete or not."""
 
 
-def write_plan(paths: RunPaths, plan: Plan, snapshot: CodeSnapshot) -> int:
+def write_plan(context: RunContext, plan: Plan) -> int:
     """Write the plan under the next number, and return that."""
+    paths, snapshot = context.paths, context.snapshot
     values = {
         "created_unix_s": time.time(),
         "snapshot": {
             "name": snapshot.folder.name,
             "user_fingerprint": snapshot.user_fingerprint,
         },
-        "stages": [_stage_values(stage) for stage in plan.stages],
+        "stages": [
+            {**_stage_values(stage), "num_again": context.num_again.get(stage.name, 0)}
+            for stage in plan.stages
+        ],
         "jobs": [
             {
                 "stage": job.stage,
@@ -105,6 +111,7 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         max_running=job.max_running,
         num_slices=stage.num_slices,
         fingerprint=stage.fingerprint,
+        num_again=context.num_again.get(stage.name, 0),
         retries=stage.retries,
         max_requeues=MAX_REQUEUES,
         config=stage.config,

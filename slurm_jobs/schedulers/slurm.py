@@ -8,7 +8,9 @@ batch step (`use_srun=False`), and what it needs exists before sbatch is called.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,10 @@ from slurm_jobs.schedulers.slurm_output import is_refusal
 
 _IDS_A_CALL = 400
 """Job ids of one scancel; a command line has its limits, and a request its size."""
+_OF_THE_SITE = frozenset(
+    {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_EXIT_ERROR", "SLURM_TIME_FORMAT", "SLURM_UMASK"}
+)
+"""Settings of Slurm's programs that stand in every environment, in a job or not."""
 
 
 class SlurmScheduler:
@@ -50,7 +56,8 @@ class SlurmScheduler:
         try:
             executor = submitit.SlurmExecutor(folder)
             executor.update_parameters(**_submitit_parameters(order, dependencies))
-            job = executor._submit_command(supervisor_command(order))  # noqa: SLF001 - see above
+            with _without_surrounding_job():
+                job = executor._submit_command(supervisor_command(order))  # noqa: SLF001 - see above
         except FailedJobError as error:
             reason = _last_line(error)
             if is_refusal(str(error)):
@@ -110,6 +117,29 @@ def _underscored(options: Mapping[str, Any]) -> dict[str, Any]:
         key if key == "open-mode" else key.replace("-", "_"): value
         for key, value in options.items()
     }
+
+
+@contextmanager
+def _without_surrounding_job() -> Iterator[None]:
+    """Call sbatch without the variables of the job that this process runs in, if it does.
+
+    sbatch passes them on, and the new job's srun and supervisor would take another job's tasks,
+    memory and restarts for their own. What a user sets for sbatch (SBATCH_...) stays.
+    """
+    foreign = {name: value for name, value in os.environ.items() if _is_of_a_job(name)}
+    for name in foreign:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(foreign)
+
+
+def _is_of_a_job(name: str) -> bool:
+    """Whether a variable tells of a job; a user's own settings of Slurm do not."""
+    if name.startswith("SLURM_JOBS_"):
+        return name.startswith("SLURM_JOBS_LOCAL_")
+    return name.startswith(("SLURM_", "SLURMD_")) and name not in _OF_THE_SITE
 
 
 def _last_line(error: Exception) -> str:

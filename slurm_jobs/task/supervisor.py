@@ -167,6 +167,8 @@ def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> Non
         spec_dir=Path(order.spec_dir),
         limit=order.limit,
         deadline_unix_s=environment.deadline_unix_s,
+        fingerprint=order.fingerprint,
+        num_again=order.num_again,
     )
     write_json_atomic(task_dir / "context.json", context_to_json(context))
     launch = {

@@ -224,7 +224,8 @@ def test_spans_keep_notes_and_failures(tmp_path):
         notes["num_bytes"] = 5
     with pytest.raises(ValueError), log.span("export"):
         raise ValueError
-    first, second = read_spans(spans_path(tmp_path, 2))
+    (first, second), num_damaged = read_spans(spans_path(tmp_path, 2))
+    assert num_damaged == 0
     assert (first["name"], first["source"], first["num_bytes"]) == ("stage_in", "shared", 5)
     assert first["duration_s"] >= 0
     assert (second["name"], second["error"]) == ("export", "ValueError")
@@ -241,5 +242,5 @@ def test_span_that_a_full_disk_cuts_short_spoils_no_other_and_hides_no_error(tmp
             pass
     with log.span("export"):
         pass
-    assert [span["name"] for span in read_spans(path)] == ["stage_in", "export"]
+    assert [span["name"] for span in read_spans(path)[0]] == ["stage_in", "export"]
     assert "the span checkpoint is not written" in caplog.text

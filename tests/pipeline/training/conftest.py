@@ -152,8 +152,11 @@ class TrainRun:
             ends.append((process.returncode, stderr))
         return ends
 
-    def run_here(self, **changes) -> dict:
-        """One rank in the test's own process, strategy `single` unless `changes` say otherwise."""
+    def run_here(self, work: dict | None = None, **changes) -> dict:
+        """One rank in the test's own process, strategy `single` unless `changes` say otherwise.
+
+        `work`: fields of the context that say which work of the stage this is.
+        """
         from pipeline.training import run
         from pipeline.training.ranks import leave_ranks
 
@@ -166,6 +169,7 @@ class TrainRun:
             timing_dir=self.timing_dir(),
             task_dir=self.root / "tasks" / str(self.attempt),
             parents=(parent("consolidate", self.demo_data),),
+            **(work or {}),
         )
         try:
             return run({**self.config, "strategy": "single", **changes}, context)

@@ -8,7 +8,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from pipeline.training import checkpoint
 from pipeline.training.checkpoint import Checkpointer, Restored
-from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.errors import StageConfigError, StageError
 from tests.pipeline.training.conftest import fail_on
 
 
@@ -25,6 +25,35 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(make_train_run, caplog)
     assert result["resumed_from_step"] == 4
     assert "step-00000006 is unreadable" in caplog.text
     assert run.weights() == weights
+
+
+def test_a_resume_with_another_config_begins_anew_and_keeps_what_was_there(make_train_run, caplog):
+    run = make_train_run()
+    run.run_here({"fingerprint": "one"})
+    first = run.weights()
+    rate = {"learning_rate": 3e-3}
+    result = run.run_here({"fingerprint": "two"}, optimizer=rate)
+    assert result["resumed_from_step"] == 0
+    assert "the checkpoints are of other work" in caplog.text
+    assert run.weights() != first
+    (aside,) = run.output_dir.glob("checkpoints.before-attempt-2.*")
+    assert (aside / "step-00000006").is_dir()
+    assert run.run_here({"fingerprint": "two"}, optimizer=rate)["resumed_from_step"] == 6
+
+
+def test_a_stage_that_is_asked_for_again_begins_anew_once(make_train_run):
+    run = make_train_run()
+    run.run_here({"fingerprint": "one"})
+    asked = {"fingerprint": "one", "num_again": 1}
+    assert run.run_here(asked)["resumed_from_step"] == 0
+    assert run.run_here(asked)["resumed_from_step"] == 6
+
+
+def test_a_config_that_changed_beneath_the_same_work_is_refused(make_train_run):
+    run = make_train_run()
+    run.run_here({"fingerprint": "one"})
+    with pytest.raises(StageConfigError, match="cannot be continued .*learning_rate"):
+        run.run_here({"fingerprint": "one"}, optimizer={"learning_rate": 3e-3})
 
 
 @pytest.mark.parametrize("record", ["{", "null"])
@@ -113,7 +142,7 @@ def test_checkpoint_that_another_writer_takes_away_is_passed_over(tmp_path, monk
         return read_info(folder)
 
     monkeypatch.setattr(checkpoint.files, "read_info", lose_the_race)
-    names = ("model", "optimizer", "lasting_config", "dataset_fingerprint", "versions")
+    names = ("model", "optimizer", "lasting_config", "dataset_fingerprint", "work", "versions")
     unused = dict.fromkeys(names)
     saved = Checkpointer(root=tmp_path, attempt=2, keep_last=2, ranks=OneRank(), **unused)
     assert saved.restore() == Restored(step=0, loss=None)

@@ -31,4 +31,9 @@ def test_process_that_ends_right_after_it_left_the_group_does_not_abort(tmp_path
             subprocess.Popen([sys.executable, "-c", RANK, str(rank), port, str(tmp_path)], env=env)
             for rank in range(4)
         ]
-        assert [process.wait(timeout=60) for process in processes] == [0] * 4
+        try:
+            assert [process.wait(timeout=120) for process in processes] == [0] * 4
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()

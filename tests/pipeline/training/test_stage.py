@@ -84,7 +84,7 @@ def test_every_rank_records_every_step_and_its_phases_add_up(undisturbed):
         total = sum(steps[name].astype(float) for name in STEP_PHASES)
         np.testing.assert_allclose(total, steps["step_s"], atol=1e-5)
         assert (steps["checkpoint_s"] > 0).sum() == NUM_STEPS // 20
-        names = {span["name"] for span in read_spans(spans_path(run.timing_dir(), rank))}
+        names = {span["name"] for span in read_spans(spans_path(run.timing_dir(), rank))[0]}
         assert names == {
             "startup_import", "process_group", "stage_in", "model_build",
             "checkpoint_load", "checkpoint", "export", "heldout_check", "evaluation",
@@ -117,7 +117,7 @@ def test_records_of_killed_ranks_reach_the_checkpoint_that_training_went_on_from
     run, *_ = disturbed
     (load,) = [
         span
-        for span in read_spans(spans_path(run.timing_dir(2), 0))
+        for span in read_spans(spans_path(run.timing_dir(2), 0))[0]
         if span["name"] == "checkpoint_load"
     ]
     for rank in (0, 1):

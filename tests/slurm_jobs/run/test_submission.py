@@ -279,8 +279,8 @@ def test_a_job_for_which_there_is_no_room_waits_for_what_still_runs(
 
 def test_plans_are_numbered_and_never_replaced(tmp_path: Path) -> None:
     given, _ = context(tmp_path)
-    first = write_plan(given.paths, plan(), given.snapshot)
+    first = write_plan(given, plan())
     text = given.paths.plan(first).read_text()
-    second = write_plan(given.paths, plan(Done(active={"a": frozenset({0})})), given.snapshot)
+    second = write_plan(given, plan(Done(active={"a": frozenset({0})})))
     assert (first, second) == (1, 2)
     assert given.paths.plan(first).read_text() == text
