@@ -137,12 +137,24 @@ def _attempt(task: SliceTask, ranks: Ranks) -> CompletionRecord:
 
 def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> None:
     """What the ranks read: `context.json` and `order.json` in the attempt's folder."""
-    order, environment, paths = task.order, task.environment, task.paths
-    output_dir = paths.output_dir(order.stage)
-    timing_dir = paths.timing_dir(order.stage, record.slice_index, record.attempt)
-    for folder in (task_dir, output_dir, timing_dir, paths.logs_dir(order.stage)):
+    order = task.order
+    context = _context(task, record, task_dir)
+    logs_dir = task.paths.logs_dir(order.stage)
+    for folder in (task_dir, context.output_dir, context.timing_dir, logs_dir):
         make_private_dir(folder)
-    context = TaskContext(
+    write_json_atomic(task_dir / "context.json", context_to_json(context))
+    launch = {
+        "shell": order.shell,
+        "start_script": order.start_script,
+        "cpus_per_task": order.resources.cpus_per_task,
+    }
+    write_json_atomic(task_dir / "order.json", launch)
+
+
+def _context(task: SliceTask, record: AttemptRecord, task_dir: Path) -> TaskContext:
+    """As of rank 0; each rank adds who it is."""
+    order, environment, paths = task.order, task.environment, task.paths
+    return TaskContext(
         run_dir=paths.run_dir,
         run_id=order.run_id,
         stage=order.stage,
@@ -158,8 +170,8 @@ def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> Non
         node_name=environment.node_names[0],
         main_addr=main_address(order, environment),
         main_port=free_port(),
-        output_dir=output_dir,
-        timing_dir=timing_dir,
+        output_dir=paths.output_dir(order.stage),
+        timing_dir=paths.timing_dir(order.stage, record.slice_index, record.attempt),
         task_dir=task_dir,
         node_local_dir=Path(order.node_local_dir),
         parents=order.parents,
@@ -170,13 +182,6 @@ def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> Non
         fingerprint=order.fingerprint,
         num_again=order.num_again,
     )
-    write_json_atomic(task_dir / "context.json", context_to_json(context))
-    launch = {
-        "shell": order.shell,
-        "start_script": order.start_script,
-        "cpus_per_task": order.resources.cpus_per_task,
-    }
-    write_json_atomic(task_dir / "order.json", launch)
 
 
 def _may_retry(task: SliceTask) -> bool:

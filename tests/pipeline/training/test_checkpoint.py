@@ -52,7 +52,7 @@ def test_a_stage_that_is_asked_for_again_begins_anew_once(make_train_run):
 def test_a_config_that_changed_beneath_the_same_work_is_refused(make_train_run):
     run = make_train_run()
     run.run_here({"fingerprint": "one"})
-    with pytest.raises(StageConfigError, match="cannot be continued .*learning_rate"):
+    with pytest.raises(StageConfigError, match=r"cannot be continued .*learning_rate"):
         run.run_here({"fingerprint": "one"}, optimizer={"learning_rate": 3e-3})
 
 
