@@ -47,6 +47,8 @@ class AttemptRecord:
     scheduler: str
     restart: int
     """How often Slurm had requeued the job (SLURM_RESTART_COUNT)."""
+    gpu: str = ""
+    """Type of GPU, where the job could have got one of several."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

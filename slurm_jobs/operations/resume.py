@@ -23,6 +23,7 @@ from slurm_jobs.operations.run_spec import GivenSpec, keep_spec, spec_of
 from slurm_jobs.operations.submit import OnJob, run_context
 from slurm_jobs.plan import Plan, PlannedStage, make_plan
 from slurm_jobs.run.connections import SubmittedJob
+from slurm_jobs.run.kinds import kind_begun_on
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import clear_the_way, prepare_resume
@@ -163,8 +164,22 @@ def _adjusted(
         resources[stage.name], changes = adjusted(
             stage.resources, wish, trouble, last, by_hand=by_hand
         )
+        kind = _kind_begun_on(paths, stage, preparation)
+        if kind:
+            resources[stage.name] = replace(resources[stage.name], gpu=(kind,))
+            changes = [*changes, f"gpu {kind} alone (begun on it)"]
         said += [f"{stage.name}: {change}" for change in changes]
     return resources, tuple(said)
+
+
+def _kind_begun_on(paths: RunPaths, stage: PlannedStage, preparation: Preparation) -> str:
+    """The one of several types of GPU that what is missing of a stage was begun on, if it was."""
+    if len(stage.resources.gpu) < 2:
+        return ""
+    completed = preparation.done.completed.get(stage.name, frozenset())
+    missing = [i for i in range(stage.num_slices) if i not in completed]
+    kind = kind_begun_on(paths, stage.name, stage.fingerprint, missing)
+    return kind if kind in stage.resources.gpu else ""
 
 
 def _num_again(

@@ -56,9 +56,15 @@ def gpu_options(order: JobOrder) -> dict[str, Any]:
     options: dict[str, Any] = {"gpus-per-node": order.resources.gpus_per_node}
     if order.resources.gpu:
         own = order.resources.slurm.get("constraint")
-        kinds = [f"({kind}&{own})" for kind in order.resources.gpu] if own else order.resources.gpu
+        kinds = [with_own_constraint(kind, own) for kind in order.resources.gpu]
+        kinds = [f"({kind})" for kind in kinds] if own else kinds
         options["constraint"] = f"[{'|'.join(kinds)}]"
     return options
+
+
+def with_own_constraint(kind: str, own: object) -> str:
+    """A type of GPU as a constraint, with the user's own beside it."""
+    return f"{kind}&{own}" if own else kind
 
 
 def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class SliceTask:
                 num_ranks=order.resources.num_ranks,
                 scheduler=order.scheduler,
                 restart=environment.restart,
+                gpu=environment.gpu,
             )
             path = self.paths.attempt(order.stage, self.slice_index, attempt)
             if create_once(path, dump_json(record_to_json(record)).encode()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from slurm_jobs.run.elements import slices_of_element
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local_book import LocalBook
-
-COMMAND_TIMEOUT_S = 30
+from slurm_jobs.task.gpu_kind import keep_kind, kind_of_node
+from slurm_jobs.task.scontrol import output_of, told
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +29,8 @@ class JobEnvironment:
     node_names: tuple[str, ...]
     deadline_unix_s: float
     is_slurm: bool
+    gpu: str = ""
+    """Type of GPU, where the job could have got one of several."""
 
 
 def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnvironment:
@@ -54,11 +55,13 @@ def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnviro
     job_id, index = variables["SLURM_JOB_ID"], ""
     if order.is_array:
         job_id, index = variables["SLURM_ARRAY_JOB_ID"], variables["SLURM_ARRAY_TASK_ID"]
+    nodes = _host_names(variables)
     return JobEnvironment(
         element_id=f"{job_id}_{index}" if order.is_array else job_id,
         slices=_slices(order, index),
         restart=int(variables.get("SLURM_RESTART_COUNT", "0")),
-        node_names=_host_names(variables),
+        node_names=nodes,
+        gpu=kind_of_node(order, nodes[0]),
         deadline_unix_s=_deadline(order, variables),
         is_slurm=True,
     )
@@ -81,19 +84,8 @@ def _host_names(variables: Mapping[str, str]) -> tuple[str, ...]:
     nodes = variables.get("SLURM_JOB_NODELIST", "")
     if "[" not in nodes and "," not in nodes:
         return (nodes or variables.get("SLURMD_NODENAME", socket.gethostname()),)
-    output = _output(["scontrol", "show", "hostnames", nodes])
+    output = output_of(["scontrol", "show", "hostnames", nodes])
     return tuple(output.split()) if output else (nodes,)
-
-
-def _output(command: list[str]) -> str | None:
-    """Standard output; None if the command is missing, failed or did not answer."""
-    try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout if result.returncode == 0 else None
 
 
 def main_address(order: JobOrder, environment: JobEnvironment) -> str:
@@ -105,7 +97,7 @@ def main_address(order: JobOrder, environment: JobEnvironment) -> str:
     name = environment.node_names[0]
     if _resolves(name):
         return name
-    shown = _output(["scontrol", "show", "node", "-o", name]) or ""
+    shown = output_of(["scontrol", "show", "node", "-o", name]) or ""
     for word in shown.split():
         if word.startswith("NodeAddr="):
             return word.partition("=")[2]
@@ -128,24 +120,20 @@ def free_port() -> int:
     return port
 
 
-def requeue(order: JobOrder, environment: JobEnvironment) -> str | None:
-    """Ask for this job to be run again under the same id; None, or why that was not possible."""
+def requeue(order: JobOrder, environment: JobEnvironment, *, gpu: str) -> str | None:
+    """Ask for this job to be run again under the same id; None, or why that was not possible.
+
+    `gpu`: the type of GPU that it shall run on, of those that it may; empty for any.
+    """
     if not environment.is_slurm:
         book = LocalBook(RunPaths(Path(order.run_dir)).local_dir)
         book.request("requeue", environment.element_id)
         return None
-    command = ["scontrol", "requeue", environment.element_id]
-    try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
-        )
-    except FileNotFoundError:
-        return "scontrol is missing on this node; `slurm-jobs resume` runs it again"
-    except subprocess.TimeoutExpired:
-        return f"scontrol did not answer within {COMMAND_TIMEOUT_S} s"
-    if result.returncode != 0:
-        return f"scontrol requeue failed: {result.stderr.strip()}"
-    return None
+    problem = told(["scontrol", "requeue", environment.element_id])
+    if problem is None and gpu:
+        # Not kept is found out, and mended, by the next start.
+        keep_kind(order, environment.element_id, gpu)
+    return problem
 
 
 def rank_variables() -> dict[str, int | str]:

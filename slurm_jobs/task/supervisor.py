@@ -19,6 +19,7 @@ from slurm_jobs.common.files import make_private_dir, read_json, write_json_atom
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord
 from slurm_jobs.common.references import substitute_references
 from slurm_jobs.run.intents import Intent, intents, is_superseded
+from slurm_jobs.run.kinds import kind_begun_on
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
@@ -41,6 +42,8 @@ def supervise(run_dir: Path, token: str) -> int:
     order = read_order(paths.job_json(token))
     environment = read_environment(order, os.environ)
     ranks = Ranks(order, environment)
+    if not _is_on_its_kind(order, environment):
+        return STOPPED_EXIT_CODE
     worst = 0
     tasks = _slice_tasks(order, paths, environment)
     given_up = _given_up(tasks) if environment.restart else []
@@ -56,6 +59,23 @@ def supervise(run_dir: Path, token: str) -> int:
         if ranks.stop_signalled and (code == STOPPED_EXIT_CODE or task is not tasks[-1]):
             return _stopped(task, ranks)
     return worst
+
+
+def _is_on_its_kind(order: JobOrder, environment: JobEnvironment) -> bool:
+    """Whether the job may work here; if not, it has asked to start on the type that it began on."""
+    if not environment.gpu:
+        return True
+    paths = RunPaths(Path(order.run_dir))
+    kind = kind_begun_on(paths, order.stage, order.fingerprint, environment.slices)
+    if kind in {"", environment.gpu} or kind not in order.resources.gpu:
+        return True
+    _say(f"this is {environment.gpu}, and the work was begun on {kind}")
+    if environment.restart > order.max_requeues:
+        _say("not requeued again, `slurm-jobs resume` goes on")
+        return False
+    problem = requeue(order, environment, gpu=kind)
+    _say(f"requeued, to run on {kind}" if problem is None else f"not requeued: {problem}")
+    return False
 
 
 def _slice_tasks(order: JobOrder, paths: RunPaths, environment: JobEnvironment) -> list[SliceTask]:
@@ -200,7 +220,7 @@ def _stopped(task: SliceTask, ranks: Ranks) -> int:
     if restarts > task.order.max_requeues:
         _say(f"stopped {restarts} times; not requeued again, `slurm-jobs resume` goes on")
         return STOPPED_EXIT_CODE
-    problem = requeue(task.order, task.environment)
+    problem = requeue(task.order, task.environment, gpu=task.environment.gpu)
     _say("requeued" if problem is None else f"not requeued: {problem}")
     return STOPPED_EXIT_CODE
 

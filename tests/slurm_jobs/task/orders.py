@@ -14,10 +14,12 @@ def order(
     nodes: int = 2,
     main_addr: str | None = None,
     is_array: bool = False,
+    gpu: tuple[str, ...] = (),
+    slurm: dict[str, str] | None = None,
 ) -> JobOrder:
     resources = JobResources(
-        nodes=nodes, tasks_per_node=1, cpus_per_task=1, gpus_per_node=0, gpu=(), mem_gb=None,
-        timeout_min=30, signal_lead_s=60, slurm={},
+        nodes=nodes, tasks_per_node=1, cpus_per_task=1, gpus_per_node=0, gpu=gpu, mem_gb=None,
+        timeout_min=30, signal_lead_s=60, slurm=slurm or {},
     )  # fmt: skip
     return JobOrder(
         run_id="r", run_dir=str(run_dir), token="t", job_name="n", scheduler=scheduler, stage="s",

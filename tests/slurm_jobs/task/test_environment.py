@@ -166,7 +166,7 @@ def test_a_name_that_does_not_resolve_is_looked_up_in_slurm(
 
 
 def test_a_local_task_is_requeued_through_the_book(tmp_path: Path) -> None:
-    assert requeue(order(tmp_path), environment("local0", is_slurm=False)) is None
+    assert requeue(order(tmp_path), environment("local0", is_slurm=False), gpu="") is None
     assert LocalBook(RunPaths(tmp_path).local_dir).take_requests("requeue") == ["12_3"]
 
 
@@ -183,7 +183,7 @@ def test_a_requeue_says_why_it_was_not_possible(
 ) -> None:
     if script is not None:
         scontrol(script)
-    assert requeue(order(), environment("n1")) == expected
+    assert requeue(order(), environment("n1"), gpu="") == expected
 
 
 @pytest.mark.parametrize("names", ["srun", "supervisor"])

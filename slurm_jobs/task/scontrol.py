@@ -1,0 +1,33 @@
+"""Calls of scontrol from a job: its answer, or why there is none."""
+
+from __future__ import annotations
+
+import subprocess
+
+COMMAND_TIMEOUT_S = 30
+
+
+def output_of(command: list[str]) -> str | None:
+    """Standard output; None if the command is missing, failed or did not answer."""
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout if result.returncode == 0 else None
+
+
+def told(command: list[str]) -> str | None:
+    """Give an order; None, or why it was not carried out."""
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+        )
+    except FileNotFoundError:
+        return f"{command[0]} is missing on this node; `slurm-jobs resume` runs it again"
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not answer within {COMMAND_TIMEOUT_S} s"
+    if result.returncode != 0:
+        return f"{' '.join(command[:2])} failed: {result.stderr.strip()}"
+    return None

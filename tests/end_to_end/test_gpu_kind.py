@@ -1,0 +1,74 @@
+"""A job that takes one of several types of GPU keeps to it, on the test cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.end_to_end.driver import Driver, wait_for
+
+SPEC = """
+name: kinds
+cluster: auto
+stages:
+  work:
+    shell: |
+      touch began-$SLURM_JOBS_ATTEMPT
+      until test -e go; do sleep 0.1; done
+      test ! -e broken
+    resources:
+      {gpus_per_node: 1, gpu: [v100, a100], mem_gb: 0.2, timeout_min: 5, slurm: {partition: gpu}}
+"""
+
+
+def _kinds(run_dir: Path) -> list[str]:
+    paths = sorted((run_dir / "attempts" / "work").iterdir())
+    return [json.loads(path.read_text())["gpu"] for path in paths]
+
+
+@pytest.fixture
+def begun(on_slurm: Driver, cluster: Cluster) -> Iterator[tuple[Driver, Path, str]]:
+    """A run whose only job is at work on a V100, and the job's id."""
+    on_slurm.write("spec.yaml", SPEC)
+    submitted = on_slurm.json("submit", "spec.yaml")
+    wait_for((on_slurm.folder / "began-1").exists, "the first attempt")
+    yield on_slurm, Path(submitted["run_dir"]), submitted["jobs"][0]["job_id"]
+    cluster.heal()
+
+
+@pytest.mark.cluster
+def test_a_job_that_starts_on_another_type_goes_back_to_the_one_that_it_began_on(
+    begun: tuple[Driver, Path, str], cluster: Cluster
+) -> None:
+    driver, run_dir, job_id = begun
+    assert _kinds(run_dir) == ["v100"]
+    # Its node fails, and no other V100 is there: Slurm starts it on an A100.
+    for node in ("v1", "v2"):
+        cluster.set_node_down(node)
+    wait_for(lambda: cluster.job_info(job_id)["Features"] == "v100", "the job to ask for a V100")
+    assert _kinds(run_dir) == ["v100"]  # nothing was done on the A100
+    for node in ("v1", "v2"):
+        cluster.resume_node(node)
+    wait_for((driver.folder / "began-2").exists, "the second attempt")
+    driver.write("go", "")
+    assert driver.wait(run_dir)["status"] == "completed"
+    assert _kinds(run_dir) == ["v100", "v100"]
+
+
+@pytest.mark.cluster
+def test_a_resume_asks_for_the_type_that_the_work_was_begun_on(
+    begun: tuple[Driver, Path, str],
+) -> None:
+    driver, run_dir, _ = begun
+    driver.write("broken", "")
+    driver.write("go", "")
+    assert driver.wait(run_dir)["status"] == "failed"
+    (driver.folder / "broken").unlink()
+    resumed = driver.json("resume", str(run_dir))
+    assert resumed["adjusted"] == ["work: gpu v100 alone (begun on it)"]
+    assert driver.wait(run_dir)["status"] == "completed"
+    assert _kinds(run_dir)[0] == "v100"
