@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-all lint bench cluster cluster-down constraints clean
+.PHONY: help venv demo test test-slow test-faults test-all lint bench cluster cluster-down constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,11 +30,14 @@ demo: venv  ## one YAML file to a trained model and a report, on this machine
 test: venv  ## the tests without the slow ones (as root on Debian or Ubuntu: on a real Slurm too)
 	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-test-slow: venv  ## the slow tests alone
-	@$(BIN)/python -m pytest -m slow $(PYTEST_ARGS) || { code=$$?; \
+test-slow: venv  ## the slow tests alone, without the faults
+	@$(BIN)/python -m pytest -m "slow and not faults" $(PYTEST_ARGS) || { code=$$?; \
 	  test $$code -eq 5 && echo "no test is marked slow" || exit $$code; }
 
-test-all: test test-slow  ## every test
+test-faults: venv  ## kill, preempt, switch off: runs on the test cluster; writes docs/reliability.md
+	@SLURM_JOBS_RELIABILITY_PAGE=docs/reliability.md $(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
+
+test-all: test test-slow test-faults  ## every test
 
 lint: venv  ## ruff, formatting, types
 	@$(BIN)/ruff check .

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.table import Row, arguments, interleaved, row, show, spent_by
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, wait_until
 from tests.cluster.errors import ClusterUnavailableError
 
 ARRAY_SIZE = 1_000
@@ -215,8 +215,7 @@ def _counting_programs(cluster: Cluster, folder: Path) -> Path:
 
 def _forget_all(cluster: Cluster) -> None:
     cluster.run_as_user(["scancel", "--me"])
-    while cluster.squeue():
-        pass
+    wait_until(lambda: not cluster.squeue(), "an empty queue", timeout_s=60)
 
 
 if __name__ == "__main__":

@@ -58,3 +58,8 @@ def changed_fields(before: Mapping[str, str], now: Mapping[str, str]) -> list[st
     """Keys of a stage's own values that differ between two of its `fields`."""
     keys = sorted({*before, *now})
     return [k for k in keys if not k.startswith(PARENT) and before.get(k) != now.get(k)]
+
+
+def parents_of(fields: Mapping[str, str]) -> set[str]:
+    """The stages that a stage with these `fields` comes after."""
+    return {key.removeprefix(PARENT) for key in fields if key.startswith(PARENT)}

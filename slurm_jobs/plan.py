@@ -19,7 +19,7 @@ from slurm_jobs.fingerprints import deciding_fields, hash_of
 from slurm_jobs.pieces import cut_slices, pack_for
 from slurm_jobs.run.elements import array_indices
 from slurm_jobs.spec.graph import stage_order
-from slurm_jobs.spec.matrix import matrix_variables, origin_of
+from slurm_jobs.spec.matrix_names import matrix_variables, origin_of
 from slurm_jobs.spec.model import RunSpec, Stage
 
 

@@ -70,7 +70,7 @@ class Checkpointer:
         """Load the newest checkpoint that is readable.
 
         Where a resume has given the stage other work, which it tells, the checkpoints of the work
-        before are set aside, all of them, and training begins at step 0.
+        before are set aside, and training begins at step 0.
 
         Raises:
             StageConfigError: config or data set have changed beneath the same work.
@@ -82,22 +82,27 @@ class Checkpointer:
         candidates = self.ranks.from_main(files.list_checkpoints(self.root))
         for _, folder in candidates:
             restored, problem = self._try_restore(folder)
-            if problem == _OTHER_WORK:
-                return self._begin_anew()
             if restored is not None:
                 return restored
             if self.ranks.rank == 0:
-                aside = files.set_aside(folder, self.attempt)
-                log.warning(
-                    "checkpoint %s is unreadable (%s); %s, trying the one before",
-                    folder,
-                    problem,
-                    f"kept as {aside.name}" if aside else "another writer took it away",
-                )
+                self._set_aside(folder, problem)
             self.ranks.barrier()
         if candidates and self.ranks.rank == 0:
-            log.warning("no readable checkpoint in %s: training starts again at step 0", self.root)
+            log.warning("no checkpoint to go on from in %s: training starts at step 0", self.root)
         return Restored(step=0, loss=None)
+
+    def _set_aside(self, folder: Path, problem: str | None) -> None:
+        if problem == _OTHER_WORK:
+            aside = files.set_other_work_aside(folder, self.attempt)
+            log.warning("checkpoint %s is of other work; kept as %s", folder, aside)
+            return
+        unreadable = files.set_aside(folder, self.attempt)
+        log.warning(
+            "checkpoint %s is unreadable (%s); %s, trying the one before",
+            folder,
+            problem,
+            f"kept as {unreadable.name}" if unreadable else "another writer took it away",
+        )
 
     def _publish(
         self, temp_dir: Path, step: int, loss: float, parts: dict[str, files.FileFacts]
@@ -117,7 +122,7 @@ class Checkpointer:
         files.publish_checkpoint(
             temp_dir, files.checkpoint_dir(self.root, step), info, self.attempt
         )
-        files.keep_newest(self.root, self.keep_last)
+        files.keep_newest(self.root, self.keep_last, info)
 
     def _try_restore(self, folder: Path) -> tuple[Restored | None, str | None]:
         """Load `folder`; or what is wrong with it, the same on every rank."""
@@ -162,14 +167,6 @@ class Checkpointer:
             )
             raise StageError(message) from error
         return state
-
-    def _begin_anew(self) -> Restored:
-        if self.ranks.rank == 0:
-            aside = files.set_all_aside(self.root, self.attempt)
-            self.root.mkdir()
-            log.warning("the checkpoints are of other work, and kept as %s", aside.name)
-        self.ranks.barrier()
-        return Restored(step=0, loss=None)
 
     def _is_other_work(self, folder: Path, info: files.CheckpointInfo) -> bool:
         """Whether the checkpoint is not to be continued; the same on every rank.

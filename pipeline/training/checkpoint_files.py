@@ -229,11 +229,12 @@ def _can_stand_for(folder: Path, info: CheckpointInfo) -> bool:
         found = read_info(folder)
     except DAMAGE:
         return False
-    same = (found.config_fingerprint, found.dataset_fingerprint) == (
-        info.config_fingerprint,
-        info.dataset_fingerprint,
-    )
-    return same and not damaged_files(folder, found.files)
+    return _training(found) == _training(info) and not damaged_files(folder, found.files)
+
+
+def _training(info: CheckpointInfo) -> tuple[str, str, int]:
+    """What two checkpoints of one training have in common."""
+    return info.config_fingerprint, info.dataset_fingerprint, info.work.num_again
 
 
 def _sync_file(path: Path) -> None:
@@ -244,8 +245,7 @@ def _sync_file(path: Path) -> None:
 def set_aside(folder: Path, attempt: int) -> Path | None:
     """Rename an unreadable checkpoint, so that its step can be saved again; its new place.
 
-    None if another writer has renamed it meanwhile. The name is never taken: one attempt may set
-    the same step aside twice.
+    None if another writer has renamed it. One attempt may set the same step aside twice.
     """
     aside = folder.with_name(f".unreadable-{folder.name}.{attempt}.{uuid.uuid4().hex[:12]}")
     try:
@@ -255,10 +255,12 @@ def set_aside(folder: Path, attempt: int) -> Path | None:
     return aside
 
 
-def set_all_aside(root: Path, attempt: int) -> Path:
-    """Rename a folder of checkpoints that are of other work; its new place."""
-    aside = root.with_name(f"{root.name}.before-attempt-{attempt}.{uuid.uuid4().hex[:12]}")
-    root.rename(aside)
+def set_other_work_aside(folder: Path, attempt: int) -> Path:
+    """Move a checkpoint of other work out of the way, to be kept; its new place."""
+    kept = folder.parent.with_name(f"{folder.parent.name}.before-attempt-{attempt}")
+    kept.mkdir(exist_ok=True)
+    aside = kept / f"{folder.name}.{uuid.uuid4().hex[:12]}"
+    folder.rename(aside)
     return aside
 
 
@@ -280,9 +282,19 @@ def remove_leftovers(root: Path, name: str = "step-*") -> None:
         remove_folder(path)
 
 
-def keep_newest(root: Path, keep_last: int) -> Sequence[Path]:
-    """Remove all but the newest checkpoints, and say which."""
-    removed = [path for _, path in list_checkpoints(root)[keep_last:]]
+def keep_newest(root: Path, keep_last: int, info: CheckpointInfo) -> Sequence[Path]:
+    """Remove all but the newest checkpoints of the training that wrote `info`, and say which.
+
+    Others neither count nor go: a late writer of former work may have higher steps than ours.
+    """
+    removed = [path for _, path in list_checkpoints(root) if _is_of(path, info)][keep_last:]
     for path in removed:
         remove_folder(path)
     return removed
+
+
+def _is_of(folder: Path, info: CheckpointInfo) -> bool:
+    try:
+        return _training(read_info(folder)) == _training(info)
+    except DAMAGE:
+        return False

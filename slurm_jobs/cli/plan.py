@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import add_json, add_spec, duration_text, print_json
+from slurm_jobs.cli.arguments import add_json, add_spec, duration_text, print_json, shown_path
 from slurm_jobs.common.ranges import ranges_text
 
 if TYPE_CHECKING:
@@ -66,12 +66,18 @@ def _explain(options: argparse.Namespace) -> int:
     if options.limit is not None:
         options.overrides.append(f"limit={options.limit}")
     request = ResumeRequest(
-        overrides=options.overrides, update_code=True, update_spec=True, dry_run=True
+        overrides=options.overrides,
+        update_code=True,
+        update_spec=True,
+        spec_file=options.spec,
+        dry_run=True,
     )
-    resumption = resume(find_run(options.explain or str(options.spec)), request)
+    run_dir = find_run(options.explain or str(options.spec))
+    resumption = resume(run_dir, request)
     if options.json:
         print_json(resumption_values(resumption))
     else:
+        print(f"a resume of {run_dir.name} as {shown_path(options.spec)} is now:\n")
         print_stages(resumption)
     return 0
 

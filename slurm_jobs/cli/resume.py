@@ -133,7 +133,8 @@ def notes_of(resumption: Resumption) -> list[str]:
     """What a person should know of a resumption besides."""
     from slurm_jobs.run.connections import dependency_notes
 
-    notes = [*dependency_notes(resumption.plan), *_trainings_begun_anew(resumption)]
+    connections = resumption.preparation.connections
+    notes = [*dependency_notes(resumption.plan, connections), *_trainings_begun_anew(resumption)]
     if resumption.code_changed:
         notes.append(
             "your code differs from the snapshot of this run, which is used; "

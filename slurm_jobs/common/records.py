@@ -49,6 +49,8 @@ class AttemptRecord:
     """How often Slurm had requeued the job (SLURM_RESTART_COUNT)."""
     gpu: str = ""
     """Type of GPU, where the job could have got one of several."""
+    num_again: int = 0
+    """How often a resume had been told to run the stage again, complete or not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.files import read_json
 from slurm_jobs.common.ranges import parse_ranges
 from slurm_jobs.common.resources import JobResources
 from slurm_jobs.dependencies import Slices
-from slurm_jobs.fingerprints import changed_fields
+from slurm_jobs.fingerprints import changed_fields, parents_of
 from slurm_jobs.operations.limits import limits_of, refuse_impossible_resume
 from slurm_jobs.operations.load import code_sources
 from slurm_jobs.operations.run_spec import GivenSpec, keep_spec, spec_of
@@ -29,7 +30,7 @@ from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import clear_the_way, prepare_resume
 from slurm_jobs.run.snapshot import CodeSnapshot, take_snapshot, tree_fingerprint
 from slurm_jobs.run.sort_out import Preparation
-from slurm_jobs.run.store import read_meta, read_plan_values
+from slurm_jobs.run.store import last_plan_number, read_meta, read_plan_values
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run.turns import submitting
 from slurm_jobs.spec.model import RunSpec
@@ -61,6 +62,8 @@ class ResumeRequest:
     """Take the user's code as it is now."""
     update_spec: bool = False
     """Take the spec's file as it is now; the run's earlier overrides stay."""
+    spec_file: Path | None = None
+    """With `update_spec`: this file, instead of the one that the run was submitted from."""
     again: Sequence[str] = ()
     """`STAGE` or `STAGE:0-3,7`: run these again, complete or not."""
     dry_run: bool = False
@@ -110,7 +113,12 @@ def resume(
 
 
 def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunContext, GivenSpec]:
-    given = spec_of(paths, request.overrides, update_spec=request.update_spec)
+    given = spec_of(
+        paths,
+        request.overrides,
+        update_spec=request.update_spec,
+        spec_file=request.spec_file,
+    )
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
     snapshot, code_changed = _snapshot(paths, spec, spec_dir, request)
     context = run_context(paths, spec, profile, spec_dir, snapshot)
@@ -126,7 +134,9 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         act=not request.dry_run,
     )
     done = replace(preparation.done, why_not=_why_not(paths, stages, preparation, again))
-    resources, adjustments = _adjusted(paths, given, stages, preparation, request.overrides)
+    resources, adjustments = _adjusted(
+        paths, given, stages, preparation, request.overrides, num_again=context.num_again
+    )
     plan = make_plan(
         spec, profile, code_fingerprint=code, done=done, limits=limits, resources=resources
     )
@@ -147,6 +157,8 @@ def _adjusted(
     stages: Sequence[PlannedStage],
     preparation: Preparation,
     overrides: Sequence[str],
+    *,
+    num_again: Mapping[str, int],
 ) -> tuple[dict[str, JobResources], tuple[str, ...]]:
     """What each stage asks for after its failures, and in words what has changed."""
     before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
@@ -164,7 +176,7 @@ def _adjusted(
         resources[stage.name], changes = adjusted(
             stage.resources, wish, trouble, last, by_hand=by_hand
         )
-        kind = _kind_begun_on(paths, stage, preparation)
+        kind = _kind_begun_on(paths, stage, num_again[stage.name])
         if kind:
             resources[stage.name] = replace(resources[stage.name], gpu=(kind,))
             changes = [*changes, f"gpu {kind} alone (begun on it)"]
@@ -172,21 +184,27 @@ def _adjusted(
     return resources, tuple(said)
 
 
-def _kind_begun_on(paths: RunPaths, stage: PlannedStage, preparation: Preparation) -> str:
-    """The one of several types of GPU that what is missing of a stage was begun on, if it was."""
+def _kind_begun_on(paths: RunPaths, stage: PlannedStage, num_again: int) -> str:
+    """The one of several types of GPU that a stage was begun on, if it was."""
     if len(stage.resources.gpu) < 2:
         return ""
-    completed = preparation.done.completed.get(stage.name, frozenset())
-    missing = [i for i in range(stage.num_slices) if i not in completed]
-    kind = kind_begun_on(paths, stage.name, stage.fingerprint, missing)
+    slices = range(stage.num_slices)
+    kind = kind_begun_on(paths, stage.name, stage.fingerprint, num_again, slices)
     return kind if kind in stage.resources.gpu else ""
 
 
 def _num_again(
     paths: RunPaths, stages: Sequence[PlannedStage], again: Mapping[str, Slices]
 ) -> dict[str, int]:
-    """By stage how often resumes were told to run it again, this one included."""
-    before = {v["name"]: v.get("num_again", 0) for v in read_plan_values(paths)["stages"]}
+    """By stage how often resumes were told to run it again, this one included.
+
+    Asked of all plans: a stage may be out of the spec for a while.
+    """
+    before: dict[str, int] = {}
+    for number in range(1, last_plan_number(paths) + 1):
+        for values in read_json(paths.plan(number))["stages"]:
+            name = values["name"]
+            before[name] = max(before.get(name, 0), values.get("num_again", 0))
     return {s.name: before.get(s.name, 0) + bool(again.get(s.name)) for s in stages}
 
 
@@ -206,6 +224,8 @@ def _why_not(
             reasons[stage.name] = f"changed: {', '.join(changed)}"
         elif again.get(stage.name):
             reasons[stage.name] = "asked for"
+        elif fields and parents_of(fields) != parents_of(stage.fields):
+            reasons[stage.name] = "changed: after"
         elif preparation.damaged.get(stage.name):
             reasons[stage.name] = "its output is missing or cut short"
     return reasons

@@ -36,7 +36,13 @@ class GivenSpec:
     """Where the file was read anew."""
 
 
-def spec_of(paths: RunPaths, overrides: Sequence[str], *, update_spec: bool) -> GivenSpec:
+def spec_of(
+    paths: RunPaths,
+    overrides: Sequence[str],
+    *,
+    update_spec: bool,
+    spec_file: Path | None = None,
+) -> GivenSpec:
     """The run's spec with `overrides`.
 
     Raises:
@@ -48,9 +54,16 @@ def spec_of(paths: RunPaths, overrides: Sequence[str], *, update_spec: bool) -> 
         if key in FIXED:
             message = f"--set {override}: a run keeps its `{key}`; submit the spec anew"
             raise InputError(message)
+        if ".matrix" in override.partition("=")[0] and not update_spec:
+            message = (
+                f"--set {override}: the combinations of this run are stages by now; change the "
+                "axes in the file, and use --update-spec"
+            )
+            raise InputError(message)
     origin = read_json(paths.spec_origin)
     if update_spec:
-        return _from_file(paths, origin, overrides)
+        file = spec_file or Path(origin["spec_file"])
+        return _from_file(paths, file, origin, overrides)
     return GivenSpec(
         spec=_changed(paths, origin, overrides),
         profile=ClusterProfile.model_validate(origin["profile"]),
@@ -58,9 +71,11 @@ def spec_of(paths: RunPaths, overrides: Sequence[str], *, update_spec: bool) -> 
     )
 
 
-def _from_file(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]) -> GivenSpec:
+def _from_file(
+    paths: RunPaths, file: Path, origin: Mapping[str, Any], overrides: Sequence[str]
+) -> GivenSpec:
     before = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
-    loaded = load(Path(origin["spec_file"]), overrides=[*origin["overrides"], *overrides])
+    loaded = load(file, overrides=[*origin["overrides"], *overrides])
     profile = profile_of(loaded)
     pairs = {
         "name": (before.name, loaded.spec.name),

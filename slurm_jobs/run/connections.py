@@ -84,7 +84,7 @@ def side_by_side(job: PlannedJob, parent: PlannedJob) -> bool:
     return corresponds(job.slices, job.slices_per_task, parent.slices, parent.slices_per_task)
 
 
-def dependency_notes(plan: Plan) -> tuple[str, ...]:
+def dependency_notes(plan: Plan, connections: Connections = Connections()) -> tuple[str, ...]:
     """Where a plan waits for a whole stage although the spec says slice after slice."""
     notes = [d.instead for stage in plan.stages for d in stage.after if d.instead]
     for job in plan.jobs:
@@ -95,5 +95,11 @@ def dependency_notes(plan: Plan) -> tuple[str, ...]:
             if other.stage in above
             and not frozenset(job.slices).isdisjoint(other.slices)
             and not side_by_side(job, other)
+        ]
+        notes += [
+            f"`{job.stage}` waits for all of `{name}` that runs now (afterok instead of aftercorr)"
+            for name in above
+            for slices in connections.active.get(name, {}).values()
+            if not slices.isdisjoint(job.slices)
         ]
     return tuple(dict.fromkeys(notes))

@@ -10,11 +10,13 @@ from slurm_jobs.common.files import read_json
 from slurm_jobs.run.paths import RunPaths
 
 
-def kind_begun_on(paths: RunPaths, stage: str, fingerprint: str, slices: Iterable[int]) -> str:
+def kind_begun_on(
+    paths: RunPaths, stage: str, fingerprint: str, num_again: int, slices: Iterable[int]
+) -> str:
     """The type that the newest attempt at these slices had; empty if none of them says.
 
-    Attempts at other work (another fingerprint) do not count. Read by name, one after the other,
-    and not by listing a folder that ten thousand tasks write to.
+    Attempts at other work (another fingerprint, or before it was asked for again) do not count.
+    Read by name, one after the other, and not by listing a folder that ten thousand tasks write to.
     """
     newest: dict[str, Any] = {"started_unix_s": 0.0, "gpu": ""}
     for slice_index in slices:
@@ -23,7 +25,8 @@ def kind_begun_on(paths: RunPaths, stage: str, fingerprint: str, slices: Iterabl
             if not path.exists():
                 break
             record = read_json(path)
-            is_same = record["fingerprint"] == fingerprint and record.get("gpu")
+            work = (record["fingerprint"], record.get("num_again", 0))
+            is_same = work == (fingerprint, num_again) and record.get("gpu")
             if is_same and record["started_unix_s"] > newest["started_unix_s"]:
                 newest = record
     return str(newest["gpu"])

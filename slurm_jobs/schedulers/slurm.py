@@ -126,7 +126,8 @@ def _without_surrounding_job() -> Iterator[None]:
     sbatch passes them on, and the new job's srun and supervisor would take another job's tasks,
     memory and restarts for their own. What a user sets for sbatch (SBATCH_...) stays.
     """
-    foreign = {name: value for name, value in os.environ.items() if _is_of_a_job(name)}
+    in_a_job = "SLURM_JOB_ID" in os.environ
+    foreign = {n: v for n, v in os.environ.items() if _is_of_a_job(n, in_a_job=in_a_job)}
     for name in foreign:
         del os.environ[name]
     try:
@@ -135,11 +136,11 @@ def _without_surrounding_job() -> Iterator[None]:
         os.environ.update(foreign)
 
 
-def _is_of_a_job(name: str) -> bool:
-    """Whether a variable tells of a job; a user's own settings of Slurm do not."""
+def _is_of_a_job(name: str, *, in_a_job: bool) -> bool:
+    """Whether a variable tells of a job; outside of one, those of Slurm are the user's own."""
     if name.startswith("SLURM_JOBS_"):
         return name.startswith("SLURM_JOBS_LOCAL_")
-    return name.startswith(("SLURM_", "SLURMD_")) and name not in _OF_THE_SITE
+    return in_a_job and name.startswith(("SLURM_", "SLURMD_")) and name not in _OF_THE_SITE
 
 
 def _last_line(error: Exception) -> str:

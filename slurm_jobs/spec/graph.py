@@ -10,7 +10,7 @@ from typing import Any
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.references import output_dir_variable, referenced_stage
 from slurm_jobs.spec.markers import references
-from slurm_jobs.spec.matrix import axis_variable, is_member
+from slurm_jobs.spec.matrix_names import axis_variable, is_member
 from slurm_jobs.spec.model import MAX_STAGES
 from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
@@ -205,12 +205,16 @@ def _reference_problems(
 
 def _no_axis(name: str, stage: StageView, inner: str) -> str:
     """What is left of `${matrix.AXIS}` after the expansion names no axis."""
-    axes = [*stage.keys["matrix"][0]] if is_member(stage.keys) else []
+    axes = _axes(stage)
     axis = inner.removeprefix(_AXIS_OF)
     return (
         f"`${{{inner}}}`: stage `{name}` has no axis `{axis}` in its matrix"
         f"{did_you_mean(axis, axes)} (axes: {', '.join(axes) or 'none'})"
     )
+
+
+def _axes(stage: StageView) -> list[str]:
+    return [*stage.keys["matrix"][0]] if is_member(stage.keys) else []
 
 
 def _shared_shell_problems(views: Views, document: YamlDocument) -> list[Problem]:
@@ -219,7 +223,7 @@ def _shared_shell_problems(views: Views, document: YamlDocument) -> list[Problem
     problems = []
     for key in _SHARED_KEYS:
         for path, inner in references(values.get(key), (key,)):
-            if referenced_stage(inner) in views:
+            if inner.startswith(_AXIS_OF) or referenced_stage(inner) in views:
                 problems.append(problem_at(document, path, _config_alone(path, inner)))
     return problems
 
@@ -242,9 +246,10 @@ def _shell_problems(
         for path, inner in references(stage.keys.get(key), ("stages", name, key)):
             target = referenced_stage(inner)
             if inner.startswith(_AXIS_OF):
-                variable = axis_variable(inner.removeprefix(_AXIS_OF))
-                what = f"in a shell `${{{inner}}}` is `${variable}`"
-                what = _no_axis(name, stage, inner) if key == "environment" else what
+                axis = inner.removeprefix(_AXIS_OF)
+                what = f"in a shell `${{{inner}}}` is `${axis_variable(axis)}`"
+                if key == "environment" or axis not in _axes(stage):
+                    what = _no_axis(name, stage, inner)
                 problems.append(problem_at(document, path, f"{path_text(path)}: {what}"))
             if target is None or target not in views:
                 continue

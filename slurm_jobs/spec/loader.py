@@ -19,7 +19,7 @@ from slurm_jobs.spec.entry_points import entry_point_problems
 from slurm_jobs.spec.files import Files, read_text_of
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
-from slurm_jobs.spec.matrix import as_in_the_file, expand_matrix
+from slurm_jobs.spec.matrix import as_in_the_file, expand_matrix, names_a_member
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.overrides import apply_overrides
 from slurm_jobs.spec.path_checks import path_problems
@@ -63,7 +63,10 @@ def load_spec(
         empty = Problem(file=file, line=1, column=1, message="the file is empty")
         raise SpecError(list(document.problems) or [empty])
     all_overrides = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
-    document, origins = expand_matrix(apply_overrides(document, all_overrides))
+    of_members = [o for o in all_overrides if names_a_member(o, document)]
+    early = [o for o in all_overrides if o not in of_members]
+    document, origins = expand_matrix(apply_overrides(document, early))
+    document = apply_overrides(document, of_members)
     try:
         return load_document(document, text, files, overrides=all_overrides)
     except SpecError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,17 +18,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.matrix_names import (
+    Combination,
+    axis_variable,
+    combination_names,
+    value_text,
+)
 from slurm_jobs.spec.matrix_places import StagePlaces, kinds_by_parent
 from slurm_jobs.spec.model import MAX_STAGES
 from slurm_jobs.spec.validation import describe, did_you_mean, path_text, problem_at
-from slurm_jobs.spec.value_types import is_name
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
-Combination = Mapping[str, Any]
-"""A value by axis."""
-
 AXIS_REFERENCE = re.compile(r"\$\{matrix\.([A-Za-z0-9_]+)\}")
-_LISTED_AGAIN = re.compile(r"(?<![\w-])([A-Za-z][\w-]*)(?:, \1(?![\w-]))+")
 _FORMS = (
     "expected values by axis ({lr: [1e-4, 3e-4]}), a list that says each combination "
     "([{lr: 1e-4, nodes: 1}]), or the name of a stage whose matrix is shared"
@@ -81,6 +81,15 @@ def expand_matrix(document: YamlDocument) -> tuple[YamlDocument, Mapping[str, st
     return changed, {member: name for name, f in families.items() for member in f.names}
 
 
+def names_a_member(override: str, document: YamlDocument) -> bool:
+    """Whether `stages.NAME...=VALUE` names a stage that only a matrix may make."""
+    steps = override.partition("=")[0].strip().split(".")
+    stages = document.value.get("stages") if isinstance(document.value, dict) else None
+    is_known = not isinstance(stages, dict) or len(steps) < 3 or steps[1] in stages
+    has_matrix = isinstance(stages, dict) and any(_matrix_of(stage) for stage in stages.values())
+    return steps[0] == "stages" and not is_known and has_matrix
+
+
 def as_in_the_file(
     problems: Iterable[Problem], document: YamlDocument, origins: Mapping[str, str]
 ) -> list[Problem]:
@@ -90,46 +99,21 @@ def as_in_the_file(
     """
     wrong = {p for p in document.problems if ".matrix" in p.message}
     told = [p for p in problems if not wrong or p in wrong or "${" not in p.message]
-    if not origins:
-        return told
-    members = "|".join(re.escape(name) for name in sorted(origins, key=len, reverse=True))
-    named = re.compile(rf"(?<![\w-])({members})(?![\w-])")
-    texts = [named.sub(lambda match: origins[match[1]], p.message) for p in told]
-    renamed = [
-        dataclasses.replace(p, message=_LISTED_AGAIN.sub(r"\1", text))
-        for p, text in zip(told, texts, strict=True)
-    ]
-    return list(dict.fromkeys(renamed))
+    return list(dict.fromkeys(_renamed_problem(p, origins) for p in told))
 
 
-def is_member(stage: Mapping[str, Any]) -> bool:
-    """Whether the raw values are those of one combination."""
-    matrix = stage.get("matrix")
-    return isinstance(matrix, list) and len(matrix) == 1 and isinstance(matrix[0], dict)
+def _renamed_problem(problem: Problem, origins: Mapping[str, str]) -> Problem:
+    """With the file's name in the path of a value and of the stage that it speaks of.
 
+    Names in lists stay, as those are what may be written.
+    """
 
-def origin_of(name: str, matrix: Any) -> str:
-    """The name in the file of the stage that became `name`; empty for a stage without a matrix."""
-    if not matrix:
-        return ""
-    suffix = "-" + _slug(matrix[0])
-    return name.removesuffix(suffix) if name.endswith(suffix) else name.rpartition("-")[0]
+    def of_the_file(match: re.Match[str]) -> str:
+        return match[1] + origins.get(match[2], match[2])
 
-
-def axis_variable(axis: str) -> str:
-    """The environment variable that holds the value of an axis."""
-    return f"SLURM_JOBS_MATRIX_{axis.upper()}"
-
-
-def matrix_variables(matrix: Any) -> dict[str, str]:
-    """The variables of a stage that is one combination; none for any other."""
-    (combination,) = matrix or [{}]
-    return {axis_variable(axis): value_text(value) for axis, value in combination.items()}
-
-
-def value_text(value: Any) -> str:
-    """A value as text: as it is, or as JSON."""
-    return value if isinstance(value, str) else json.dumps(value)
+    message = re.sub(r"^(stages\.)([\w-]+)", of_the_file, problem.message)
+    message = re.sub(r"(\bstage `)([\w-]+)", of_the_file, message)
+    return dataclasses.replace(problem, message=message)
 
 
 def _matrix_of(stage: Any) -> Any:
@@ -154,12 +138,12 @@ def _families(
             problems.append(_problem(document, name, message, below))
         elif matrix:
             combinations = _combinations(matrix)
-            names = _names(name, combinations, stages)
+            names = combination_names(name, combinations, stages)
             own[name] = _Family(root=name, combinations=combinations, names=names)
     families = dict(own)
     for name, root in shared.items():
         if root in own:
-            names = _names(name, own[root].combinations, stages)
+            names = combination_names(name, own[root].combinations, stages)
             families[name] = dataclasses.replace(own[root], names=names)
         if root in own or root in wrong:
             continue
@@ -168,7 +152,7 @@ def _families(
             f"(those: {', '.join(own) or 'none'})"
         )
         problems.append(_problem(document, name, message))
-    return families, problems
+    return families, [*problems, *_taken_twice(document, families)]
 
 
 def _problem(document: YamlDocument, stage: str, message: str, below: Path = ()) -> Problem:
@@ -185,6 +169,9 @@ def _wrong_form(matrix: Any) -> tuple[Path, str]:
             if not isinstance(values, list) or not values:
                 remedy = f"; write [{value_text(values)}]" if values not in ({}, [], None) else ""
                 return (axis,), f"expected a list of values, found {describe(values)}{remedy}"
+        variables = [axis_variable(axis) for axis in matrix]
+        if len(set(variables)) < len(variables):
+            return (), "two axes differ in small and capital letters alone"
         if math.prod(len(values) for values in matrix.values()) > MAX_STAGES:
             return (), f"more than {MAX_STAGES} combinations"
         return (), "" if matrix else _FORMS
@@ -200,22 +187,17 @@ def _combinations(matrix: Any) -> Sequence[Combination]:
     ]
 
 
-def _names(stage: str, combinations: Sequence[Combination], stages: Mapping[str, Any]) -> list[str]:
-    """Names made of the values; of numbers from 1 where these give no distinct names."""
-    names = [f"{stage}-{_slug(combination)}" for combination in combinations]
-    others = set(stages) - {stage}
-    if len(set(names)) == len(names) and all(map(is_name, names)) and others.isdisjoint(names):
-        return names
-    return [f"{stage}-{number}" for number in range(1, len(combinations) + 1)]
-
-
-def _slug(combination: Combination) -> str:
-    return "-".join(_slug_of(value) for value in combination.values())
-
-
-def _slug_of(value: Any) -> str:
-    text = format(value, "g") if isinstance(value, float) else value_text(value)
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")
+def _taken_twice(document: YamlDocument, families: Mapping[str, _Family]) -> list[Problem]:
+    """Combinations that would have the name of another stage, so that one would be lost."""
+    taken = dict.fromkeys(name for name in document.value["stages"] if name not in families)
+    problems = []
+    for name, family in families.items():
+        for member in family.names:
+            if member in taken:
+                message = f"a combination would be called `{member}`, as another stage is"
+                problems.append(_problem(document, name, message))
+            taken[member] = None
+    return problems
 
 
 def _replaced(stage: Mapping[str, Any], combination: Combination) -> dict[str, Any]:

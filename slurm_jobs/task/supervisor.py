@@ -66,7 +66,8 @@ def _is_on_its_kind(order: JobOrder, environment: JobEnvironment) -> bool:
     if not environment.gpu:
         return True
     paths = RunPaths(Path(order.run_dir))
-    kind = kind_begun_on(paths, order.stage, order.fingerprint, environment.slices)
+    work = order.fingerprint, order.num_again
+    kind = kind_begun_on(paths, order.stage, *work, environment.slices)
     if kind in {"", environment.gpu} or kind not in order.resources.gpu:
         return True
     _say(f"this is {environment.gpu}, and the work was begun on {kind}")

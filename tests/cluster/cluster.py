@@ -209,9 +209,17 @@ class Cluster:
         self._admin("scontrol", "update", f"nodename={node}", "state=down", f"reason={reason}")
 
     def resume_node(self, node: str) -> None:
-        """Take a node back, and wait until it is idle."""
+        """Take a node back, and wait until it takes jobs."""
         self._admin("scontrol", "update", f"nodename={node}", "state=resume")
-        wait_until(lambda: self.node_state(node) == ["IDLE"], f"node {node} to be idle")
+        unfit = {"DOWN", "DRAIN", "NOT_RESPONDING"}
+        wait_until(lambda: not unfit & set(self.node_state(node)), f"node {node} to be back")
+
+    def heal_daemons(self) -> None:
+        """Start what does not run, and take every node back; jobs go on."""
+        for name in reversed(daemons.STOP_ORDER):
+            if daemons.running(self.config, name) is None:
+                self.start_daemon(name)
+        self._take_nodes_back()
 
     def heal(self) -> None:
         """Undo what a test broke: no jobs, every daemon running, every node idle."""
@@ -219,6 +227,9 @@ class Cluster:
             if daemons.running(self.config, name) is None:
                 self.start_daemon(name)
         self.cancel_all()
+        self._take_nodes_back()
+
+    def _take_nodes_back(self) -> None:
         for node in NODES:
             if {"DOWN", "DRAIN"} & set(self.node_state(node)):
                 self.resume_node(node)

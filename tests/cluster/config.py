@@ -37,8 +37,8 @@ class ClusterConfig:
     """What a node claims to have (config_overrides), whatever this machine has."""
     mem_mb_per_node: int = 16_000
     default_mem_mb_per_cpu: int = 500
-    max_array_size: int = 1001
     max_job_count: int = 10_000
+    max_array_size: int = 1001
     """Slurm's default. It caps the largest index, plus one."""
     grace_time_s: int = 10
     """How long, at least, a preempted job of `low` has between its signal and SIGTERM."""

@@ -8,6 +8,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from pipeline.training import checkpoint
 from pipeline.training.checkpoint import Checkpointer, Restored
+from pipeline.training.checkpoint_files import keep_newest, read_info
 from slurm_jobs.common.errors import StageConfigError, StageError
 from tests.pipeline.training.conftest import fail_on
 
@@ -34,10 +35,9 @@ def test_a_resume_with_another_config_begins_anew_and_keeps_what_was_there(make_
     rate = {"learning_rate": 3e-3}
     result = run.run_here({"fingerprint": "two"}, optimizer=rate)
     assert result["resumed_from_step"] == 0
-    assert "the checkpoints are of other work" in caplog.text
+    assert "step-00000006 is of other work" in caplog.text
     assert run.weights() != first
-    (aside,) = run.output_dir.glob("checkpoints.before-attempt-2.*")
-    assert (aside / "step-00000006").is_dir()
+    assert list(run.output_dir.glob("checkpoints.before-attempt-2/step-00000006.*"))
     assert run.run_here({"fingerprint": "two"}, optimizer=rate)["resumed_from_step"] == 6
 
 
@@ -47,6 +47,19 @@ def test_a_stage_that_is_asked_for_again_begins_anew_once(make_train_run):
     asked = {"fingerprint": "one", "num_again": 1}
     assert run.run_here(asked)["resumed_from_step"] == 0
     assert run.run_here(asked)["resumed_from_step"] == 6
+
+
+def test_a_late_writer_of_former_work_takes_nothing_from_the_new(make_train_run):
+    """A checkpoint of the former work, with more steps, appears beside those of the new."""
+    run = make_train_run(checkpoint={"every_min": None, "keep_last": 1})
+    run.run_here({"fingerprint": "one"}, num_steps=8)
+    asked = {"fingerprint": "one", "num_again": 1}
+    run.run_here(asked)
+    (late,) = run.output_dir.glob("checkpoints.before-attempt-2/step-00000008.*")
+    late.rename(run.output_dir / "checkpoints/step-00000008")
+    assert run.run_here(asked)["resumed_from_step"] == 6
+    own = run.output_dir / "checkpoints/step-00000006"
+    assert keep_newest(own.parent, 1, read_info(own)) == []
 
 
 def test_a_config_that_changed_beneath_the_same_work_is_refused(make_train_run):
@@ -63,7 +76,7 @@ def test_last_resort_is_the_first_step(make_train_run, caplog, record):
     weights = run.weights()
     (run.output_dir / "checkpoints/step-00000006/checkpoint.json").write_text(record)
     assert run.run_here()["resumed_from_step"] == 0
-    assert "starts again at step 0" in caplog.text
+    assert "training starts at step 0" in caplog.text
     assert run.weights() == weights
 
 

@@ -8,7 +8,7 @@ from slurm_jobs.schedulers.slurm import _without_surrounding_job
 def test_sbatch_is_told_nothing_of_the_job_that_it_is_called_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    of_a_job = ("SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT", "SLURMD_NODENAME")
+    of_a_job = ("SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT", "SLURMD_NODENAME")
     of_ours = ("SLURM_JOBS_LOCAL_TASK_ID",)
     kept = ("SLURM_CONF", "SBATCH_ACCOUNT", "SLURM_JOBS_RUNS_DIR", "SLURM_TIME_FORMAT")
     for name in (*of_a_job, *of_ours, *kept):
@@ -18,3 +18,12 @@ def test_sbatch_is_told_nothing_of_the_job_that_it_is_called_from(
     assert inside.keys().isdisjoint((*of_a_job, *of_ours))
     assert set(kept) <= inside.keys()
     assert os.environ["SLURM_ARRAY_TASK_ID"] == "x"
+
+
+def test_outside_of_a_job_a_users_settings_of_slurm_are_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv("SLURM_MPI_TYPE", "pmix")
+    with _without_surrounding_job():
+        assert os.environ["SLURM_MPI_TYPE"] == "pmix"

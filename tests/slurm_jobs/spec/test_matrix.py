@@ -5,7 +5,8 @@ import pytest
 
 from slurm_jobs.cluster.profile import LOCAL
 from slurm_jobs.plan import PlannedStage, make_plan
-from slurm_jobs.spec.matrix import expand_matrix, origin_of
+from slurm_jobs.spec.matrix import expand_matrix
+from slurm_jobs.spec.matrix_names import origin_of
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.yaml_values import read_yaml
 
@@ -79,16 +80,28 @@ def test_a_list_says_each_combination() -> None:
 
 
 @pytest.mark.parametrize(
-    "matrix",
+    ("matrix", "expected"),
     [
-        "{p: ['x/y', 'x y']}",  # one name for both
-        "{p: [aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, b]}",  # too long for a name
-        "{p: [taken, b]}",  # the name of another stage
+        ("{p: ['x/y', 'x y']}", ["a-x_y", "a-2"]),  # one name for both
+        ("{p: [aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, b]}", ["a-1", "a-b"]),
+        ("{p: [taken, b]}", ["a-1", "a-b"]),  # the name of another stage
     ],
 )
-def test_where_values_make_no_names_numbers_do(matrix: str) -> None:
+def test_where_a_value_makes_no_name_its_number_does(matrix: str, expected: list[str]) -> None:
     text = HEAD + f"  a: {{shell: x, matrix: {matrix}}}\n  a-taken: {{shell: x}}\n"
-    assert list(stages(text)) == ["a-1", "a-2", "a-taken"]
+    assert list(stages(text)) == [*expected, "a-taken"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "  a: {shell: x, matrix: {p: ['a a', 'a_a']}}\n  a-2: {shell: x}\n",
+        "  a: {shell: x, matrix: {p: [b-1]}}\n  a-b: {shell: x, matrix: {q: [1]}}\n",
+    ],
+)
+def test_no_stage_is_lost_to_the_name_of_a_combination(check: Check, text: str) -> None:
+    (line,) = check(HEAD + text)
+    assert "a combination would be called `a-" in line
 
 
 def test_the_name_in_the_file_is_found_again() -> None:
@@ -109,9 +122,9 @@ def test_a_shell_has_the_values_and_its_parents_folder_under_the_name_in_the_fil
 def test_the_values_are_part_of_what_decides_a_stages_work() -> None:
     before, after = planned(SWEEP), planned(SWEEP.replace("task: [a, b]", "task: [a, c]"))
     assert before["train-a-1"].fingerprint == after["train-a-1"].fingerprint
-    numbered = HEAD + "  a: {shell: x, matrix: {p: ['x/y', 'x y']}}\n"
-    other = numbered.replace("x/y", "x:y")
-    assert planned(numbered)["a-1"].fingerprint != planned(other)["a-1"].fingerprint
+    long = HEAD + f"  a: {{shell: x, matrix: {{p: [{'x' * 50}]}}}}\n"
+    other = long.replace("xxx]", "xxy]")
+    assert planned(long)["a-1"].fingerprint != planned(other)["a-1"].fingerprint
 
 
 def test_a_mistake_is_told_once_at_its_place_under_the_name_in_the_file(check: Check) -> None:
@@ -142,9 +155,9 @@ def test_a_mistake_is_told_once_at_its_place_under_the_name_in_the_file(check: C
             ),
         ),
         (
-            "data: {shell: x}",
-            'data: {shell: "echo ${matrix.task}"}',
-            "stages.data.shell: in a shell `${matrix.task}` is `$SLURM_JOBS_MATRIX_TASK`",
+            "shell: x\n    after",
+            'shell: "echo ${matrix.task}"\n    after',
+            "stages.train.shell: in a shell `${matrix.task}` is `$SLURM_JOBS_MATRIX_TASK`",
         ),
         (
             "data: {shell: x}",
@@ -181,3 +194,9 @@ def test_an_override_reaches_all_combinations_and_may_change_the_axes(check: Che
     (line,) = check(SWEEP, overrides=("stages.train.resources.nodes=x",))
     assert line.startswith("--set stages.train.resources.nodes=x: stages.train.resources.nodes: ")
     assert check(SWEEP, overrides=("stages.train.matrix.task=[c]",)) == []
+
+
+def test_an_override_may_name_one_combination(check: Check) -> None:
+    assert check(SWEEP, overrides=("stages.train-a-2.resources.mem_gb=2",)) == []
+    (line,) = check(SWEEP, overrides=("stages.train-c-2.resources.mem_gb=2",))
+    assert "there is no stage `train-c-2`; did you mean `train-b-2`?" in line

@@ -1,0 +1,163 @@
+"""The faults: each is put into a run at a moment that chance and the run's own events decide."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+
+from tests.end_to_end.driver import rank_pid, wait_for
+from tests.end_to_end.faults.scene import Scene
+
+
+def task_killed(scene: Scene) -> None:
+    """SIGKILL to the supervisor of an array task, which is the batch process of its job."""
+    scene.submit()
+    attempts = scene.began("preprocess", scene.chance.randint(1, 3))
+    while not scene.kill(scene.chance.choice(attempts)["pid"]):
+        attempts = scene.began("preprocess", len(attempts) + 1)
+
+
+def rank_killed(scene: Scene) -> None:
+    """SIGKILL to one rank of a training."""
+    scene.submit()
+    attempt = scene.trains()
+    label = f"s00000.a{attempt['attempt']:04d}"
+    rank = scene.chance.randint(0, 1)
+    pid = wait_for(lambda: rank_pid(scene.run_dir, "train", label, rank), "the rank's pid")
+    scene.kill(pid)
+
+
+def srun_killed(scene: Scene) -> None:
+    """SIGKILL to the srun that started the ranks."""
+    scene.submit()
+    scene.trains()
+    for pid in scene.processes("srun ", str(scene.run_dir)):
+        scene.kill(pid)
+
+
+def slurmd_killed(scene: Scene) -> None:
+    """SIGKILL to the slurmd of a node that trains; it is started again at the end."""
+    scene.submit()
+    node = scene.chance.choice(scene.trains()["node_names"])
+    scene.cluster.kill_slurmd(node)
+    scene.num_injected += 1
+
+
+def slurmctld_killed(scene: Scene) -> None:
+    """SIGKILL to the controller while tasks run; it comes back while they still do."""
+    scene.submit()
+    scene.began("preprocess", scene.chance.randint(1, 4))
+    scene.cluster.kill_daemon("slurmctld")
+    scene.num_injected += 1
+    shown = scene.driver.run("status", str(scene.run_dir), "--fresh", check=None)
+    assert "could not be asked: squeue" in shown.stdout
+    scene.cluster.start_daemon("slurmctld")
+
+
+def node_down(scene: Scene) -> None:
+    """A node that trains is declared dead: Slurm requeues the job, which keeps to its kind."""
+    scene.submit()
+    attempt = scene.trains()
+    scene.cluster.set_node_down(scene.chance.choice(attempt["node_names"]))
+    scene.num_injected += 1
+    scene.cluster.wait_for_state(attempt["job_id"], "PENDING", "RUNNING")
+    scene.cluster.heal_daemons()
+
+
+def preempted(scene: Scene) -> None:
+    """A job of a higher tier takes the nodes of the training, which is told and requeued."""
+    scene.submit(stages__train__resources__slurm__partition="low")
+    nodes = scene.trains()["node_names"]
+    options = [f"--nodelist={','.join(nodes)}", "--partition=high", "--exclusive", "--mem=1G"]
+    other = scene.cluster.submit(
+        "sleep 5", f"--nodes={len(nodes)}", *options, cwd=scene.driver.folder
+    )
+    scene.num_injected += 1
+    scene.cluster.wait_for_state(other, "COMPLETED", timeout_s=90)
+
+
+def stop_signal(scene: Scene) -> None:
+    """The signal that Slurm sends before the time limit: all ranks save, one requeues."""
+    scene.submit()
+    job_id = scene.trains()["job_id"]
+    scene.cluster.run_as_user(["scancel", "--batch", "--signal=USR2", job_id])
+    scene.num_injected += 1
+
+
+def accounting_down(scene: Scene) -> None:
+    """slurmdbd and its database stop while the run goes on, and while it is looked at."""
+    scene.submit()
+    scene.began("preprocess", scene.chance.randint(1, 4))
+    for name in ("slurmdbd", "mariadb"):
+        scene.cluster.kill_daemon(name)
+        scene.num_injected += 1
+    scene.trains()
+    shown = scene.driver.run("status", str(scene.run_dir), "--fresh", check=None)
+    assert "could not be asked: sacct" in shown.stdout
+    scene.cluster.heal_daemons()
+
+
+def sbatch_times_out(scene: Scene) -> None:
+    """Every sbatch hands its job in, and says that the controller did not answer."""
+    scene.driver.write(
+        "bin/sbatch",
+        '#!/bin/bash\n/usr/bin/sbatch "$@" > /dev/null\n'
+        "echo 'sbatch: error: Batch job submission failed: Socket timed out' >&2\nexit 1\n",
+    ).chmod(0o755)
+    path = f"{scene.driver.folder}/bin:{scene.cluster.env()['PATH']}"
+    argv = [*scene.driver.command, "submit", *scene.words()]
+    scene.cluster.run_as_user(argv, cwd=scene.driver.folder, env={"PATH": path})
+    (scene.run_dir,) = (scene.driver.folder / "runs").iterdir()
+    scene.num_injected += len(list(scene.run_dir.glob("jobs/*")))
+
+
+def two_resumes(scene: Scene) -> None:
+    """A task fails, and two terminals resume at the same moment: one wins, the other is told."""
+    task_killed(scene)
+    scene.driver.wait(scene.run_dir)
+    codes = []
+
+    def resume() -> None:
+        codes.append(scene.driver.run("resume", str(scene.run_dir), check=None).returncode)
+
+    both = [threading.Thread(target=resume) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    scene.num_resumes += 1
+    assert sorted(codes) in ([0, 0], [0, 1]), codes  # the second came too late, or was turned away
+
+
+def many_kills(scene: Scene) -> None:
+    """SIGKILL to whatever of the run's processes chance picks, again and again."""
+    scene.submit()
+    for stage in ("preprocess", "preprocess", "train"):
+        scene.trains() if stage == "train" else scene.began(stage)
+        victims = scene.processes(str(scene.run_dir))
+        if victims:
+            number = scene.chance.choice([signal.SIGKILL, signal.SIGTERM])
+            scene.kill(scene.chance.choice(victims), number)
+        scene.driver.wait(scene.run_dir)
+        scene.driver.json("resume", str(scene.run_dir))
+        scene.num_resumes += 1
+
+
+FAULTS: dict[str, Callable[[Scene], None]] = {
+    fault.__name__: fault
+    for fault in (
+        task_killed,
+        rank_killed,
+        srun_killed,
+        slurmd_killed,
+        slurmctld_killed,
+        node_down,
+        preempted,
+        stop_signal,
+        accounting_down,
+        sbatch_times_out,
+        two_resumes,
+        many_kills,
+    )
+}
