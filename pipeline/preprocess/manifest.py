@@ -103,7 +103,8 @@ def _first_byte(path: Path) -> bytes:
 def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestRow]:
     with path.open(encoding="utf-8-sig", newline="") as stream:
         records = _csv_records(csv.reader(stream, strict=True), path)
-        _, header = next(records, (1, []))
+        _, first = next(records, (1, []))
+        header = first if isinstance(first, list) else [first]
         missing = [name for name in CSV_COLUMNS if name not in header]
         if missing:
             message = (
@@ -115,7 +116,9 @@ def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestR
         filled = (record for record in records if record[1])  # csv gives [] for an empty line
         for row, (line, cells) in enumerate(filled):
             origin = RowOrigin(row=row, line=line, manifest=path)
-            if len(cells) != len(header):
+            if isinstance(cells, str):
+                yield bad_row(origin, cells)
+            elif len(cells) != len(header):
                 yield bad_row(origin, _wrong_number(cells, header))
             else:
                 image, text = (cells[column] for column in columns)
@@ -128,18 +131,29 @@ def _wrong_number(cells: Sequence[str], header: Sequence[str]) -> str:
     return found + (hint if len(cells) > len(header) else "")
 
 
-def _csv_records(reader: _CsvReader, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each record, with the number of the line where it begins, from 1."""
+def _csv_records(reader: _CsvReader, path: Path) -> Iterator[tuple[int, list[str] | str]]:
+    """The cells of each record, or what is wrong with it; and the line where it begins, from 1."""
     line = 1
+    while True:
+        found = _next_record(reader, path, line)
+        if found is None:
+            return
+        yield line, found
+        line = reader.line_num + 1
+
+
+def _next_record(reader: _CsvReader, path: Path, line: int) -> list[str] | str | None:
+    """The next record; None at the end. A wrong one is over with its line."""
     try:
-        for cells in reader:
-            yield line, cells
-            line = reader.line_num + 1
+        return next(reader, None)
     except UnicodeDecodeError as error:  # a whole block is decoded at a time: the reader is behind
         at, problem = _first_undecodable_line(path)
         message = f"{path}:{at}: no UTF-8 ({problem}); save the manifest as UTF-8"
         raise StageConfigError(message) from error
     except csv.Error as error:
+        what = f"no CSV ({error}); a double quote within a quoted text is written twice"
+        if reader.line_num == line and "end of data" not in str(error):
+            return what  # over lines, nobody can tell which rows an open quote has swallowed
         message = (
             f"{path}:{line}: the row that begins here is no CSV ({error} at line "
             f"{reader.line_num}); a double quote that opens a text must be closed, and one within "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from slurm_jobs.dependencies import Slices, barred_slices
+from slurm_jobs.dependencies import Slices, barred_slices, corresponds
 from slurm_jobs.plan import Done
 from slurm_jobs.reconcile import (
     NOT_NEEDED,
@@ -79,12 +79,39 @@ def sort_out(
             current=current,
             completed=completed,
             older=older,
-            barred=barred,
+            barred=barred | _waiting_for_all(stage, newest, run.intents, again),
         )
         if not stage.reason.startswith(NOT_NEEDED):
             kept = found[name].live | (completed - barred)
             again[name] = frozenset(range(num_slices)) - kept
     return _gathered(found)
+
+
+def _waiting_for_all(
+    stage: StageStatus,
+    newest: Mapping[int, Intent],
+    intents: Iterable[Intent],
+    again: Mapping[str, Slices],
+) -> Slices:
+    """Slices in jobs that wait for a whole stage of which something runs again.
+
+    The spec says slice after slice, but the arrays of the two did not stand side by side.
+    """
+    found: Slices = frozenset()
+    for parent, kind in stage.stage.after.items():
+        if kind != "aftercorr" or not again.get(parent):
+            continue
+        above = latest_intents(intents, parent)
+        for own in {id(intent): intent for intent in newest.values()}.values():
+            still_own = [i for i in own.slices if newest.get(i) is own]
+            others = {id(above[i]): above[i] for i in still_own if i in above}.values()
+            if not all(_side_by_side(own, other) for other in others):
+                found |= frozenset(own.slices)
+    return found
+
+
+def _side_by_side(own: Intent, other: Intent) -> bool:
+    return corresponds(own.slices, own.slices_per_task, other.slices, other.slices_per_task)
 
 
 def _gathered(found: Mapping[str, _SortedStage]) -> Preparation:

@@ -29,4 +29,4 @@ def test_the_result_is_that_of_an_undisturbed_run(
     finally:
         cluster.heal_daemons()
     scene.require_undisturbed(undisturbed)
-    note(FAULTS[name].__doc__, scene.num_injected, f"same bytes after {scene.num_resumes} resumes")
+    note(FAULTS[name].__doc__, scene.num_injected, f"same bytes; resumes: {scene.num_resumes}")

@@ -309,3 +309,23 @@ def test_children_of_a_stage_that_is_not_needed_are_left_alone() -> None:
     )
     assert tuple(found.connections.active["x"]) == ("14",)
     assert "14" not in found.cancel
+
+
+@pytest.mark.parametrize(
+    ("packed", "going"),
+    [(None, {0, 1, 2}), (2, set())],  # packed: the job was given afterok on all of `a`
+)
+def test_slices_whose_job_waits_for_all_make_way_where_one_of_all_runs_again(
+    packed: int | None, going: set[int]
+) -> None:
+    states = {f"12_{i}": "RUNNING" for i in range(3)} | {"12_3": "FAILED"}
+    elements = range(4) if packed is None else range(2)
+    states |= {f"13_{i}": "PENDING:Dependency" for i in elements}
+    found = sorted_out(
+        [stage("a", 4), stage("b", 4, a="aftercorr")],
+        [intent(1, "a", "12", 4), intent(2, "b", "13", 4, slices_per_task=packed)],
+        states,
+        ends={"a": {3: FAILED}},
+    )
+    assert found.done.active["a"] == {0, 1, 2}
+    assert found.done.active["b"] == going
