@@ -12,7 +12,7 @@ import csv
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,9 +100,25 @@ def _first_byte(path: Path) -> bytes:
         return stream.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
 
 
+class _Lines:
+    """The lines of a stream, and the one that was read last."""
+
+    def __init__(self, stream: Iterable[str]) -> None:
+        self._lines = iter(stream)
+        self.last = ""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        self.last = next(self._lines)
+        return self.last
+
+
 def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestRow]:
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        records = _csv_records(csv.reader(stream, strict=True), path)
+        lines = _Lines(stream)
+        records = _csv_records(csv.reader(lines, strict=True), lines, path)
         _, first = next(records, (1, []))
         header = first if isinstance(first, list) else [first]
         missing = [name for name in CSV_COLUMNS if name not in header]
@@ -131,19 +147,23 @@ def _wrong_number(cells: Sequence[str], header: Sequence[str]) -> str:
     return found + (hint if len(cells) > len(header) else "")
 
 
-def _csv_records(reader: _CsvReader, path: Path) -> Iterator[tuple[int, list[str] | str]]:
+def _csv_records(
+    reader: _CsvReader, lines: _Lines, path: Path
+) -> Iterator[tuple[int, list[str] | str]]:
     """The cells of each record, or what is wrong with it; and the line where it begins, from 1."""
     line = 1
     while True:
-        found = _next_record(reader, path, line)
+        found = _next_record(reader, lines, path, line)
         if found is None:
             return
         yield line, found
         line = reader.line_num + 1
 
 
-def _next_record(reader: _CsvReader, path: Path, line: int) -> list[str] | str | None:
-    """The next record; None at the end. A wrong one is over with its line."""
+def _next_record(
+    reader: _CsvReader, lines: _Lines, path: Path, line: int
+) -> list[str] | str | None:
+    """The next record; None at the end. A wrong one whose quotes are even is over with its line."""
     try:
         return next(reader, None)
     except UnicodeDecodeError as error:  # a whole block is decoded at a time: the reader is behind
@@ -151,9 +171,9 @@ def _next_record(reader: _CsvReader, path: Path, line: int) -> list[str] | str |
         message = f"{path}:{at}: no UTF-8 ({problem}); save the manifest as UTF-8"
         raise StageConfigError(message) from error
     except csv.Error as error:
-        what = f"no CSV ({error}); a double quote within a quoted text is written twice"
-        if reader.line_num == line and "end of data" not in str(error):
-            return what  # over lines, nobody can tell which rows an open quote has swallowed
+        # With an odd quote, or over lines, nobody can tell which rows an open quote has swallowed.
+        if reader.line_num == line and lines.last.count('"') % 2 == 0:
+            return f"no CSV ({error})"
         message = (
             f"{path}:{line}: the row that begins here is no CSV ({error} at line "
             f"{reader.line_num}); a double quote that opens a text must be closed, and one within "

@@ -94,7 +94,8 @@ class Checkpointer:
     def _set_aside(self, folder: Path, problem: str | None) -> None:
         if problem == _OTHER_WORK:
             aside = files.set_other_work_aside(folder, self.attempt)
-            log.warning("checkpoint %s is of other work; kept as %s", folder, aside)
+            where = f"kept as {aside}" if aside else "another writer took it away"
+            log.warning("checkpoint %s is of other work; %s", folder, where)
             return
         unreadable = files.set_aside(folder, self.attempt)
         log.warning(

@@ -233,7 +233,6 @@ def _can_stand_for(folder: Path, info: CheckpointInfo) -> bool:
 
 
 def _training(info: CheckpointInfo) -> tuple[str, str, int]:
-    """What two checkpoints of one training have in common."""
     return info.config_fingerprint, info.dataset_fingerprint, info.work.num_again
 
 
@@ -248,27 +247,28 @@ def set_aside(folder: Path, attempt: int) -> Path | None:
     None if another writer has renamed it. One attempt may set the same step aside twice.
     """
     aside = folder.with_name(f".unreadable-{folder.name}.{attempt}.{uuid.uuid4().hex[:12]}")
+    return _moved(folder, aside)
+
+
+def set_other_work_aside(folder: Path, attempt: int) -> Path | None:
+    """Keep a checkpoint of other work beside the checkpoints; its new place, None as above."""
+    root = folder.parent.resolve()  # it may be a link to another disk
+    kept = root.with_name(f"{root.name}.before-attempt-{attempt}")
+    kept.mkdir(exist_ok=True)
+    return _moved(folder, kept / f"{folder.name}.{uuid.uuid4().hex[:12]}")
+
+
+def _moved(folder: Path, place: Path) -> Path | None:
     try:
-        folder.rename(aside)
+        return folder.rename(place)
     except FileNotFoundError:
         return None
-    return aside
-
-
-def set_other_work_aside(folder: Path, attempt: int) -> Path:
-    """Move a checkpoint of other work out of the way, to be kept; its new place."""
-    kept = folder.parent.with_name(f"{folder.parent.name}.before-attempt-{attempt}")
-    kept.mkdir(exist_ok=True)
-    aside = kept / f"{folder.name}.{uuid.uuid4().hex[:12]}"
-    folder.rename(aside)
-    return aside
 
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder under another name: nobody takes a half-removed one for whole, or adds to it.
 
-    `remove_leftovers` finds what a kill in between leaves. One that somebody
-    else removes at the same time is no error.
+    `remove_leftovers` finds what a kill leaves; that somebody else removes it too is no error.
     """
     doomed = folder.with_name(f".{folder.name.strip('.')}.{uuid.uuid4().hex[:12]}.tmp")
     with suppress(FileNotFoundError):
@@ -296,5 +296,5 @@ def keep_newest(root: Path, keep_last: int, info: CheckpointInfo) -> Sequence[Pa
 def _is_of(folder: Path, info: CheckpointInfo) -> bool:
     try:
         return _training(read_info(folder)) == _training(info)
-    except DAMAGE:
-        return False
+    except (*DAMAGE, StageError):
+        return False  # not removing one is always safe

@@ -176,7 +176,7 @@ def _adjusted(
         resources[stage.name], changes = adjusted(
             stage.resources, wish, trouble, last, by_hand=by_hand
         )
-        kind = _kind_begun_on(paths, stage, num_again[stage.name])
+        kind = _kind_begun_on(paths, stage, preparation, num_again[stage.name])
         if kind:
             resources[stage.name] = replace(resources[stage.name], gpu=(kind,))
             changes = [*changes, f"gpu {kind} alone (begun on it)"]
@@ -184,12 +184,15 @@ def _adjusted(
     return resources, tuple(said)
 
 
-def _kind_begun_on(paths: RunPaths, stage: PlannedStage, num_again: int) -> str:
-    """The one of several types of GPU that a stage was begun on, if it was."""
+def _kind_begun_on(
+    paths: RunPaths, stage: PlannedStage, preparation: Preparation, num_again: int
+) -> str:
+    """The one of several types of GPU that what is missing of a stage was begun on, if it was."""
     if len(stage.resources.gpu) < 2:
         return ""
-    slices = range(stage.num_slices)
-    kind = kind_begun_on(paths, stage.name, stage.fingerprint, num_again, slices)
+    completed = preparation.done.completed.get(stage.name, frozenset())
+    missing = [i for i in range(stage.num_slices) if i not in completed]
+    kind = kind_begun_on(paths, stage.name, stage.fingerprint, num_again, missing)
     return kind if kind in stage.resources.gpu else ""
 
 

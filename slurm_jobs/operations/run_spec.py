@@ -54,7 +54,8 @@ def spec_of(
         if key in FIXED:
             message = f"--set {override}: a run keeps its `{key}`; submit the spec anew"
             raise InputError(message)
-        if ".matrix" in override.partition("=")[0] and not update_spec:
+        steps = override.partition("=")[0].strip().split(".")
+        if steps[0] == "stages" and steps[2:3] == ["matrix"] and not update_spec:
             message = (
                 f"--set {override}: the combinations of this run are stages by now; change the "
                 "axes in the file, and use --update-spec"

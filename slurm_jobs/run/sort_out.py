@@ -95,8 +95,10 @@ def _waiting_for_all(
 ) -> Slices:
     """Slices in jobs that wait for a whole stage of which something runs again.
 
-    The spec says slice after slice, but the arrays of the two did not stand side by side.
+    The spec says slice after slice, but the arrays of the two did not stand side by side. A job
+    of which anything has begun waits no longer.
     """
+    waiting = _with_status(stage.slices, {"waiting", "stranded"})
     found: Slices = frozenset()
     for parent, kind in stage.stage.after.items():
         if kind != "aftercorr" or not again.get(parent):
@@ -105,8 +107,9 @@ def _waiting_for_all(
         for own in {id(intent): intent for intent in newest.values()}.values():
             still_own = [i for i in own.slices if newest.get(i) is own]
             others = {id(above[i]): above[i] for i in still_own if i in above}.values()
-            if not all(_side_by_side(own, other) for other in others):
-                found |= frozenset(own.slices)
+            waits = waiting.issuperset(still_own)
+            if waits and not all(_side_by_side(own, other) for other in others):
+                found |= frozenset(still_own)
     return found
 
 

@@ -34,6 +34,7 @@ _FORMS = (
     "expected values by axis ({lr: [1e-4, 3e-4]}), a list that says each combination "
     "([{lr: 1e-4, nodes: 1}]), or the name of a stage whose matrix is shared"
 )
+_EQUAL_VARIABLES = "two axes differ in small and capital letters alone"
 _UNTOUCHED = frozenset({"shell", "setup", "after", "matrix"})
 """Keys of a stage in which nothing is replaced: a shell has variables, and `after` names stages."""
 
@@ -112,7 +113,8 @@ def _renamed_problem(problem: Problem, origins: Mapping[str, str]) -> Problem:
         return match[1] + origins.get(match[2], match[2])
 
     message = re.sub(r"^(stages\.)([\w-]+)", of_the_file, problem.message)
-    message = re.sub(r"(\bstage `)([\w-]+)", of_the_file, message)
+    if "there is no stage" not in message:
+        message = re.sub(r"(\bstage `)([\w-]+)", of_the_file, message)
     return dataclasses.replace(problem, message=message)
 
 
@@ -169,14 +171,20 @@ def _wrong_form(matrix: Any) -> tuple[Path, str]:
             if not isinstance(values, list) or not values:
                 remedy = f"; write [{value_text(values)}]" if values not in ({}, [], None) else ""
                 return (axis,), f"expected a list of values, found {describe(values)}{remedy}"
-        variables = [axis_variable(axis) for axis in matrix]
-        if len(set(variables)) < len(variables):
-            return (), "two axes differ in small and capital letters alone"
+        if _has_equal_variables(matrix):
+            return (), _EQUAL_VARIABLES
         if math.prod(len(values) for values in matrix.values()) > MAX_STAGES:
             return (), f"more than {MAX_STAGES} combinations"
         return (), "" if matrix else _FORMS
     is_list = isinstance(matrix, list) and all(isinstance(one, dict) and one for one in matrix)
+    if is_list and any(_has_equal_variables(one) for one in matrix):
+        return (), _EQUAL_VARIABLES
     return (), "" if is_list and matrix else _FORMS
+
+
+def _has_equal_variables(axes: Iterable[str]) -> bool:
+    variables = [axis_variable(axis) for axis in axes]
+    return len(set(variables)) < len(variables)
 
 
 def _combinations(matrix: Any) -> Sequence[Combination]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -20,8 +21,11 @@ def combination_names(
     names: list[str] = []
     for number, combination in enumerate(combinations, start=1):
         name = f"{stage}-{_slug(combination)}"
-        is_free = is_name(name) and name not in names and name not in stages
-        names.append(name if is_free else f"{stage}-{number}")
+        numbered = (f"{stage}-{n}" for n in itertools.count(number))
+        taken = {*names, *stages}
+        if not is_name(name) or name in taken:
+            name = next(other for other in numbered if other not in taken)
+        names.append(name)
     return names
 
 

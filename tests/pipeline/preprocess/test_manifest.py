@@ -75,11 +75,19 @@ def test_unclosed_quote_is_told_at_its_own_line_though_a_later_row_has_quotes(
         read_manifest(write(tmp_path / "m.csv", text))
 
 
-def test_quote_in_the_wrong_place_is_a_fault_of_its_row_alone(tmp_path: Path) -> None:
-    text = 'image_path,text\nx.png,a\ny.png,"a 5" pipe"\nz.png,"two, of tin"\n'
+def test_quotes_in_the_wrong_place_are_a_fault_of_their_row_alone(tmp_path: Path) -> None:
+    text = 'image_path,text\nx.png,a\ny.png,"a "tin" cup"\nz.png,"two, of tin"\n'
     good, bad, other = read_manifest(write(tmp_path / "m.csv", text))
-    assert bad.problem.startswith("no CSV (',' expected after '\"'); a double quote within")
+    assert bad.problem == "no CSV (',' expected after '\"')"
     assert (good.problem, other.problem, bad.origin.line) == ("", "", 3)
+
+
+def test_odd_quote_ends_the_stage_because_it_may_open_what_the_next_rows_close(
+    tmp_path: Path,
+) -> None:
+    text = 'image_path,text\na.png,"he said "hi", and\nb.png,"left\nc.png,ok\nd.png,ok2"\n'
+    with pytest.raises(StageConfigError, match=r"m\.csv:2: .* no CSV"):
+        read_manifest(write(tmp_path / "m.csv", text))
 
 
 def test_cell_too_long_for_the_reader_is_a_fault_of_its_row_alone(tmp_path: Path) -> None:

@@ -16,8 +16,19 @@ def test_unfinished_checkpoints_are_never_listed(tmp_path):
         (tmp_path / name).mkdir()
     assert [step for step, _ in files.list_checkpoints(tmp_path)] == [10, 4]
     files.remove_leftovers(tmp_path)
-    files.keep_newest(tmp_path, 1)
-    assert {path.name for path in tmp_path.iterdir()} == {"step-00000010", ".unreadable-step-1"}
+    left = {"step-00000004", "step-00000010", ".unreadable-step-1"}
+    assert {path.name for path in tmp_path.iterdir()} == left
+
+
+def test_the_newest_of_a_training_are_kept_and_those_of_others_neither_count_nor_go(tmp_path):
+    for step in (2, 4, 6):
+        write_checkpoint(tmp_path / f"step-{step:08d}", step=step)
+    other = files.Work(num_again=1)
+    write_checkpoint(tmp_path / "step-00000008", step=8, work=other)
+    (tmp_path / "step-00000009").mkdir()  # without its record
+    (tmp_path / "step-00000010").touch()
+    removed = files.keep_newest(tmp_path, 1, INFO)
+    assert [path.name for path in removed] == ["step-00000004", "step-00000002"]
 
 
 def test_every_file_is_checked_by_one_rank():

@@ -329,3 +329,24 @@ def test_slices_whose_job_waits_for_all_make_way_where_one_of_all_runs_again(
     )
     assert found.done.active["a"] == {0, 1, 2}
     assert found.done.active["b"] == going
+
+
+def test_slices_at_work_go_on_though_a_parents_slice_is_made_again() -> None:
+    states = {f"13_{i}": "RUNNING" for i in (1, 2, 3)}
+    found = sorted_out(
+        [stage("a", 4), stage("b", 4, a="aftercorr")],
+        [
+            intent(1, "a", "10", 4),
+            intent(2, "a", "11", 4, slices=(2,), base_attempts={2: 1}),
+            intent(3, "b", "13", 4),
+        ],
+        states,
+        ends={
+            "a": {0: DONE, 1: DONE, 2: {1: "failed", 2: "completed"}, 3: DONE},
+            "b": {0: DONE},
+        },
+        void={"a": frozenset({2})},
+        begun={"b": {1: 1, 2: 1, 3: 1}},
+    )
+    assert found.done.active["b"] == {1, 3}
+    assert found.cancel == ("13_2",)
