@@ -13,9 +13,9 @@ from tests.end_to_end.faults.scene import Scene
 def task_killed(scene: Scene) -> None:
     """SIGKILL to the supervisor of an array task, which is the batch process of its job."""
     scene.submit()
-    attempts = scene.began("preprocess", scene.chance.randint(1, 3))
-    while not scene.kill(scene.chance.choice(attempts)["pid"]):
-        attempts = scene.began("preprocess", len(attempts) + 1)
+    # The newest has only just begun.
+    attempts = scene.began("preprocess", scene.chance.randint(1, 4))
+    scene.kill(max(attempts, key=lambda attempt: attempt["started_unix_s"])["pid"])
 
 
 def rank_killed(scene: Scene) -> None:
@@ -61,7 +61,7 @@ def node_down(scene: Scene) -> None:
     attempt = scene.trains()
     scene.cluster.set_node_down(scene.chance.choice(attempt["node_names"]))
     scene.num_injected += 1
-    scene.cluster.wait_for_state(attempt["job_id"], "PENDING", "RUNNING")
+    scene.cluster.wait_for_state(attempt["job_id"], "PENDING", "RUNNING", "COMPLETED")
     scene.cluster.heal_daemons()
 
 
