@@ -133,10 +133,14 @@ stages:
     assert second["overrides"] == ["stages.a.retries=1"]
     assert second["command"][1] == "resume"
     assert "not a git repository" in first["git"]["problems"][0]
-    for attempt in ("s00000.a0001", "s00001.a0001", "s00001.a0002"):
-        for rank in (0, 1):
-            facts = json.loads((run_dir / f"tasks/a/{attempt}/node-0000{rank}.json").read_text())
-            assert facts["node_name"] == f"local{rank}"
+    # Of the attempt that fails, the ranks of one node may be ended before they run.
+    least = {"s00000.a0001": 2, "s00001.a0001": 1, "s00001.a0002": 2}
+    for attempt, num_nodes in least.items():
+        noted = sorted((run_dir / "tasks/a" / attempt).glob("node-*.json"))
+        assert len(noted) >= num_nodes
+        for path in noted:
+            facts = json.loads(path.read_text())
+            assert facts["node_name"] == f"local{int(path.stem[-5:])}"
             python = json.loads((run_dir / f"pythons/{facts['python']}.json").read_text())
             assert Path(python["executable"]).samefile(sys.executable)
             assert "pytest" in python["packages"]
