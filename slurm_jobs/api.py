@@ -21,7 +21,7 @@ from pathlib import Path
 from slurm_jobs.operations import cancel as _cancel
 from slurm_jobs.operations import submit as _submit
 from slurm_jobs.operations.limits import limits_if_near
-from slurm_jobs.operations.load import load, profile_of
+from slurm_jobs.operations.load import load, profile_anywhere
 from slurm_jobs.operations.plan import plan_spec
 from slurm_jobs.operations.resume import ResumeRequest, Resumption, resume
 from slurm_jobs.plan import Plan
@@ -42,10 +42,9 @@ def plan(spec: PathText, *, overrides: Sequence[str] = (), limit: int | None = N
 
     Raises:
         SpecError: with every problem of the spec.
-        SchedulerError: `cluster: auto`, and there is no Slurm here.
     """
     loaded = load(Path(spec), overrides=overrides, limit=limit)
-    profile = profile_of(loaded)
+    profile = profile_anywhere(loaded)
     return plan_spec(loaded, profile, limits_if_near(profile))
 
 

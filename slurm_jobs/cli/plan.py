@@ -29,33 +29,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan and print; what the cluster would never run is raised after that, as one error."""
+    """Plan and print; what the cluster would never run is one error, in JSON the only answer."""
     from slurm_jobs.operations.limits import limits_if_near, refuse_impossible
-    from slurm_jobs.operations.load import load, profile_of
+    from slurm_jobs.operations.load import load, profile_anywhere
     from slurm_jobs.operations.plan import plan_spec, render_scripts
     from slurm_jobs.run.connections import dependency_notes
 
     if options.explain is not None:
         return _explain(options)
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
-    profile = profile_of(loaded)
+    profile = profile_anywhere(loaded)
     limits = limits_if_near(profile)
     plan = plan_spec(loaded, profile, limits)
     scripts = render_scripts(loaded, profile, plan)
+    notes = [*dependency_notes(plan), *limits.problems]
     if options.json:
-        print_json(plan_values(plan, scripts))
+        refuse_impossible(loaded, plan, limits)
+        print_json(plan_values(plan, scripts, notes))
         return 0
     print_plan(plan, profile.scheduler)
-    for note in (*dependency_notes(plan), *limits.problems):
+    for note in notes:
         print(f"note: {note}")
     if not options.no_scripts:
-        for job, script in zip(plan.jobs, scripts, strict=True):
-            name = f"{job.stage}{_which(plan, job)}"
-            print(f"\n--- {name}: what sbatch will be given (ids in capitals come at submit)\n")
-            print(script.rstrip())
-        print(flush=True)
+        _print_scripts(plan, scripts)
     refuse_impossible(loaded, plan, limits)
     return 0
+
+
+def _print_scripts(plan: Plan, scripts: Sequence[str]) -> None:
+    for job, script in zip(plan.jobs, scripts, strict=True):
+        name = f"{job.stage}{_which(plan, job)}"
+        print(f"\n--- {name}: what sbatch will be given (ids in capitals come at submit)\n")
+        print(script.rstrip())
+    print(flush=True)
 
 
 def _explain(options: argparse.Namespace) -> int:
@@ -143,17 +149,16 @@ def print_plan(plan: Plan, scheduler: str) -> None:
     print(f"\n{len(plan.jobs)} jobs; GPU-hours asked for, up to the time limits: {total:.1f}")
 
 
-def plan_values(plan: Plan, scripts: Sequence[str]) -> dict[str, Any]:
+def plan_values(plan: Plan, scripts: Sequence[str], notes: Sequence[str]) -> dict[str, Any]:
     """The plan for programs."""
     import dataclasses
 
     from slurm_jobs.plan import gpu_hours_asked
-    from slurm_jobs.run.connections import dependency_notes
 
     return {
         "name": plan.name,
         "gpu_hours_asked": sum(gpu_hours_asked(job) for job in plan.jobs),
-        "notes": dependency_notes(plan),
+        "notes": list(notes),
         "jobs": [
             {
                 "stage": job.stage,

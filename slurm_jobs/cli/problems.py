@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import command_text, shown_path
-from slurm_jobs.cli.log_files import failure_log, last_lines
+from slurm_jobs.cli.log_files import failure_log, last_lines, rank_logs
 from slurm_jobs.common.records import CompletionRecord
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
@@ -59,15 +59,14 @@ def _ways_on(
     """What to type next; `resume` also where nothing failed but something was never submitted."""
     folder = shown_path(run_dir)
     resume = command_text("resume", folder)
-    if failed:
-        stage, part = failed[0]
-        where = [
-            stage.stage.name,
-            *(["--slice", str(part.slice_index)] if stage.stage.is_array else []),
-        ]
-        return [f"next: {command_text('logs', folder, *where)}", f"then: {resume}"]
+    paths = RunPaths(run_dir)
+    for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
+        name = stage.stage.name
+        if rank_logs(paths, name, [part]):
+            where = [name, *(["--slice", str(part.slice_index)] if stage.stage.is_array else [])]
+            return [f"next: {command_text('logs', folder, *where)}", f"then: {resume}"]
     slices = (part for stage in status.stages for part in stage.slices)
-    if any(part.status == "stranded" and "`resume`" in part.reason for part in slices):
+    if failed or any(part.status == "stranded" and "`resume`" in part.reason for part in slices):
         return [f"next: {resume}"]
     return []
 

@@ -44,6 +44,11 @@ def profile_of(loaded: LoadedSpec) -> ClusterProfile:
     return probe_profile()
 
 
+def profile_anywhere(loaded: LoadedSpec) -> ClusterProfile:
+    """The same for what only plans: `auto` is Slurm, also where there is none to ask."""
+    return loaded.profile if loaded.profile is not None else ClusterProfile()
+
+
 def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
     """The user's files that the jobs run."""
     return user_sources(own_functions(spec), spec.code, spec_dir)

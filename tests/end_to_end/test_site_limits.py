@@ -37,7 +37,7 @@ def test_what_the_cluster_could_never_run_is_refused_at_its_line_and_nothing_is_
 ) -> None:
     on_slurm.write("spec.yaml", IMPOSSIBLE)
     assert "no problems" in on_slurm.run("check", "spec.yaml").stdout
-    for words in (["check", "--cluster"], ["submit"]):
+    for words in (["check", "--cluster"], ["plan"], ["submit"]):
         said = on_slurm.run(*words, "spec.yaml", check=2).stderr.splitlines()
         assert [line.partition(": ")[0].rpartition("/")[2] for line in said[:-1]] == [
             "spec.yaml:7:22",
@@ -49,6 +49,8 @@ def test_what_the_cluster_could_never_run_is_refused_at_its_line_and_nothing_is_
         assert "2000 minutes: more than the 1440 that cpu allows" in said[1]
         assert "8 a100 GPUs a node: more than the 4" in said[2]
         assert "did you mean `gpu`?" in said[3]
+    answer = json.loads(on_slurm.run("plan", "spec.yaml", "--json", check=2).stdout)
+    assert [problem["line"] for problem in answer["problems"]] == [7, 8, 11, 14]
     assert cluster.squeue() == []
     assert not (on_slurm.folder / "runs").exists()
 

@@ -1,0 +1,54 @@
+"""What `plan` shows, and where it can be made."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs import api, cli
+
+SPEC = """
+name: far
+cluster: auto
+stages:
+  a: {shell: "true", resources: {gpus_per_node: 1, timeout_min: 60}}
+"""
+NOT_ASKED = "the cluster's limits were not asked: there is no scontrol on this machine"
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A spec for Slurm, on a machine that has none of its commands."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    file = tmp_path / "spec.yaml"
+    file.write_text(SPEC)
+    return file
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*words])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_a_plan_for_slurm_is_made_on_a_machine_without_slurm(
+    spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("plan", str(spec)) == 0
+    shown = capsys.readouterr().out
+    assert "far on slurm" in shown
+    assert "GPU-hours asked for, up to the time limits: 1.0" in shown
+    assert f"note: {NOT_ASKED}" in shown
+    assert "#SBATCH --gpus-per-node=1" in shown
+
+    assert run("plan", str(spec), "--json") == 0
+    assert NOT_ASKED in json.loads(capsys.readouterr().out)["notes"]
+    assert api.plan(spec).name == "far"
+
+
+def test_a_submit_needs_slurm_and_says_so(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("submit", str(spec)) == 3
+    assert "`sbatch` was not found" in capsys.readouterr().err
+    assert not (spec.parent / "runs").exists()

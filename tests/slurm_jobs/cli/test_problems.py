@@ -1,0 +1,37 @@
+"""What is offered as the next command when something is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.cli.arguments import command_text
+from slurm_jobs.cli.problems import problem_lines
+from slurm_jobs.reconcile import RunStatus
+from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.cli.statuses import stage
+
+
+@pytest.fixture
+def failed() -> RunStatus:
+    return RunStatus(status="failed", stages=(stage("a", ["failed", "failed"]),), asked_unix_s=1.0)
+
+
+def test_logs_are_offered_of_the_first_failure_that_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: RunStatus
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = RunPaths(tmp_path / "run").rank_log("a", 1, 1, 0)
+    log.parent.mkdir(parents=True)
+    log.write_text("no such file\n")
+    assert problem_lines(tmp_path / "run", failed)[-2:] == [
+        f"next: {command_text('logs', 'run', 'a', '--slice', '1')}",
+        f"then: {command_text('resume', 'run')}",
+    ]
+
+
+def test_no_logs_are_offered_where_nothing_ever_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: RunStatus
+) -> None:
+    """So it is after a refused submission."""
+    monkeypatch.chdir(tmp_path)
+    assert problem_lines(tmp_path / "run", failed)[-1] == f"next: {command_text('resume', 'run')}"
