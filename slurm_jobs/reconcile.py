@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 
 from slurm_jobs.run.intents import latest_intents
 from slurm_jobs.run.model import RunRecords, StageSummary
+from slurm_jobs.run.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.slice_status import (
     CANCELLED_ELSEWHERE,
+    NOT_SUBMITTED,
     SliceStatus,
     Status,
     completed_slices,
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 NOT_NEEDED = "not needed"
+OUTDATED = "older than what it comes after; `resume` runs it again"
 DECIDING_FIRST: tuple[Status, ...] = (
     "running",
     "waiting",
@@ -64,6 +67,11 @@ class StageStatus:
     def counts(self) -> Mapping[Status, int]:
         """Number of slices by status."""
         return Counter(s.status for s in self.slices)
+
+    @property
+    def is_not_needed(self) -> bool:
+        """Whether it can never start because what it is there for did not happen."""
+        return self.reason.startswith(NOT_NEEDED)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -106,15 +114,23 @@ class RunStatus:
 def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
     """Status of every slice, stage and the run."""
     stages: dict[str, StageStatus] = {}
+    ages: dict[str, Ages] = {}
     for summary in run.stages:
-        newest = latest_intents(run.intents, summary.name)
-        records = run.records[summary.name]
+        name, after = summary.name, summary.after
+        newest, records = latest_intents(run.intents, name), run.records[name]
+        outdated = outdated_slices(after, newest, ages)
         slices = tuple(
             slice_status(i, newest.get(i), records, answer, is_submitting=run.is_submitting)
             for i in range(summary.num_slices)
         )
+        slices = tuple(
+            _to_run_again(s, is_submitting=run.is_submitting) if s.slice_index in outdated else s
+            for s in slices
+        )
         silent = not answer.knows_the_living
-        stages[summary.name] = _stage_status(summary, slices, stages, is_silent=silent)
+        stages[name] = _stage_status(summary, slices, stages, is_silent=silent)
+        if not stages[name].is_not_needed:
+            ages[name] = ages_of(after, newest, ages, summary.num_slices)
     listed = tuple(stages.values())
     return RunStatus(
         status=_run_status(listed, is_silent=not answer.knows_the_living),
@@ -124,6 +140,15 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
         asked_unix_s=answer.asked_unix_s or None,
         knows_the_living=answer.knows_the_living,
     )
+
+
+def _to_run_again(part: SliceStatus, *, is_submitting: bool) -> SliceStatus:
+    """What is complete and older than what it comes after is as good as never submitted."""
+    if part.status != "completed":
+        return part
+    status: Status = "waiting" if is_submitting else "stranded"
+    reason = f"{NOT_SUBMITTED} yet" if is_submitting else OUTDATED
+    return SliceStatus(slice_index=part.slice_index, status=status, source="ledger", reason=reason)
 
 
 def _stage_status(
@@ -202,7 +227,7 @@ def _run_status(stages: tuple[StageStatus, ...], *, is_silent: bool) -> Status:
 
     Where nobody says what lives, what is unknown may go on.
     """
-    words = {s.status for s in stages if not s.reason.startswith(NOT_NEEDED)}
+    words = {s.status for s in stages if not s.is_not_needed}
     if is_silent and "unknown" in words:
         return "unknown"
     return next((word for word in DECIDING_FIRST if word in words), "completed")

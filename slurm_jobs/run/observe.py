@@ -14,6 +14,7 @@ from slurm_jobs.run.answer_cache import keep_answer, kept_answer, scope_of
 from slurm_jobs.run.intents import intents, latest_intents
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.model import RunRecords
+from slurm_jobs.run.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta, read_run
 from slurm_jobs.schedulers import scheduler_named
@@ -93,11 +94,14 @@ def _part_of(answer: Answer, run: RunRecords) -> Answer:
 
 def is_proven_complete(run: RunRecords) -> bool:
     """Whether every slice of every stage has the record that proves it; nobody need be asked."""
-    return all(
-        len(completed_slices(run.records[s.name], latest_intents(run.intents, s.name)))
-        == s.num_slices
-        for s in run.stages
-    )
+    ages: dict[str, Ages] = {}
+    for stage in run.stages:
+        newest = latest_intents(run.intents, stage.name)
+        completed = completed_slices(run.records[stage.name], newest)
+        if len(completed - outdated_slices(stage.after, newest, ages)) < stage.num_slices:
+            return False
+        ages[stage.name] = ages_of(stage.after, newest, ages, stage.num_slices)
+    return True
 
 
 def accounting_of(run_dir: Path) -> Answer:

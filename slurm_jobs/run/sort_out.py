@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from slurm_jobs.dependencies import Slices, barred_slices, corresponds
 from slurm_jobs.plan import Done
 from slurm_jobs.reconcile import (
-    NOT_NEEDED,
     RunStatus,
     SliceStatus,
     StageStatus,
@@ -17,6 +16,7 @@ from slurm_jobs.reconcile import (
 from slurm_jobs.run.connections import Connections
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.model import RunRecords
+from slurm_jobs.run.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.troubles import Trouble
 
 
@@ -64,12 +64,13 @@ def sort_out(
     """
     found: dict[str, _SortedStage] = {}
     again: dict[str, Slices] = {}
+    ages: dict[str, Ages] = {}
     for stage in status.stages:
-        name, num_slices = stage.stage.name, stage.stage.num_slices
-        barred = barred_slices(stage.stage.after, again, num_slices)
+        name, num_slices, after = stage.stage.name, stage.stage.num_slices, stage.stage.after
+        barred = barred_slices(after, again, num_slices)
         newest = latest_intents(run.intents, name)
         current = {i: n for i, n in newest.items() if n.fingerprint == fingerprints.get(name)}
-        unwanted = (void or {}).get(name, frozenset())
+        unwanted = (void or {}).get(name, frozenset()) | outdated_slices(after, newest, ages)
         current = {i: n for i, n in current.items() if i not in unwanted}
         completed = completed_slices(run.records[name], current)
         older = _older_living(run.intents, name, newest, living)
@@ -81,7 +82,8 @@ def sort_out(
             older=older,
             barred=barred | _waiting_for_all(stage, newest, run.intents, again),
         )
-        if not stage.reason.startswith(NOT_NEEDED):
+        if not stage.is_not_needed:
+            ages[name] = ages_of(after, newest, ages, num_slices)
             kept = found[name].live | (completed - barred)
             again[name] = frozenset(range(num_slices)) - kept
     return _gathered(found)
