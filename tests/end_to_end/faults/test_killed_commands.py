@@ -1,0 +1,82 @@
+"""`submit` and `resume` killed at each of their writes: nothing is lost, nothing runs twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.end_to_end.driver import Driver
+from tests.end_to_end.faults.killed_commands import (
+    SmallRun,
+    failed_runs,
+    small_run,
+    wait_for_queue,
+)
+from tests.end_to_end.faults.page import note
+from tests.end_to_end.faults.scene import Scene
+
+pytestmark = [pytest.mark.cluster]
+
+SEED = 20261121
+NUM_CHOSEN = 3
+"""Of the writes of each command, those that the short part tries."""
+COMMANDS = {"submit": ["submit", "spec.yaml"], "resume": ["resume"]}
+
+
+def _runs(verb: str, on_slurm: Driver, names: Sequence[str]) -> list[SmallRun]:
+    """Runs that this verb is the next for."""
+    if verb == "resume":
+        return failed_runs(on_slurm, names)
+    return [small_run(on_slurm, name) for name in names]
+
+
+def _num_writes(verb: str, on_slurm: Driver) -> int:
+    (run,) = _runs(verb, on_slurm, ["whole"])
+    number = run.dies_at(0, *COMMANDS[verb])
+    assert number is not None
+    assert number > NUM_CHOSEN
+    return number
+
+
+def _kill_at(verb: str, numbers: Sequence[int], on_slurm: Driver, cluster: Cluster) -> None:
+    runs = _runs(verb, on_slurm, [f"write-{number}" for number in numbers])
+    for number, run in zip(numbers, runs, strict=True):
+        assert run.dies_at(number, *COMMANDS[verb]) is None
+        run.mend()
+    wait_for_queue(cluster)
+    for run in runs:
+        _require_each_task_once(run, cluster)
+
+
+def _require_each_task_once(run: SmallRun, cluster: Cluster) -> None:
+    run_dir = run.run_dir
+    assert run_dir is not None
+    status = run.driver.wait(run_dir)
+    assert status["status"] == "completed", status
+    assert run.ran() == ["0", "1", "b"], run.driver.folder
+    scene = Scene(driver=run.driver, cluster=cluster, chance=random.Random(0), run_dir=run_dir)
+    scene.require_clean_queue()
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_a_command_killed_at_a_write_of_chance_is_mended_by_the_next(
+    verb: str, on_slurm: Driver, cluster: Cluster
+) -> None:
+    """A short part of the slow test below."""
+    writes = range(1, _num_writes(verb, on_slurm) + 1)
+    chosen = random.Random(f"{SEED} {verb}").sample(writes, NUM_CHOSEN)
+    _kill_at(verb, sorted(chosen), on_slurm, cluster)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_a_command_killed_at_any_of_its_writes_is_mended_by_the_next(
+    verb: str, on_slurm: Driver, cluster: Cluster
+) -> None:
+    number = _num_writes(verb, on_slurm)
+    _kill_at(verb, range(1, number + 1), on_slurm, cluster)
+    note(f"`{verb}` killed before each of its writes", number, "each task ran once")
