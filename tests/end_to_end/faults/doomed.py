@@ -14,6 +14,7 @@ import os
 import runpy
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -35,7 +36,7 @@ def doom(last: int, root: str) -> None:
     def look(event: str, args: tuple[Any, ...]) -> None:
         nonlocal num_writes
         if event == "subprocess.Popen":
-            counts = os.path.basename(args[1][0]) == "sbatch"
+            counts = Path(os.fsdecode(args[1][0])).name == "sbatch"
         else:
             names = [os.fsdecode(p) for p in _touched(event, args) if not isinstance(p, int)]
             counts = any(root in name and "/lib/" not in name for name in names)

@@ -16,11 +16,18 @@ name: doomed
 cluster: auto
 stages:
   a:
-    shell: "test ! -e fails && echo $SLURM_JOBS_SLICE >> ran"
+    shell: >-
+      test ! -e fails && echo $SLURM_JOBS_SLICE >> ran
+      && echo $RANDOM$RANDOM > $SLURM_JOBS_OUTPUT_DIR/$SLURM_JOBS_SLICE
     array: {num_slices: 2}
-  b: {shell: "echo b >> ran", after: a}
+  b:
+    shell: echo b >> ran && cat $SLURM_JOBS_A_OUTPUT_DIR/? > $SLURM_JOBS_OUTPUT_DIR/all
+    after: a
 """
-"""What a task did stands once in `ran`; the file `fails` beside the spec makes `a` fail."""
+"""What a task did stands in `ran`; the file `fails` beside the spec makes `a` fail.
+
+Each run of a slice of `a` makes something else, which `b` puts together.
+"""
 _DOOMED = Path(__file__).with_name("doomed.py")
 
 
@@ -56,6 +63,13 @@ class SmallRun:
             assert "submit the spec again" in said
         self.driver.run("submit", "spec.yaml")
 
+    def is_of_one_piece(self) -> bool:
+        """Whether what `b` made is of what `a` made last."""
+        assert self.run_dir is not None
+        made, joined = (self.run_dir / "data" / stage for stage in "ab")
+        parts = [(made / str(index)).read_text() for index in range(2)]
+        return (joined / "all").read_text() == "".join(parts)
+
     def ran(self) -> list[str]:
         """What the tasks did, sorted."""
         return sorted((self.driver.folder / "ran").read_text().split())
@@ -67,16 +81,17 @@ def small_run(parent: Driver, name: str) -> SmallRun:
     return SmallRun(Driver(parent.folder / name, parent.cluster))
 
 
-def failed_runs(parent: Driver, names: Iterable[str]) -> list[SmallRun]:
-    """Runs whose first stage has failed, and would not any more."""
+def ended_runs(parent: Driver, names: Iterable[str], *, failed: bool) -> list[SmallRun]:
+    """Runs that are complete, or whose first stage has failed, and would not any more."""
     runs = [small_run(parent, name) for name in names]
     for run in runs:
-        run.driver.write("fails", "")
+        if failed:
+            run.driver.write("fails", "")
         run.driver.run("submit", "spec.yaml")
     for run in runs:
         assert run.run_dir is not None
         run.driver.wait(run.run_dir, timeout_s=600)
-        (run.driver.folder / "fails").unlink()
+        (run.driver.folder / "fails").unlink(missing_ok=True)
     return runs
 
 

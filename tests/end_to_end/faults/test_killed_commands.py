@@ -11,7 +11,7 @@ from tests.cluster.cluster import Cluster
 from tests.end_to_end.driver import Driver
 from tests.end_to_end.faults.killed_commands import (
     SmallRun,
-    failed_runs,
+    ended_runs,
     small_run,
     wait_for_queue,
 )
@@ -23,14 +23,18 @@ pytestmark = [pytest.mark.cluster]
 SEED = 20261121
 NUM_CHOSEN = 3
 """Of the writes of each command, those that the short part tries."""
-COMMANDS = {"submit": ["submit", "spec.yaml"], "resume": ["resume"]}
+COMMANDS = {
+    "submit": ["submit", "spec.yaml"],
+    "resume": ["resume"],
+    "resume --again": ["resume", "--again", "a"],
+}
 
 
 def _runs(verb: str, on_slurm: Driver, names: Sequence[str]) -> list[SmallRun]:
     """Runs that this verb is the next for."""
-    if verb == "resume":
-        return failed_runs(on_slurm, names)
-    return [small_run(on_slurm, name) for name in names]
+    if verb == "submit":
+        return [small_run(on_slurm, name) for name in names]
+    return ended_runs(on_slurm, names, failed=verb == "resume")
 
 
 def _num_writes(verb: str, on_slurm: Driver) -> int:
@@ -48,15 +52,18 @@ def _kill_at(verb: str, numbers: Sequence[int], on_slurm: Driver, cluster: Clust
         run.mend()
     wait_for_queue(cluster)
     for run in runs:
-        _require_each_task_once(run, cluster)
+        _require_work(run, cluster, is_again=verb == "resume --again")
 
 
-def _require_each_task_once(run: SmallRun, cluster: Cluster) -> None:
+def _require_work(run: SmallRun, cluster: Cluster, *, is_again: bool = False) -> None:
+    """Each task ran once; what was to run again did so with what comes after it, or not at all."""
     run_dir = run.run_dir
     assert run_dir is not None
     status = run.driver.wait(run_dir)
     assert status["status"] == "completed", status
-    assert run.ran() == ["0", "1", "b"], run.driver.folder
+    once = ["0", "1", "b"]
+    assert run.ran() in ([once, sorted([*once, *once])] if is_again else [once]), run.driver.folder
+    assert run.is_of_one_piece(), run.driver.folder
     scene = Scene(driver=run.driver, cluster=cluster, chance=random.Random(0), run_dir=run_dir)
     scene.require_clean_queue()
 
