@@ -104,7 +104,7 @@ def slice_status(
         return _stopped_and_left(_in_its_turn(known, intent, records, failed), intent, records)
     if failed is not None and failed.attempt == status.attempt:
         return replace(status, status="failed", source="record", ending=failed)
-    if intent.job_id is None and is_submitting and not intent.cancelled:
+    if intent.job_id is None and is_submitting and index not in intent.cancelled_slices:
         return replace(status, status="waiting", reason="it is being submitted")
     return _without_scheduler(status, intent, answer)
 
@@ -137,8 +137,9 @@ def _from_scheduler(
         return replace(known, status="waiting", reason=task.reason)
     if task.state != "CANCELLED" and has_failed:
         return replace(known, status="failed", ending=failed)
-    if task.state == "CANCELLED" or intent.cancelled:
-        reason = "cancelled" if intent.cancelled else CANCELLED_ELSEWHERE
+    is_ours = status.slice_index in intent.cancelled_slices
+    if task.state == "CANCELLED" or is_ours:
+        reason = "cancelled" if is_ours else CANCELLED_ELSEWHERE
         return replace(known, status="cancelled", reason=reason)
     if task.state == "COMPLETED":
         reason = f"{task.source} says COMPLETED, but there is no completion record"
@@ -181,7 +182,7 @@ def _own_attempt(index: int, intent: Intent, records: StageRecords) -> int:
 
 
 def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> SliceStatus:
-    if intent.cancelled:
+    if status.slice_index in intent.cancelled_slices:
         return replace(status, status="cancelled", reason="cancelled")
     if intent.job_id is None:
         reason = "its submission was cut off; `resume` looks the job up and goes on"

@@ -103,7 +103,7 @@ def resume(
     with submitting(paths):
         resumption, context, given = _prepare(paths, request)
         on_prepared(resumption)
-        clear_the_way(resumption.preparation, context.scheduler)
+        clear_the_way(paths, resumption.preparation, context.scheduler)
         keep_spec(paths, given, request.overrides)
         number = write_plan(context, resumption.plan)
         record_provenance(context, number, request.overrides)

@@ -138,7 +138,7 @@ def _answer(inputs: ReportInputs, intents: Sequence[Intent]) -> Answer:
             job_id: TaskAccounting(job_id=job_id, state="PENDING", source=_NO_WORD)
             for stage in inputs.stages
             for index, intent in latest_intents(intents, stage.name).items()
-            if (stage.name, index) not in begun and not intent.cancelled
+            if (stage.name, index) not in begun and index not in intent.cancelled_slices
             if (job_id := intent.element_id(index)) is not None
         }
     )

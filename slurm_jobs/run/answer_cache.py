@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.files import write_text_atomic
+from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.intents import Intent
 from slurm_jobs.schedulers.protocol import Answer
@@ -35,7 +36,7 @@ _TASK_FIELDS = tuple(field.name for field in dataclasses.fields(TaskAccounting))
 
 def scope_of(intents: Iterable[Intent]) -> list[list[Any]]:
     """What an answer is about; one about less, or from before a cancellation, is not used."""
-    return [[intent.job_id, intent.cancelled] for intent in intents]
+    return [[intent.job_id, ranges_text(sorted(intent.cancelled_slices))] for intent in intents]
 
 
 def keep_answer(path: Path, scope: list[list[Any]], answer: Answer) -> None:

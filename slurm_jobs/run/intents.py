@@ -41,13 +41,19 @@ class Intent:
     """As sbatch answered; None while that is not known."""
     refused: str | None = None
     """Why sbatch refused."""
-    cancelled: bool = False
+    cancelled_slices: frozenset[int] = frozenset()
+    """Those that a command took away; should their job still start, it does no work."""
     submitted_unix_s: float | None = None
     base_attempts: Mapping[int, int] = field(default_factory=dict)
     """Attempts of a slice up to this number belong to earlier intents; 0 where none is given."""
 
     slices_per_task: int | None = None
     """Of an array whose elements work through several slices; see `elements`."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether all of it was taken away."""
+        return self.cancelled_slices.issuperset(self.slices)
 
     def element_id(self, slice_index: int) -> str | None:
         """The job id of one slice as squeue shows it: `12_3`."""
@@ -77,6 +83,7 @@ def intents(entries: Iterable[Entry]) -> list[Intent]:
                 "fingerprint": values["fingerprint"],
                 "job_name": values["job_name"],
                 "time_unix_s": values["time_unix_s"],
+                "cancelled_slices": frozenset(),
                 "base_attempts": {int(k): v for k, v in values["base_attempts"].items()},
             }
         elif entry.token in found:
@@ -91,7 +98,9 @@ def _add(intent: dict[str, Any], entry: Entry) -> None:
     elif entry.kind == "refused":
         intent["refused"] = entry.values["reason"]
     elif entry.kind == "cancelled":
-        intent["cancelled"] = True
+        gone = entry.values.get("slices")
+        slices = intent["slices"] if gone is None else parse_ranges(gone)
+        intent["cancelled_slices"] = intent["cancelled_slices"].union(slices)
 
 
 def latest_intents(all_intents: Iterable[Intent], stage: str) -> dict[int, Intent]:
@@ -110,7 +119,7 @@ def is_superseded(all_intents: Iterable[Intent], token: str, slice_index: int) -
     """
     listed = list(all_intents)
     own = next((intent for intent in listed if intent.token == token), None)
-    if own is None or own.cancelled or own.refused is not None:
+    if own is None or slice_index in own.cancelled_slices or own.refused is not None:
         return True
     newest = latest_intents(listed, own.stage).get(slice_index)
     return newest is not None and newest.token != token

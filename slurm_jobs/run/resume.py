@@ -11,6 +11,7 @@ from pathlib import Path
 
 from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.common.outputs import named_outputs
+from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.reconcile import StageStatus, reconcile
 from slurm_jobs.run.intents import latest_intents
@@ -58,7 +59,8 @@ def prepare_resume(
     Args:
         paths: of the run.
         scheduler: that has its jobs.
-        fingerprints: by stage, as they are now; work done under another is not this work.
+        fingerprints: by stage, as they are now and in order; work done under another is not
+            this work. A stage may have been out of the spec for a while.
         again: slices that shall run again whatever is known of them, by stage.
         act: False adopts nothing, for a dry run.
 
@@ -68,21 +70,19 @@ def prepare_resume(
     """
     adopted = adopt_lost_jobs(paths, read_run(paths.run_dir), scheduler) if act else {}
     answer = _asked(paths, scheduler)
-    run = read_run(paths.run_dir)  # after the question, see observe.status_of
+    # After the question, see observe.status_of.
+    run = read_run(paths.run_dir, also=tuple(fingerprints))
     status = reconcile(run, answer)
     damaged = {s.stage.name: damaged_slices(paths, s) for s in status.stages}
     living = {job_id for job_id, task in answer.tasks.items() if task.state in LIVING_STATES}
     void = {name: damaged[name] | again.get(name, frozenset()) for name in damaged}
-    preparation = sort_out(run, status, fingerprints, void, living)
+    had = {s.stage.name: what_failed_had(paths, run, s) for s in status.stages}
     return replace(
-        preparation,
+        sort_out(run, status, fingerprints, void, living),
         adopted=adopted,
         damaged=damaged,
         problems=answer.problems,
-        troubles={
-            s.stage.name: trouble_of(s, answer, what_failed_had(paths, run, s))
-            for s in status.stages
-        },
+        troubles={s.stage.name: trouble_of(s, answer, had[s.stage.name]) for s in status.stages},
     )
 
 
@@ -149,11 +149,14 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def clear_the_way(preparation: Preparation, scheduler: Scheduler) -> None:
-    """Cancel what is in the way.
+def clear_the_way(paths: RunPaths, preparation: Preparation, scheduler: Scheduler) -> None:
+    """Cancel what is in the way, and write down before that it goes on no more.
 
     Raises:
         SchedulerError: the scheduler could not be asked.
     """
+    for token, slices in preparation.taken_away.items():
+        values = {"slices": ranges_text(sorted(slices))}
+        append_entry(paths.ledger_dir, "cancelled", token, values)
     if preparation.cancel:
         scheduler.cancel(preparation.cancel)

@@ -28,6 +28,8 @@ class Preparation:
     connections: Connections
     cancel: tuple[str, ...]
     """Jobs and array elements that must make way."""
+    taken_away: Mapping[str, Slices] = field(default_factory=dict)
+    """The slices that they have not ended, by the token of their intent."""
     adopted: Mapping[str, str] = field(default_factory=dict)
     """Job ids that were found again, by stage."""
     damaged: Mapping[str, Slices] = field(default_factory=dict)
@@ -48,6 +50,7 @@ class _SortedStage:
     ending: tuple[str, ...]
     """May be at work, or start before they are cancelled."""
     cancel: tuple[str, ...]
+    taken_away: Mapping[str, Slices]
 
 
 def sort_out(
@@ -130,6 +133,7 @@ def _gathered(found: Mapping[str, _SortedStage]) -> Preparation:
             ending={name: part.ending for name, part in found.items()},
         ),
         cancel=tuple(job_id for part in found.values() for job_id in part.cancel),
+        taken_away={t: s for part in found.values() for t, s in part.taken_away.items()},
     )
 
 
@@ -160,7 +164,16 @@ def _sort_stage(
         active=_ids(live, newest),
         ending=(*_ids(doomed & _with_status(stage.slices, {"running", "waiting"}), newest), *older),
         cancel=(*_ids(doomed, newest), *older),
+        taken_away=_by_token(doomed, newest),
     )
+
+
+def _by_token(slices: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]:
+    found: dict[str, Slices] = {}
+    for index in sorted(slices):
+        token = newest[index].token
+        found[token] = found.get(token, frozenset()) | {index}
+    return found
 
 
 def _older_living(
@@ -179,7 +192,8 @@ def _older_living(
 
 def _goes_on(part: SliceStatus, newest: Mapping[int, Intent]) -> bool:
     """Running or queued, and not cancelled."""
-    if part.job_id is None or newest[part.slice_index].cancelled:
+    index = part.slice_index
+    if part.job_id is None or index in newest[index].cancelled_slices:
         return False
     return part.status in {"running", "waiting"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,21 +60,49 @@ def read_plan_values(paths: RunPaths) -> Any:
     return read_json(paths.plan(number))
 
 
-def read_run(run_dir: Path) -> RunRecords:
-    """Everything that `status` needs, in a few directory listings."""
+def read_run(run_dir: Path, *, also: Sequence[str] = ()) -> RunRecords:
+    """Everything that `status` needs, in a few directory listings.
+
+    Args:
+        run_dir: the run's folder.
+        also: stages to read, too, where only earlier plans have them, each after those that it
+            comes after; the last plan to have one says how it was.
+    """
     paths = RunPaths(run_dir)
     meta = read_meta(paths)
     entries = read_ledger(paths.ledger_dir)
-    stages = tuple(
-        StageSummary(**_known(StageSummary, values)) for values in read_plan_values(paths)["stages"]
-    )
+    stages = [_summary(values) for values in read_plan_values(paths)["stages"]]
+    stages += _former_stages(paths, also, {stage.name for stage in stages})
     return RunRecords(
         meta=meta,
-        stages=stages,
+        stages=tuple(stages),
         intents=tuple(intents(entries)),
         records={stage.name: read_stage_records(paths, stage.name) for stage in stages},
         is_submitting=open_command(entries) is not None,
     )
+
+
+def _summary(values: Mapping[str, Any]) -> StageSummary:
+    return StageSummary(**_known(StageSummary, values))
+
+
+def _former_stages(
+    paths: RunPaths, names: Sequence[str], present: Collection[str]
+) -> list[StageSummary]:
+    """Those of these stages that only earlier plans have; what they came after may be no more."""
+    wanted = [name for name in names if name not in present]
+    found: dict[str, StageSummary] = {}
+    for number in range(last_plan_number(paths) - 1, 0, -1):
+        if len(found) == len(wanted):
+            break
+        values = {v["name"]: v for v in read_json(paths.plan(number))["stages"]}
+        found |= {n: _summary(values[n]) for n in wanted if n in values and n not in found}
+    former: list[StageSummary] = []
+    for stage in (found[name] for name in wanted if name in found):
+        known = {*present, *(s.name for s in former)}
+        after = {name: kind for name, kind in stage.after.items() if name in known}
+        former.append(dataclasses.replace(stage, after=after))
+    return former
 
 
 def read_stage_records(paths: RunPaths, stage: str) -> StageRecords:

@@ -112,3 +112,36 @@ def test_update_spec_refuses_another_name(done: tuple[Driver, Path]) -> None:
     local.write("spec.yaml", SPEC.replace("name: again", "name: other"))
     said = local.run("resume", str(run_dir), "--update-spec", check=2).stderr
     assert "a run keeps its `name` (again, now other)" in said
+
+
+def test_a_stage_that_was_out_of_the_spec_for_a_while_keeps_its_finished_work(
+    done: tuple[Driver, Path],
+) -> None:
+    local, run_dir = done
+    whole = (local.folder / "spec.yaml").read_text()
+    without = "".join(line for line in whole.splitlines(keepends=True) if "  b:" not in line)
+    local.write("spec.yaml", without)
+    local.run("resume", str(run_dir), "--update-spec")
+    assert [s["name"] for s in local.wait(run_dir)["stages"]] == ["c", "a"]
+    local.write("spec.yaml", whole)
+    assert local.json("resume", str(run_dir), "--update-spec")["jobs"] == []
+    status = local.wait(run_dir)
+    assert (status["status"], [s["name"] for s in status["stages"]]) == (
+        "completed",
+        ["c", "a", "b"],
+    )
+
+
+def test_a_stage_that_comes_back_runs_again_where_what_it_comes_after_did(
+    done: tuple[Driver, Path],
+) -> None:
+    local, run_dir = done
+    whole = (local.folder / "spec.yaml").read_text()
+    without = "".join(line for line in whole.splitlines(keepends=True) if "  a:" not in line)
+    local.write("spec.yaml", without)
+    local.run("resume", str(run_dir), "--update-spec", "--again", "c")
+    assert local.wait(run_dir)["status"] == "completed"
+    local.write("spec.yaml", whole)
+    resumed = local.json("resume", str(run_dir), "--update-spec")
+    assert [job["stage"] for job in resumed["jobs"]] == ["a"]
+    assert local.wait(run_dir)["status"] == "completed"

@@ -122,7 +122,7 @@ def test_a_submission_that_was_cut_off_is_unknown_and_names_the_remedy() -> None
 
 
 def test_a_cancelled_intent_is_cancelled_when_slurm_is_silent() -> None:
-    assert status(intent(cancelled=True), records()) == ("cancelled", "ledger")
+    assert status(intent(cancelled_slices=frozenset({0})), records()) == ("cancelled", "ledger")
 
 
 def test_records_of_earlier_intents_prove_nothing_of_this_one() -> None:

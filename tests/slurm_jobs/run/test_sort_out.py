@@ -187,7 +187,9 @@ def test_children_of_a_parent_that_goes_on_stay_queued() -> None:
 
 @pytest.mark.parametrize(("state", "ending"), [("RUNNING", ("12",)), ("PENDING", ("12",))])
 def test_what_is_left_of_a_cancelled_job_must_make_way(state: str, ending: tuple[str, ...]) -> None:
-    found = sorted_out([stage("a")], [intent(1, "a", "12", cancelled=True)], {"12": state})
+    found = sorted_out(
+        [stage("a")], [intent(1, "a", "12", cancelled_slices=frozenset({0}))], {"12": state}
+    )
     assert found.done.active["a"] == frozenset()
     assert found.cancel == ("12",)
     assert found.connections.ending["a"] == ending
