@@ -54,6 +54,10 @@ ASKED_SOURCES = frozenset({"squeue", "sacct", "local"})
 """Sources of a status whose word has an age; the others are files of the run."""
 
 
+_MET_WITHOUT = frozenset({"afterany", "afternotok"})
+"""Dependencies that are met by a job which Slurm took away because it was not needed."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageStatus:
     """One stage."""
@@ -209,7 +213,7 @@ def _never_cause(summary: StageSummary, parents: Mapping[str, StageStatus]) -> s
     """Why this stage can never start, named by the stage where it began."""
     for parent, kind in summary.after.items():
         above = parents[parent]
-        if kind == "aftercorr":
+        if kind == "aftercorr" or (kind in _MET_WITHOUT and above.is_not_needed):
             continue
         if above.status == "stranded":
             return above.reason or f"`{parent}` can never start"

@@ -72,7 +72,9 @@ class Runner:
             for job, task_id in decision.start:
                 self._start(job, task_id)
             self._note_reasons(decision.reasons)
-            if not decision.start and not self._running:
+            for task_id in decision.cancel:
+                self._put_cancelled(task_id)
+            if not decision.start and not decision.cancel and not self._running:
                 return  # nothing runs and nothing can start, so nothing will ever change by itself
             time.sleep(POLL_S)
 
@@ -217,7 +219,12 @@ class Runner:
                 if task_id in self._running:
                     self._end(self._running[task_id], "CANCELLED")
                 else:
-                    self._put(dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time()))
+                    self._put_cancelled(task_id)
+
+    def _put_cancelled(self, task_id: str) -> None:
+        """A task that has not begun will not."""
+        task = self._states[task_id]
+        self._put(dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time()))
 
 
 def _requeued(task: TaskAccounting, now_unix_s: float) -> TaskAccounting:

@@ -2,7 +2,9 @@
 
 The rules are Slurm's: a job waits for its dependencies, an array runs at most
 `max_running` tasks at once, a task that no condition can satisfy any more
-stays pending with the reason `DependencyNeverSatisfied`.
+stays pending with the reason `DependencyNeverSatisfied`. Where it waits for a
+failure that did not happen (`afternotok`), it ends as cancelled, as jobs with
+`--kill-on-invalid-dep=yes` do.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ class Decision:
     """Jobs and their tasks to start, in order."""
     reasons: Mapping[str, str]
     """Why each other pending task does not start."""
+    cancel: tuple[str, ...] = ()
+    """Pending tasks of jobs with an `afternotok`, which end when they can never start."""
 
 
 def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int) -> Decision:
@@ -58,6 +62,7 @@ def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int
     used = sum(job.num_cpus for job in jobs for task in job.task_ids if states[task] == "RUNNING")
     start: list[tuple[LocalJob, str]] = []
     reasons: dict[str, str] = {}
+    cancel: list[str] = []
     members = {job.job_id: job.task_ids for job in jobs}
     for job in jobs:
         pending = [task for task in job.task_ids if states[task] == "PENDING"]
@@ -68,7 +73,9 @@ def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int
         running = sum(states[task] == "RUNNING" for task in job.task_ids)
         for task in pending:
             held = NEVER if NEVER in {blocked, beside.get(task)} else blocked or beside.get(task)
-            if held is not None:
+            if held == NEVER and job.dependencies.get("afternotok"):
+                cancel.append(task)
+            elif held is not None:
                 reasons[task] = held
             elif job.max_running is not None and running >= job.max_running:
                 reasons[task] = THROTTLED
@@ -78,7 +85,7 @@ def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int
                 start.append((job, task))
                 used += job.num_cpus
                 running += 1
-    return Decision(start=tuple(start), reasons=reasons)
+    return Decision(start=tuple(start), reasons=reasons, cancel=tuple(cancel))
 
 
 def dependency_reason(

@@ -114,6 +114,7 @@ stages:
   any: {run: "user_stages:work", after: {fails: afterany}}
   mend: {run: "user_stages:work", after: {fails: afternotok}}
   idle: {run: "user_stages:work", after: {works: afternotok}}
+  last: {run: "user_stages:work", after: {works: afterany, idle: afterany}}
 """,
     )
     status = local.wait(local.submit("spec.yaml"))
@@ -123,6 +124,7 @@ stages:
         "any": "completed",
         "mend": "completed",
         "idle": "stranded",
+        "last": "completed",
     }
     assert stage_of(status, "idle")["reason"] == "not needed: `works` completed"
 

@@ -129,6 +129,25 @@ def test_refused_job_is_told_with_slurms_reason_and_exit_code_3(on_slurm: Driver
     assert "resume" in done.stderr
 
 
+def test_what_comes_after_a_stage_that_is_not_needed_runs(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    on_slurm.write(
+        "spec.yaml",
+        "name: mended\ncluster: auto\nstages:\n"
+        '  t: {shell: "true"}\n'
+        '  mend: {shell: "true", after: {t: afternotok}}\n'
+        '  last: {shell: "true", after: {t: afterany, mend: afterany}}\n',
+    )
+    run_dir = on_slurm.submit("spec.yaml")
+    status = on_slurm.wait(run_dir)
+    assert status["status"] == "completed"
+    assert words_of(status) == {"t": "completed", "mend": "stranded", "last": "completed"}
+    assert stage_of(status, "mend")["reason"] == "not needed: `t` completed"
+    assert cluster.squeue() == []
+    assert on_slurm.json("resume", str(run_dir))["jobs"] == []
+
+
 def test_status_without_a_controller_says_so_and_exits_3(
     on_slurm: Driver, cluster: Cluster
 ) -> None:

@@ -8,6 +8,7 @@
 #SBATCH --exclusive
 #SBATCH --gpus-per-node=a100:1
 #SBATCH --job-name=shapes.judge.TOKEN
+#SBATCH --kill-on-invalid-dep=yes
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --open-mode=append

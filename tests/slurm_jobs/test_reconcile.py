@@ -212,6 +212,15 @@ def test_afternotok_of_a_complete_stage_does_not_spoil_the_run() -> None:
     assert found.status == "completed"
 
 
+def test_what_comes_afterany_of_a_stage_that_is_not_needed_still_counts() -> None:
+    stages = {"a": {}, "mend": {"a": "afternotok"}, "last": {"mend": "afterany", "a": "afterany"}}
+    said = {"mend": ("CANCELLED", ""), "last": ("PENDING", "Priority")}
+    found = run(stages, said, {"a"})
+    assert (statuses(found)["mend"], statuses(found)["last"]) == ("stranded", "waiting")
+    assert found.status == "waiting"
+    assert run(stages, {"mend": ("CANCELLED", "")}, {"a", "last"}).status == "completed"
+
+
 def test_a_run_that_waits_is_no_failure() -> None:
     said = {"a": ("PENDING", "Priority"), "b": ("PENDING", "Dependency")}
     said |= {"c": ("PENDING", "Dependency"), "r": ("PENDING", "Dependency")}

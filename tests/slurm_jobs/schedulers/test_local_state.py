@@ -133,6 +133,15 @@ def test_aftercorr_is_element_after_element(
     assert set(started(jobs, states)) == {"2_0", "2_1"} - set(expected)
 
 
+def test_what_waits_for_a_failure_that_did_not_happen_ends_and_frees_what_comes_after() -> None:
+    jobs = [job("1"), job("2", after={"afternotok": ["1"]}), job("3", after={"afterany": ["2"]})]
+    states = {"1": "COMPLETED", "2": "PENDING", "3": "PENDING"}
+    found = decide(jobs, states, max_cpus=4)
+    assert (found.cancel, dict(found.reasons)) == (("2",), {"3": WAITING})
+    freed = decide(jobs, {**states, "2": "CANCELLED"}, max_cpus=4)
+    assert [task for _, task in freed.start] == ["3"]
+
+
 def test_of_several_dependencies_each_must_be_met() -> None:
     members = {"1": ("1",), "2": ("2",)}
     child = job("3", after={"afternotok": ["1", "2"]})
