@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.end_to_end.driver import Driver
+from tests.end_to_end.driver import Driver, wait_for
 from tests.end_to_end.faults.killed_commands import (
     SmallRun,
     ended_runs,
@@ -76,6 +76,48 @@ def test_a_command_killed_at_a_write_of_chance_is_mended_by_the_next(
     writes = range(1, _num_writes(verb, on_slurm) + 1)
     chosen = random.Random(f"{SEED} {verb}").sample(writes, NUM_CHOSEN)
     _kill_at(verb, sorted(chosen), on_slurm, cluster)
+
+
+def _submit_dies_with_sbatch_at_work(run: SmallRun, sbatch: str) -> None:
+    """Submit with this in place of sbatch, which kills the command, its parent."""
+    assert run.driver.cluster is not None
+    version = "test $1 = --version && exec /usr/bin/sbatch --version"  # asked for provenance
+    run.driver.write("bin/sbatch", f"#!/bin/bash\n{version}\n{sbatch}\n").chmod(0o755)
+    path = f"{run.driver.folder}/bin:{run.driver.cluster.env()['PATH']}"
+    argv = [*run.driver.command, "submit", "spec.yaml"]
+    done = run.driver.cluster.run_as_user(
+        argv, cwd=run.driver.folder, env={"PATH": path}, check=False
+    )
+    assert done.returncode == -9, done.stdout + done.stderr
+
+
+def test_a_job_whose_id_was_never_written_down_is_adopted(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    run = small_run(on_slurm, "adopted")
+    _submit_dies_with_sbatch_at_work(run, '/usr/bin/sbatch "$@" && touch taken && kill -9 $PPID')
+    wait_for((run.driver.folder / "taken").exists, "sbatch to be answered")
+    run.mend()
+    wait_for_queue(cluster)
+    _require_work(run, cluster)
+    assert run.run_dir is not None
+    assert len(list(run.run_dir.glob("jobs/*"))) == 2  # a and b, once each
+
+
+def test_a_job_that_slurm_takes_after_its_like_was_submitted_anew_does_no_work(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    run = small_run(on_slurm, "late")
+    late = "kill -9 $PPID; for _ in {1..1200}; do test -e go && break; sleep 0.05; done"
+    sbatch = '/usr/bin/sbatch "$@" > /dev/null && touch handed-in'
+    _submit_dies_with_sbatch_at_work(run, f"{late}; {sbatch}")
+    run.mend()
+    run.driver.write("go", "")
+    wait_for((run.driver.folder / "handed-in").exists, "the late sbatch")
+    wait_for_queue(cluster)
+    assert run.run_dir is not None
+    assert len(list(run.run_dir.glob("jobs/*"))) == 3  # a, a again, b
+    _require_work(run, cluster)
 
 
 @pytest.mark.slow
