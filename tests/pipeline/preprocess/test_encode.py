@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.manifest_rows import ManifestRow
-from pipeline.preprocess.processor import read_processor
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.common.errors import StageConfigError, StageError
 from tests.pipeline.build import CHAT_TEMPLATE, NUM_IMAGE_TOKENS, write_image, write_processor
@@ -83,6 +81,26 @@ def test_each_image_has_its_tokens_and_pixels(processor_dir: Path, tmp_path: Pat
     num_found = int((input_ids == encoder.chat.image_token_id).sum())
     assert num_found == 2 * NUM_IMAGE_TOKENS
     assert [image.shape for image in encoder.encode_images(row).images] == [(32, 32, 3)] * 2
+
+
+def test_no_image_token_in_an_answer_is_learned(tmp_path: Path) -> None:
+    """LLaVA's format may have `<image>` in a turn of `gpt`; this template prints it there."""
+    answers_items = "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}"
+    prints_images = answers_items.replace(
+        "{{ item['text'] }}", "{{ '<image>' if item['type'] == 'image' else item['text'] }}"
+    )
+    template = CHAT_TEMPLATE.replace(answers_items, prints_images)
+    assert template != CHAT_TEMPLATE
+    folder = write_processor(tmp_path / "processor", template=template)
+    encoder = make_encoder(folder, tmp_path)
+    path = tmp_path / "rows.jsonl"
+    turns = [{"from": "human", "value": "Draw it."}, {"from": "gpt", "value": "Here:\n<image>\nok"}]
+    path.write_text(json.dumps({"image": "a.png", "conversations": turns}) + "\n")
+    sample = encoder.encode_tokens(read_manifest(path)[0])
+    is_image = sample.input_ids == encoder.chat.image_token_id
+    assert int(is_image.sum()) == NUM_IMAGE_TOKENS
+    assert (sample.labels[is_image] == -100).all()
+    assert learned(encoder, sample.labels) == "Here:ok<|end|>"
 
 
 def test_prompt_ends_where_the_last_answer_starts(processor_dir: Path, tmp_path: Path) -> None:
@@ -212,59 +230,3 @@ def test_lack_of_memory_names_row_and_image(
     monkeypatch.setattr("PIL.Image.Image.resize", lack)
     with pytest.raises(MemoryError, match=r"rows\.jsonl:1: a\.png: no memory"):
         make_encoder(processor_dir, tmp_path).encode_images(row)
-
-
-def test_clip_like_processor_is_understood(processor_dir: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "clip"
-    shutil.copytree(processor_dir, folder)
-    path = folder / "preprocessor_config.json"
-    values = json.loads(path.read_text())
-    crop = {"height": 336, "width": 336}
-    values |= {"size": {"shortest_edge": 336}, "crop_size": crop, "do_center_crop": True}
-    path.write_text(json.dumps(values))
-    llava = {
-        "image_token": "<image>",
-        "patch_size": 14,
-        "num_additional_image_tokens": 1,
-        "vision_feature_select_strategy": "default",
-    }
-    (folder / "processor_config.json").write_text(json.dumps(llava))
-    processor = read_processor(folder)
-    assert processor.num_image_tokens == 576
-    assert processor.geometry.shortest_edge == 336
-
-
-@pytest.mark.parametrize("size", [{"longest_edge": 512}, {"shortest_edge": 224}, None])
-def test_images_without_one_size_are_refused(
-    processor_dir: Path, tmp_path: Path, size: object
-) -> None:
-    folder = tmp_path / "other"
-    shutil.copytree(processor_dir, folder)
-    path = folder / "preprocessor_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "size": size}))
-    with pytest.raises(StageConfigError, match="does not give images of one size"):
-        read_processor(folder)
-
-
-def test_missing_processor_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StageConfigError, match="no such processor folder"):
-        read_processor(tmp_path / "gone")
-
-
-@pytest.mark.parametrize("key", ["do_resize", "do_rescale", "do_normalize"])
-@pytest.mark.parametrize("own_file", [True, False])
-def test_processor_that_leaves_a_step_out_is_refused_with_file_and_key(
-    processor_dir: Path, tmp_path: Path, key: str, *, own_file: bool
-) -> None:
-    folder = tmp_path / "processor"
-    shutil.copytree(processor_dir, folder)
-    images, whole = folder / "preprocessor_config.json", folder / "processor_config.json"
-    values = {**json.loads(images.read_text()), key: False}
-    if own_file:
-        images.write_text(json.dumps(values))
-    else:
-        images.unlink()
-        whole.write_text(json.dumps({**json.loads(whole.read_text()), "image_processor": values}))
-    name = (images if own_file else whole).name
-    with pytest.raises(StageConfigError, match=rf"processor/{name}: `{key}` is false"):
-        read_processor(folder)
