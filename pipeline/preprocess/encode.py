@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
 from pipeline.preprocess.images import (
     decode_image,
     leave_pixel_limit_to_us,
@@ -25,11 +26,7 @@ from pipeline.preprocess.token_rules import (
     cut_text,
     multiply_image_tokens,
 )
-from pipeline.preprocess.tokenizer import (
-    ChatTokenizer,
-    TemplateRefusedError,
-    load_chat_tokenizer,
-)
+from pipeline.preprocess.tokenizer import load_chat_tokenizer
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.preprocess import (
     DEFAULT_MAX_IMAGES,
