@@ -3,7 +3,8 @@
 A template without `{% generation %}` marks would leave no label, and one that
 prints lists, loses a text or an image, or marks somebody else's words would
 train on nonsense without any error; so would one whose prompt ends elsewhere
-than where answers start be evaluated. A few conversations are rendered at the
+than where answers start be evaluated, and one whose answers end in another
+token than generation does never stop. A few conversations are rendered at the
 start, and looked at. One that raises an error on a row refuses that row alone.
 """
 
@@ -23,9 +24,12 @@ from slurm_jobs.common.errors import StageConfigError
 _GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _RULE, _QUESTION, _ANSWER, _MORE = "testrule", "testquestion", "testanswer", "testmore"
 _DOUBT, _REPLY, _BEFORE, _BETWEEN = "testdoubt", "testreply", "testbefore", "testbetween"
+_WORDS = (_RULE, _QUESTION, _ANSWER, _MORE, _DOUBT, _REPLY, _BEFORE, _BETWEEN)
 """Words that no template has of its own: a default system prompt may well say "question"."""
 _LIST_MARK = re.compile(r"""['"]type['"]""")
 """In a rendered text: a content item as Python or JSON writes it."""
+_END_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+"""Where a folder says its `eos_token`; the second, which older ones have, comes first."""
 
 
 def check_marks(template: object, place: Path) -> None:
@@ -55,17 +59,10 @@ def check_template(chat: ChatTokenizer, place: Path) -> None:
     Raises:
         StageConfigError: it refuses the first, or would train on nonsense.
     """
-    image = {"type": "image"}
-    asked = [_message("user", image, _QUESTION), _message("assistant", _ANSWER)]
-    again = [_message("user", _DOUBT), _message("assistant", _REPLY)]
-    mixed = [
-        _message("user", _BEFORE, image, _BETWEEN, image, _QUESTION),
-        _message("assistant", _ANSWER, _MORE),
-    ]
-    problem = _find_problem(chat, asked, (_ANSWER,), must_take=True)
-    problem = problem or _find_problem(chat, [_message("system", _RULE), *asked], (_ANSWER,))
-    problem = problem or _find_problem(chat, [*asked, *again], (_ANSWER, _REPLY))
-    problem = problem or _find_problem(chat, mixed, (_ANSWER,))
+    (asked, answers), *others = _probes()
+    problem = _find_problem(chat, asked, answers, must_take=True)
+    for messages, expected in others:
+        problem = problem or _find_problem(chat, messages, expected)
     problem = problem or _find_prompt_problem(chat, asked)
     if problem:
         message = (
@@ -74,6 +71,25 @@ def check_template(chat: ChatTokenizer, place: Path) -> None:
             f"with `add_generation_prompt` end where the assistant starts to speak"
         )
         raise StageConfigError(message)
+    for messages, _ in _probes():
+        _check_end_of_turn(chat, messages, place)
+
+
+def _probes() -> list[tuple[list[dict[str, Any]], tuple[str, ...]]]:
+    """Conversations, each with the answers in it; the first is the one that must be taken."""
+    image = {"type": "image"}
+    asked = [_message("user", image, _QUESTION), _message("assistant", _ANSWER)]
+    again = [_message("user", _DOUBT), _message("assistant", _REPLY)]
+    mixed = [
+        _message("user", _BEFORE, image, _BETWEEN, image, _QUESTION),
+        _message("assistant", _ANSWER, _MORE),
+    ]
+    return [
+        (asked, (_ANSWER,)),
+        ([_message("system", _RULE), *asked], (_ANSWER,)),
+        ([*asked, *again], (_ANSWER, _REPLY)),
+        (mixed, (_ANSWER,)),
+    ]
 
 
 def _text(words: str) -> dict[str, str]:
@@ -151,6 +167,33 @@ def _find_prompt_problem(chat: ChatTokenizer, asked: ChatMessages) -> str | None
     )
 
 
+def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path) -> None:
+    """See that what is learned of a turn ends with the token at which generation stops.
+
+    White space after it may be learned or not: generation does not come so far.
+
+    Raises:
+        StageConfigError: a model would never learn to stop, or would stop within its answer.
+    """
+    try:
+        spans = _learned_spans(chat.encode_conversation(messages))
+    except TemplateRefusedError:
+        return
+    for span in spans:
+        ends = np.flatnonzero(span == chat.tokenizer.eos_token_id)
+        after = chat.tokenizer.decode(span[ends[0] :]) if ends.size else ""
+        if ends.size and not any(word in after for word in _WORDS):
+            continue
+        message = (
+            f"{place}: the `chat_template` marks {chat.tokenizer.decode(span)!r} as what the "
+            f"assistant says, which does not end with the tokenizer's `eos_token` "
+            f"({chat.tokenizer.eos_token!r}), where generation stops; print the end-of-turn token "
+            f"once, before `{{% endgeneration %}}`, and set `eos_token` to it in "
+            f"{' and '.join(name for name in _END_TOKEN_FILES if (place.parent / name).exists())}"
+        )
+        raise StageConfigError(message)
+
+
 def _learned_spans(tokens: TokenSequence) -> list[np.ndarray]:
     """The runs of supervised tokens."""
     edges = np.flatnonzero(np.diff(tokens.supervised, prepend=False, append=False))
@@ -169,5 +212,5 @@ def _are_answers(learned: Sequence[str], answers: Sequence[str]) -> bool:
     if not all(text.startswith(answer) for text, answer in zip(texts, expected, strict=True)):
         return False
     endings = {text.removeprefix(a) for text, a in zip(texts, expected, strict=True)}
-    others = (_RULE, _BEFORE, _BETWEEN, _QUESTION, _ANSWER, _DOUBT, _REPLY)
+    others = (word for word in _WORDS if word != _MORE)
     return len(endings) == 1 and not any(word in next(iter(endings)) for word in others)
