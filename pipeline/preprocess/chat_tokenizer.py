@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.preprocess.token_rules import TokenSequence
+from pipeline.preprocess.token_rules import TokenSequence, mark_spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -44,16 +44,28 @@ class ChatTokenizer:
     def encode_conversation(self, messages: ChatMessages) -> TokenSequence:
         """Tokens of a whole conversation, one token for each image.
 
+        What is learned is found by the tokens' offsets: the mask of `apply_chat_template` lacks
+        the last bytes of a character of several tokens, and all that follows a blank of which the
+        offsets were trimmed.
+
         Raises:
             TemplateRefusedError: the template takes no such messages.
         """
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        tokenizer = self.tokenizer
         with _refusals():
-            encoded = self.tokenizer.apply_chat_template(
-                messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+            texts, spans = render_jinja_template(
+                conversations=[messages],
+                chat_template=tokenizer.chat_template,
+                return_assistant_tokens_mask=True,
+                **tokenizer.special_tokens_map,
             )
+            encoded = tokenizer(texts[0], add_special_tokens=False, return_offsets_mapping=True)
+        offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         return TokenSequence(
             input_ids=np.asarray(encoded["input_ids"], dtype=np.int32),
-            supervised=np.asarray(encoded["assistant_masks"], dtype=bool),
+            supervised=mark_spans(offsets, spans[0]),
         )
 
     def encode_prompt(self, messages: ChatMessages) -> np.ndarray:

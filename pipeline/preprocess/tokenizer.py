@@ -26,6 +26,12 @@ def load_chat_tokenizer(folder: Path, image_token: str) -> ChatTokenizer:
     except (OSError, ValueError) as error:
         message = f"{folder}: no tokenizer can be loaded from it ({error})"
         raise StageConfigError(message) from error
+    if not tokenizer.is_fast:
+        message = (
+            f"{folder}: {type(tokenizer).__name__} does not tell which characters a token stands "
+            f"for, so that labels could not be placed; use a tokenizer with a `tokenizer.json`"
+        )
+        raise StageConfigError(message)
     place = _template_file(folder)
     check_marks(tokenizer.chat_template, place)
     image_token_id = tokenizer.convert_tokens_to_ids(image_token)
