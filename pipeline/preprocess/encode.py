@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
+from pipeline.preprocess.control_tokens import compile_control_tokens, find_control_token
 from pipeline.preprocess.images import (
     decode_image,
     leave_pixel_limit_to_us,
@@ -19,7 +20,7 @@ from pipeline.preprocess.images import (
 )
 from pipeline.preprocess.manifest_rows import ManifestRow, Message
 from pipeline.preprocess.processor import ProcessorInfo, read_processor
-from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.preprocess.token_rules import (
     TokenSequence,
     count_token,
@@ -98,6 +99,7 @@ class SampleEncoder:
         _check_root(image_root)
         self.processor: ProcessorInfo = read_processor(processor_dir)
         self.chat: ChatTokenizer = load_chat_tokenizer(processor_dir, self.processor.image_token)
+        self._control_tokens = compile_control_tokens(self.chat, self.processor.image_token)
         self._image_root = image_root
         self._max_tokens = max_tokens
         self._max_images = max_images
@@ -184,6 +186,14 @@ class SampleEncoder:
         if num_images > self._max_images:
             message = f"{row.origin}: {num_images} images, max_images is {self._max_images}"
             raise SampleRejectedError(reason="too_many_images", message=message)
+        for turn in row.messages:
+            token = find_control_token(self._control_tokens, turn)
+            if token is not None:
+                is_image = token == self.processor.image_token
+                kind = "the image token" if is_image else "a control token"
+                message = f"{row.origin}: a text of the {turn.role} contains {token!r}, {kind}"
+                reason: Reason = "image_token_in_text" if is_image else "control_token_in_text"
+                raise SampleRejectedError(reason=reason, message=message)
 
     def _multiply(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
         num_found = count_token(tokens.input_ids, self.chat.image_token_id)

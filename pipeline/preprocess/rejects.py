@@ -22,6 +22,7 @@ Reason = Literal[
     "unsupported_mode",  # 32-bit, floating-point or LAB: how white is written is not known
     "too_many_images",
     "image_token_in_text",
+    "control_token_in_text",  # a special token, or another that the template prints around answers
     "image_lost_by_template",  # fewer image tokens than images
     "nothing_supervised",  # the assistant says nothing
     "images_too_long",  # the image tokens alone exceed max_tokens

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,16 @@ def check_template(chat: ChatTokenizer, place: Path) -> None:
         raise StageConfigError(message)
     for messages, _ in _probes():
         _check_end_of_turn(chat, messages, place)
+
+
+def find_printed_tokens(chat: ChatTokenizer) -> frozenset[int]:
+    """The tokens that the template prints around answers in the conversations that it takes."""
+    printed: set[int] = set()
+    for messages, _ in _probes():
+        with suppress(TemplateRefusedError):
+            tokens = chat.encode_conversation(messages)
+            printed.update(tokens.input_ids[~tokens.supervised].tolist())
+    return frozenset(printed)
 
 
 def _probes() -> list[tuple[list[dict[str, Any]], tuple[str, ...]]]:
