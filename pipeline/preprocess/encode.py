@@ -143,12 +143,11 @@ class SampleEncoder:
         with _template_rejects(row):
             tokens = self.chat.encode_conversation([_to_chat(message) for message in row.messages])
         multiplied = self._multiply(tokens, row)
+        if not multiplied.supervised.any():
+            message = f"{row.origin}: the assistant says nothing"
+            raise SampleRejectedError(reason="nothing_supervised", message=message)
         fitting = self._fit(multiplied, row)
         truncated = fitting is not multiplied
-        if not fitting.supervised.any():
-            cut = "after the cut to max_tokens " if truncated else ""
-            message = f"{row.origin}: {cut}the assistant says nothing"
-            raise SampleRejectedError(reason="nothing_supervised", message=message)
         return EncodedTokens(
             input_ids=fitting.input_ids, labels=fitting.labels, truncated=truncated
         )
@@ -224,9 +223,12 @@ class SampleEncoder:
         if self._too_long == "error":
             message = f"{length}; raise it, or set too_long to `drop` or `truncate_text`"
             raise StageConfigError(message)
-        return cut_text(
-            tokens, max_tokens=self._max_tokens, image_token_id=self.chat.image_token_id
-        )
+        cut = cut_text(tokens, max_tokens=self._max_tokens, image_token_id=self.chat.image_token_id)
+        said = cut.input_ids[cut.supervised]
+        if not self.chat.tokenizer.decode(said, skip_special_tokens=True).strip():
+            message = f"{length}; cut to that, the assistant says nothing"
+            raise SampleRejectedError(reason="too_long", message=message)
+        return cut
 
     def _length(self, tokens: TokenSequence, row: ManifestRow) -> str:
         return f"{row.origin}: {len(tokens.input_ids)} tokens, max_tokens is {self._max_tokens}"

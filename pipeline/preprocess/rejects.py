@@ -26,7 +26,7 @@ Reason = Literal[
     "image_lost_by_template",  # fewer image tokens than images
     "nothing_supervised",  # the assistant says nothing
     "images_too_long",  # the image tokens alone exceed max_tokens
-    "too_long",  # left out by `too_long: drop`
+    "too_long",  # left out by `too_long: drop`, or nothing to learn is left of it by a cut
 ]
 
 CHOSEN_REASONS = frozenset({"too_long"})

@@ -157,10 +157,16 @@ def test_images_alone_over_the_limit_are_rejected(processor_dir: Path, tmp_path:
     assert rejection(encoder, row) == "images_too_long"
 
 
-def test_cut_that_leaves_no_answer_is_rejected(processor_dir: Path, tmp_path: Path) -> None:
-    row = make_row(tmp_path, user("IMAGE", "q" * 50), assistant("x"))
-    encoder = make_encoder(processor_dir, tmp_path, max_tokens=20, too_long="truncate_text")
-    assert rejection(encoder, row) == "nothing_supervised"
+def test_sample_of_which_a_cut_leaves_no_answer_is_too_long(
+    processor_dir: Path, tmp_path: Path
+) -> None:
+    """Of the first answer here: a blank and its end of turn, which say nothing."""
+    encoder = make_encoder(processor_dir, tmp_path, max_tokens=60, too_long="truncate_text")
+    long_question = make_row(tmp_path, user("IMAGE", "q" * 50), assistant("x"))
+    assert rejection(encoder, long_question) == "too_long"
+    turns = (user("Hm?"), assistant(" "), user("q" * 50), assistant("x"))
+    with pytest.raises(SampleRejectedError, match=r"max_tokens is 60; cut to that, .* nothing$"):
+        encoder.encode_tokens(make_row(tmp_path, *turns))
 
 
 @pytest.mark.parametrize("nothing", ["", " \n\t", []])
