@@ -29,8 +29,8 @@ Reason = Literal[
     "too_long",  # left out by `too_long: drop`, or nothing to learn is left of it by a cut
 ]
 
-CHOSEN_REASONS = frozenset({"too_long"})
-"""Reasons that the user chose by config: listed and counted, but no sign of a broken manifest."""
+CHOSEN_REASONS = frozenset({"too_long", "images_too_long", "too_many_images"})
+"""Rows over a limit, for which the user chose `too_long`: listed and counted, but not broken."""
 
 
 class SampleRejectedError(Exception):

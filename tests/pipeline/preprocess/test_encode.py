@@ -151,10 +151,30 @@ def test_cut_never_takes_image_tokens(processor_dir: Path, tmp_path: Path) -> No
     assert int(is_image.sum()) == NUM_IMAGE_TOKENS
 
 
-def test_images_alone_over_the_limit_are_rejected(processor_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("limit", "reason", "words"),
+    [
+        ({"max_images": 1}, "too_many_images", r"2 images, max_images is 1; raise config\.max_im"),
+        ({"max_tokens": 7}, "images_too_long", r"8 of them are .*; raise config\.max_tokens, or "),
+    ],
+)
+def test_images_over_a_limit_follow_too_long_and_are_never_cut(
+    processor_dir: Path, tmp_path: Path, limit: dict[str, int], reason: str, words: str
+) -> None:
     row = make_row(tmp_path, user("IMAGE", "IMAGE"), assistant("x"))
-    encoder = make_encoder(processor_dir, tmp_path, max_tokens=7, too_long="truncate_text")
-    assert rejection(encoder, row) == "images_too_long"
+    for too_long in ("drop", "truncate_text"):
+        encoder = make_encoder(processor_dir, tmp_path, too_long=too_long, **limit)
+        assert rejection(encoder, row) == reason
+    with pytest.raises(StageConfigError, match=words + r".*too_long to `drop`$"):
+        make_encoder(processor_dir, tmp_path, too_long="error", **limit).encode_tokens(row)
+
+
+def test_row_that_cannot_be_used_is_no_error_of_a_limit_as_well(
+    processor_dir: Path, tmp_path: Path
+) -> None:
+    row = make_row(tmp_path, user("IMAGE", "IMAGE", "<|end|>"), assistant("x"))
+    encoder = make_encoder(processor_dir, tmp_path, max_images=1, too_long="error")
+    assert rejection(encoder, row) == "control_token_in_text"
 
 
 def test_sample_of_which_a_cut_leaves_no_answer_is_too_long(
@@ -180,11 +200,6 @@ def test_row_in_which_the_assistant_says_nothing_is_rejected(
     assert rejection(encoder, row) == "nothing_supervised"
     row = make_row(tmp_path, user("IMAGE", "What?"), silent, user("Well?"), assistant("a cup"))
     assert "a cup" in learned(encoder, encoder.encode_tokens(row).labels)
-
-
-def test_too_many_images_are_rejected(processor_dir: Path, tmp_path: Path) -> None:
-    row = make_row(tmp_path, user("IMAGE", "IMAGE"), assistant("x"))
-    assert rejection(make_encoder(processor_dir, tmp_path, max_images=1), row) == "too_many_images"
 
 
 def test_image_token_in_a_text_is_rejected(processor_dir: Path, tmp_path: Path) -> None:
