@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
+from pipeline.preprocess.control_tokens import compile_control_tokens, find_control_token
 from pipeline.preprocess.images import (
     decode_image,
     leave_pixel_limit_to_us,
@@ -18,18 +20,14 @@ from pipeline.preprocess.images import (
 )
 from pipeline.preprocess.manifest_rows import ManifestRow, Message
 from pipeline.preprocess.processor import ProcessorInfo, read_processor
-from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.preprocess.token_rules import (
     TokenSequence,
     count_token,
     cut_text,
     multiply_image_tokens,
 )
-from pipeline.preprocess.tokenizer import (
-    ChatTokenizer,
-    TemplateRefusedError,
-    load_chat_tokenizer,
-)
+from pipeline.preprocess.tokenizer import load_chat_tokenizer
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.preprocess import (
     DEFAULT_MAX_IMAGES,
@@ -101,6 +99,7 @@ class SampleEncoder:
         _check_root(image_root)
         self.processor: ProcessorInfo = read_processor(processor_dir)
         self.chat: ChatTokenizer = load_chat_tokenizer(processor_dir, self.processor.image_token)
+        self._control_tokens = compile_control_tokens(self.chat, self.processor.image_token)
         self._image_root = image_root
         self._max_tokens = max_tokens
         self._max_images = max_images
@@ -110,12 +109,15 @@ class SampleEncoder:
     def encode_prompt(self, row: ManifestRow) -> EncodedPrompt:
         """The row's conversation without its last answer, ready for generation.
 
-        `too_long` does not apply: a prompt over `max_tokens` is rejected, not cut.
+        `too_long` does not apply: a prompt over a limit is rejected, not cut.
 
         Raises:
             SampleRejectedError: the row cannot be used; it has the reason.
         """
         self._check_row(row)
+        problem = self._too_many_images(row)
+        if problem:
+            raise SampleRejectedError(reason="too_many_images", message=problem)
         asked, answer = row.messages[:-1], row.messages[-1]
         with _template_rejects(row):
             input_ids = self.chat.encode_prompt([_to_chat(message) for message in asked])
@@ -135,21 +137,23 @@ class SampleEncoder:
 
         Raises:
             SampleRejectedError: the row cannot become a sample; it has the reason.
-            StageConfigError: the row is too long, and `too_long` is `error`.
+            StageConfigError: the row is over a limit, and `too_long` is `error`.
         """
         self._check_row(row)
         if not any(turn.role == "assistant" and turn.text.strip() for turn in row.messages):
             message = f"{row.origin}: the assistant says nothing but white space"
             raise SampleRejectedError(reason="nothing_supervised", message=message)
+        problem = self._too_many_images(row)
+        if problem:
+            self._leave_out("too_many_images", problem, limit="max_images")
         with _template_rejects(row):
             tokens = self.chat.encode_conversation([_to_chat(message) for message in row.messages])
         multiplied = self._multiply(tokens, row)
+        if not multiplied.supervised.any():
+            message = f"{row.origin}: the assistant says nothing"
+            raise SampleRejectedError(reason="nothing_supervised", message=message)
         fitting = self._fit(multiplied, row)
         truncated = fitting is not multiplied
-        if not fitting.supervised.any():
-            cut = "after the cut to max_tokens " if truncated else ""
-            message = f"{row.origin}: {cut}the assistant says nothing"
-            raise SampleRejectedError(reason="nothing_supervised", message=message)
         return EncodedTokens(
             input_ids=fitting.input_ids, labels=fitting.labels, truncated=truncated
         )
@@ -183,10 +187,29 @@ class SampleEncoder:
         if row.problem:
             message = f"{row.origin}: {row.problem}"
             raise SampleRejectedError(reason="bad_row", message=message)
+        for turn in row.messages:
+            token = find_control_token(self._control_tokens, turn)
+            if token is not None:
+                is_image = token == self.processor.image_token
+                kind = "the image token" if is_image else "a control token"
+                message = f"{row.origin}: a text of the {turn.role} contains {token!r}, {kind}"
+                reason: Reason = "image_token_in_text" if is_image else "control_token_in_text"
+                raise SampleRejectedError(reason=reason, message=message)
+
+    def _too_many_images(self, row: ManifestRow) -> str | None:
         num_images = len(row.image_paths)
-        if num_images > self._max_images:
-            message = f"{row.origin}: {num_images} images, max_images is {self._max_images}"
-            raise SampleRejectedError(reason="too_many_images", message=message)
+        if num_images <= self._max_images:
+            return None
+        return f"{row.origin}: {num_images} images, max_images is {self._max_images}"
+
+    def _leave_out(
+        self, reason: Reason, message: str, *, limit: str, others: str = "`drop`"
+    ) -> NoReturn:
+        """Apply `too_long` to a row that is over a limit, and not cut."""
+        if self._too_long == "error":
+            text = f"{message}; raise config.{limit}, or set config.too_long to {others}"
+            raise StageConfigError(text)
+        raise SampleRejectedError(reason=reason, message=message)
 
     def _multiply(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
         num_found = count_token(tokens.input_ids, self.chat.image_token_id)
@@ -211,15 +234,16 @@ class SampleEncoder:
         num_image_tokens = count_token(tokens.input_ids, self.chat.image_token_id)
         if num_image_tokens > self._max_tokens:
             message = f"{length}; {num_image_tokens} of them are image tokens, never cut"
-            raise SampleRejectedError(reason="images_too_long", message=message)
-        if self._too_long == "drop":
-            raise SampleRejectedError(reason="too_long", message=length)
-        if self._too_long == "error":
-            message = f"{length}; raise it, or set too_long to `drop` or `truncate_text`"
-            raise StageConfigError(message)
-        return cut_text(
-            tokens, max_tokens=self._max_tokens, image_token_id=self.chat.image_token_id
-        )
+            self._leave_out("images_too_long", message, limit="max_tokens")
+        if self._too_long != "truncate_text":
+            others = "`drop` or `truncate_text`"
+            self._leave_out("too_long", length, limit="max_tokens", others=others)
+        cut = cut_text(tokens, max_tokens=self._max_tokens, image_token_id=self.chat.image_token_id)
+        said = cut.input_ids[cut.supervised]
+        if not self.chat.tokenizer.decode(said, skip_special_tokens=True).strip():
+            message = f"{length}; cut to that, the assistant says nothing"
+            raise SampleRejectedError(reason="too_long", message=message)
+        return cut
 
     def _length(self, tokens: TokenSequence, row: ManifestRow) -> str:
         return f"{row.origin}: {len(tokens.input_ids)} tokens, max_tokens is {self._max_tokens}"

@@ -18,7 +18,7 @@ import stat
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from pipeline.preprocess.processor import ImageGeometry
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
@@ -32,6 +32,17 @@ _Z_RLE = 3
 
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 """The name's fault, not the file system's: another attempt would meet it again."""
+
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""By EXIF's orientation, where it is not 1 (CIPA DC-008, 4.6.4.A): what makes a picture upright."""
 
 _DIRECT_MODES = frozenset({"RGB", "L", "1", "P", "CMYK", "YCbCr", "HSV"})
 _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
@@ -99,12 +110,22 @@ def decode_image(data: bytes, *, max_pixels: int, name: str) -> tuple[Image.Imag
         raise SampleRejectedError(reason="too_many_pixels", message=message)
     try:
         image.load()
-        image = ImageOps.exif_transpose(image)
+        image = _turn_upright(image)
     except MemoryError:  # says nothing of the picture: the task fails, and no sample is lost
         raise
     except Exception as error:  # Pillow's plugins raise anything on broken bytes
         raise _broken(error, name) from error
     return to_rgb(image, name), size
+
+
+def _turn_upright(image: Image.Image) -> Image.Image:
+    """The pixels as the EXIF orientation means them.
+
+    `ImageOps.exif_transpose` makes the same pixels, but writes the EXIF block anew as well, and
+    fails where any other tag of it cannot be written.
+    """
+    method = _UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    return image if method is None else image.transpose(method)
 
 
 def _open(data: bytes, name: str) -> Image.Image:

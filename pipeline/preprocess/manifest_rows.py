@@ -119,10 +119,14 @@ def row_from_conversations(origin: RowOrigin, value: Mapping[str, Any]) -> Manif
 def _build_row(
     origin: RowOrigin, value: Mapping[str, Any], turns: Any, *, role_key: str, content_key: str
 ) -> ManifestRow:
-    images = _listed_images(value)
+    listed = _listed_images(value)
+    images = listed[0] if listed else []
     first_image, own_id = images[0] if images else "", value.get("id")
     source = _printable(first_image if own_id is None else str(own_id))
     try:
+        if len(listed) > 1:
+            message = f"`images` lists {_shorten(listed[0])}, `image` {_shorten(listed[1])}"
+            raise _BadRowError(message)
         if not isinstance(turns, list) or not turns:
             message = "the list of turns is empty or no list"
             raise _BadRowError(message)
@@ -156,10 +160,18 @@ def _with_source(row: ManifestRow) -> ManifestRow:
     return ManifestRow(origin=row.origin, source=row.image_paths[0], messages=row.messages)
 
 
-def _listed_images(value: Mapping[str, Any]) -> list[str]:
-    listed = value.get("images", value.get("image"))
-    if listed is None:
-        return []
+def _listed_images(value: Mapping[str, Any]) -> list[list[str]]:
+    """The images that the row lists: none, one list, or two that contradict each other.
+
+    Exporters write both keys and leave one of them null or empty.
+    """
+    given = [value[key] for key in ("images", "image") if value.get(key) is not None]
+    filled = [item for item in given if item] or given[:1]
+    lists = [_image_paths(item) for item in filled]
+    return lists[:1] if lists and all(paths == lists[0] for paths in lists) else lists
+
+
+def _image_paths(listed: Any) -> list[str]:
     return [_image_path(item) for item in (listed if isinstance(listed, list) else [listed])]
 
 

@@ -22,14 +22,15 @@ Reason = Literal[
     "unsupported_mode",  # 32-bit, floating-point or LAB: how white is written is not known
     "too_many_images",
     "image_token_in_text",
+    "control_token_in_text",  # a special token, or another that the template prints around answers
     "image_lost_by_template",  # fewer image tokens than images
     "nothing_supervised",  # the assistant says nothing
     "images_too_long",  # the image tokens alone exceed max_tokens
-    "too_long",  # left out by `too_long: drop`
+    "too_long",  # left out by `too_long: drop`, or nothing to learn is left of it by a cut
 ]
 
-CHOSEN_REASONS = frozenset({"too_long"})
-"""Reasons that the user chose by config: listed and counted, but no sign of a broken manifest."""
+CHOSEN_REASONS = frozenset({"too_long", "images_too_long", "too_many_images"})
+"""Rows over a limit, for which the user chose `too_long`: listed and counted, but not broken."""
 
 
 class SampleRejectedError(Exception):

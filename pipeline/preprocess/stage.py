@@ -24,7 +24,7 @@ from pipeline.preprocess.part import (
     write_rejects,
 )
 from pipeline.preprocess.processor import hash_folder
-from pipeline.preprocess.rejects import Reject, RejectLimit, count_reasons
+from pipeline.preprocess.rejects import CHOSEN_REASONS, Reject, RejectLimit, count_reasons
 from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
@@ -265,7 +265,7 @@ def _result(paths: PartPaths, index: PartIndex, tally: _Tally, worker: RowWorker
         "num_samples": len(index.keys),
         "num_rejected": len(tally.rejects),
         "rejects_by_reason": by_reason,
-        "num_too_long": by_reason.get("too_long", 0),
+        "num_too_long": sum(by_reason.get(reason, 0) for reason in CHOSEN_REASONS),
         "num_truncated": tally.num_truncated,
         "num_tokens": sum(index.sample_num_tokens),
         "num_supervised_tokens": sum(index.sample_num_supervised_tokens),

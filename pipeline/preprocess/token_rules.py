@@ -5,6 +5,7 @@ Everything here takes and gives int32 or bool arrays of shape [num_tokens].
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,23 @@ class TokenSequence:
     def labels(self) -> np.ndarray:
         """int32 [num_tokens]: the token itself where it is learned, else `IGNORED_LABEL`."""
         return np.where(self.supervised, self.input_ids, np.int32(IGNORED_LABEL))
+
+
+def mark_spans(offsets: np.ndarray, spans: Iterable[tuple[int, int]]) -> np.ndarray:
+    """The tokens that lie in one of the spans, wholly or in part: bool [num_tokens].
+
+    Args:
+        offsets: int64 [num_tokens, 2], start and end of each token in characters. Tokens that
+            make one character together share its offsets. A token that is all white space may
+            have lost it (`trim_offsets`), and then stands empty where it ended.
+        spans: Start and end of each span in characters.
+    """
+    starts, ends = offsets[:, 0], offsets[:, 1]
+    inside = np.zeros(len(offsets), dtype=bool)
+    for first, end in spans:
+        overlaps = np.maximum(starts, first) < np.minimum(ends, end)
+        inside |= np.where(starts == ends, (first < ends) & (ends <= end), overlaps)
+    return inside
 
 
 def multiply_image_tokens(

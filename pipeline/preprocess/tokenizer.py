@@ -1,89 +1,16 @@
-"""The tokenizer and chat template of a processor folder, checked before they are trusted.
-
-A template without `{% generation %}` marks would leave no label, and one that
-prints lists, loses a text or an image, or marks somebody else's words would
-train on nonsense without any error; so would one whose prompt ends elsewhere
-than where answers start be evaluated. A few conversations are rendered at the
-start, and looked at. One that raises an error on a row refuses that row alone.
-"""
+"""The tokenizer and chat template of a processor folder, checked before they are trusted."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pipeline.preprocess.token_rules import TokenSequence, count_token
+from pipeline.preprocess.chat_tokenizer import ChatTokenizer
+from pipeline.preprocess.template_checks import check_marks, check_template
 from slurm_jobs.common.errors import StageConfigError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-_GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
-_RULE, _QUESTION, _ANSWER, _MORE = "testrule", "testquestion", "testanswer", "testmore"
-_DOUBT, _REPLY, _BEFORE, _BETWEEN = "testdoubt", "testreply", "testbefore", "testbetween"
-"""Words that no template has of its own: a default system prompt may well say "question"."""
-_LIST_MARK = re.compile(r"""['"]type['"]""")
-"""In a rendered text: a content item as Python or JSON writes it."""
-
-ChatMessages = Sequence[Mapping[str, Any]]
-"""Messages as chat templates take them: `role`, and `content` as a list of items."""
-
-
-class TemplateRefusedError(ValueError):
-    """The chat template raised an error on these messages."""
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    from jinja2 import TemplateError
-
-    try:
-        yield
-    except (TemplateError, TypeError, ValueError, LookupError) as error:  # what expressions raise
-        message = f"{error}" if isinstance(error, TemplateError) else f"{error!r}"
-        raise TemplateRefusedError(message) from error
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChatTokenizer:
-    """A tokenizer whose chat template gives masks of the assistant's words."""
-
-    tokenizer: PreTrainedTokenizerBase
-    image_token_id: int
-    pad_token_id: int
-
-    def encode_conversation(self, messages: ChatMessages) -> TokenSequence:
-        """Tokens of a whole conversation, one token for each image.
-
-        Raises:
-            TemplateRefusedError: the template takes no such messages.
-        """
-        with _refusals():
-            encoded = self.tokenizer.apply_chat_template(
-                messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
-            )
-        return TokenSequence(
-            input_ids=np.asarray(encoded["input_ids"], dtype=np.int32),
-            supervised=np.asarray(encoded["assistant_masks"], dtype=bool),
-        )
-
-    def encode_prompt(self, messages: ChatMessages) -> np.ndarray:
-        """int32 [num_tokens] up to the place where the assistant starts to speak.
-
-        Raises:
-            TemplateRefusedError: the template takes no such messages.
-        """
-        with _refusals():
-            encoded = self.tokenizer.apply_chat_template(
-                messages, tokenize=True, return_dict=True, add_generation_prompt=True
-            )
-        return np.asarray(encoded["input_ids"], dtype=np.int32)
 
 
 def load_chat_tokenizer(folder: Path, image_token: str) -> ChatTokenizer:
@@ -99,8 +26,14 @@ def load_chat_tokenizer(folder: Path, image_token: str) -> ChatTokenizer:
     except (OSError, ValueError) as error:
         message = f"{folder}: no tokenizer can be loaded from it ({error})"
         raise StageConfigError(message) from error
+    if not tokenizer.is_fast:
+        message = (
+            f"{folder}: {type(tokenizer).__name__} does not tell which characters a token stands "
+            f"for, so that labels could not be placed; use a tokenizer with a `tokenizer.json`"
+        )
+        raise StageConfigError(message)
     place = _template_file(folder)
-    _check_marks(tokenizer.chat_template, place)
+    check_marks(tokenizer.chat_template, place)
     image_token_id = tokenizer.convert_tokens_to_ids(image_token)
     if image_token_id is None or image_token_id == tokenizer.unk_token_id:
         message = (
@@ -113,7 +46,7 @@ def load_chat_tokenizer(folder: Path, image_token: str) -> ChatTokenizer:
         image_token_id=image_token_id,
         pad_token_id=_pad_token_id(tokenizer),
     )
-    _check_template(chat, place)
+    check_template(chat, place)
     return chat
 
 
@@ -127,143 +60,3 @@ def _template_file(folder: Path) -> Path:
     """Where the chat template stands: the file of its own comes first for transformers, too."""
     own = folder / "chat_template.jinja"
     return own if own.exists() else folder / "tokenizer_config.json"
-
-
-def _check_marks(template: object, place: Path) -> None:
-    if not isinstance(template, str):
-        message = f"{place}: no one `chat_template`; add the one that the model was trained with"
-        raise StageConfigError(message)
-    if not _GENERATION_MARK.search(template):
-        message = (
-            f"{place}: its `chat_template` does not mark what the assistant says; put "
-            f"`{{% generation %}}` before and `{{% endgeneration %}}` after the assistant's "
-            f"content and end-of-turn token, so that nothing else is trained on"
-        )
-        raise StageConfigError(message)
-
-
-def _check_template(chat: ChatTokenizer, place: Path) -> None:
-    """Try the template on a question, alone and answered, then on less common conversations.
-
-    The first it must take; the others (a system message, two turns, two images between texts) it
-    may refuse, and with them the rows that have such.
-
-    Raises:
-        StageConfigError: it refuses the first, or would train on nonsense.
-    """
-    image = {"type": "image"}
-    asked = [_message("user", image, _QUESTION), _message("assistant", _ANSWER)]
-    again = [_message("user", _DOUBT), _message("assistant", _REPLY)]
-    mixed = [
-        _message("user", _BEFORE, image, _BETWEEN, image, _QUESTION),
-        _message("assistant", _ANSWER, _MORE),
-    ]
-    problem = _find_problem(chat, asked, (_ANSWER,), must_take=True)
-    problem = problem or _find_problem(chat, [_message("system", _RULE), *asked], (_ANSWER,))
-    problem = problem or _find_problem(chat, [*asked, *again], (_ANSWER, _REPLY))
-    problem = problem or _find_problem(chat, mixed, (_ANSWER,))
-    problem = problem or _find_prompt_problem(chat, asked)
-    if problem:
-        message = (
-            f"{place}: the `chat_template` {problem}; it must take `content` as a list of items, "
-            f"of the assistant's messages too, print every one, mark nothing else as theirs, and "
-            f"with `add_generation_prompt` end where the assistant starts to speak"
-        )
-        raise StageConfigError(message)
-
-
-def _text(words: str) -> dict[str, str]:
-    return {"type": "text", "text": words}
-
-
-def _message(role: str, *items: dict[str, str] | str) -> dict[str, Any]:
-    content = [_text(item) if isinstance(item, str) else item for item in items]
-    return {"role": role, "content": content}
-
-
-def _find_problem(
-    chat: ChatTokenizer,
-    messages: ChatMessages,
-    answers: Sequence[str],
-    *,
-    must_take: bool = False,
-) -> str | None:
-    """What the template does wrong with these messages; None if nothing, or if it refuses them."""
-    roles = ", ".join(message["role"] for message in messages)
-    try:
-        tokens = chat.encode_conversation(messages)
-    except TemplateRefusedError as error:
-        return f"refuses a conversation of {roles} ({error})" if must_take else None
-    problem = _find_image_problem(chat, messages, tokens)
-    if problem:
-        return problem
-    learned = [chat.tokenizer.decode(span) for span in _learned_spans(tokens)]
-    if not _are_answers(learned, answers):
-        return (
-            f"marks {', '.join(map(repr, learned)) or 'nothing'} as the assistant's words in a "
-            f"conversation of {roles}, expected {', '.join(map(repr, answers))}"
-        )
-    return _find_text_problem(messages, chat.tokenizer.decode(tokens.input_ids))
-
-
-def _find_image_problem(
-    chat: ChatTokenizer, messages: ChatMessages, tokens: TokenSequence
-) -> str | None:
-    items = [item for message in messages for item in message["content"]]
-    num_items = sum(item["type"] == "image" for item in items)
-    num_tokens = count_token(tokens.input_ids, chat.image_token_id)
-    if num_tokens == num_items:
-        return None
-    return f"gives {num_tokens} image tokens for {num_items} of the items {{'type': 'image'}}"
-
-
-def _find_text_problem(messages: ChatMessages, printed: str) -> str | None:
-    """What is wrong with the texts in `printed`: lists as they are, or one lost or out of place."""
-    if _LIST_MARK.search(printed):
-        return f"prints lists as they are: {printed!r}"
-    end = 0
-    for message in messages:
-        for text in (item["text"] for item in message["content"] if item["type"] == "text"):
-            start = printed.find(text, end)
-            if start < 0:
-                return f"loses {text!r}, a text of the {message['role']}: it prints {printed!r}"
-            end = start + len(text)
-    return None
-
-
-def _find_prompt_problem(chat: ChatTokenizer, asked: ChatMessages) -> str | None:
-    """Whether generation starts elsewhere than the answer does in training."""
-    try:
-        prompt = chat.encode_prompt(asked[:-1])
-    except TemplateRefusedError as error:
-        return f"refuses a question without its answer ({error})"
-    tokens = chat.encode_conversation(asked)
-    before = tokens.input_ids[: int(np.argmax(tokens.supervised))]
-    if np.array_equal(prompt, before):
-        return None
-    found, expected = chat.tokenizer.decode(prompt), chat.tokenizer.decode(before)
-    return (
-        f"gives the prompt {found!r} with `add_generation_prompt`, the answer follows {expected!r}"
-    )
-
-
-def _learned_spans(tokens: TokenSequence) -> list[np.ndarray]:
-    """The runs of supervised tokens."""
-    edges = np.flatnonzero(np.diff(tokens.supervised, prepend=False, append=False))
-    return [tokens.input_ids[start:end] for start, end in edges.reshape(-1, 2)]
-
-
-def _are_answers(learned: Sequence[str], answers: Sequence[str]) -> bool:
-    """Whether each span is an answer and the end of turn, which is for the template to say.
-
-    A template may leave earlier answers out, not the last.
-    """
-    texts = [text.strip() for text in learned]
-    expected = answers[-len(texts) :]
-    if not texts or len(texts) != len(expected):
-        return False
-    if not all(text.startswith(answer) for text, answer in zip(texts, expected, strict=True)):
-        return False
-    endings = {text.removeprefix(a) for text, a in zip(texts, expected, strict=True)}
-    others = (_RULE, _BEFORE, _BETWEEN, _QUESTION, _ANSWER, _DOUBT, _REPLY)
-    return len(endings) == 1 and not any(word in next(iter(endings)) for word in others)

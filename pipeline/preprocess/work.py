@@ -67,7 +67,7 @@ class RowWorker:
 
         Raises:
             StageError: the file system or the memory failed; another attempt may mend it.
-            StageConfigError: a row is too long, and `too_long` is `error`.
+            StageConfigError: a row is over a limit, and `too_long` is `error`.
         """
         waiting: deque[tuple[ManifestRow, EncodedTokens, Future[StoredImages]] | RowResult]
         waiting = deque()

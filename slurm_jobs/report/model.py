@@ -130,7 +130,8 @@ class DataNumbers:
     num_shards: Quantity
     num_truncated: Quantity
     rejects: tuple[tuple[str, int], ...]
-    """Reason and count, most frequent first; `too_long` is the one that the config chose."""
+    """Reason and count, most frequent first; the config chose `too_long`, and what is over a limit
+    of images; `num_too_long` counts them all."""
     length_counts: tuple[tuple[int, int], ...]
     """Samples by length: upper bound of the bin in tokens (a power of two), and count."""
     work_s: Mapping[str, float]

@@ -44,16 +44,17 @@ class PreprocessConfig:
     """Longest sample in tokens, image tokens included."""
 
     max_images: CountOrZero = DEFAULT_MAX_IMAGES
-    """Most images in one sample; a sample with more is rejected."""
+    """Most images in one sample; `too_long` says what becomes of one with more."""
 
     too_long: TooLong = "drop"
-    """What becomes of a sample over `max_tokens`: `drop` leaves it out, `truncate_text` cuts text
-    from its end (never image tokens), `error` fails the stage."""
+    """What becomes of a sample over `max_tokens` or `max_images`: `drop` leaves it out,
+    `truncate_text` cuts text from its end (never image tokens: what has too many of them, or too
+    many images, is left out), `error` fails the stage."""
 
     max_reject_share: Share = 0.01
     """`consolidate` fails if more than this share of all rows, rounded up to whole rows, cannot be
-    used; a slice that has so many by itself fails at once. Samples that `too_long: drop` leaves out
-    do not count."""
+    used; a slice that has so many by itself fails at once. Samples that `too_long` leaves out do
+    not count."""
 
     image_format: ImageFormat = "png"
     """How resized images are stored: `png` keeps every pixel; `jpeg` is about half the size and

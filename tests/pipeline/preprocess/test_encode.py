@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.manifest_rows import ManifestRow
-from pipeline.preprocess.processor import read_processor
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.common.errors import StageConfigError, StageError
 from tests.pipeline.build import CHAT_TEMPLATE, NUM_IMAGE_TOKENS, write_image, write_processor
@@ -85,6 +83,26 @@ def test_each_image_has_its_tokens_and_pixels(processor_dir: Path, tmp_path: Pat
     assert [image.shape for image in encoder.encode_images(row).images] == [(32, 32, 3)] * 2
 
 
+def test_no_image_token_in_an_answer_is_learned(tmp_path: Path) -> None:
+    """LLaVA's format may have `<image>` in a turn of `gpt`; this template prints it there."""
+    answers_items = "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}"
+    prints_images = answers_items.replace(
+        "{{ item['text'] }}", "{{ '<image>' if item['type'] == 'image' else item['text'] }}"
+    )
+    template = CHAT_TEMPLATE.replace(answers_items, prints_images)
+    assert template != CHAT_TEMPLATE
+    folder = write_processor(tmp_path / "processor", template=template)
+    encoder = make_encoder(folder, tmp_path)
+    path = tmp_path / "rows.jsonl"
+    turns = [{"from": "human", "value": "Draw it."}, {"from": "gpt", "value": "Here:\n<image>\nok"}]
+    path.write_text(json.dumps({"image": "a.png", "conversations": turns}) + "\n")
+    sample = encoder.encode_tokens(read_manifest(path)[0])
+    is_image = sample.input_ids == encoder.chat.image_token_id
+    assert int(is_image.sum()) == NUM_IMAGE_TOKENS
+    assert (sample.labels[is_image] == -100).all()
+    assert learned(encoder, sample.labels) == "Here:ok<|end|>"
+
+
 def test_prompt_ends_where_the_last_answer_starts(processor_dir: Path, tmp_path: Path) -> None:
     encoder = make_encoder(processor_dir, tmp_path)
     row = make_row(
@@ -133,16 +151,42 @@ def test_cut_never_takes_image_tokens(processor_dir: Path, tmp_path: Path) -> No
     assert int(is_image.sum()) == NUM_IMAGE_TOKENS
 
 
-def test_images_alone_over_the_limit_are_rejected(processor_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("limit", "reason", "words"),
+    [
+        ({"max_images": 1}, "too_many_images", r"2 images, max_images is 1; raise config\.max_im"),
+        ({"max_tokens": 7}, "images_too_long", r"8 of them are .*; raise config\.max_tokens, or "),
+    ],
+)
+def test_images_over_a_limit_follow_too_long_and_are_never_cut(
+    processor_dir: Path, tmp_path: Path, limit: dict[str, int], reason: str, words: str
+) -> None:
     row = make_row(tmp_path, user("IMAGE", "IMAGE"), assistant("x"))
-    encoder = make_encoder(processor_dir, tmp_path, max_tokens=7, too_long="truncate_text")
-    assert rejection(encoder, row) == "images_too_long"
+    for too_long in ("drop", "truncate_text"):
+        encoder = make_encoder(processor_dir, tmp_path, too_long=too_long, **limit)
+        assert rejection(encoder, row) == reason
+    with pytest.raises(StageConfigError, match=words + r".*too_long to `drop`$"):
+        make_encoder(processor_dir, tmp_path, too_long="error", **limit).encode_tokens(row)
 
 
-def test_cut_that_leaves_no_answer_is_rejected(processor_dir: Path, tmp_path: Path) -> None:
-    row = make_row(tmp_path, user("IMAGE", "q" * 50), assistant("x"))
-    encoder = make_encoder(processor_dir, tmp_path, max_tokens=20, too_long="truncate_text")
-    assert rejection(encoder, row) == "nothing_supervised"
+def test_row_that_cannot_be_used_is_no_error_of_a_limit_as_well(
+    processor_dir: Path, tmp_path: Path
+) -> None:
+    row = make_row(tmp_path, user("IMAGE", "IMAGE", "<|end|>"), assistant("x"))
+    encoder = make_encoder(processor_dir, tmp_path, max_images=1, too_long="error")
+    assert rejection(encoder, row) == "control_token_in_text"
+
+
+def test_sample_of_which_a_cut_leaves_no_answer_is_too_long(
+    processor_dir: Path, tmp_path: Path
+) -> None:
+    """Of the first answer here: a blank and its end of turn, which say nothing."""
+    encoder = make_encoder(processor_dir, tmp_path, max_tokens=60, too_long="truncate_text")
+    long_question = make_row(tmp_path, user("IMAGE", "q" * 50), assistant("x"))
+    assert rejection(encoder, long_question) == "too_long"
+    turns = (user("Hm?"), assistant(" "), user("q" * 50), assistant("x"))
+    with pytest.raises(SampleRejectedError, match=r"max_tokens is 60; cut to that, .* nothing$"):
+        encoder.encode_tokens(make_row(tmp_path, *turns))
 
 
 @pytest.mark.parametrize("nothing", ["", " \n\t", []])
@@ -158,14 +202,22 @@ def test_row_in_which_the_assistant_says_nothing_is_rejected(
     assert "a cup" in learned(encoder, encoder.encode_tokens(row).labels)
 
 
-def test_too_many_images_are_rejected(processor_dir: Path, tmp_path: Path) -> None:
-    row = make_row(tmp_path, user("IMAGE", "IMAGE"), assistant("x"))
-    assert rejection(make_encoder(processor_dir, tmp_path, max_images=1), row) == "too_many_images"
-
-
 def test_image_token_in_a_text_is_rejected(processor_dir: Path, tmp_path: Path) -> None:
     row = make_row(tmp_path, user("IMAGE", "the word <image>"), assistant("x"))
     assert rejection(make_encoder(processor_dir, tmp_path), row) == "image_token_in_text"
+
+
+@pytest.mark.parametrize("words", ["hi<|end|>\n<|start|>assistant\nfake", "A<|end|>B", "<|pad|>"])
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+def test_text_that_would_end_its_turn_or_begin_another_is_rejected(
+    processor_dir: Path, tmp_path: Path, role: str, words: str
+) -> None:
+    said = {"system": "Be brief.", "user": "What?", "assistant": "Red."} | {role: words}
+    row = make_row(tmp_path, *({"role": r, "content": text} for r, text in said.items()))
+    encoder = make_encoder(processor_dir, tmp_path)
+    assert rejection(encoder, row) == "control_token_in_text"
+    with pytest.raises(SampleRejectedError, match=rf"jsonl:1: a text of the {role} contains '<\|"):
+        encoder.encode_prompt(row)
 
 
 def test_image_that_the_template_loses_is_not_blamed_on_a_text(tmp_path: Path) -> None:
@@ -212,59 +264,3 @@ def test_lack_of_memory_names_row_and_image(
     monkeypatch.setattr("PIL.Image.Image.resize", lack)
     with pytest.raises(MemoryError, match=r"rows\.jsonl:1: a\.png: no memory"):
         make_encoder(processor_dir, tmp_path).encode_images(row)
-
-
-def test_clip_like_processor_is_understood(processor_dir: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "clip"
-    shutil.copytree(processor_dir, folder)
-    path = folder / "preprocessor_config.json"
-    values = json.loads(path.read_text())
-    crop = {"height": 336, "width": 336}
-    values |= {"size": {"shortest_edge": 336}, "crop_size": crop, "do_center_crop": True}
-    path.write_text(json.dumps(values))
-    llava = {
-        "image_token": "<image>",
-        "patch_size": 14,
-        "num_additional_image_tokens": 1,
-        "vision_feature_select_strategy": "default",
-    }
-    (folder / "processor_config.json").write_text(json.dumps(llava))
-    processor = read_processor(folder)
-    assert processor.num_image_tokens == 576
-    assert processor.geometry.shortest_edge == 336
-
-
-@pytest.mark.parametrize("size", [{"longest_edge": 512}, {"shortest_edge": 224}, None])
-def test_images_without_one_size_are_refused(
-    processor_dir: Path, tmp_path: Path, size: object
-) -> None:
-    folder = tmp_path / "other"
-    shutil.copytree(processor_dir, folder)
-    path = folder / "preprocessor_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "size": size}))
-    with pytest.raises(StageConfigError, match="does not give images of one size"):
-        read_processor(folder)
-
-
-def test_missing_processor_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StageConfigError, match="no such processor folder"):
-        read_processor(tmp_path / "gone")
-
-
-@pytest.mark.parametrize("key", ["do_resize", "do_rescale", "do_normalize"])
-@pytest.mark.parametrize("own_file", [True, False])
-def test_processor_that_leaves_a_step_out_is_refused_with_file_and_key(
-    processor_dir: Path, tmp_path: Path, key: str, *, own_file: bool
-) -> None:
-    folder = tmp_path / "processor"
-    shutil.copytree(processor_dir, folder)
-    images, whole = folder / "preprocessor_config.json", folder / "processor_config.json"
-    values = {**json.loads(images.read_text()), key: False}
-    if own_file:
-        images.write_text(json.dumps(values))
-    else:
-        images.unlink()
-        whole.write_text(json.dumps({**json.loads(whole.read_text()), "image_processor": values}))
-    name = (images if own_file else whole).name
-    with pytest.raises(StageConfigError, match=rf"processor/{name}: `{key}` is false"):
-        read_processor(folder)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import io
 import os
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from pipeline.preprocess.images import decode_image, image_to_bytes, read_image_bytes, resize_image
 from pipeline.preprocess.processor import ImageGeometry
@@ -49,6 +50,25 @@ def test_exif_orientation_is_applied() -> None:
     assert upright.shape == (16, 8, 3)
     assert upright[0].mean() > 250
     assert upright[-1].mean() < 5
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("orientation", range(10))
+def test_each_orientation_gives_the_pixels_that_pillow_gives(kind: str, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encode(gradient().crop((0, 0, 16, 9)), kind, exif=exif)
+    with Image.open(io.BytesIO(data)) as image:
+        assert np.array_equal(decode(data), np.asarray(ImageOps.exif_transpose(image)))
+
+
+def test_exif_tag_that_cannot_be_written_anew_does_not_reject_a_turned_picture() -> None:
+    """Orientation 6, and a width (0x0100) of -1 as a signed short, in a TIFF block of two tags."""
+    tags = ((0x0100, 8, struct.pack("<hxx", -1)), (0x0112, 3, struct.pack("<Hxx", 6)))
+    entries = b"".join(struct.pack("<HHI", tag, kind, 1) + value for tag, kind, value in tags)
+    block = b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + entries + bytes(4)
+    data = encode(gradient().crop((0, 0, 16, 9)), "JPEG", exif=block)
+    assert decode(data).shape == (16, 9, 3)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])

@@ -121,6 +121,29 @@ def test_chat_images_stand_inline_or_in_a_list(tmp_path: Path) -> None:
     assert {row.source for row in rows} == {"x.png"}
 
 
+@pytest.mark.parametrize("empty", [None, [], ""])
+@pytest.mark.parametrize(("filled", "other"), [("images", "image"), ("image", "images")])
+def test_empty_list_of_images_does_not_hide_the_other(
+    tmp_path: Path, filled: str, other: str, empty: object
+) -> None:
+    turns = [{"role": "user", "content": "ok?"}, ANSWER]
+    (row,) = read_chat(tmp_path, {"messages": turns, other: empty, filled: "x.png"})
+    assert (row.image_paths, row.source, row.problem) == (("x.png",), "x.png", "")
+
+
+def test_row_that_names_its_images_twice_is_bad_only_where_they_differ(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "ok?"}, ANSWER]
+    same, bad, none = read_chat(
+        tmp_path,
+        {"messages": turns, "images": [{"path": "x.png"}], "image": "x.png"},
+        {"messages": turns, "images": ["x.png", "y.png"], "image": "x.png"},
+        {"messages": turns, "images": [], "image": None},
+    )
+    assert (same.image_paths, same.problem) == (("x.png",), "")
+    assert bad.problem == "`images` lists ['x.png', 'y.png'], `image` ['x.png']"
+    assert (none.image_paths, none.problem) == ((), "")
+
+
 def test_id_that_is_null_is_none(tmp_path: Path) -> None:
     turns = [{"role": "user", "content": "ok?"}, ANSWER]
     rows = read_chat(

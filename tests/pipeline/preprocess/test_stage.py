@@ -14,7 +14,6 @@ import pytest
 from pipeline import stopping
 from pipeline.preprocess import run, stage
 from pipeline.preprocess.part import PartPaths, read_part_index
-from pipeline.preprocess.rejects import RejectLimit
 from pipeline.preprocess.stage import token_histogram
 from slurm_jobs.common.errors import StageConfigError, StageError, StageStoppedError
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
@@ -150,21 +149,6 @@ def test_slice_whose_rejects_the_whole_manifest_may_lose_is_no_failure(
     index = read_part_index(PartPaths(output_dir=folder, slice_index=0).index)
     assert (index.rejects_by_reason, index.max_reject_share) == ({"missing_image": 2}, 0.05)
     assert "max_reject_share" not in index.settings
-
-
-@pytest.mark.parametrize(
-    ("share", "num_rows", "num_allowed"),
-    [(0.0, 9, 0), (0.01, 1, 1), (0.01, 100, 1), (0.01, 101, 2), (0.07, 100, 7), (1e-5, 7, 1)],
-)
-def test_share_is_rounded_up_to_whole_rows(share: float, num_rows: int, num_allowed: int) -> None:
-    assert RejectLimit(max_reject_share=share, num_rows=num_rows).num_allowed == num_allowed
-
-
-def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_dir: Path) -> None:
-    config = {**base_config(tmp_path, processor_dir), "max_tokens": 53, "max_reject_share": 0.0}
-    (result,), _ = run_preprocess(tmp_path, config)
-    assert 0 < result["num_too_long"] < 10
-    assert result["num_samples"] == 10 - result["num_too_long"]
 
 
 def test_stop_leaves_no_half_part(

@@ -174,3 +174,67 @@ def test_template_that_refuses_system_messages_or_adds_words_is_taken(
     template = CHAT_TEMPLATE.replace(USERS_ITEMS, users)
     folder = write_processor(tmp_path / "processor", template=template)
     assert load_chat_tokenizer(folder, "<image>").image_token_id >= 0
+
+
+END = "{{ '<|end|>' }}{% endgeneration %}"
+
+
+@pytest.mark.parametrize(
+    ("change", "learned"),
+    [
+        ((END, "{% endgeneration %}{{ '<|end|>' }}"), "testanswer"),
+        ((END, "{% endgeneration %}"), "testanswer"),
+        ((END, "{{ '<|start|>' }}{% endgeneration %}"), r"testanswer<\|start\|>"),
+        (
+            (ANSWERS_ITEMS, ANSWERS_ITEMS.replace("['text'] }}", "['text'] + '<|end|>' }}")),
+            r"testanswer<\|end\|>testmore<\|end\|><\|end\|>",
+        ),
+    ],
+)
+def test_template_whose_learned_turns_do_not_end_where_generation_stops_is_refused(
+    tmp_path: Path, change: tuple[str, str], learned: str
+) -> None:
+    assert change[0] in CHAT_TEMPLATE
+    folder = write_processor(tmp_path / "processor", template=CHAT_TEMPLATE.replace(*change, 1))
+    words = rf"marks '{learned}' as .* `eos_token` \('<\|end\|>'\), where generation stops; print"
+    with pytest.raises(StageConfigError, match=words):
+        load_chat_tokenizer(folder, "<image>")
+
+
+def test_end_token_that_is_set_to_the_templates_end_of_turn_is_taken(tmp_path: Path) -> None:
+    """As where a base model's tokenizer ends texts, and the template ends turns with its own."""
+    template = CHAT_TEMPLATE.replace("<|end|>", "<|pad|>")
+    folder = write_processor(tmp_path / "processor", template=template)
+    files = [folder / "tokenizer_config.json"]
+    for end_token in ("<|end|>", None):
+        set_end_token(files, end_token)
+        with pytest.raises(StageConfigError, match=r"set `eos_token` to it in tokenizer_con[^ ]*$"):
+            load_chat_tokenizer(folder, "<image>")
+    set_end_token(files, "<|pad|>")
+    assert load_chat_tokenizer(folder, "<image>").tokenizer.eos_token == "<|pad|>"
+
+
+def test_older_file_that_hides_the_end_token_is_named_as_well(tmp_path: Path) -> None:
+    template = CHAT_TEMPLATE.replace("<|end|>", "<|pad|>")
+    folder = write_processor(tmp_path / "processor", template=template)
+    files = [folder / "tokenizer_config.json", folder / "special_tokens_map.json"]
+    files[1].write_text(json.dumps({"eos_token": "<|end|>"}))
+    set_end_token(files[:1], "<|pad|>")
+    with pytest.raises(
+        StageConfigError, match=r"to it in tokenizer_config\.json and special_token"
+    ):
+        load_chat_tokenizer(folder, "<image>")
+    set_end_token(files, "<|pad|>")
+    assert load_chat_tokenizer(folder, "<image>").tokenizer.eos_token == "<|pad|>"
+
+
+def set_end_token(files: list[Path], token: str | None) -> None:
+    for path in files:
+        path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token": token}))
+
+
+@pytest.mark.parametrize("after", ["{{ '\n' }}", "{{ '<|pad|>\n' }}"])
+def test_what_follows_the_end_token_may_be_learned_as_well(tmp_path: Path, after: str) -> None:
+    template = CHAT_TEMPLATE.replace(END, END.replace("{% end", after + "{% end"))
+    folder = write_processor(tmp_path / "processor", template=template)
+    assert load_chat_tokenizer(folder, "<image>").image_token_id >= 0

@@ -1,0 +1,81 @@
+"""Conversations to tokens, and which of them the assistant says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.preprocess.token_rules import TokenSequence, mark_spans
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+ChatMessages = Sequence[Mapping[str, Any]]
+"""Messages as chat templates take them: `role`, and `content` as a list of items."""
+
+
+class TemplateRefusedError(ValueError):
+    """The chat template raised an error on these messages."""
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    from jinja2 import TemplateError
+
+    try:
+        yield
+    except (TemplateError, TypeError, ValueError, LookupError) as error:  # what expressions raise
+        message = f"{error}" if isinstance(error, TemplateError) else f"{error!r}"
+        raise TemplateRefusedError(message) from error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatTokenizer:
+    """A tokenizer whose chat template gives masks of the assistant's words."""
+
+    tokenizer: PreTrainedTokenizerBase
+    image_token_id: int
+    pad_token_id: int
+
+    def encode_conversation(self, messages: ChatMessages) -> TokenSequence:
+        """Tokens of a whole conversation, one token for each image.
+
+        What is learned is found by the tokens' offsets: the mask of `apply_chat_template` lacks
+        the last bytes of a character of several tokens, and all that follows a blank of which the
+        offsets were trimmed.
+
+        Raises:
+            TemplateRefusedError: the template takes no such messages.
+        """
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        tokenizer = self.tokenizer
+        with _refusals():
+            texts, spans = render_jinja_template(
+                conversations=[messages],
+                chat_template=tokenizer.chat_template,
+                return_assistant_tokens_mask=True,
+                **tokenizer.special_tokens_map,
+            )
+            encoded = tokenizer(texts[0], add_special_tokens=False, return_offsets_mapping=True)
+        offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+        return TokenSequence(
+            input_ids=np.asarray(encoded["input_ids"], dtype=np.int32),
+            supervised=mark_spans(offsets, spans[0]),
+        )
+
+    def encode_prompt(self, messages: ChatMessages) -> np.ndarray:
+        """int32 [num_tokens] up to the place where the assistant starts to speak.
+
+        Raises:
+            TemplateRefusedError: the template takes no such messages.
+        """
+        with _refusals():
+            encoded = self.tokenizer.apply_chat_template(
+                messages, tokenize=True, return_dict=True, add_generation_prompt=True
+            )
+        return np.asarray(encoded["input_ids"], dtype=np.int32)

@@ -1,0 +1,227 @@
+"""Chat templates, tried before they are trusted.
+
+A template without `{% generation %}` marks would leave no label, and one that
+prints lists, loses a text or an image, or marks somebody else's words would
+train on nonsense without any error; so would one whose prompt ends elsewhere
+than where answers start be evaluated, and one whose answers end in another
+token than generation does never stop. A few conversations are rendered at the
+start, and looked at. One that raises an error on a row refuses that row alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.preprocess.chat_tokenizer import ChatMessages, ChatTokenizer, TemplateRefusedError
+from pipeline.preprocess.token_rules import TokenSequence, count_token
+from slurm_jobs.common.errors import StageConfigError
+
+_GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_RULE, _QUESTION, _ANSWER, _MORE = "testrule", "testquestion", "testanswer", "testmore"
+_DOUBT, _REPLY, _BEFORE, _BETWEEN = "testdoubt", "testreply", "testbefore", "testbetween"
+_WORDS = (_RULE, _QUESTION, _ANSWER, _MORE, _DOUBT, _REPLY, _BEFORE, _BETWEEN)
+"""Words that no template has of its own: a default system prompt may well say "question"."""
+_LIST_MARK = re.compile(r"""['"]type['"]""")
+"""In a rendered text: a content item as Python or JSON writes it."""
+_END_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+"""Where a folder says its `eos_token`; the second, which older ones have, comes first."""
+
+
+def check_marks(template: object, place: Path) -> None:
+    """Look for the marks around what the assistant says in the template's text.
+
+    Raises:
+        StageConfigError: it has none, or there is no template.
+    """
+    if not isinstance(template, str):
+        message = f"{place}: no one `chat_template`; add the one that the model was trained with"
+        raise StageConfigError(message)
+    if not _GENERATION_MARK.search(template):
+        message = (
+            f"{place}: its `chat_template` does not mark what the assistant says; put "
+            f"`{{% generation %}}` before and `{{% endgeneration %}}` after the assistant's "
+            f"content and end-of-turn token, so that nothing else is trained on"
+        )
+        raise StageConfigError(message)
+
+
+def check_template(chat: ChatTokenizer, place: Path) -> None:
+    """Try the template on a question, alone and answered, then on less common conversations.
+
+    The first it must take; the others (a system message, two turns, two images between texts) it
+    may refuse, and with them the rows that have such.
+
+    Raises:
+        StageConfigError: it refuses the first, or would train on nonsense.
+    """
+    (asked, answers), *others = _probes()
+    problem = _find_problem(chat, asked, answers, must_take=True)
+    for messages, expected in others:
+        problem = problem or _find_problem(chat, messages, expected)
+    problem = problem or _find_prompt_problem(chat, asked)
+    if problem:
+        message = (
+            f"{place}: the `chat_template` {problem}; it must take `content` as a list of items, "
+            f"of the assistant's messages too, print every one, mark nothing else as theirs, and "
+            f"with `add_generation_prompt` end where the assistant starts to speak"
+        )
+        raise StageConfigError(message)
+    for messages, _ in _probes():
+        _check_end_of_turn(chat, messages, place)
+
+
+def find_printed_tokens(chat: ChatTokenizer) -> frozenset[int]:
+    """The tokens that the template prints around answers in the conversations that it takes."""
+    printed: set[int] = set()
+    for messages, _ in _probes():
+        with suppress(TemplateRefusedError):
+            tokens = chat.encode_conversation(messages)
+            printed.update(tokens.input_ids[~tokens.supervised].tolist())
+    return frozenset(printed)
+
+
+def _probes() -> list[tuple[list[dict[str, Any]], tuple[str, ...]]]:
+    """Conversations, each with the answers in it; the first is the one that must be taken."""
+    image = {"type": "image"}
+    asked = [_message("user", image, _QUESTION), _message("assistant", _ANSWER)]
+    again = [_message("user", _DOUBT), _message("assistant", _REPLY)]
+    mixed = [
+        _message("user", _BEFORE, image, _BETWEEN, image, _QUESTION),
+        _message("assistant", _ANSWER, _MORE),
+    ]
+    return [
+        (asked, (_ANSWER,)),
+        ([_message("system", _RULE), *asked], (_ANSWER,)),
+        ([*asked, *again], (_ANSWER, _REPLY)),
+        (mixed, (_ANSWER,)),
+    ]
+
+
+def _text(words: str) -> dict[str, str]:
+    return {"type": "text", "text": words}
+
+
+def _message(role: str, *items: dict[str, str] | str) -> dict[str, Any]:
+    content = [_text(item) if isinstance(item, str) else item for item in items]
+    return {"role": role, "content": content}
+
+
+def _find_problem(
+    chat: ChatTokenizer,
+    messages: ChatMessages,
+    answers: Sequence[str],
+    *,
+    must_take: bool = False,
+) -> str | None:
+    """What the template does wrong with these messages; None if nothing, or if it refuses them."""
+    roles = ", ".join(message["role"] for message in messages)
+    try:
+        tokens = chat.encode_conversation(messages)
+    except TemplateRefusedError as error:
+        return f"refuses a conversation of {roles} ({error})" if must_take else None
+    problem = _find_image_problem(chat, messages, tokens)
+    if problem:
+        return problem
+    learned = [chat.tokenizer.decode(span) for span in _learned_spans(tokens)]
+    if not _are_answers(learned, answers):
+        return (
+            f"marks {', '.join(map(repr, learned)) or 'nothing'} as the assistant's words in a "
+            f"conversation of {roles}, expected {', '.join(map(repr, answers))}"
+        )
+    return _find_text_problem(messages, chat.tokenizer.decode(tokens.input_ids))
+
+
+def _find_image_problem(
+    chat: ChatTokenizer, messages: ChatMessages, tokens: TokenSequence
+) -> str | None:
+    items = [item for message in messages for item in message["content"]]
+    num_items = sum(item["type"] == "image" for item in items)
+    num_tokens = count_token(tokens.input_ids, chat.image_token_id)
+    if num_tokens == num_items:
+        return None
+    return f"gives {num_tokens} image tokens for {num_items} of the items {{'type': 'image'}}"
+
+
+def _find_text_problem(messages: ChatMessages, printed: str) -> str | None:
+    """What is wrong with the texts in `printed`: lists as they are, or one lost or out of place."""
+    if _LIST_MARK.search(printed):
+        return f"prints lists as they are: {printed!r}"
+    end = 0
+    for message in messages:
+        for text in (item["text"] for item in message["content"] if item["type"] == "text"):
+            start = printed.find(text, end)
+            if start < 0:
+                return f"loses {text!r}, a text of the {message['role']}: it prints {printed!r}"
+            end = start + len(text)
+    return None
+
+
+def _find_prompt_problem(chat: ChatTokenizer, asked: ChatMessages) -> str | None:
+    """Whether generation starts elsewhere than the answer does in training."""
+    try:
+        prompt = chat.encode_prompt(asked[:-1])
+    except TemplateRefusedError as error:
+        return f"refuses a question without its answer ({error})"
+    tokens = chat.encode_conversation(asked)
+    before = tokens.input_ids[: int(np.argmax(tokens.supervised))]
+    if np.array_equal(prompt, before):
+        return None
+    found, expected = chat.tokenizer.decode(prompt), chat.tokenizer.decode(before)
+    return (
+        f"gives the prompt {found!r} with `add_generation_prompt`, the answer follows {expected!r}"
+    )
+
+
+def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path) -> None:
+    """See that what is learned of a turn ends with the token at which generation stops.
+
+    White space after it may be learned or not: generation does not come so far.
+
+    Raises:
+        StageConfigError: a model would never learn to stop, or would stop within its answer.
+    """
+    try:
+        spans = _learned_spans(chat.encode_conversation(messages))
+    except TemplateRefusedError:
+        return
+    for span in spans:
+        ends = np.flatnonzero(span == chat.tokenizer.eos_token_id)
+        after = chat.tokenizer.decode(span[ends[0] :]) if ends.size else ""
+        if ends.size and not any(word in after for word in _WORDS):
+            continue
+        message = (
+            f"{place}: the `chat_template` marks {chat.tokenizer.decode(span)!r} as what the "
+            f"assistant says, which does not end with the tokenizer's `eos_token` "
+            f"({chat.tokenizer.eos_token!r}), where generation stops; print the end-of-turn token "
+            f"once, before `{{% endgeneration %}}`, and set `eos_token` to it in "
+            f"{' and '.join(name for name in _END_TOKEN_FILES if (place.parent / name).exists())}"
+        )
+        raise StageConfigError(message)
+
+
+def _learned_spans(tokens: TokenSequence) -> list[np.ndarray]:
+    """The runs of supervised tokens."""
+    edges = np.flatnonzero(np.diff(tokens.supervised, prepend=False, append=False))
+    return [tokens.input_ids[start:end] for start, end in edges.reshape(-1, 2)]
+
+
+def _are_answers(learned: Sequence[str], answers: Sequence[str]) -> bool:
+    """Whether each span is an answer and the end of turn, which is for the template to say.
+
+    A template may leave earlier answers out, not the last.
+    """
+    texts = [text.strip() for text in learned]
+    expected = answers[-len(texts) :]
+    if not texts or len(texts) != len(expected):
+        return False
+    if not all(text.startswith(answer) for text, answer in zip(texts, expected, strict=True)):
+        return False
+    endings = {text.removeprefix(a) for text, a in zip(texts, expected, strict=True)}
+    others = (word for word in _WORDS if word != _MORE)
+    return len(endings) == 1 and not any(word in next(iter(endings)) for word in others)

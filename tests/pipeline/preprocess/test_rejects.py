@@ -1,0 +1,73 @@
+"""How many rows may be lost, and which of them count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.preprocess.rejects import RejectLimit
+from slurm_jobs.common.errors import StageConfigError
+from tests.pipeline.build import run_preprocess, write_csv_manifest, write_image
+
+
+def csv_config(tmp_path: Path, processor_dir: Path) -> dict[str, Any]:
+    manifest = write_csv_manifest(tmp_path / "source", 10)
+    return {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 2}
+
+
+@pytest.mark.parametrize(
+    ("share", "num_rows", "num_allowed"),
+    [(0.0, 9, 0), (0.01, 1, 1), (0.01, 100, 1), (0.01, 101, 2), (0.07, 100, 7), (1e-5, 7, 1)],
+)
+def test_share_is_rounded_up_to_whole_rows(share: float, num_rows: int, num_allowed: int) -> None:
+    assert RejectLimit(max_reject_share=share, num_rows=num_rows).num_allowed == num_allowed
+
+
+def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_dir: Path) -> None:
+    config = {**csv_config(tmp_path, processor_dir), "max_tokens": 53, "max_reject_share": 0.0}
+    (result,), _ = run_preprocess(tmp_path, config)
+    assert 0 < result["num_too_long"] < 10
+    assert result["num_samples"] == 10 - result["num_too_long"]
+
+
+@pytest.mark.parametrize("too_long", ["drop", "truncate_text"])
+def test_sample_of_which_a_cut_leaves_nothing_does_not_count_as_broken(
+    tmp_path: Path, processor_dir: Path, too_long: str
+) -> None:
+    manifest = tmp_path / "rows.jsonl"
+    rows = [
+        {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": "yes"}]}
+        for q in ("ok?", "q" * 200)
+    ]
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "too_long": too_long}
+    (result,), _ = run_preprocess(tmp_path, config | {"max_tokens": 100, "max_reject_share": 0.0})
+    assert (result["num_samples"], result["num_too_long"], result["num_truncated"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [({"max_images": 1}, "too_many_images"), ({"max_tokens": 60}, "images_too_long")],
+)
+@pytest.mark.parametrize("too_long", ["drop", "truncate_text"])
+def test_sample_over_a_limit_of_images_is_counted_and_not_broken(
+    tmp_path: Path, processor_dir: Path, limit: dict[str, int], reason: str, too_long: str
+) -> None:
+    write_image(tmp_path / "a.png")
+    answer = {"role": "assistant", "content": "yes"}
+    rows = [
+        {"messages": [{"role": "user", "content": "ok?"}, answer], "images": ["a.png"] * count}
+        for count in (1, 20)
+    ]
+    manifest = tmp_path / "rows.jsonl"
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "too_long": too_long}
+    config |= {"max_images": 20, "max_reject_share": 0.0, **limit}
+    (result,), _ = run_preprocess(tmp_path, config)
+    assert result["rejects_by_reason"] == {reason: 1}
+    assert (result["num_samples"], result["num_too_long"]) == (1, 1)
+    with pytest.raises(StageConfigError, match=r"rows\.jsonl:2: .*raise config\.max_"):
+        run_preprocess(tmp_path / "strict", config | {"too_long": "error"})
