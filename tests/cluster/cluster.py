@@ -208,6 +208,10 @@ class Cluster:
         """Declare a node dead: its jobs end as NODE_FAIL, or are requeued, at once."""
         self._admin("scontrol", "update", f"nodename={node}", "state=down", f"reason={reason}")
 
+    def set_time_limit(self, job_id: int | str, minutes: int) -> None:
+        """Give a job another time limit, counted from its start."""
+        self._admin("scontrol", "update", f"jobid={job_id}", f"timelimit={minutes}")
+
     def resume_node(self, node: str) -> None:
         """Take a node back, and wait until it takes jobs."""
         self._admin("scontrol", "update", f"nodename={node}", "state=resume")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
-from tests.end_to_end.driver import rank_pid, wait_for
+from tests.end_to_end.driver import wait_for
 from tests.end_to_end.faults.scene import Scene
 
 
@@ -21,11 +24,7 @@ def task_killed(scene: Scene) -> None:
 def rank_killed(scene: Scene) -> None:
     """SIGKILL to one rank of a training."""
     scene.submit()
-    attempt = scene.trains()
-    label = f"s00000.a{attempt['attempt']:04d}"
-    rank = scene.chance.randint(0, 1)
-    pid = wait_for(lambda: rank_pid(scene.run_dir, "train", label, rank), "the rank's pid")
-    scene.kill(pid)
+    scene.kill(scene.chance.choice(scene.rank_pids(scene.trains())))
 
 
 def srun_killed(scene: Scene) -> None:
@@ -83,6 +82,80 @@ def stop_signal(scene: Scene) -> None:
     job_id = scene.trains()["job_id"]
     scene.cluster.run_as_user(["scancel", "--batch", "--signal=USR2", job_id])
     scene.num_injected += 1
+
+
+def time_limit_near(scene: Scene) -> None:
+    """The time limit is near: Slurm sends its signal, all ranks save, one requeues.
+
+    The ranks stand still until the signal has come, so that it comes in the middle.
+    """
+    scene.submit()
+    attempt = scene.trains()
+    pids = scene.rank_pids(attempt)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    scene.cluster.set_time_limit(attempt["job_id"], 1)
+    scene.num_injected += 1
+    wait_for(lambda: all(_is_told(pid) for pid in pids), "the signal before the time limit")
+    scene.cluster.set_time_limit(attempt["job_id"], 60)  # of the job when it comes back
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _is_told(pid: int) -> bool:
+    """Whether SIGUSR2 waits for a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (pending,) = (int(line.split()[1], 16) for line in lines if line.startswith("ShdPnd"))
+    return bool(pending >> (signal.SIGUSR2 - 1) & 1)
+
+
+def time_limit_hit(scene: Scene) -> None:
+    """A rank hangs and hears no signal; the time limit ends the job."""
+    scene.submit()
+    attempt = scene.trains()
+    os.kill(scene.chance.choice(scene.rank_pids(attempt)), signal.SIGSTOP)
+    scene.cluster.set_time_limit(attempt["job_id"], 1)
+    scene.num_injected += 1
+    scene.cluster.wait_for_state(attempt["job_id"], "TIMEOUT", timeout_s=240)
+
+
+def disk_full(scene: Scene) -> None:
+    """The disk under the run folder is full while tasks run, and again while training does."""
+    disk = scene.cluster.small_disk(size_mb=512)
+    scene.submit(runs_dir=disk)
+    scene.began("preprocess", scene.chance.randint(1, 4))
+    for is_last in (False, True):
+        ballast = _fill(disk)
+        scene.num_injected += 1
+        scene.driver.wait(scene.run_dir)
+        ballast.unlink()
+        if not is_last:
+            scene.resume_if_needed()
+            scene.trains()
+
+
+def _fill(disk: Path) -> Path:
+    """A file that leaves no room."""
+    path = disk / "ballast"
+    with path.open("wb", buffering=0) as stream, suppress(OSError):
+        while True:
+            stream.write(bytes(2**16))
+    return path
+
+
+def read_only(scene: Scene) -> None:
+    """The run folder lets its owner write nothing any more, while tasks run."""
+    scene.submit()
+    scene.began("preprocess", scene.chance.randint(1, 4))
+    folders = [scene.run_dir, *(path for path in scene.run_dir.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o500)
+    scene.num_injected += 1
+    scene.driver.wait(scene.run_dir)
+    said = scene.driver.run("resume", str(scene.run_dir), check=1).stderr
+    assert "Permission denied" in said
+    for folder in folders:
+        folder.chmod(0o700)
 
 
 def accounting_down(scene: Scene) -> None:
@@ -155,6 +228,10 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
         node_down,
         preempted,
         stop_signal,
+        time_limit_near,
+        time_limit_hit,
+        disk_full,
+        read_only,
         accounting_down,
         sbatch_times_out,
         two_resumes,

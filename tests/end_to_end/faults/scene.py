@@ -20,7 +20,7 @@ from tests.end_to_end.demo import (
     small,
     weights,
 )
-from tests.end_to_end.driver import Driver, is_alive, wait_for
+from tests.end_to_end.driver import Driver, is_alive, rank_pid, wait_for
 
 MAX_RESUMES = 6
 ON_TWO_NODES = {
@@ -69,6 +69,16 @@ class Scene:
         wait_for(lambda: list(folder.glob("step-*")), "a checkpoint")
         return self.began("train")[-1]
 
+    def rank_pids(self, attempt: dict[str, Any]) -> list[int]:
+        """Pids of both ranks of a training's attempt, once they have started."""
+        label = f"s00000.a{attempt['attempt']:04d}"
+
+        def found() -> list[int]:
+            pids = [rank_pid(self.run_dir, "train", label, rank) for rank in range(2)]
+            return [pid for pid in pids if pid is not None] if None not in pids else []
+
+        return wait_for(found, "the ranks' pids")
+
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
         """Send a signal; False if the process has ended already."""
         try:
@@ -94,13 +104,19 @@ class Scene:
     def finish(self) -> None:
         """Mend the cluster and resume, as its user would, until the run is complete."""
         for _ in range(MAX_RESUMES):
-            status = self.driver.wait(self.run_dir)
-            if status["status"] == "completed":
-                return
             self.cluster.heal_daemons()
-            self.driver.json("resume", str(self.run_dir))
-            self.num_resumes += 1
+            if not self.resume_if_needed():
+                return
+        status = self.driver.wait(self.run_dir)
         raise AssertionError(f"not complete after {MAX_RESUMES} resumes: {status}")
+
+    def resume_if_needed(self) -> bool:
+        """Wait for the run's end, and resume it unless it is complete; whether it was not."""
+        if self.driver.wait(self.run_dir)["status"] == "completed":
+            return False
+        self.driver.json("resume", str(self.run_dir))
+        self.num_resumes += 1
+        return True
 
     def require_undisturbed(self, undisturbed: Path) -> None:
         """Same data, same weights, every step once, no job left, none submitted twice."""
