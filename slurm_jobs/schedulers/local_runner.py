@@ -24,6 +24,7 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local_book import LocalBook
 from slurm_jobs.schedulers.local_left import KILL_WAIT_S, end_left_tasks
 from slurm_jobs.schedulers.local_state import ENDED_STATES, HELD_REASONS, LocalJob, decide
+from slurm_jobs.schedulers.surrounding_job import of_surrounding_job
 
 POLL_S = 0.05
 _START_VARIABLE = "SLURM_JOBS_LOCAL_START"
@@ -150,7 +151,12 @@ class Runner:
         )
 
     def _environment(self, order: JobOrder, job_id: str, task_id: str) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
+        told = of_surrounding_job(os.environ, in_slurm_job=True)  # none of Slurm's is true here
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in told and not name.startswith("SBATCH_")
+        }
         return {
             **kept,
             "SLURM_JOBS_LOCAL_JOB_ID": job_id,
