@@ -26,6 +26,7 @@ from slurm_jobs.spec.matrix_names import (
 )
 from slurm_jobs.spec.matrix_places import StagePlaces, kinds_by_parent
 from slurm_jobs.spec.model import MAX_STAGES
+from slurm_jobs.spec.overrides import steps_of
 from slurm_jobs.spec.validation import describe, did_you_mean, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
@@ -84,7 +85,7 @@ def expand_matrix(document: YamlDocument) -> tuple[YamlDocument, Mapping[str, st
 
 def names_a_member(override: str, document: YamlDocument) -> bool:
     """Whether `stages.NAME...=VALUE` names a stage that only a matrix may make."""
-    steps = override.partition("=")[0].strip().split(".")
+    steps = steps_of(override)
     stages = document.value.get("stages") if isinstance(document.value, dict) else None
     is_known = not isinstance(stages, dict) or len(steps) < 3 or steps[1] in stages
     has_matrix = isinstance(stages, dict) and any(_matrix_of(stage) for stage in stages.values())
