@@ -17,6 +17,7 @@ from slurm_jobs.run.create import write_resolved_spec
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.loader import LoadedSpec, load_document
+from slurm_jobs.spec.matrix_changes import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import apply_overrides, steps_of
 from slurm_jobs.spec.yaml_values import YamlDocument
@@ -105,7 +106,8 @@ def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str
 
     files = Files(read_text=read_text, exists=lambda _file: True, variables=os.environ)
     given = YamlDocument(file=origin["spec_file"], value=json.loads(text))
-    document = apply_overrides(given, overrides)
+    changed = apply_overrides(given, overrides)
+    document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
     return load_document(document, text, files, overrides=overrides).spec
 
 

@@ -195,3 +195,11 @@ def test_an_override_may_name_one_combination(check: Check) -> None:
     assert check(SWEEP, overrides=("stages.train-a-2.resources.mem_gb=2",)) == []
     (line,) = check(SWEEP, overrides=("stages.train-c-2.resources.mem_gb=2",))
     assert "there is no stage `train-c-2`; did you mean `train-b-2`?" in line
+
+
+@pytest.mark.parametrize("matrix", ["{task: [c, d]}", "[{task: c}]", "null"])
+def test_an_override_gives_no_single_combination_another_matrix(check: Check, matrix: str) -> None:
+    override = f"stages.train-a-2.matrix={matrix}"
+    (line,) = check(SWEEP, overrides=(override,))
+    assert line.startswith(f"--set {override}: ")
+    assert line.endswith("`train-a-2` is one combination; set stages.train.matrix")
