@@ -179,6 +179,26 @@ def test_what_a_matrix_cannot_mean_is_told(check: Check, old: str, new: str, sai
     assert line.endswith(said)
 
 
+@pytest.mark.parametrize(
+    ("matrix", "places"),
+    [
+        ("{1: [2]}", {"8:14": "1"}),
+        ("{'a b': [2]}", {"8:14": "a b"}),
+        ("{'': [1]}", {"8:14": ""}),
+        ("{a: [1], b-c: [2], 'd e': []}", {"8:22": "b-c", "8:32": "d e"}),
+        ("[{a: 1, 'a b': 2}, {'a b': 3}]", {"8:21": "a b"}),
+    ],
+)
+def test_a_wrong_name_of_an_axis_is_one_problem_where_it_stands(
+    check: Check, matrix: str, places: dict[str, str]
+) -> None:
+    assert check(SWEEP.replace("{task: [a, b], nodes: [1, 2]}", matrix)) == [
+        f"{place}: stages.train.matrix: `{axis}` is no axis: a letter, then at most 39 letters, "
+        "digits and _"
+        for place, axis in places.items()
+    ]
+
+
 def test_too_many_combinations_are_told_before_they_are_made(check: Check) -> None:
     axes = ", ".join(f"a{i}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]" for i in range(9))
     (line,) = check(HEAD + f"  a: {{shell: x, matrix: {{{axes}}}}}\n")
