@@ -101,6 +101,8 @@ def slice_status(
     task = answer.tasks.get(status.job_id) if status.job_id is not None else None
     if task is not None:
         known = _from_scheduler(status, task, intent, failed)
+        if _was_not_started(task):
+            return known
         return _stopped_and_left(_in_its_turn(known, intent, records, failed), intent, records)
     if failed is not None and failed.attempt == status.attempt:
         return replace(status, status="failed", source="record", ending=failed)
@@ -144,11 +146,18 @@ def _from_scheduler(
     if task.state == "COMPLETED":
         reason = f"{task.source} says COMPLETED, but there is no completion record"
         return replace(known, status="unknown", reason=reason)
-    if status.attempt == 0:
+    if _was_not_started(task):
+        reason = task.reason
+    elif status.attempt == 0:
         reason = f"{task.state} before its supervisor started; see its log"
     else:
         reason = f"{task.state} without a completion record"
     return replace(known, status="failed", reason=reason)
+
+
+def _was_not_started(task: TaskAccounting) -> bool:
+    """Whether the local scheduler could not start it; Slurm has no such state, nor its reason."""
+    return task.source == "local" and task.state == "FAILED" and bool(task.reason)
 
 
 def _in_its_turn(

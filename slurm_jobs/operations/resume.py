@@ -250,10 +250,10 @@ def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[s
             raise InputError(message)
         number = known[name].num_slices
         try:
-            chosen = parse_ranges(ranges) if colon else tuple(range(number))
+            chosen = parse_ranges(ranges, below=number) if colon else tuple(range(number))
         except ValueError:
-            chosen = (number,)
-        if not chosen or max(chosen) >= number:
+            chosen = ()
+        if not chosen:
             message = f"--again {text}: `{name}` has the slices 0 to {number - 1}, as {name}:0-3,7"
             raise InputError(message)
         found[name] = found.get(name, frozenset()) | frozenset(chosen)

@@ -17,12 +17,17 @@ from slurm_jobs.run.create import write_resolved_spec
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.loader import LoadedSpec, load_document
+from slurm_jobs.spec.matrix_changes import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
-from slurm_jobs.spec.overrides import apply_overrides
+from slurm_jobs.spec.overrides import apply_overrides, steps_of
 from slurm_jobs.spec.yaml_values import YamlDocument
 
 FIXED = ("name", "cluster", "runs_dir")
 """Keys that a run keeps for good."""
+_EXPANDED = (
+    "the combinations of this run are stages by now; change the axes in the spec's file, and "
+    "resume with --update-spec"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,16 +55,12 @@ def spec_of(
         InputError: what a run keeps for good was changed.
     """
     for override in overrides:
-        key = override.partition("=")[0].partition(".")[0]
-        if key in FIXED:
-            message = f"--set {override}: a run keeps its `{key}`; submit the spec anew"
+        steps = steps_of(override)
+        if steps[0] in FIXED:
+            message = f"--set {override}: a run keeps its `{steps[0]}`; submit the spec anew"
             raise InputError(message)
-        steps = override.partition("=")[0].strip().split(".")
         if steps[0] == "stages" and steps[2:3] == ["matrix"] and not update_spec:
-            message = (
-                f"--set {override}: the combinations of this run are stages by now; change the "
-                "axes in the file, and use --update-spec"
-            )
+            message = f"--set {override}: {_EXPANDED}"
             raise InputError(message)
     origin = read_json(paths.spec_origin)
     if update_spec:
@@ -105,7 +106,8 @@ def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str
 
     files = Files(read_text=read_text, exists=lambda _file: True, variables=os.environ)
     given = YamlDocument(file=origin["spec_file"], value=json.loads(text))
-    document = apply_overrides(given, overrides)
+    changed = apply_overrides(given, overrides)
+    document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
     return load_document(document, text, files, overrides=overrides).spec
 
 

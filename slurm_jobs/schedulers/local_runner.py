@@ -17,13 +17,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.common.errors import DamagedFileError
 from slurm_jobs.common.process import dies_with_parent, kill_session, note_session
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local_book import LocalBook
 from slurm_jobs.schedulers.local_left import KILL_WAIT_S, end_left_tasks
-from slurm_jobs.schedulers.local_state import ENDED_STATES, HELD_REASONS, LocalJob, decide
+from slurm_jobs.schedulers.local_state import (
+    ENDED_STATES,
+    HELD_REASONS,
+    LocalJob,
+    decide,
+    not_started_reason,
+)
+from slurm_jobs.schedulers.surrounding_job import of_surrounding_job
 
 POLL_S = 0.05
 _START_VARIABLE = "SLURM_JOBS_LOCAL_START"
@@ -111,20 +119,15 @@ class Runner:
                 self._put(task)
 
     def _start(self, job: LocalJob, task_id: str) -> None:
-        order = read_order(self._paths.job_json(job.token))
+        """Start a task; one that cannot be started has failed, and the others go on."""
         now = time.time()
         start_id = f"{job.token}-{task_id}-{now}"
-        with self._paths.job_log(order.stage, task_id).open("ab") as log:
-            process = subprocess.Popen(
-                ["/bin/bash", str(self._paths.batch_script(job.token))],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=order.spec_dir,
-                env={**self._environment(order, job.job_id, task_id), _START_VARIABLE: start_id},
-                start_new_session=True,
-                preexec_fn=self._die_with_runner,  # noqa: PLW1509 - this process has one thread
-            )
+        try:
+            order = read_order(self._paths.job_json(job.token))
+            process = self._process(order, job, task_id, start_id)
+        except (OSError, DamagedFileError) as error:
+            self._put(_not_started(self._states[task_id], not_started_reason(error), now))
+            return
         session = note_session(process.pid, f"{_START_VARIABLE}={start_id}")
         self._book.write_session(task_id, session)
         asked = order.resources
@@ -151,8 +154,35 @@ class Runner:
             end_at_s=now + limit_s,
         )
 
+    def _process(
+        self, order: JobOrder, job: LocalJob, task_id: str, start_id: str
+    ) -> subprocess.Popen[bytes]:
+        with self._paths.job_log(order.stage, task_id).open("ab") as log:
+            try:
+                return subprocess.Popen(
+                    ["/bin/bash", str(self._paths.batch_script(job.token))],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=order.spec_dir,
+                    env={
+                        **self._environment(order, job.job_id, task_id),
+                        _START_VARIABLE: start_id,
+                    },
+                    start_new_session=True,
+                    preexec_fn=self._die_with_runner,  # noqa: PLW1509 - this process has one thread
+                )
+            except OSError as error:
+                log.write(f"slurm-jobs: {not_started_reason(error)}\n".encode())
+                raise
+
     def _environment(self, order: JobOrder, job_id: str, task_id: str) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
+        told = of_surrounding_job(os.environ, in_slurm_job=True)  # none of Slurm's is true here
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in told and not name.startswith("SBATCH_")
+        }
         return {
             **kept,
             "SLURM_JOBS_LOCAL_JOB_ID": job_id,
@@ -225,6 +255,13 @@ class Runner:
         """A task that has not begun will not."""
         task = self._states[task_id]
         self._put(dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time()))
+
+
+def _not_started(task: TaskAccounting, reason: str, now_unix_s: float) -> TaskAccounting:
+    """Failed at this moment without a start."""
+    return dataclasses.replace(
+        task, state="FAILED", reason=reason, start_unix_s=None, end_unix_s=now_unix_s
+    )
 
 
 def _requeued(task: TaskAccounting, now_unix_s: float) -> TaskAccounting:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from slurm_jobs.common.errors import DamagedFileError
+
 ENDED_STATES = frozenset(
     {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}
 )
@@ -127,3 +129,11 @@ def _reason(kind: str, parents: Sequence[str]) -> str | None:
     if kind == "afternotok" and num_succeeded == len(parents):
         return NEVER
     return WAITING if num_ended < len(parents) else None
+
+
+def not_started_reason(error: OSError | DamagedFileError) -> str:
+    """Why a task could not be started, and what to do."""
+    what = str(error)
+    if isinstance(error, OSError) and error.filename:
+        what = f"{error.filename}: {error.strerror}"
+    return f"it could not be started: {what}; mend that, then `resume` runs it"

@@ -21,13 +21,10 @@ from slurm_jobs.schedulers import slurm_questions
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies
 from slurm_jobs.schedulers.slurm_output import is_refusal
+from slurm_jobs.schedulers.surrounding_job import of_surrounding_job
 
 _IDS_A_CALL = 400
 """Job ids of one scancel; a command line has its limits, and a request its size."""
-_OF_THE_SITE = frozenset(
-    {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_EXIT_ERROR", "SLURM_TIME_FORMAT", "SLURM_UMASK"}
-)
-"""Settings of Slurm's programs that stand in every environment, in a job or not."""
 
 
 class SlurmScheduler:
@@ -123,24 +120,17 @@ def _underscored(options: Mapping[str, Any]) -> dict[str, Any]:
 def _without_surrounding_job() -> Iterator[None]:
     """Call sbatch without the variables of the job that this process runs in, if it does.
 
-    sbatch passes them on, and the new job's srun and supervisor would take another job's tasks,
-    memory and restarts for their own. What a user sets for sbatch (SBATCH_...) stays.
+    sbatch passes them on, and the new job's srun, supervisor and ranks would take another job's
+    tasks, memory, restarts and ranks for their own. What a user sets for sbatch (SBATCH_...) stays.
     """
-    in_a_job = "SLURM_JOB_ID" in os.environ
-    foreign = {n: v for n, v in os.environ.items() if _is_of_a_job(n, in_a_job=in_a_job)}
+    names = of_surrounding_job(os.environ, in_slurm_job="SLURM_JOB_ID" in os.environ)
+    foreign = {name: os.environ[name] for name in names}
     for name in foreign:
         del os.environ[name]
     try:
         yield
     finally:
         os.environ.update(foreign)
-
-
-def _is_of_a_job(name: str, *, in_a_job: bool) -> bool:
-    """Whether a variable tells of a job; outside of one, those of Slurm are the user's own."""
-    if name.startswith("SLURM_JOBS_"):
-        return name.startswith("SLURM_JOBS_LOCAL_")
-    return in_a_job and name.startswith(("SLURM_", "SLURMD_")) and name not in _OF_THE_SITE
 
 
 def _last_line(error: Exception) -> str:

@@ -20,6 +20,7 @@ from slurm_jobs.spec.files import Files, read_text_of
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
 from slurm_jobs.spec.matrix import as_in_the_file, expand_matrix, names_a_member
+from slurm_jobs.spec.matrix_changes import with_changed_matrices
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.overrides import apply_overrides
 from slurm_jobs.spec.path_checks import path_problems
@@ -65,8 +66,12 @@ def load_spec(
     all_overrides = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
     of_members = [o for o in all_overrides if names_a_member(o, document)]
     early = [o for o in all_overrides if o not in of_members]
-    document, origins = expand_matrix(apply_overrides(document, early))
-    document = apply_overrides(document, of_members)
+    expanded, origins = expand_matrix(apply_overrides(document, early))
+    document = with_changed_matrices(
+        expanded,
+        apply_overrides(expanded, of_members),
+        lambda name: f"`{name}` is one combination; set stages.{origins.get(name, name)}.matrix",
+    )
     try:
         return load_document(document, text, files, overrides=all_overrides)
     except SpecError as error:

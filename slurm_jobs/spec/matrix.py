@@ -11,30 +11,20 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.matrix_names import (
-    Combination,
-    axis_variable,
-    combination_names,
-    value_text,
-)
+from slurm_jobs.spec.matrix_forms import wrong_axes, wrong_form
+from slurm_jobs.spec.matrix_names import Combination, combination_names, value_text
 from slurm_jobs.spec.matrix_places import StagePlaces, kinds_by_parent
-from slurm_jobs.spec.model import MAX_STAGES
-from slurm_jobs.spec.validation import describe, did_you_mean, path_text, problem_at
+from slurm_jobs.spec.overrides import steps_of
+from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 AXIS_REFERENCE = re.compile(r"\$\{matrix\.([A-Za-z0-9_]+)\}")
-_FORMS = (
-    "expected values by axis ({lr: [1e-4, 3e-4]}), a list that says each combination "
-    "([{lr: 1e-4, nodes: 1}]), or the name of a stage whose matrix is shared"
-)
-_EQUAL_VARIABLES = "two axes differ in small and capital letters alone"
 _UNTOUCHED = frozenset({"shell", "setup", "after", "matrix"})
 """Keys of a stage in which nothing is replaced: a shell has variables, and `after` names stages."""
 
@@ -84,7 +74,7 @@ def expand_matrix(document: YamlDocument) -> tuple[YamlDocument, Mapping[str, st
 
 def names_a_member(override: str, document: YamlDocument) -> bool:
     """Whether `stages.NAME...=VALUE` names a stage that only a matrix may make."""
-    steps = override.partition("=")[0].strip().split(".")
+    steps = steps_of(override)
     stages = document.value.get("stages") if isinstance(document.value, dict) else None
     is_known = not isinstance(stages, dict) or len(steps) < 3 or steps[1] in stages
     has_matrix = isinstance(stages, dict) and any(_matrix_of(stage) for stage in stages.values())
@@ -134,10 +124,11 @@ def _families(
         if isinstance(matrix, str):
             shared[name] = matrix
             continue
-        below, message = _wrong_form(matrix)
-        if message:
+        below, message = wrong_form(matrix)
+        axes = wrong_axes(document, name, matrix)
+        if message or axes:
             wrong.add(name)
-            problems.append(_problem(document, name, message, below))
+            problems += axes or [_problem(document, name, message, below)]
         elif matrix:
             combinations = _combinations(matrix)
             names = combination_names(name, combinations, stages)
@@ -160,31 +151,6 @@ def _families(
 def _problem(document: YamlDocument, stage: str, message: str, below: Path = ()) -> Problem:
     path: Path = ("stages", stage, "matrix", *below)
     return problem_at(document, path, f"{path_text(path)}: {message}")
-
-
-def _wrong_form(matrix: Any) -> tuple[Path, str]:
-    """What is wrong with a matrix, and where below it; nothing if all is well."""
-    if matrix is None:
-        return (), ""
-    if isinstance(matrix, dict):
-        for axis, values in matrix.items():
-            if not isinstance(values, list) or not values:
-                remedy = f"; write [{value_text(values)}]" if values not in ({}, [], None) else ""
-                return (axis,), f"expected a list of values, found {describe(values)}{remedy}"
-        if _has_equal_variables(matrix):
-            return (), _EQUAL_VARIABLES
-        if math.prod(len(values) for values in matrix.values()) > MAX_STAGES:
-            return (), f"more than {MAX_STAGES} combinations"
-        return (), "" if matrix else _FORMS
-    is_list = isinstance(matrix, list) and all(isinstance(one, dict) and one for one in matrix)
-    if is_list and any(_has_equal_variables(one) for one in matrix):
-        return (), _EQUAL_VARIABLES
-    return (), "" if is_list and matrix else _FORMS
-
-
-def _has_equal_variables(axes: Iterable[str]) -> bool:
-    variables = [axis_variable(axis) for axis in axes]
-    return len(set(variables)) < len(variables)
 
 
 def _combinations(matrix: Any) -> Sequence[Combination]:

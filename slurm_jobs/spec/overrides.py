@@ -23,10 +23,15 @@ def apply_overrides(document: YamlDocument, overrides: Sequence[str]) -> YamlDoc
     return document
 
 
+def steps_of(override: str) -> list[str]:
+    """The keys on the way to the value: `stages.train.retries=1` has three."""
+    return override.partition("=")[0].strip().split(".")
+
+
 def _apply(document: YamlDocument, override: str) -> YamlDocument:
-    key, equals, text = override.partition("=")
+    _, equals, text = override.partition("=")
     source = printable(f"--set {override}")
-    steps = key.strip().split(".")
+    steps = steps_of(override)
     if not equals or not all(steps):
         message = "write KEY.KEY=VALUE, such as stages.train.resources.nodes=1"
         return _with_problem(document, source, message)

@@ -16,6 +16,14 @@ from slurm_jobs.schedulers.local_book import LocalBook
 from slurm_jobs.task.gpu_kind import keep_kind, kind_of_node
 from slurm_jobs.task.scontrol import output_of, told
 
+RANK_VARIABLES = (
+    "SLURM_JOBS_RANK",
+    "SLURM_JOBS_LOCAL_RANK",
+    "SLURM_JOBS_NODE_RANK",
+    "SLURM_JOBS_NODE_NAME",
+)
+"""Who a rank is that the supervisor starts itself; srun tells its ranks in Slurm's own words."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobEnvironment:
@@ -139,12 +147,13 @@ def requeue(order: JobOrder, environment: JobEnvironment, *, gpu: str) -> str | 
 def rank_variables() -> dict[str, int | str]:
     """Who this rank is, from srun or from the supervisor."""
     variables = os.environ
-    if "SLURM_JOBS_RANK" in variables:
+    rank, local_rank, node_rank, node_name = RANK_VARIABLES
+    if rank in variables:
         return {
-            "rank": int(variables["SLURM_JOBS_RANK"]),
-            "local_rank": int(variables["SLURM_JOBS_LOCAL_RANK"]),
-            "node_rank": int(variables["SLURM_JOBS_NODE_RANK"]),
-            "node_name": variables["SLURM_JOBS_NODE_NAME"],
+            "rank": int(variables[rank]),
+            "local_rank": int(variables[local_rank]),
+            "node_rank": int(variables[node_rank]),
+            "node_name": variables[node_name],
         }
     return {
         "rank": int(variables["SLURM_PROCID"]),

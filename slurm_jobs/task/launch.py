@@ -26,7 +26,7 @@ from slurm_jobs.common.process import kill_session
 from slurm_jobs.common.records import Outcome
 from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.orders import JobOrder
-from slurm_jobs.task.environment import JobEnvironment
+from slurm_jobs.task.environment import RANK_VARIABLES, JobEnvironment
 from slurm_jobs.task.rank import exit_path, started_path
 
 KILL_WAIT_S = 8.0
@@ -149,20 +149,25 @@ class Ranks:
         ]
 
     def _variables(self, rank: int | None) -> dict[str, str]:
-        """The environment; an inherited CPU binding would pin every rank to the same few cores."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_CPU_BIND")}
+        """The environment, of rank `rank` or of a step's srun.
+
+        An inherited CPU binding would pin every rank to the same few cores, and ranks that srun
+        starts would believe an inherited word on who they are rather than srun's.
+        """
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("SLURM_CPU_BIND") and name not in RANK_VARIABLES
+        }
         kept["SLURM_JOBS_ENTRY_POINT"] = self._order.run
         if rank is None:
             return kept
         node_rank = rank // self._order.resources.tasks_per_node
+        local_rank = rank % self._order.resources.tasks_per_node
         names = self._environment.node_names
-        return {
-            **kept,
-            "SLURM_JOBS_RANK": str(rank),
-            "SLURM_JOBS_LOCAL_RANK": str(rank % self._order.resources.tasks_per_node),
-            "SLURM_JOBS_NODE_RANK": str(node_rank),
-            "SLURM_JOBS_NODE_NAME": names[min(node_rank, len(names) - 1)],
-        }
+        node_name = names[min(node_rank, len(names) - 1)]
+        who = (str(rank), str(local_rank), str(node_rank), node_name)
+        return {**kept, **dict(zip(RANK_VARIABLES, who, strict=True))}
 
 
 def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:

@@ -39,6 +39,7 @@ from slurm_jobs.common.process import adopt_orphans, dies_with_parent, wait_with
 from slurm_jobs.common.references import output_dir_variable
 from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.schedulers.surrounding_job import THREADS, thread_variables
 from slurm_jobs.task.environment import rank_variables
 from slurm_jobs.task.noting import end_noting, start_noting
 
@@ -218,8 +219,8 @@ def _variables(context: TaskContext, order: dict[str, Any]) -> dict[str, str]:
         own[output_dir_variable(parent.stage)] = parent.output_dir
         if parent.origin:
             own[output_dir_variable(parent.origin)] = parent.output_dir
-    threads = {"OMP_NUM_THREADS": str(order["cpus_per_task"])}
-    return {**threads, **os.environ, **{key: str(value) for key, value in own.items()}}
+    threads = {} if THREADS in os.environ else thread_variables(order["cpus_per_task"])
+    return {**os.environ, **threads, **{key: str(value) for key, value in own.items()}}
 
 
 def _prepare_shell() -> Callable[[], None]:

@@ -223,6 +223,38 @@ def test_killed_runner_takes_its_tasks_along_and_resume_goes_on(local: Driver) -
     assert local.wait(run_dir)["status"] == "completed"
 
 
+def test_a_task_that_cannot_be_started_fails_alone_with_what_to_mend(local: Driver) -> None:
+    wait = "touch NAME; until [ -e go-NAME ]; do sleep 0.05; done"
+    local.write(
+        "spec/spec.yaml",
+        "name: gone\ncluster: local\nruns_dir: ../runs\nstages:\n"
+        f"  p: {{shell: '{wait.replace('NAME', 'p')}'}}\n"
+        "  c: {shell: 'true', after: p}\n"
+        f"  q: {{shell: '{wait.replace('NAME', 'q')}'}}\n",
+    )
+    run_dir = local.submit("spec/spec.yaml")
+    folder, away = local.folder / "spec", local.folder / "away"
+    for name in ("p", "q"):
+        wait_for((folder / name).exists, f"stage {name} at work")
+    folder.rename(away)
+    (away / "go-p").touch()
+
+    def c_failed() -> Any:
+        status = local.status(run_dir)
+        return status if words_of(status)["c"] == "failed" else None
+
+    status = wait_for(c_failed, "the failure of c")
+    assert words_of(status) == {"p": "completed", "c": "failed", "q": "running"}
+    reason = f"it could not be started: {folder}: No such file or directory; mend that, then"
+    assert reason in local.run("status", str(run_dir), check=None).stdout
+    assert reason in local.run("logs", str(run_dir), "c").stdout
+    (away / "go-q").touch()
+    assert words_of(local.wait(run_dir)) == {"p": "completed", "c": "failed", "q": "completed"}
+    away.rename(folder)
+    assert [job["stage"] for job in local.json("resume", str(run_dir))["jobs"]] == ["c"]
+    assert local.wait(run_dir)["status"] == "completed"
+
+
 def test_cancel_ends_everything_and_leaves_no_process(local: Driver) -> None:
     run_dir = local.submit(_chain(local, "hang: [0, 1]"))
     wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")

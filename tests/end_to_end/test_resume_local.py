@@ -48,7 +48,13 @@ def test_what_is_asked_for_runs_again_and_what_comes_after_it(done: tuple[Driver
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [("d", "did you mean|stages: c, a, b"), ("c:4", "slices 0 to 3"), ("c:x", "slices 0 to 3")],
+    [
+        ("d", "did you mean|stages: c, a, b"),
+        ("c:4", "slices 0 to 3"),
+        ("c:x", "slices 0 to 3"),
+        ("c:0-9999999999", "slices 0 to 3"),
+        ("c:9-5", "slices 0 to 3"),
+    ],
 )
 def test_what_cannot_run_again_is_an_input_error(
     done: tuple[Driver, Path], words: str, said: str

@@ -105,6 +105,15 @@ def test_what_was_not_submitted_is_stranded_unless_a_command_is_at_it(refused: s
     assert (now.status, now.reason) == ("waiting", "not submitted yet")
 
 
+def test_the_local_schedulers_reason_why_a_task_was_not_started_is_told_also_after_a_stop() -> None:
+    said = answer("FAILED", "no such folder", "local")
+    for known in (records(), records((1,), {1: "stopped"})):
+        found = slice_status(0, intent(), known, said)
+        assert (found.status, found.reason) == ("failed", "no such folder")
+    own = slice_status(0, intent(), records((1,), {1: "failed"}), said)
+    assert own.ending is not None  # it tells of its own failure
+
+
 def test_what_is_being_submitted_waits() -> None:
     found = slice_status(0, intent(job_id=None), records(), Answer(), is_submitting=True)
     assert found.status == "waiting"

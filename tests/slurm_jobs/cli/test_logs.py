@@ -87,6 +87,16 @@ def test_grep_looks_only_into_the_logs_that_are_chosen(
     assert {line.split(":")[1] for line in lines} == {"32"}
 
 
+@pytest.mark.parametrize("number", ["9" * 18, "9" * 20, "9" * 5000])
+def test_a_tail_longer_than_any_log_is_the_whole_log(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str], number: str
+) -> None:
+    logs(paths, "preprocess", "--slice", "0", "--grep", "end|begin", "--tail", number)
+    assert [line.split(":")[1] for line in printed(capsys)] == ["1", "33"]
+    logs(paths, "preprocess", "--slice", "0", "--tail", number)
+    assert len(printed(capsys)) == 33
+
+
 def test_grep_searches_the_supervisors_logs_where_told(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,5 +26,12 @@ def test_slurms_own_forms_are_understood(text: str, numbers: tuple[int, ...]) ->
     assert parse_ranges(text) == numbers
 
 
+@pytest.mark.parametrize("text", ["0-9999999999", f"2,0-{10**30}", f"{10**30}", "0-4", "9-5:-1"])
+def test_numbers_beyond_a_bound_are_refused_and_never_made(text: str) -> None:
+    with pytest.raises(ValueError, match="beyond 3"):
+        parse_ranges(text, below=4)
+    assert parse_ranges("0-1,3", below=4) == (0, 1, 3)
+
+
 def test_neighbours_are_joined() -> None:
     assert ranges_text([0, 1, 2, 4, 6, 7]) == "0-2,4,6-7"

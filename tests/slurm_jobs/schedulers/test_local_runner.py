@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from slurm_jobs.common.errors import DamagedFileError
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers import local_runner
 from slurm_jobs.schedulers.local_book import LocalBook
@@ -24,9 +25,9 @@ def book(tmp_path, monkeypatch):
     return LocalBook(paths.local_dir)
 
 
-def queue(book, *, after=None, slices=None, max_running=None):
+def queue(book, *, after=None, slices=None, max_running=None, token="t"):
     dependencies = {"afterok": [after]} if after else {}
-    values = {"token": "t", "job_name": "j", "num_cpus": 1}
+    values = {"token": token, "job_name": "j", "num_cpus": 1}
     values |= {"dependencies": dependencies, "max_running": max_running}
     return book.add_job(values, slices)
 
@@ -71,3 +72,30 @@ def test_what_waits_for_no_job_is_eligible_from_its_submission_on(book):
     run(book, max_cpus=1)
     task = book.state(job.job_id)
     assert task.eligible_unix_s == task.submit_unix_s == job.submitted_unix_s
+
+
+@pytest.mark.parametrize("what", ["folder", "log", "order"])
+def test_a_task_that_cannot_be_started_fails_alone_and_says_why(book, monkeypatch, tmp_path, what):
+    good = local_runner.read_order(None)
+    gone = tmp_path / "gone"
+    changed = {"folder": {"spec_dir": str(gone)}, "log": {"stage": "gone"}, "order": {}}[what]
+
+    def read_order(path):
+        if path.parent.name == "t":
+            return good
+        if what == "order":
+            raise DamagedFileError(f"{gone} is damaged")
+        return SimpleNamespace(**{**vars(good), **changed})
+
+    monkeypatch.setattr(local_runner, "read_order", read_order)
+    beside = queue(book)
+    bad = queue(book, token="bad")
+    below = queue(book, after=bad.job_id)
+    later = queue(book, after=beside.job_id)
+    run(book, max_cpus=8)
+    states = [book.state(job.job_id).state for job in (beside, bad, below, later)]
+    assert states == ["COMPLETED", "FAILED", "PENDING", "COMPLETED"]
+    failed = book.state(bad.job_id)
+    assert failed.reason.startswith("it could not be started: ")
+    assert "gone" in failed.reason
+    assert (failed.start_unix_s, failed.end_unix_s is None) == (None, False)

@@ -9,7 +9,7 @@ def test_sbatch_is_told_nothing_of_the_job_that_it_is_called_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of_a_job = ("SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT", "SLURMD_NODENAME")
-    of_ours = ("SLURM_JOBS_LOCAL_TASK_ID",)
+    of_ours = ("SLURM_JOBS_LOCAL_TASK_ID", "SLURM_JOBS_RANK", "SLURM_JOBS_OUTPUT_DIR")
     kept = ("SLURM_CONF", "SBATCH_ACCOUNT", "SLURM_JOBS_RUNS_DIR", "SLURM_TIME_FORMAT")
     for name in (*of_a_job, *of_ours, *kept):
         monkeypatch.setenv(name, "x")

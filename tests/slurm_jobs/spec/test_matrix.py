@@ -179,6 +179,26 @@ def test_what_a_matrix_cannot_mean_is_told(check: Check, old: str, new: str, sai
     assert line.endswith(said)
 
 
+@pytest.mark.parametrize(
+    ("matrix", "places"),
+    [
+        ("{1: [2]}", {"8:14": "1"}),
+        ("{'a b': [2]}", {"8:14": "a b"}),
+        ("{'': [1]}", {"8:14": ""}),
+        ("{a: [1], b-c: [2], 'd e': []}", {"8:22": "b-c", "8:32": "d e"}),
+        ("[{a: 1, 'a b': 2}, {'a b': 3}]", {"8:21": "a b"}),
+    ],
+)
+def test_a_wrong_name_of_an_axis_is_one_problem_where_it_stands(
+    check: Check, matrix: str, places: dict[str, str]
+) -> None:
+    assert check(SWEEP.replace("{task: [a, b], nodes: [1, 2]}", matrix)) == [
+        f"{place}: stages.train.matrix: `{axis}` is no axis: a letter, then at most 39 letters, "
+        "digits and _"
+        for place, axis in places.items()
+    ]
+
+
 def test_too_many_combinations_are_told_before_they_are_made(check: Check) -> None:
     axes = ", ".join(f"a{i}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]" for i in range(9))
     (line,) = check(HEAD + f"  a: {{shell: x, matrix: {{{axes}}}}}\n")
@@ -195,3 +215,11 @@ def test_an_override_may_name_one_combination(check: Check) -> None:
     assert check(SWEEP, overrides=("stages.train-a-2.resources.mem_gb=2",)) == []
     (line,) = check(SWEEP, overrides=("stages.train-c-2.resources.mem_gb=2",))
     assert "there is no stage `train-c-2`; did you mean `train-b-2`?" in line
+
+
+@pytest.mark.parametrize("matrix", ["{task: [c, d]}", "[{task: c}]", "null"])
+def test_an_override_gives_no_single_combination_another_matrix(check: Check, matrix: str) -> None:
+    override = f"stages.train-a-2.matrix={matrix}"
+    (line,) = check(SWEEP, overrides=(override,))
+    assert line.startswith(f"--set {override}: ")
+    assert line.endswith("`train-a-2` is one combination; set stages.train.matrix")

@@ -1,4 +1,4 @@
-"""What the ranks' records amount to, from records as the keepers write them."""
+"""What ranks are told, and what their records amount to, as the keepers write them."""
 
 import signal
 from pathlib import Path
@@ -8,8 +8,10 @@ import pytest
 
 from slurm_jobs.common.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
 from slurm_jobs.common.files import write_json_atomic
-from slurm_jobs.task.launch import RanksEnd, read_end
+from slurm_jobs.task.environment import RANK_VARIABLES
+from slurm_jobs.task.launch import Ranks, RanksEnd, read_end
 from slurm_jobs.task.rank import error_path, exit_path, started_path, write_error
+from tests.slurm_jobs.task.orders import environment, order
 
 
 def ended(task_dir: Path, rank: int, code: int = 0, *, at_s: float = 0.0, **values: Any) -> None:
@@ -142,3 +144,12 @@ def test_an_srun_that_complains_of_ranks_that_ended_well_is_not_hidden(tmp_path:
     end = read_end(tmp_path, 2, [3])
     assert (end.outcome, end.exit_code, end.failed_rank) == ("failed", 3, None)
     assert "All ranks ended well" in end.reason
+
+
+def test_srun_is_not_told_who_the_surrounding_rank_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in RANK_VARIABLES:
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)  # this process's own stay
+    ranks = Ranks(order(nodes=2), environment("n1", "n2"))
+    assert ranks._variables(None).keys().isdisjoint(RANK_VARIABLES)
+    assert [ranks._variables(1)[name] for name in RANK_VARIABLES] == ["1", "0", "1", "n2"]

@@ -1,0 +1,71 @@
+"""What a resume may change of a run's spec by `--set`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.cluster.profile import LOCAL
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.operations.load import load
+from slurm_jobs.operations.run_spec import spec_of
+from slurm_jobs.run.create import create_run
+from slurm_jobs.run.paths import RunPaths
+
+SPEC = """\
+name: m
+cluster: local
+stages:
+  q: {shell: "true"}
+  t: {shell: "true", matrix: {lr: [1, 2]}}
+"""
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    """A run of which no job was submitted."""
+    file = tmp_path / "spec.yaml"
+    file.write_text(SPEC)
+    return create_run(load(file), LOCAL)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "stages.q.matrix={x: [1, 2]}",
+        "stages.t.matrix.lr=[1, 2, 3]",
+        "stages.q={shell: x, matrix: {x: [1, 2]}}",
+        "stages.new={shell: x, matrix: {x: [1, 2]}}",
+        "stages.t-1={shell: x, matrix: [{lr: 9}]}",
+        "stages.t-1={shell: x, matrix: [{lr: 1.0}]}",
+        "stages.t-1={shell: x}",
+        "stages={q: {shell: x, matrix: {x: [1, 2]}}}",
+    ],
+)
+def test_no_override_gives_a_stage_of_a_run_another_matrix(paths: RunPaths, override: str) -> None:
+    with pytest.raises(InputError, match="resume with --update-spec") as caught:
+        spec_of(paths, [override], update_spec=False)
+    assert str(caught.value).startswith(f"--set {override}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_whole_stage_may_be_set_that_keeps_its_matrix(paths: RunPaths) -> None:
+    overrides = ["stages.t-1={shell: other, matrix: [{lr: 1}]}", "stages.new={shell: x}"]
+    stages = spec_of(paths, overrides, update_spec=False).spec.stages
+    assert list(stages) == ["q", "t-1", "t-2", "new"]
+    assert (stages["t-1"].shell, stages["t-1"].matrix) == ("other", [{"lr": 1}])
+
+
+def test_with_the_file_read_anew_axes_may_be_set(paths: RunPaths) -> None:
+    given = spec_of(paths, ["stages.t.matrix.lr=[3]"], update_spec=True)
+    assert list(given.spec.stages) == ["q", "t-3"]
+
+
+@pytest.mark.parametrize("key", ["name", "name ", " name", "cluster ", "runs_dir\t", "name.x"])
+@pytest.mark.parametrize("update_spec", [False, True])
+def test_what_a_run_keeps_for_good_is_not_set_however_it_is_written(
+    paths: RunPaths, key: str, *, update_spec: bool
+) -> None:
+    with pytest.raises(InputError, match="a run keeps its"):
+        spec_of(paths, [f"{key}=zzz"], update_spec=update_spec)

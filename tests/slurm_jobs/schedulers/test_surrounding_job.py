@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.context import ParentStage
+from slurm_jobs.schedulers.surrounding_job import of_surrounding_job, thread_variables
+from slurm_jobs.task.environment import RANK_VARIABLES
+from slurm_jobs.task.rank import _variables
+from tests.contexts import make_context
+
+OF_A_USER = {"HOME": "/home/me", "SLURM_JOBS_RUNS_DIR": "/runs", "SBATCH_ACCOUNT": "x"}
+OF_A_TASK = ("SLURM_JOBS_LOCAL_TASK_ID", "SLURM_JOBS_ENTRY_POINT", "SLURM_JOBS_MATRIX_LR")
+
+
+def test_all_that_a_rank_is_told_and_nothing_else_is_kept_from_the_jobs_that_it_submits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = ParentStage(stage="p-1", run="shell", output_dir=tmp_path, num_slices=1, origin="p")
+    context = make_context("s", tmp_path, parents=(parent,))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.environ", OF_A_USER | dict.fromkeys((*OF_A_TASK, *RANK_VARIABLES), "0"))
+        told = _variables(context, {"cpus_per_task": 3})
+    assert {"RANK", "OMP_NUM_THREADS", "SLURM_JOBS_CONFIG", "SLURM_JOBS_P_OUTPUT_DIR"} <= set(told)
+    assert told.keys() - of_surrounding_job(told, in_slurm_job=False) == OF_A_USER.keys()
+
+
+def test_a_number_of_threads_that_the_user_set_is_told_to_all_jobs() -> None:
+    own = {"SLURM_JOBS_STAGE": "s", **thread_variables(3)}
+    assert "OMP_NUM_THREADS" in of_surrounding_job(own, in_slurm_job=False)
+    for given in ({**own, "OMP_NUM_THREADS": "4"}, {"OMP_NUM_THREADS": "3"}):
+        assert "OMP_NUM_THREADS" not in of_surrounding_job(given, in_slurm_job=False)
+
+
+def test_outside_of_a_stage_torchs_variables_are_the_users_own() -> None:
+    assert of_surrounding_job({"RANK": "0", "MASTER_ADDR": "x"}, in_slurm_job=True) == frozenset()
