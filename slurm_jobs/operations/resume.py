@@ -178,7 +178,7 @@ def _adjusted(
         )
         kind = _kind_begun_on(paths, stage, preparation, num_again[stage.name])
         if kind:
-            resources[stage.name] = replace(resources[stage.name], gpu=(kind,))
+            resources[stage.name] = replace(resources[stage.name], gpu_kept=kind)
             changes = [*changes, f"gpu {kind} alone (begun on it)"]
         said += [f"{stage.name}: {change}" for change in changes]
     return resources, tuple(said)

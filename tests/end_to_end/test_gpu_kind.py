@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,14 +31,28 @@ def _kinds(run_dir: Path) -> list[str]:
     return [json.loads(path.read_text())["gpu"] for path in paths]
 
 
+def _begin(driver: Driver) -> tuple[Driver, Path, str]:
+    driver.write("spec.yaml", SPEC)
+    submitted = driver.json("submit", "spec.yaml")
+    wait_for((driver.folder / "began-1").exists, "the first attempt")
+    return driver, Path(submitted["run_dir"]), submitted["jobs"][0]["job_id"]
+
+
 @pytest.fixture
 def begun(on_slurm: Driver, cluster: Cluster) -> Iterator[tuple[Driver, Path, str]]:
     """A run whose only job is at work on a V100, and the job's id."""
-    on_slurm.write("spec.yaml", SPEC)
-    submitted = on_slurm.json("submit", "spec.yaml")
-    wait_for((on_slurm.folder / "began-1").exists, "the first attempt")
-    yield on_slurm, Path(submitted["run_dir"]), submitted["jobs"][0]["job_id"]
+    yield _begin(on_slurm)
     cluster.heal()
+
+
+@pytest.fixture
+def begun_on_a_feature() -> Iterator[tuple[Driver, Path, str]]:
+    """The same on a cluster of its own, whose GPUs have no types: its nodes have features."""
+    untyped = Cluster.up(Path(f"/var/tmp/slurm-jobs-untyped-{os.getpid()}"), typed_gpus=False)
+    try:
+        yield _begin(Driver(untyped.work_dir("sj"), untyped))
+    finally:
+        untyped.down()
 
 
 @pytest.mark.cluster
@@ -60,10 +75,12 @@ def test_a_job_that_starts_on_another_type_goes_back_to_the_one_that_it_began_on
 
 
 @pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")  # where there can be none, this is skipped
+@pytest.mark.parametrize("where", ["begun", "begun_on_a_feature"])
 def test_a_resume_asks_for_the_type_that_the_work_was_begun_on(
-    begun: tuple[Driver, Path, str],
+    where: str, request: pytest.FixtureRequest
 ) -> None:
-    driver, run_dir, _ = begun
+    driver, run_dir, _ = request.getfixturevalue(where)
     driver.write("broken", "")
     driver.write("go", "")
     assert driver.wait(run_dir)["status"] == "failed"
@@ -71,4 +88,4 @@ def test_a_resume_asks_for_the_type_that_the_work_was_begun_on(
     resumed = driver.json("resume", str(run_dir))
     assert resumed["adjusted"] == ["work: gpu v100 alone (begun on it)"]
     assert driver.wait(run_dir)["status"] == "completed"
-    assert _kinds(run_dir)[0] == "v100"
+    assert _kinds(run_dir) == ["v100", "v100"]
