@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.common.ranges import ranges_text
 from tests.cluster.cluster import Cluster
 from tests.end_to_end.driver import Driver, wait_for
 
@@ -29,6 +30,21 @@ stages:
 def _kinds(run_dir: Path) -> list[str]:
     paths = sorted((run_dir / "attempts" / "work").iterdir())
     return [json.loads(path.read_text())["gpu"] for path in paths]
+
+
+SLICES = """
+name: kinds
+cluster: auto
+stages:
+  work:
+    shell: |
+      touch began-$SLURM_JOBS_SLICE
+      until test -e go; do sleep 0.1; done
+      test ! -e broken
+    array: {num_slices: 4}
+    resources:
+      {gpus_per_node: 4, gpu: [v100, a100], mem_gb: 0.2, timeout_min: 5, slurm: {partition: gpu}}
+"""
 
 
 def _begin(driver: Driver) -> tuple[Driver, Path, str]:
@@ -89,3 +105,28 @@ def test_a_resume_asks_for_the_type_that_the_work_was_begun_on(
     assert resumed["adjusted"] == ["work: gpu v100 alone (begun on it)"]
     assert driver.wait(run_dir)["status"] == "completed"
     assert _kinds(run_dir) == ["v100", "v100"]
+
+
+@pytest.mark.cluster
+def test_each_slice_of_an_array_goes_on_on_the_type_that_it_was_begun_on(on_slurm: Driver) -> None:
+    on_slurm.write("spec.yaml", SLICES)
+    on_slurm.write("broken", "")
+    run_dir = on_slurm.submit("spec.yaml")
+    for index in range(4):  # one on each node
+        wait_for((on_slurm.folder / f"began-{index}").exists, f"slice {index}")
+    on_slurm.write("go", "")
+    assert on_slurm.wait(run_dir)["status"] == "failed"
+    begun = _kinds(run_dir)
+    assert sorted(begun) == ["a100", "a100", "v100", "v100"]
+    (on_slurm.folder / "broken").unlink()
+    resumed = on_slurm.json("resume", str(run_dir))
+    assert sorted(resumed["adjusted"]) == [
+        f"work: gpu {kind} alone for slices {_ranges(begun, kind)} (begun on it)"
+        for kind in ("a100", "v100")
+    ]
+    assert on_slurm.wait(run_dir)["status"] == "completed"
+    assert _kinds(run_dir) == [kind for kind in begun for _ in range(2)]  # by slice, then attempt
+
+
+def _ranges(kinds: list[str], kind: str) -> str:
+    return ranges_text([index for index, found in enumerate(kinds) if found == kind])
