@@ -11,6 +11,8 @@ class Piece:
     """The slices of one job array, or of one job without an array."""
 
     slices: tuple[int, ...]
+    gpu_kept: str
+    """Type of GPU that all of them keep to; empty for any."""
     slices_per_task: int | None
     """See `slurm_jobs.run.elements`."""
     max_running: int | None
@@ -18,21 +20,57 @@ class Piece:
     """Wait for the piece before: together they would exceed `max_running`."""
 
 
+def by_kind(slices: Sequence[int], kinds: Mapping[int, str]) -> dict[str, tuple[int, ...]]:
+    """The slices (ascending) by the type of GPU that each keeps to; empty for any."""
+    found: dict[str, tuple[int, ...]] = {}
+    for kind in dict.fromkeys(kinds.get(i, "") for i in slices):
+        found[kind] = tuple(i for i in slices if kinds.get(i, "") == kind)
+    return found
+
+
 def cut_slices(
-    slices: Sequence[int],
+    kinds: Mapping[str, Sequence[int]],
     *,
     slices_per_task: int,
     max_running: int | None,
     max_array_size: int | None,
 ) -> tuple[Piece, ...]:
-    """Arrays that cover `slices` (ascending), each within `max_array_size`.
+    """Arrays that cover the slices, each of one kind and within `max_array_size`.
+
+    Args:
+        kinds: the slices (ascending) by the type of GPU that they keep to, as from `by_kind`.
+        slices_per_task: see `slurm_jobs.run.elements`.
+        max_running: elements at once, over all arrays; None: any number.
+        max_array_size: what the site allows; None: any.
+    """
+    cut = [
+        (kind, *piece)
+        for kind, slices in kinds.items()
+        for piece in _cut(tuple(slices), slices_per_task, max_array_size)
+    ]
+    shares = share_out(max_running, len(cut))
+    return tuple(
+        Piece(
+            slices=chosen,
+            gpu_kept=kind,
+            slices_per_task=packed,
+            max_running=share if share is not None else max_running,
+            after_previous=share is None and max_running is not None and number > 0,
+        )
+        for number, ((kind, chosen, packed), share) in enumerate(zip(cut, shares, strict=True))
+    )
+
+
+def _cut(
+    slices: tuple[int, ...], slices_per_task: int, size: int | None
+) -> list[tuple[tuple[int, ...], int | None]]:
+    """Slices and slices a task of each array.
 
     Slices that can be the numbers of array elements are; the others are
     counted from 0 in arrays of their own.
     """
-    size = max_array_size
     cut: list[tuple[tuple[int, ...], int | None]] = []
-    rest = tuple(slices)
+    rest = slices
     if slices_per_task == 1:
         by_number = tuple(i for i in rest if size is None or i < size)
         rest = rest[len(by_number) :]
@@ -40,17 +78,7 @@ def cut_slices(
             cut.append((by_number, None))
     length = len(rest) if size is None else size * slices_per_task
     starts = range(0, len(rest), max(1, length))
-    cut.extend((rest[start : start + length], slices_per_task) for start in starts)
-    shares = share_out(max_running, len(cut))
-    return tuple(
-        Piece(
-            slices=chosen,
-            slices_per_task=packed,
-            max_running=share if share is not None else max_running,
-            after_previous=share is None and max_running is not None and number > 0,
-        )
-        for number, ((chosen, packed), share) in enumerate(zip(cut, shares, strict=True))
-    )
+    return [*cut, *((rest[start : start + length], slices_per_task) for start in starts)]
 
 
 def share_out(max_running: int | None, num_pieces: int) -> list[int | None]:
@@ -65,12 +93,13 @@ def share_out(max_running: int | None, num_pieces: int) -> list[int | None]:
 
 
 def pack_for(
-    num_missing: Mapping[str, int], given: Mapping[str, int], room: int | None
+    num_missing: Mapping[str, Sequence[int]], given: Mapping[str, int], room: int | None
 ) -> Mapping[str, int]:
     """Slices a task by stage, so that all tasks together fit into `room`.
 
     Args:
-        num_missing: slices to submit by stage; 1 for a stage without an array.
+        num_missing: slices to submit by stage, of each kind that must stay apart; 1 for a stage
+            without an array.
         given: slices a task by stage, as the spec says; more are taken if they must.
         room: array elements and jobs that may still be queued; None: any number.
 
@@ -81,7 +110,7 @@ def pack_for(
     packed = {stage: given.get(stage, 1) for stage in num_missing}
     if room is None:
         return packed
-    most = max(num_missing.values(), default=1)
+    most = max((number for numbers in num_missing.values() for number in numbers), default=1)
     low, high = 1, most
     while low < high:
         middle = (low + high) // 2
@@ -96,6 +125,8 @@ def _at_least(packed: Mapping[str, int], least: int) -> dict[str, int]:
     return {stage: max(number, least) for stage, number in packed.items()}
 
 
-def num_tasks(num_missing: Mapping[str, int], packed: Mapping[str, int]) -> int:
+def num_tasks(num_missing: Mapping[str, Sequence[int]], packed: Mapping[str, int]) -> int:
     """Array elements and jobs over all stages."""
-    return sum(-(-number // packed[stage]) for stage, number in num_missing.items())
+    return sum(
+        -(-number // packed[stage]) for stage, numbers in num_missing.items() for number in numbers
+    )

@@ -6,7 +6,7 @@ done, hence a smaller plan.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.resources import JobResources
 from slurm_jobs.dependencies import Dependency, Slices, barred_slices, stage_dependencies
 from slurm_jobs.fingerprints import deciding_fields, hash_of
-from slurm_jobs.pieces import cut_slices, pack_for
+from slurm_jobs.pieces import by_kind, cut_slices, pack_for
 from slurm_jobs.run.elements import array_indices
 from slurm_jobs.spec.graph import stage_order
 from slurm_jobs.spec.matrix_names import matrix_variables, origin_of
@@ -115,10 +115,12 @@ def make_plan(
     done: Done | None = None,
     limits: ClusterLimits = NO_LIMITS,
     resources: Mapping[str, JobResources] | None = None,
+    kinds: Mapping[str, Mapping[int, str]] | None = None,
 ) -> Plan:
     """The jobs that turn `spec` into results, given what is done already and what is allowed.
 
-    `resources` stand in for those of the spec, by stage.
+    `resources` stand in for those of the spec, by stage. `kinds` are the types of GPU that slices
+    keep to, by stage and slice: jobs of one stage whose slices keep to different ones are several.
     """
     done = done or Done()
     order = stage_order({name: tuple(stage.after) for name, stage in spec.stages.items()})
@@ -132,7 +134,7 @@ def make_plan(
         other = (resources or {}).get(name)
         stages.append(planned if other is None else replace(planned, resources=other))
     missing = _missing_parts(stages, spec, done)
-    return Plan(name=spec.name, stages=tuple(stages), jobs=_jobs(missing, limits))
+    return Plan(name=spec.name, stages=tuple(stages), jobs=_jobs(missing, limits, kinds or {}))
 
 
 def _planned_stage(
@@ -216,26 +218,36 @@ def _missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> lis
     return parts
 
 
-def _jobs(parts: list[_Missing], limits: ClusterLimits) -> tuple[PlannedJob, ...]:
+def _jobs(
+    parts: list[_Missing], limits: ClusterLimits, kinds: Mapping[str, Mapping[int, str]]
+) -> tuple[PlannedJob, ...]:
     """The parts as jobs: packed where the site allows few at once, cut where arrays are short."""
+    alike = {p.stage.name: by_kind(p.slices, kinds.get(p.stage.name, {})) for p in parts}
     packed = pack_for(
-        {part.stage.name: len(part.slices) for part in parts},
+        {name: [len(slices) for slices in found.values()] for name, found in alike.items()},
         {part.stage.name: part.stage.slices_per_task for part in parts},
         job_room([part.stage.resources for part in parts], limits),
     )
     return tuple(
         job
         for part in parts
-        for job in _jobs_of(part, packed[part.stage.name], limits.max_array_size)
+        for job in _jobs_of(
+            part, alike[part.stage.name], packed[part.stage.name], limits.max_array_size
+        )
     )
 
 
-def _jobs_of(part: _Missing, slices_per_task: int, max_array_size: int | None) -> list[PlannedJob]:
+def _jobs_of(
+    part: _Missing,
+    alike: Mapping[str, Sequence[int]],
+    slices_per_task: int,
+    max_array_size: int | None,
+) -> list[PlannedJob]:
     stage, resources = part.stage, part.stage.resources
     if stage.is_array and slices_per_task > 1:
         resources = replace(resources, timeout_min=resources.timeout_min * slices_per_task)
     pieces = cut_slices(
-        part.slices,
+        alike,
         slices_per_task=slices_per_task if stage.is_array else 1,
         max_running=part.max_running,
         max_array_size=max_array_size if stage.is_array else None,
@@ -245,7 +257,7 @@ def _jobs_of(part: _Missing, slices_per_task: int, max_array_size: int | None) -
             stage=stage.name,
             slices=piece.slices,
             slices_per_task=piece.slices_per_task,
-            resources=resources,
+            resources=replace(resources, gpu_kept=piece.gpu_kept),
             max_running=piece.max_running,
             after_active=part.after_active,
             after_previous=piece.after_previous,

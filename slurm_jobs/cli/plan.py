@@ -102,7 +102,7 @@ def resources_text(job: PlannedJob) -> str:
     ranks = f"{asked.tasks_per_node} ranks a node with {cores} each"
     parts.append(ranks if asked.num_ranks > 1 else cores)
     if asked.gpus_per_node:
-        kind = " or ".join(asked.gpu)
+        kind = " or ".join(asked.gpu_choice)
         parts.append(f"{asked.gpus_per_node} {kind + ' ' if kind else ''}GPUs a node")
     if asked.mem_gb is not None:
         parts.append(f"{asked.mem_gb:g} GB a node")

@@ -174,7 +174,7 @@ def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProble
         return
     types = sorted({name for kind in partition.kinds for name in kind.gpus if name})
     features = {name for kind in partition.kinds for name in kind.features}
-    for name in asked.gpu:
+    for name in asked.gpu_choice:
         if types and name not in {*types, *features}:
             message = (
                 f"partition `{partition.name}` has no GPUs of type `{name}`"
@@ -184,7 +184,7 @@ def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProble
             return
     most = max(_most_gpus(kind, asked) for kind in partition.kinds)
     if asked.gpus_per_node > most:
-        kind = f"{' or '.join(asked.gpu)} " if asked.gpu else ""
+        kind = f"{' or '.join(asked.gpu_choice)} " if asked.gpu else ""
         plural = "s" if asked.gpus_per_node > 1 else ""
         message = (
             f"{asked.gpus_per_node} {kind}GPU{plural} a node: more than the {most} of any node of "
@@ -198,7 +198,7 @@ def _most_gpus(kind: NodeKind, asked: JobResources) -> int:
 
 
 def _types(asked: JobResources) -> Sequence[str | None]:
-    return asked.gpu or (None,)
+    return asked.gpu_choice or (None,)
 
 
 def _fits(kind: NodeKind, asked: JobResources, gpu_type: str | None) -> bool:

@@ -20,6 +20,13 @@ class JobResources:
     signal_lead_s: int
     slurm: Mapping[str, str | bool | int | float]
     """Profile's and stage's options of sbatch, the stage's winning."""
+    gpu_kept: str = ""
+    """That of several types which the work was begun on: asked for alone; empty for any."""
+
+    @property
+    def gpu_choice(self) -> tuple[str, ...]:
+        """Types of GPU that the job may get; empty for any that there is."""
+        return (self.gpu_kept,) if self.gpu_kept else self.gpu
 
     @property
     def lead_s(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from slurm_jobs.common.errors import InputError
@@ -18,13 +19,13 @@ from slurm_jobs.common.ranges import parse_ranges
 from slurm_jobs.common.resources import JobResources
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.fingerprints import changed_fields, parents_of
+from slurm_jobs.operations.gpu_kinds import kinds_begun_on, kinds_kept
 from slurm_jobs.operations.limits import limits_of, refuse_impossible_resume
 from slurm_jobs.operations.load import code_sources
 from slurm_jobs.operations.run_spec import GivenSpec, keep_spec, spec_of
 from slurm_jobs.operations.submit import OnJob, run_context
 from slurm_jobs.plan import Plan, PlannedStage, make_plan
 from slurm_jobs.run.connections import SubmittedJob
-from slurm_jobs.run.kinds import kind_begun_on
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import clear_the_way, prepare_resume
@@ -122,8 +123,9 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
     snapshot, code_changed = _snapshot(paths, spec, spec_dir, request)
     context = run_context(paths, spec, profile, spec_dir, snapshot)
-    code, limits = snapshot.user_fingerprint, limits_of(profile)
-    stages = make_plan(spec, profile, code_fingerprint=code).stages
+    limits = limits_of(profile)
+    planned = partial(make_plan, spec, profile, code_fingerprint=snapshot.user_fingerprint)
+    stages = planned().stages
     again = slices_named(request.again, stages)
     context = replace(context, num_again=_num_again(paths, stages, again))
     preparation = prepare_resume(
@@ -134,19 +136,16 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         act=not request.dry_run,
     )
     done = replace(preparation.done, why_not=_why_not(paths, stages, preparation, again))
-    resources, adjustments = _adjusted(
-        paths, given, stages, preparation, request.overrides, num_again=context.num_again
-    )
-    plan = make_plan(
-        spec, profile, code_fingerprint=code, done=done, limits=limits, resources=resources
-    )
+    resources, adjustments = _adjusted(paths, given, stages, preparation, request.overrides)
+    planned = partial(planned, done=done, limits=limits, resources=resources)
+    plan = planned(kinds=kinds_begun_on(paths, planned(), context.num_again))
     refuse_impossible_resume(plan, limits)
     resumption = Resumption(
         paths=paths,
         plan=plan,
         preparation=preparation,
         code_changed=code_changed,
-        adjustments=adjustments,
+        adjustments=(*adjustments, *kinds_kept(plan)),
     )
     return resumption, context, given
 
@@ -157,8 +156,6 @@ def _adjusted(
     stages: Sequence[PlannedStage],
     preparation: Preparation,
     overrides: Sequence[str],
-    *,
-    num_again: Mapping[str, int],
 ) -> tuple[dict[str, JobResources], tuple[str, ...]]:
     """What each stage asks for after its failures, and in words what has changed."""
     before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
@@ -176,24 +173,8 @@ def _adjusted(
         resources[stage.name], changes = adjusted(
             stage.resources, wish, trouble, last, by_hand=by_hand
         )
-        kind = _kind_begun_on(paths, stage, preparation, num_again[stage.name])
-        if kind:
-            resources[stage.name] = replace(resources[stage.name], gpu=(kind,))
-            changes = [*changes, f"gpu {kind} alone (begun on it)"]
         said += [f"{stage.name}: {change}" for change in changes]
     return resources, tuple(said)
-
-
-def _kind_begun_on(
-    paths: RunPaths, stage: PlannedStage, preparation: Preparation, num_again: int
-) -> str:
-    """The one of several types of GPU that what is missing of a stage was begun on, if it was."""
-    if len(stage.resources.gpu) < 2:
-        return ""
-    completed = preparation.done.completed.get(stage.name, frozenset())
-    missing = [i for i in range(stage.num_slices) if i not in completed]
-    kind = kind_begun_on(paths, stage.name, stage.fingerprint, num_again, missing)
-    return kind if kind in stage.resources.gpu else ""
 
 
 def _num_again(

@@ -46,17 +46,21 @@ def array_text(order: JobOrder) -> str | None:
 def gpu_options(order: JobOrder) -> dict[str, Any]:
     """One type is named in the request; of several, all nodes are of whichever comes first.
 
-    A constraint of the user's is added to each type, in the form that sbatch's manual calls
-    matching OR: `[(a100&ib)|(v100&ib)]`.
+    Several are features of the nodes, and so is the one of them that a job keeps to: its GPUs
+    need not have a type of that name. A constraint of the user's is added to each type, in the
+    form that sbatch's manual calls matching OR: `[(a100&ib)|(v100&ib)]`.
     """
-    if not order.resources.gpus_per_node:
+    asked = order.resources
+    if not asked.gpus_per_node:
         return {}
-    if len(order.resources.gpu) == 1:
-        return {"gpus-per-node": f"{order.resources.gpu[0]}:{order.resources.gpus_per_node}"}
-    options: dict[str, Any] = {"gpus-per-node": order.resources.gpus_per_node}
-    if order.resources.gpu:
-        own = order.resources.slurm.get("constraint")
-        kinds = [with_own_constraint(kind, own) for kind in order.resources.gpu]
+    if len(asked.gpu) == 1:
+        return {"gpus-per-node": f"{asked.gpu[0]}:{asked.gpus_per_node}"}
+    options: dict[str, Any] = {"gpus-per-node": asked.gpus_per_node}
+    own = asked.slurm.get("constraint")
+    if asked.gpu_kept:
+        options["constraint"] = with_own_constraint(asked.gpu_kept, own)
+    elif asked.gpu:
+        kinds = [with_own_constraint(kind, own) for kind in asked.gpu]
         kinds = [f"({kind})" for kind in kinds] if own else kinds
         options["constraint"] = f"[{'|'.join(kinds)}]"
     return options

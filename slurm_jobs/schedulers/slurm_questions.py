@@ -52,24 +52,36 @@ def find(job_names: Sequence[str]) -> Mapping[str, str]:
 
     A sacct that fails finds nothing: what lives squeue has named, what has
     ended told its end in its record, and a job that comes later finds itself
-    superseded.
+    superseded. What Slurm refused is not found, though it keeps a record of it.
 
     Raises:
         SchedulerError: squeue could not be asked.
     """
-    text = ask([*_SQUEUE, "--name", ",".join(job_names), "-o", "%F|%j"])
-    found = {name: job_id for job_id, _, name in (line.partition("|") for line in _lines(text))}
+    text = ask([*_SQUEUE, "--name", ",".join(job_names), "-o", "%F|%T|%N|%j"])
+    found = _taken(text)
     missing = [name for name in job_names if name not in found]
     if missing:
         command = ["sacct", "-X", "-n", "-P", "-S", "now-30days", "--name", ",".join(missing)]
         try:
-            text = ask([*command, "--format", "JobID,JobName"])
+            text = ask([*command, "--format", "JobID,State,NodeList,JobName"])
         except SchedulerError:
             return found
-        for line in _lines(text):
-            job_id, _, name = line.partition("|")
-            found[name] = job_id.partition("_")[0]
+        found.update(_taken(text))
     return found
+
+
+def _taken(text: str) -> dict[str, str]:
+    """Ids by name in lines of id, state, nodes and name, without the jobs that were refused.
+
+    Some refusals ("Requested node configuration is not available") leave a record of a job that
+    has FAILED and never had a node.
+    """
+    taken = {}
+    for line in _lines(text):
+        job_id, state, nodes, name = line.split("|", maxsplit=3)
+        if state != "FAILED" or nodes not in {"", "None assigned"}:
+            taken[name] = job_id.partition("_")[0]
+    return taken
 
 
 def query(job_ids: Sequence[str], *, since_unix_s: float) -> Answer:

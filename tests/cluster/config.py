@@ -50,6 +50,8 @@ class ClusterConfig:
     kill_wait_s: int = 5
     min_job_age_s: int = 300
     """How long slurmctld remembers an ended job (squeue, scontrol). Slurm's default."""
+    typed_gpus: bool = True
+    """Whether GPUs have types (gpu:a100:4); many sites have features of the nodes alone."""
     cluster_name: str = "testcluster"
 
     @property
@@ -180,11 +182,11 @@ def render_gres_conf(config: ClusterConfig) -> str:
     All nodes name the same devices, since all nodes are this machine.
     """
     files = f"{config.devices}/nvidia[0-{GPUS_PER_NODE - 1}]"
-    lines = [
-        f"NodeName={','.join(nodes)} Name=gpu Type={kind} File={files}"
-        for kind, nodes in (("v100", V100_NODES), ("a100", A100_NODES))
-    ]
-    return "AutoDetect=off\n" + "\n".join(lines) + "\n"
+    lines = ["AutoDetect=off"]
+    for kind, nodes in (("v100", V100_NODES), ("a100", A100_NODES)):
+        type_word = f" Type={kind}" if config.typed_gpus else ""
+        lines.append(f"NodeName={','.join(nodes)} Name=gpu{type_word} File={files}")
+    return "\n".join(lines) + "\n"
 
 
 def _scheduler_parameters(config: ClusterConfig) -> str:
@@ -208,7 +210,8 @@ def _node_lines(config: ClusterConfig) -> list[str]:
             f"Feature={kinds.get(node, 'cpu')}",
         ]
         if node in kinds:
-            words.append(f"Gres=gpu:{kinds[node]}:{GPUS_PER_NODE}")
+            kind = f":{kinds[node]}" if config.typed_gpus else ""
+            words.append(f"Gres=gpu{kind}:{GPUS_PER_NODE}")
         lines.append(" ".join(words))
     return lines
 
@@ -228,6 +231,7 @@ def _partition_lines(config: ClusterConfig) -> list[str]:
 
 def render_slurm_conf(config: ClusterConfig) -> str:
     """Return slurm.conf."""
+    types = ",gres/gpu:v100,gres/gpu:a100" if config.typed_gpus else ""
     preempt = ["SlurmctldParameters=preempt_send_user_signal"] if config.send_user_signal else []
     lines = [
         f"ClusterName={config.cluster_name}",
@@ -264,7 +268,7 @@ def render_slurm_conf(config: ClusterConfig) -> str:
         f"AccountingStoragePort={config.slurmdbd_port}",
         # To slurmdbd, Slurm does not use AuthInfo's socket but the one that stands here.
         f"AccountingStoragePass={config.munge_socket}",
-        "AccountingStorageTRES=gres/gpu,gres/gpu:v100,gres/gpu:a100",
+        f"AccountingStorageTRES=gres/gpu{types}",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_CPU_Memory",
         f"DefMemPerCPU={config.default_mem_mb_per_cpu}",

@@ -42,6 +42,14 @@ def test_gpus_are_character_devices_of_the_right_type():
     assert "NodeName=a1,a2 Name=gpu Type=a100 File=/var/tmp/x/dev/nvidia[0-3]" in lines
 
 
+def test_gpus_may_have_no_type_but_the_nodes_features():
+    untyped = dataclasses.replace(CONFIG, typed_gpus=False)
+    text = render.render_slurm_conf(untyped)
+    assert all("Feature=a100 Gres=gpu:4" in line for line in _node_lines(text)[-2:])
+    assert "Type=" not in render.render_gres_conf(untyped)
+    assert "gres/gpu:" not in text
+
+
 def test_only_low_is_preempted_and_only_by_high():
     text = render.render_slurm_conf(dataclasses.replace(CONFIG, grace_time_s=17))
     lines = {

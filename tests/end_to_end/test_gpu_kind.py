@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from slurm_jobs.common.ranges import ranges_text
 from tests.cluster.cluster import Cluster
 from tests.end_to_end.driver import Driver, wait_for
 
@@ -30,14 +32,43 @@ def _kinds(run_dir: Path) -> list[str]:
     return [json.loads(path.read_text())["gpu"] for path in paths]
 
 
+SLICES = """
+name: kinds
+cluster: auto
+stages:
+  work:
+    shell: |
+      touch began-$SLURM_JOBS_SLICE
+      until test -e go; do sleep 0.1; done
+      test ! -e broken
+    array: {num_slices: 4}
+    resources:
+      {gpus_per_node: 4, gpu: [v100, a100], mem_gb: 0.2, timeout_min: 5, slurm: {partition: gpu}}
+"""
+
+
+def _begin(driver: Driver) -> tuple[Driver, Path, str]:
+    driver.write("spec.yaml", SPEC)
+    submitted = driver.json("submit", "spec.yaml")
+    wait_for((driver.folder / "began-1").exists, "the first attempt")
+    return driver, Path(submitted["run_dir"]), submitted["jobs"][0]["job_id"]
+
+
 @pytest.fixture
 def begun(on_slurm: Driver, cluster: Cluster) -> Iterator[tuple[Driver, Path, str]]:
     """A run whose only job is at work on a V100, and the job's id."""
-    on_slurm.write("spec.yaml", SPEC)
-    submitted = on_slurm.json("submit", "spec.yaml")
-    wait_for((on_slurm.folder / "began-1").exists, "the first attempt")
-    yield on_slurm, Path(submitted["run_dir"]), submitted["jobs"][0]["job_id"]
+    yield _begin(on_slurm)
     cluster.heal()
+
+
+@pytest.fixture
+def begun_on_a_feature() -> Iterator[tuple[Driver, Path, str]]:
+    """The same on a cluster of its own, whose GPUs have no types: its nodes have features."""
+    untyped = Cluster.up(Path(f"/var/tmp/slurm-jobs-untyped-{os.getpid()}"), typed_gpus=False)
+    try:
+        yield _begin(Driver(untyped.work_dir("sj"), untyped))
+    finally:
+        untyped.down()
 
 
 @pytest.mark.cluster
@@ -60,10 +91,12 @@ def test_a_job_that_starts_on_another_type_goes_back_to_the_one_that_it_began_on
 
 
 @pytest.mark.cluster
+@pytest.mark.usefixtures("cluster")  # where there can be none, this is skipped
+@pytest.mark.parametrize("where", ["begun", "begun_on_a_feature"])
 def test_a_resume_asks_for_the_type_that_the_work_was_begun_on(
-    begun: tuple[Driver, Path, str],
+    where: str, request: pytest.FixtureRequest
 ) -> None:
-    driver, run_dir, _ = begun
+    driver, run_dir, _ = request.getfixturevalue(where)
     driver.write("broken", "")
     driver.write("go", "")
     assert driver.wait(run_dir)["status"] == "failed"
@@ -71,4 +104,29 @@ def test_a_resume_asks_for_the_type_that_the_work_was_begun_on(
     resumed = driver.json("resume", str(run_dir))
     assert resumed["adjusted"] == ["work: gpu v100 alone (begun on it)"]
     assert driver.wait(run_dir)["status"] == "completed"
-    assert _kinds(run_dir)[0] == "v100"
+    assert _kinds(run_dir) == ["v100", "v100"]
+
+
+@pytest.mark.cluster
+def test_each_slice_of_an_array_goes_on_on_the_type_that_it_was_begun_on(on_slurm: Driver) -> None:
+    on_slurm.write("spec.yaml", SLICES)
+    on_slurm.write("broken", "")
+    run_dir = on_slurm.submit("spec.yaml")
+    for index in range(4):  # one on each node
+        wait_for((on_slurm.folder / f"began-{index}").exists, f"slice {index}")
+    on_slurm.write("go", "")
+    assert on_slurm.wait(run_dir)["status"] == "failed"
+    begun = _kinds(run_dir)
+    assert sorted(begun) == ["a100", "a100", "v100", "v100"]
+    (on_slurm.folder / "broken").unlink()
+    resumed = on_slurm.json("resume", str(run_dir))
+    assert sorted(resumed["adjusted"]) == [
+        f"work: gpu {kind} alone for slices {_ranges(begun, kind)} (begun on it)"
+        for kind in ("a100", "v100")
+    ]
+    assert on_slurm.wait(run_dir)["status"] == "completed"
+    assert _kinds(run_dir) == [kind for kind in begun for _ in range(2)]  # by slice, then attempt
+
+
+def _ranges(kinds: list[str], kind: str) -> str:
+    return ranges_text([index for index, found in enumerate(kinds) if found == kind])

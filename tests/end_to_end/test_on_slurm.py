@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.run.ledger import read_ledger
 from tests.cluster.cluster import Cluster, wait_until
 from tests.end_to_end.demo import (
     STAGES,
@@ -146,6 +147,33 @@ def test_what_comes_after_a_stage_that_is_not_needed_runs(
     assert stage_of(status, "mend")["reason"] == "not needed: `t` completed"
     assert cluster.squeue() == []
     assert on_slurm.json("resume", str(run_dir))["jobs"] == []
+
+
+def test_job_of_whose_refusal_slurm_keeps_a_record_is_not_taken_for_submitted(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    """`Requested node configuration is not available` leaves a FAILED job in squeue and sacct."""
+    on_slurm.write(
+        "spec.yaml",
+        """
+name: refused
+cluster: auto
+stages:
+  a: {shell: "true", resources: {slurm: {partition: cpu, constraint: v100}}}
+  b: {shell: "true", after: a, resources: {slurm: {partition: cpu}}}
+""",
+    )
+    done = on_slurm.run("submit", "spec.yaml", check=3)
+    assert "Requested node configuration is not available" in done.stderr
+    assert cluster.squeue() == []
+    (run_dir,) = (on_slurm.folder / "runs").iterdir()
+    again = on_slurm.run("resume", str(run_dir), check=3)
+    assert "Requested node configuration is not available" in again.stderr
+    kinds = [entry.kind for entry in read_ledger(run_dir / "ledger")]
+    assert kinds == ["begin", "intent", "refused", "end"] * 2
+    fixed = "stages.a.resources.slurm.constraint=cpu"
+    on_slurm.run("resume", str(run_dir), "--set", fixed)
+    assert on_slurm.wait(run_dir)["status"] == "completed"
 
 
 def test_status_without_a_controller_says_so_and_exits_3(

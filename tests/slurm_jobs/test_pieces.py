@@ -4,14 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_jobs.pieces import Piece, cut_slices, num_tasks, pack_for, share_out
+from slurm_jobs.pieces import Piece, by_kind, cut_slices, num_tasks, pack_for, share_out
 from slurm_jobs.run.elements import array_indices
 
 
 def cut(
     slices: Sequence[int], size: int | None, *, per_task: int = 1, at_once: int | None = None
 ) -> tuple[Piece, ...]:
-    return cut_slices(slices, slices_per_task=per_task, max_running=at_once, max_array_size=size)
+    return cut_slices(
+        {"": slices}, slices_per_task=per_task, max_running=at_once, max_array_size=size
+    )
 
 
 @given(
@@ -55,6 +57,17 @@ def test_a_throttle_too_small_to_share_has_the_arrays_run_one_after_the_other() 
     assert [p.after_previous for p in pieces] == [False, True, True]
 
 
+def test_slices_that_keep_to_different_types_of_gpu_share_no_array_and_one_throttle() -> None:
+    kinds = by_kind(range(6), {1: "v100", 2: "a100", 3: "v100", 4: "v100"})
+    assert kinds == {"": (0, 5), "v100": (1, 3, 4), "a100": (2,)}
+    pieces = cut_slices(kinds, slices_per_task=2, max_running=5, max_array_size=None)
+    assert [(p.gpu_kept, p.slices, p.max_running) for p in pieces] == [
+        ("", (0, 5), 2),
+        ("v100", (1, 3, 4), 2),
+        ("a100", (2,), 1),
+    ]
+
+
 @given(st.integers(min_value=1, max_value=500), st.integers(min_value=1, max_value=40))
 def test_shares_of_a_throttle_add_up_to_it(max_running: int, num_pieces: int) -> None:
     shares = share_out(max_running, num_pieces)
@@ -77,22 +90,25 @@ def test_shares_of_a_throttle_add_up_to_it(max_running: int, num_pieces: int) ->
 def test_tasks_work_through_just_so_many_slices_that_the_site_takes_them(
     room: int | None, expected: dict[str, int]
 ) -> None:
-    num_missing = {"a": 900, "b": 90, "one": 1}
+    num_missing = {"a": [900], "b": [90], "one": [1]}
     packed = pack_for(num_missing, {"b": 10}, room)
     assert packed == expected
     assert room is None or num_tasks(num_missing, packed) <= room
 
 
 def test_where_nothing_fits_the_callers_count_shows_it() -> None:
-    packed = pack_for({"a": 5, "b": 1, "c": 1}, {}, 2)
-    assert num_tasks({"a": 5, "b": 1, "c": 1}, packed) == 3
+    num_missing = {"a": [5], "b": [1], "c": [1]}
+    assert num_tasks(num_missing, pack_for(num_missing, {}, 2)) == 3
 
 
 @given(
-    st.dictionaries(st.text(min_size=1, max_size=3), st.integers(min_value=1, max_value=300)),
+    st.dictionaries(
+        st.text(min_size=1, max_size=3),
+        st.lists(st.integers(min_value=1, max_value=300), min_size=1, max_size=3),
+    ),
     st.integers(min_value=0, max_value=400),
 )
-def test_one_slice_fewer_a_task_would_not_fit(num_missing: dict[str, int], room: int) -> None:
+def test_one_slice_fewer_a_task_would_not_fit(num_missing: dict[str, list[int]], room: int) -> None:
     packed = pack_for(num_missing, {}, room)
     least = max(packed.values(), default=1)
     if num_tasks(num_missing, packed) <= room and least > 1:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -153,6 +154,15 @@ def test_types_of_gpu_may_be_features_of_the_nodes() -> None:
     limits = cluster(partitions={"gpu": Partition(name="gpu", is_default=True, kinds=nodes)})
     assert problems({"gpus_per_node": 4, "gpu": ["a100", "v100"]}, limits) == []
     assert problems({"gpus_per_node": 5, "gpu": ["a100", "v100"]}, limits) != []
+
+
+def test_nodes_of_a_type_that_a_job_no_longer_may_get_are_none_for_it() -> None:
+    asked = {"gpus_per_node": 4, "gpu": ["v100", "a100"], "nodes": 3, "slurm": {"partition": "gpu"}}
+    made = planned(asked, cluster())
+    (job,) = made.jobs
+    kept = replace(made, jobs=(replace(job, resources=replace(job.resources, gpu_kept="v100")),))
+    (problem,) = limit_problems(kept, cluster())
+    assert "more than the 2 of partition `gpu`" in problem.message
 
 
 def test_a_job_without_a_partition_may_go_anywhere_where_a_plugin_chooses() -> None:

@@ -1,12 +1,19 @@
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slurm_jobs.common.errors import SpecError
-from slurm_jobs.schedulers.batch_script import dependency_text, mem_text, time_limit_text
+from slurm_jobs.schedulers.batch_script import (
+    dependency_text,
+    gpu_options,
+    mem_text,
+    time_limit_text,
+)
 from tests.slurm_jobs.schedulers.scripts import FOLDER, scripts
+from tests.slurm_jobs.task.orders import order
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
@@ -152,6 +159,17 @@ def test_a_percent_sign_in_a_folder_is_no_pattern_of_slurm() -> None:
     (script,) = scripts(spec).values()
     assert "/a/50%%j/runs/" in script
     assert FOLDER in script
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, "v100"), ({"constraint": "ib"}, "v100&ib")])
+def test_a_type_of_gpu_that_is_kept_is_asked_for_as_the_feature_that_it_was_chosen_by(
+    own: dict[str, str], expected: str
+) -> None:
+    """`--gpus-per-node=v100:4` is refused where GPUs have no types."""
+    given = order(gpu=("a100", "v100"), slurm=own)
+    kept = replace(given.resources, gpus_per_node=4, gpu_kept="v100")
+    options = gpu_options(replace(given, resources=kept))
+    assert options == {"gpus-per-node": 4, "constraint": expected}
 
 
 def test_dependencies_are_written_as_slurm_reads_them() -> None:

@@ -108,23 +108,36 @@ def test_accounting_that_is_switched_off_is_a_fact_and_no_problem(slurm: FakeSlu
 
 
 def test_a_lost_job_is_found_in_the_queue_first_and_then_in_the_accounts(slurm: FakeSlurm) -> None:
-    slurm.says("squeue", "12|words.a.t1\n")
-    slurm.says("sacct", "13_4|words.b.t2\n")
+    slurm.says("squeue", "12|PENDING||words.a.t1\n")
+    slurm.says("sacct", "13_4|COMPLETED|cpu1|words.b.t2\n")
     assert find(["words.a.t1"]) == {"words.a.t1": "12"}
     assert slurm.calls("sacct") == []
     assert find(["words.a.t1", "words.b.t2"]) == {"words.a.t1": "12", "words.b.t2": "13"}
 
 
+def test_what_slurm_refused_is_not_taken_for_a_job_though_it_keeps_a_record(
+    slurm: FakeSlurm,
+) -> None:
+    """An array of BadConstraints, as 22.05 shows it; the others were taken, and have ended."""
+    slurm.says(
+        "squeue",
+        "12|FAILED||words.a.t1\n13|FAILED|cpu1|words.b.t2\n14|CANCELLED||words.c.t3\n",
+    )
+    slurm.says("sacct", "12_[0-3]|FAILED|None assigned|words.a.t1\n")
+    names = ["words.a.t1", "words.b.t2", "words.c.t3"]
+    assert find(names) == {"words.b.t2": "13", "words.c.t3": "14"}
+
+
 @pytest.mark.parametrize("errors", [ACCOUNTS_OFF, DATABASE_DOWN])
 def test_lost_jobs_are_looked_for_without_accounts(slurm: FakeSlurm, errors: str) -> None:
-    slurm.says("squeue", "12|words.a.t1\n")
+    slurm.says("squeue", "12|PENDING||words.a.t1\n")
     slurm.says("sacct", "", errors=errors, exit_code=1)
     assert find(["words.a.t1", "words.b.t2"]) == {"words.a.t1": "12"}
 
 
 def test_without_squeue_nobody_can_say_whether_a_lost_job_lives(slurm: FakeSlurm) -> None:
     slurm.says("squeue", "", exit_code=1)
-    slurm.says("sacct", "13|words.a.t1\n")
+    slurm.says("sacct", "13|COMPLETED|cpu1|words.a.t1\n")
     with pytest.raises(SchedulerError, match="squeue"):
         find(["words.a.t1"])
 

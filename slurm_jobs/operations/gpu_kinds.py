@@ -1,0 +1,43 @@
+"""The types of GPU that a resume keeps its slices to: each goes on where it was begun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.plan import Plan
+from slurm_jobs.run.kinds import kind_begun_on
+from slurm_jobs.run.paths import RunPaths
+
+
+def kinds_begun_on(
+    paths: RunPaths, plan: Plan, num_again: Mapping[str, int]
+) -> dict[str, dict[int, str]]:
+    """By stage and slice the type that what the plan runs again was begun on, where it was.
+
+    Only of stages that take several types, and only a type that they still take.
+    """
+    kinds: dict[str, dict[int, str]] = {}
+    for job in plan.jobs:
+        stage = plan.stage(job.stage)
+        if len(stage.resources.gpu) < 2:
+            continue
+        for index in job.slices:
+            again = num_again.get(stage.name, 0)
+            kind = kind_begun_on(paths, stage.name, stage.fingerprint, again, (index,))
+            if kind in stage.resources.gpu:
+                kinds.setdefault(stage.name, {})[index] = kind
+    return kinds
+
+
+def kinds_kept(plan: Plan) -> list[str]:
+    """What the plan's jobs ask for alone, in words."""
+    kept: dict[str, dict[str, list[int]]] = {}
+    for job in plan.jobs:
+        kept.setdefault(job.stage, {}).setdefault(job.resources.gpu_kept, []).extend(job.slices)
+    said = []
+    for stage, kinds in kept.items():
+        for kind, slices in kinds.items():
+            which = f" for slices {ranges_text(sorted(slices))}" if len(kinds) > 1 else ""
+            said += [f"{stage}: gpu {kind} alone{which} (begun on it)"] if kind else []
+    return said
