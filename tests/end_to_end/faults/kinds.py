@@ -64,6 +64,22 @@ def node_down(scene: Scene) -> None:
     scene.cluster.heal_daemons()
 
 
+def other_node(scene: Scene) -> None:
+    """The one node that trains is declared dead; the job goes on on another, staging alone anew."""
+    local = scene.driver.write("local/.keep", "").parent
+    one = {"nodes": 1, "tasks_per_node": 2, "gpus_per_node": 2, "gpu": "[v100]"}
+    resources = {f"stages__train__resources__{key}": value for key, value in one.items()}
+    scene.submit(stages__train__node_local_dir=local, **resources)
+    (first,) = scene.trains()["node_names"]
+    scene.cluster.set_node_down(first)
+    scene.num_injected += 1
+    (second,) = scene.began("train", 2)[-1]["node_names"]
+    assert second != first
+    assert scene.driver.wait(scene.run_dir)["status"] == "completed"
+    assert scene.staged() == [(1, first, True), (2, second, True)]
+    assert all(len(scene.began(name)) == num for name, num in NUM_TASKS.items())
+
+
 def preempted(scene: Scene) -> None:
     """A job of a higher tier takes the nodes of the training, which is told and requeued."""
     scene.submit(stages__train__resources__slurm__partition="low")
@@ -217,6 +233,9 @@ def many_kills(scene: Scene) -> None:
         scene.num_resumes += 1
 
 
+NUM_TASKS = {"render": 1, "preprocess": 4, "consolidate": 1, "report": 1}
+"""Of the demo's stages, but for training."""
+
 FAULTS: dict[str, Callable[[Scene], None]] = {
     fault.__name__: fault
     for fault in (
@@ -226,6 +245,7 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
         slurmd_killed,
         slurmctld_killed,
         node_down,
+        other_node,
         preempted,
         stop_signal,
         time_limit_near,

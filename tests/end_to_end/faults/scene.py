@@ -101,6 +101,17 @@ class Scene:
                 found.append(pid)
         return found
 
+    def staged(self) -> list[tuple[int, str, bool]]:
+        """Each attempt of a training: its number, node, and whether a rank copied shards there."""
+        found = []
+        for attempt in self.began("train"):
+            number, folder = attempt["attempt"], self.run_dir / "timing" / "train"
+            files = folder.glob(f"s00000.a{number:04d}/rank-*.spans.jsonl")
+            spans = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+            copied = [span["copied"] for span in spans if span["name"] == "stage_in"]
+            found.append((number, *attempt["node_names"], any(copied)))
+        return found
+
     def finish(self) -> None:
         """Mend the cluster and resume, as its user would, until the run is complete."""
         for _ in range(MAX_RESUMES):
