@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
 from pipeline.timing import StepCounts, StepRecorder
 from pipeline.training import loop
@@ -99,3 +100,32 @@ def test_gradient_that_is_not_finite_is_never_applied_nor_saved(
     assert list_checkpoints(poisoned.output_dir / "checkpoints")[0][0] == 3
     assert poisoned.run_here(**config)["resumed_from_step"] == 3
     assert poisoned.weights() == sound.weights()
+
+
+def watch_applied_norms(patch):
+    """The norms of all gradients together, one for each update, as the optimizer meets them."""
+    applied, update = [], loop._update
+
+    def watched(setup, step):
+        gradients = [p.grad for p in setup.model.parameters() if p.grad is not None]
+        full = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
+        applied.append(float(torch.nn.utils.get_total_norm(full)))
+        return update(setup, step)
+
+    patch.setattr(loop, "_update", watched)
+    return applied
+
+
+@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
+@pytest.mark.parametrize("limit", [0.25, 1e6, None])
+def test_gradients_are_clipped_to_the_limit_and_the_norm_before_is_recorded(
+    make_train_run, monkeypatch, strategy, limit
+):
+    applied = watch_applied_norms(monkeypatch)
+    run = make_train_run(optimizer={"grad_clip_norm": limit})
+    run.run_here(strategy=strategy)
+    recorded = read_steps(steps_path(run.timing_dir(), 0)).steps["grad_norm"]
+    assert len(recorded) == 6
+    assert recorded.min() > 0.25, "a limit that no gradient reaches proves nothing"
+    expected = recorded if limit is None else recorded.clip(max=limit)
+    assert applied == pytest.approx(expected.tolist(), rel=1e-4)
