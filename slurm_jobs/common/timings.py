@@ -59,6 +59,9 @@ STEP_FIELDS: tuple[tuple[str, str], ...] = (
 ADDED_FIELDS = frozenset({"rank_wait_s"})
 """Fields that files of this format lack if an older version wrote them; they are read as 0."""
 
+END_OF_TIME_S = 1e11
+"""In the year 5138. A time or duration of more seconds was not written by us: it is damage."""
+
 _STRUCT_CODES = {"i8": "q", "i4": "i", "f8": "d", "f4": "f"}
 _PACKER = struct.Struct("<" + "".join(_STRUCT_CODES[code] for _, code in STEP_FIELDS))
 _FIELD_NAMES = tuple(name for name, _ in STEP_FIELDS)
@@ -143,12 +146,32 @@ def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The spans of a file: `name`, `start_unix_s`, `duration_s` and whatever else was noted.
 
     Returns:
-        The spans, and the number of lines that are damaged; one cut short at the end is none.
+        The spans, and the number of lines that are damaged (no JSON, or a value that is no span);
+        one cut short at the end is none.
     """
     spans, num_damaged = [], 0
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
-            spans.append(json.loads(line))
+            span = json.loads(line)
         except ValueError:
+            span = None
+        if _is_span(span):
+            spans.append(span)
+        else:
             num_damaged += 1
     return spans, num_damaged
+
+
+def _is_span(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and _is_time(value.get("start_unix_s"))
+        and _is_time(value.get("duration_s"))
+    )
+
+
+def _is_time(value: Any) -> bool:
+    """Whether it is a number of seconds; NaN is none, and nothing of ours begins before 1970."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < END_OF_TIME_S
