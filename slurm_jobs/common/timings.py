@@ -62,6 +62,11 @@ ADDED_FIELDS = frozenset({"rank_wait_s"})
 END_OF_TIME_S = 1e11
 """In the year 5138. A time or duration of more seconds was not written by us: it is damage."""
 
+_LAST_VALUES = ("loss", "grad_norm", "learning_rate", "memory_peak_bytes")
+"""In the order of the record; at least the memory of a whole one is not zero."""
+_NEARLY_ZERO = 1e-37
+"""Less is a float32 whose last byte, which has the exponent, was lost."""
+
 _STRUCT_CODES = {"i8": "q", "i4": "i", "f8": "d", "f4": "f"}
 _PACKER = struct.Struct("<" + "".join(_STRUCT_CODES[code] for _, code in STEP_FIELDS))
 _FIELD_NAMES = tuple(name for name, _ in STEP_FIELDS)
@@ -101,10 +106,12 @@ class StepFile:
     """Structured array, one entry a record, fields as in `STEP_FIELDS`."""
     lacking: frozenset[str] = frozenset()
     """Of `ADDED_FIELDS`, those that the file does not have; `steps` has 0 for them."""
+    num_damaged: int = 0
+    """Records that are left out: the first that is damaged, and all after it."""
 
 
 def read_steps(path: Path) -> StepFile:
-    """Read a step file; a record cut short at the end is left out.
+    """Read a step file up to the first damaged record; one cut short at the end is left out.
 
     Raises:
         ValueError: the file is not a step file, of another version, or lacks a field.
@@ -126,7 +133,30 @@ def read_steps(path: Path) -> StepFile:
         for name in (name for name in _FIELD_NAMES if name not in lacking):
             full[name] = steps[name]
         steps = full
-    return StepFile(metadata=header["metadata"], steps=steps, lacking=lacking)
+    num_sound = _num_sound(steps)
+    return StepFile(
+        metadata=header["metadata"],
+        steps=steps[:num_sound],
+        lacking=lacking,
+        num_damaged=len(steps) - num_sound,
+    )
+
+
+def _num_sound(steps: np.ndarray) -> int:
+    """How many records come before the first that cannot be what was written.
+
+    A node's crash leaves blocks of zeros in a file, also where they were written (delayed
+    allocation). The first of them begins within a record, whose end is then zero.
+    """
+    import numpy as np
+
+    is_sound = (steps["start_unix_s"] > 0) & (steps["start_unix_s"] < END_OF_TIME_S)
+    is_sound[1:] &= steps["step"][1:] > steps["step"][:-1]
+    for name in (*STEP_PHASES, "step_s"):
+        is_sound &= np.abs(steps[name]) < END_OF_TIME_S
+    has_end = [~(np.abs(steps[name]) < _NEARLY_ZERO) for name in _LAST_VALUES]  # NaN is a value
+    is_sound &= np.any(has_end, axis=0)
+    return len(steps) if is_sound.all() else int(np.argmin(is_sound))
 
 
 def _read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:

@@ -256,6 +256,11 @@ def _read_rank(
     try:
         if steps_file.exists():
             steps = read_steps(steps_file)
+            if steps.num_damaged:
+                records = words.number_of("step record", steps.num_damaged)
+                problems.append(
+                    f"{folder.name}, rank {rank}: {records} left out, from the first damaged one on"
+                )
         if spans_file.exists():
             spans, num_damaged = read_spans(spans_file)
             if num_damaged:
