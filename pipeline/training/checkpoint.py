@@ -51,6 +51,11 @@ class Checkpointer:
     """Of this attempt's stage."""
     versions: Mapping[str, str]
 
+    @property
+    def training(self) -> str:
+        """Equal for attempts that may go on from each other's checkpoints."""
+        return fingerprint({"config": self.lasting_config, "data": self.dataset_fingerprint})
+
     def save(self, step: int, loss: float) -> None:
         """Write the state after `step` steps; it gets its name when every rank's part is safe."""
         temp_dir = files.temp_checkpoint_dir(self.root, step, self.attempt)

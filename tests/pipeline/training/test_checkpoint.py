@@ -10,6 +10,7 @@ from pipeline.training import checkpoint
 from pipeline.training.checkpoint import Checkpointer, Restored
 from pipeline.training.checkpoint_files import keep_newest, read_info
 from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.training.conftest import fail_on
 
 
@@ -39,6 +40,19 @@ def test_a_resume_with_another_config_begins_anew_and_keeps_what_was_there(make_
     assert run.weights() != first
     assert list(run.output_dir.glob("checkpoints.before-attempt-2/step-00000006.*"))
     assert run.run_here({"fingerprint": "two"}, optimizer=rate)["resumed_from_step"] == 6
+
+
+def test_records_name_the_training_alike_where_one_attempt_may_go_on_from_the_other(
+    make_train_run,
+):
+    run = make_train_run()
+    run.run_here({"fingerprint": "one"})
+    run.run_here({"fingerprint": "two"}, checkpoint={"every_steps": 1})
+    run.run_here({"fingerprint": "three"}, optimizer={"learning_rate": 3e-3})
+    files = [read_steps(steps_path(run.timing_dir(attempt), 0)) for attempt in (1, 2, 3)]
+    assert [len(file.steps) for file in files] == [6, 0, 6]
+    first, went_on, anew = (file.metadata["training"] for file in files)
+    assert first == went_on != anew
 
 
 def test_a_stage_that_is_asked_for_again_begins_anew_once(make_train_run):
