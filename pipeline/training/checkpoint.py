@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from pipeline.training import checkpoint_files as files
+from pipeline.training.checkpoint_errors import TellingWriter, explain
 from pipeline.training.fingerprint import describe_changes, fingerprint
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageConfigError, StageError
@@ -51,20 +53,47 @@ class Checkpointer:
     """Of this attempt's stage."""
     versions: Mapping[str, str]
 
+    @property
+    def training(self) -> str:
+        """Equal for attempts that may go on from each other's checkpoints."""
+        return fingerprint({"config": self.lasting_config, "data": self.dataset_fingerprint})
+
     def save(self, step: int, loss: float) -> None:
-        """Write the state after `step` steps; it gets its name when every rank's part is safe."""
+        """Write the state after `step` steps; it gets its name when every rank's part is safe.
+
+        Raises:
+            StageError: the file system failed (a full disk, a quota); nothing of it stays.
+        """
         temp_dir = files.temp_checkpoint_dir(self.root, step, self.attempt)
+        with self._saving(files.checkpoint_dir(self.root, step), temp_dir):
+            if self.ranks.rank == 0:
+                temp_dir.mkdir(parents=True)
+            self.ranks.barrier()
+            writer = TellingWriter(temp_dir, single_file_per_rank=True)
+            dcp.save(self._state(), storage_writer=writer)
+            mine = {p.name: files.hash_file(p) for p in temp_dir.glob(f"__{self.ranks.rank}_*")}
+            parts = self.ranks.gather(mine)
+            if self.ranks.rank == 0:
+                merged = {name: facts for part in parts for name, facts in part.items()}
+                info = self._publish(temp_dir, step, loss, merged)
         if self.ranks.rank == 0:
-            temp_dir.mkdir(parents=True)
+            files.keep_newest(self.root, self.keep_last, info)
         self.ranks.barrier()
-        dcp.save(
-            self._state(), storage_writer=dcp.FileSystemWriter(temp_dir, single_file_per_rank=True)
-        )
-        mine = {p.name: files.hash_file(p) for p in temp_dir.glob(f"__{self.ranks.rank}_*")}
-        parts = self.ranks.gather(mine)
-        if self.ranks.rank == 0:
-            self._publish(temp_dir, step, loss, {k: v for part in parts for k, v in part.items()})
-        self.ranks.barrier()
+
+    @contextmanager
+    def _saving(self, folder: Path, temp_dir: Path) -> Iterator[None]:
+        """Say which checkpoint could not be saved and why, and leave room for saying it."""
+        try:
+            yield
+        except (CheckpointException, OSError) as error:
+            if self.ranks.rank == 0:  # dcp's errors come when all ranks have ended writing
+                with suppress(OSError):
+                    files.remove_folder(temp_dir)
+            message = (
+                f"checkpoint {folder} cannot be saved: {explain(error)}; those before it stay, and "
+                "another attempt goes on from the newest"
+            )
+            raise StageError(message) from error
 
     def restore(self) -> Restored:
         """Load the newest checkpoint that is readable.
@@ -107,7 +136,7 @@ class Checkpointer:
 
     def _publish(
         self, temp_dir: Path, step: int, loss: float, parts: dict[str, files.FileFacts]
-    ) -> None:
+    ) -> files.CheckpointInfo:
         info = files.CheckpointInfo(
             step=step,
             loss=loss,
@@ -123,7 +152,7 @@ class Checkpointer:
         files.publish_checkpoint(
             temp_dir, files.checkpoint_dir(self.root, step), info, self.attempt
         )
-        files.keep_newest(self.root, self.keep_last, info)
+        return info
 
     def _try_restore(self, folder: Path) -> tuple[Restored | None, str | None]:
         """Load `folder`; or what is wrong with it, the same on every rank."""
@@ -163,8 +192,8 @@ class Checkpointer:
             dcp.load(state, checkpoint_id=folder)
         except (CheckpointException, OSError) as error:
             message = (
-                f"checkpoint {folder} cannot be loaded, though all its checksums match: {error}; "
-                f"it stays as it is"
+                f"checkpoint {folder} cannot be loaded, though all its checksums match: "
+                f"{explain(error)}; it stays as it is"
             )
             raise StageError(message) from error
         return state

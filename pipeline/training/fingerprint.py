@@ -8,31 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from slurm_jobs.common.stage_config.train import TrainConfig
-
-_MAY_CHANGE = (
-    "dataset",  # its content is compared by its own fingerprint
-    "device",
-    "strategy",
-    "shard_unit_min_params",
-    "precision",
-    "num_microbatches",
-    "checkpoint",
-    "evaluate",
-    "num_loader_threads",
-    "num_prefetch_batches",
-    "num_compute_threads",
-    "deterministic",
-    "collective_timeout_min",
-    "log_every_steps",
-)
-"""They change speed, memory or the last bits, not which samples are learned in which order."""
+from slurm_jobs.common.stage_config.train import MAY_CHANGE, TrainConfig
 
 
 def lasting_config(config: TrainConfig, num_steps: int) -> dict[str, Any]:
     """The part of the config that must not change between attempts, as JSON values."""
     values = asdict(config)
-    for name in (*_MAY_CHANGE, "num_epochs"):
+    for name in (*MAY_CHANGE, "num_epochs"):
         del values[name]
     return {**values, "num_steps": num_steps}
 

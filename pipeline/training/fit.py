@@ -69,7 +69,7 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts) -> Trained:
     reporter = _make_reporter(job, num_steps)
     with (
         _make_reader(job, dataset, resumed.step) as batches,
-        _make_recorder(job, model, num_steps) as recorder,
+        _make_recorder(job, model, checkpointer, num_steps) as recorder,
     ):
         setup = LoopSetup(
             config=job.config,
@@ -214,12 +214,15 @@ def _make_reporter(job: Job, num_steps: int) -> TrainingReporter:
     )
 
 
-def _make_recorder(job: Job, model: SmallVLM, num_steps: int) -> StepRecorder:
+def _make_recorder(
+    job: Job, model: SmallVLM, checkpointer: Checkpointer, num_steps: int
+) -> StepRecorder:
     context = job.context
     return StepRecorder(
         context.timing_dir,
         job.ranks.rank,
         {
+            "training": checkpointer.training,
             "num_ranks": job.ranks.num_ranks,
             "local_rank": context.local_rank,
             "node_name": context.node_name,

@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
+from pipeline.training.meeting import arrive, tell_node, wait_for_all
 from slurm_jobs.common.context import TaskContext
 
 _WORKERS_END_S = 0.25
@@ -28,6 +30,8 @@ class Ranks:
     num_ranks: int
     host_group: dist.ProcessGroup
     """gloo, whatever the device: an agreement must not wait for the device's queue."""
+    store: dist.Store
+    """Of this attempt; rank 0 has it."""
 
     def sums(self, values: Sequence[float]) -> list[float]:
         """Each value summed over all ranks; a collective of the host, in float64."""
@@ -38,6 +42,11 @@ class Ranks:
     def barrier(self) -> None:
         """Wait for all ranks."""
         self.sums([0.0])
+
+    def meet(self, what: str, *, speaks: bool) -> None:
+        """Wait until all ranks have called this, without a timeout; see `meeting`."""
+        arrive(self.store, what, rank=self.rank, num_ranks=self.num_ranks)
+        wait_for_all(self.store, what, num_ranks=self.num_ranks, speaks=speaks)
 
     def from_main(self, value: Any) -> Any:
         """Rank 0's `value`, on every rank."""
@@ -55,16 +64,21 @@ class Ranks:
 def join_ranks(context: TaskContext, *, device_type: str, timeout_min: float) -> Ranks:
     """Start the process group of this attempt; every rank must call it."""
     timeout = dt.timedelta(minutes=timeout_min)
+    address = f"tcp://{context.main_addr}:{context.main_port}"
+    shared, _, _ = next(rendezvous(address, context.rank, context.num_ranks, timeout=timeout))
+    shared.set_timeout(timeout)
+    store = dist.PrefixStore("slurm_jobs", shared)
+    tell_node(store, context.rank, context.node_name)
     dist.init_process_group(
         backend="nccl" if device_type == "cuda" else "gloo",
-        init_method=f"tcp://{context.main_addr}:{context.main_port}",
+        store=dist.PrefixStore("default_pg", shared),
         rank=context.rank,
         world_size=context.num_ranks,
         timeout=timeout,
     )
     default = dist.group.WORLD
     host = dist.new_group(backend="gloo", timeout=timeout) if device_type == "cuda" else default
-    return Ranks(rank=context.rank, num_ranks=context.num_ranks, host_group=host)
+    return Ranks(rank=context.rank, num_ranks=context.num_ranks, host_group=host, store=store)
 
 
 def leave_ranks() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 from pipeline.data.dataset import open_dataset
 from pipeline.data.info import PROCESSOR_DIR
-from pipeline.stage_in import StageInResult, stage_in
 from pipeline.timing import SpanLog
 from pipeline.training.device import prepare_device
 from pipeline.training.evaluate import check_heldout, evaluate
@@ -18,6 +16,7 @@ from pipeline.training.export import export_model
 from pipeline.training.facts import load_tokenizer, read_facts
 from pipeline.training.fit import Job, Trained, fit, versions
 from pipeline.training.ranks import join_ranks, leave_ranks
+from pipeline.training.staging import stage_together
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError, StageStoppedError
 from slurm_jobs.common.outputs import describe_outputs
@@ -68,7 +67,7 @@ def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
 
 
 def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
-    staged = _stage_together(job, dataset_dir)
+    staged = stage_together(dataset_dir, job.context, job.ranks, job.spans)
     dataset = open_dataset(dataset_dir, staged.folder)
     processor_dir = dataset_dir / PROCESSOR_DIR
     facts = read_facts(dataset.info, load_tokenizer(processor_dir))
@@ -94,20 +93,6 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
         "stage_in_bytes": staged.num_bytes,
         "outputs": describe_outputs(job.context.output_dir, model_dir.iterdir()),
     }
-
-
-def _stage_together(job: Job, dataset_dir: Path) -> StageInResult:
-    """Stage in on every rank; if one was asked to stop meanwhile, all stop."""
-    staged = None
-    with job.spans.span("stage_in") as notes:
-        with contextlib.suppress(StageStoppedError):
-            staged = stage_in(dataset_dir, job.context.node_local_dir)
-            notes |= {"num_bytes": staged.num_bytes, "copied": staged.copied}
-        (num_stopped,) = job.ranks.sums([float(staged is None)])
-    if num_stopped or staged is None:
-        message = "asked to stop while the data set was staged in"
-        raise StageStoppedError(message)
-    return staged
 
 
 def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path) -> None:

@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from slurm_jobs.operations.resume import Resumption
 
 
+_STARTS = {
+    "anew": "`{}` begins at step 0, as it was asked for; its checkpoints so far are kept beside "
+    "the new ones",
+    "goes on": "`{}` goes on from its newest checkpoint: what changed is no part of what it learns",
+    "depends": "`{}` begins at step 0 where what it learns or its data differ, and keeps its "
+    "checkpoints so far beside the new ones; else it goes on from its newest checkpoint",
+}
+"""What is said of a training that has checkpoints, by where it begins."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     add_run(parser)
@@ -134,29 +144,14 @@ def notes_of(resumption: Resumption) -> list[str]:
     from slurm_jobs.run.connections import dependency_notes
 
     connections = resumption.preparation.connections
-    notes = [*dependency_notes(resumption.plan, connections), *_trainings_begun_anew(resumption)]
+    notes = list(dependency_notes(resumption.plan, connections))
+    notes += [_STARTS[start].format(name) for name, start in resumption.trainings.items()]
     if resumption.code_changed:
         notes.append(
             "your code differs from the snapshot of this run, which is used; "
             "--update-code takes your code as it is now"
         )
     return notes
-
-
-def _trainings_begun_anew(resumption: Resumption) -> list[str]:
-    """Trainings whose checkpoints may be of other work by now."""
-    names = dict.fromkeys(
-        job.stage
-        for job in resumption.plan.jobs
-        if resumption.plan.stage(job.stage).run == "train"
-        and (resumption.paths.output_dir(job.stage) / "checkpoints").is_dir()
-        and job.why.startswith(("changed", "asked for", "comes after"))
-    )
-    return [
-        f"`{name}` begins at step 0 where its config or data differ, or it was asked for; its "
-        "checkpoints so far are kept beside the new ones"
-        for name in names
-    ]
 
 
 def resumption_values(resumption: Resumption) -> dict[str, Any]:

@@ -59,6 +59,14 @@ STEP_FIELDS: tuple[tuple[str, str], ...] = (
 ADDED_FIELDS = frozenset({"rank_wait_s"})
 """Fields that files of this format lack if an older version wrote them; they are read as 0."""
 
+END_OF_TIME_S = 1e11
+"""In the year 5138. A time or duration of more seconds was not written by us: it is damage."""
+
+_LAST_VALUES = ("loss", "grad_norm", "learning_rate", "memory_peak_bytes")
+"""In the order of the record; at least the memory of a whole one is not zero."""
+_NEARLY_ZERO = 1e-37
+"""Less is a float32 whose last byte, which has the exponent, was lost."""
+
 _STRUCT_CODES = {"i8": "q", "i4": "i", "f8": "d", "f4": "f"}
 _PACKER = struct.Struct("<" + "".join(_STRUCT_CODES[code] for _, code in STEP_FIELDS))
 _FIELD_NAMES = tuple(name for name, _ in STEP_FIELDS)
@@ -98,10 +106,12 @@ class StepFile:
     """Structured array, one entry a record, fields as in `STEP_FIELDS`."""
     lacking: frozenset[str] = frozenset()
     """Of `ADDED_FIELDS`, those that the file does not have; `steps` has 0 for them."""
+    num_damaged: int = 0
+    """Records that are left out: the first that is damaged, and all after it."""
 
 
 def read_steps(path: Path) -> StepFile:
-    """Read a step file; a record cut short at the end is left out.
+    """Read a step file up to the first damaged record; one cut short at the end is left out.
 
     Raises:
         ValueError: the file is not a step file, of another version, or lacks a field.
@@ -123,7 +133,30 @@ def read_steps(path: Path) -> StepFile:
         for name in (name for name in _FIELD_NAMES if name not in lacking):
             full[name] = steps[name]
         steps = full
-    return StepFile(metadata=header["metadata"], steps=steps, lacking=lacking)
+    num_sound = _num_sound(steps)
+    return StepFile(
+        metadata=header["metadata"],
+        steps=steps[:num_sound],
+        lacking=lacking,
+        num_damaged=len(steps) - num_sound,
+    )
+
+
+def _num_sound(steps: np.ndarray) -> int:
+    """How many records come before the first that cannot be what was written.
+
+    A node's crash leaves blocks of zeros in a file, also where they were written (delayed
+    allocation). The first of them begins within a record, whose end is then zero.
+    """
+    import numpy as np
+
+    is_sound = (steps["start_unix_s"] > 0) & (steps["start_unix_s"] < END_OF_TIME_S)
+    is_sound[1:] &= steps["step"][1:] > steps["step"][:-1]
+    for name in (*STEP_PHASES, "step_s"):
+        is_sound &= np.abs(steps[name]) < END_OF_TIME_S
+    has_end = [~(np.abs(steps[name]) < _NEARLY_ZERO) for name in _LAST_VALUES]  # NaN is a value
+    is_sound &= np.any(has_end, axis=0)
+    return len(steps) if is_sound.all() else int(np.argmin(is_sound))
 
 
 def _read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
@@ -143,12 +176,32 @@ def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The spans of a file: `name`, `start_unix_s`, `duration_s` and whatever else was noted.
 
     Returns:
-        The spans, and the number of lines that are damaged; one cut short at the end is none.
+        The spans, and the number of lines that are damaged (no JSON, or a value that is no span);
+        one cut short at the end is none.
     """
     spans, num_damaged = [], 0
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
-            spans.append(json.loads(line))
+            span = json.loads(line)
         except ValueError:
+            span = None
+        if _is_span(span):
+            spans.append(span)
+        else:
             num_damaged += 1
     return spans, num_damaged
+
+
+def _is_span(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and _is_time(value.get("start_unix_s"))
+        and _is_time(value.get("duration_s"))
+    )
+
+
+def _is_time(value: Any) -> bool:
+    """Whether it is a number of seconds; NaN is none, and nothing of ours begins before 1970."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < END_OF_TIME_S

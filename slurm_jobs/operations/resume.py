@@ -9,7 +9,7 @@ stage's work by that runs again, and so does what `--again` names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from slurm_jobs.operations.limits import limits_of, refuse_impossible_resume
 from slurm_jobs.operations.load import code_sources
 from slurm_jobs.operations.run_spec import GivenSpec, keep_spec, spec_of
 from slurm_jobs.operations.submit import OnJob, run_context
+from slurm_jobs.operations.trainings import Start, training_starts
 from slurm_jobs.plan import Plan, PlannedStage, make_plan
 from slurm_jobs.run.connections import SubmittedJob
 from slurm_jobs.run.paths import RunPaths
@@ -50,6 +51,8 @@ class Resumption:
     """The user's code differs from what this resume used."""
     adjustments: tuple[str, ...] = ()
     """What jobs ask for otherwise than before, after failures: `on_resume`."""
+    trainings: Mapping[str, Start] = field(default_factory=dict)
+    """Where trainings that have checkpoints begin, by stage."""
     jobs: tuple[SubmittedJob, ...] = ()
 
 
@@ -146,6 +149,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         preparation=preparation,
         code_changed=code_changed,
         adjustments=(*adjustments, *kinds_kept(plan)),
+        trainings=training_starts(paths, plan, context.num_again),
     )
     return resumption, context, given
 

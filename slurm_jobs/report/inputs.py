@@ -24,6 +24,7 @@ from slurm_jobs.common.records import (
     parse_completion_name,
 )
 from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.report import words
 from slurm_jobs.report.inputs_provenance import (
     read_nodes,
     read_pythons,
@@ -255,11 +256,16 @@ def _read_rank(
     try:
         if steps_file.exists():
             steps = read_steps(steps_file)
+            if steps.num_damaged:
+                records = words.number_of("step record", steps.num_damaged)
+                problems.append(
+                    f"{folder.name}, rank {rank}: {records} left out, from the first damaged one on"
+                )
         if spans_file.exists():
             spans, num_damaged = read_spans(spans_file)
             if num_damaged:
-                lines = f"{num_damaged} damaged lines of spans left out"
-                problems.append(f"{folder.name}, rank {rank}: {lines}")
+                lines = words.number_of("damaged line", num_damaged)
+                problems.append(f"{folder.name}, rank {rank}: {lines} of spans left out")
     except (OSError, ValueError) as error:
         problems.append(f"{folder.name}, rank {rank}: timing not read: {error}")
     return RankTiming(

@@ -1,7 +1,7 @@
 """The step records of one task, attempt by attempt, with what was done twice marked off: PURE.
 
-Done twice are only steps that the same fingerprint did again. A resume with another config does
-other work: what it did not go on from is abandoned, and called so.
+Done twice are only steps that the same training did again. A resume with another config may begin
+another one: what it did not go on from is abandoned, and called so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import numpy as np
 
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs import RankTiming
+
+Members = Sequence[tuple[RankTiming, np.ndarray]]
+"""The ranks of an attempt that recorded steps, each with its records."""
 
 _NEVER = int(np.iinfo(np.int64).max)
 CLOCK_TOLERANCE = 0.01
@@ -30,7 +33,7 @@ class AttemptSteps:
     num_kept: tuple[int, ...]
     """How many of each rank's records count: no later attempt did those steps."""
     num_abandoned: tuple[int, ...]
-    """How many of each rank's records after those only another fingerprint did later."""
+    """How many of each rank's records after those only another training did later."""
     warmup_steps: int
     num_ranks: int
     """Of the attempt; more than `ranks` if some left no step."""
@@ -55,12 +58,12 @@ class AttemptSteps:
         return self.records[index][: self.num_kept[index]]
 
     def abandoned(self, index: int) -> np.ndarray:
-        """Records of the rank at `index` that another fingerprint did not go on from."""
+        """Records of the rank at `index` that the training after it did not go on from."""
         first = self.num_kept[index]
         return self.records[index][first : first + self.num_abandoned[index]]
 
     def repeated(self, index: int) -> np.ndarray:
-        """Records of the rank at `index` that a later attempt at the same work did again."""
+        """Records of the rank at `index` that a later attempt at the same training did again."""
         return self.records[index][self.num_kept[index] + self.num_abandoned[index] :]
 
     def measured(self, index: int) -> np.ndarray:
@@ -85,18 +88,19 @@ def split_attempts(
     Args:
         timings: of one slice.
         warmup_steps: at the start of each attempt.
-        fingerprints: by attempt; those that are not known count as one.
+        fingerprints: by attempt, of its config and code; those that are not known count as one.
     """
     by_attempt: dict[int, list[tuple[RankTiming, np.ndarray]]] = {}
     for timing in timings:
         if timing.steps is not None and len(timing.steps.steps):
             by_attempt.setdefault(timing.attempt, []).append((timing, timing.steps.steps))
+    trainings = _trainings(by_attempt, fingerprints)
     split: list[AttemptSteps] = []
-    firsts: dict[str, int] = {}  # of the later attempts, by fingerprint
+    firsts: dict[str, int] = {}  # of the later attempts, by training
     for attempt in sorted(by_attempt, reverse=True):
         members = sorted(by_attempt[attempt], key=lambda member: member[0].rank)
         records = tuple(steps for _, steps in members)
-        own = fingerprints.get(attempt, "")
+        own = trainings[attempt]
         repeated_from = firsts.get(own, _NEVER)
         ends = [_num_before(steps, repeated_from) for steps in records]
         kept = [_num_before(steps, min((_NEVER, *firsts.values()))) for steps in records]
@@ -111,15 +115,45 @@ def split_attempts(
                 num_ranks=max(_num_ranks(members), len(members)),
             )
         )
-        firsts[own] = min(repeated_from, *(int(r["step"][0]) for r in records))
+        firsts[own] = min(repeated_from, _first_step(members))
     return tuple(reversed(split))
+
+
+def _trainings(
+    by_attempt: Mapping[int, Members], fingerprints: Mapping[int, str]
+) -> dict[int, str]:
+    """By attempt, a name for the training that its steps are of.
+
+    What begins after step 0 went on from a checkpoint of the attempt before, whatever the config
+    and code are called now. What begins at step 0 says itself which training it is; records of an
+    older version do not, and are of another one where config or code are.
+    """
+    found: dict[int, str] = {}
+    known: dict[str, str] = {}  # by what the writers said, or the fingerprint
+    last = ""
+    for attempt in sorted(by_attempt):
+        members = by_attempt[attempt]
+        said = next((name for timing, _ in members if (name := _said_training(timing))), "")
+        name = said or fingerprints.get(attempt, "")
+        if not found or _first_step(members) == 0:
+            last = known.get(name, f"from attempt {attempt}")
+        found[attempt] = known[name] = last
+    return found
+
+
+def _said_training(timing: RankTiming) -> str:
+    return str(timing.steps.metadata.get("training", "")) if timing.steps is not None else ""
+
+
+def _first_step(members: Members) -> int:
+    return min(int(steps["step"][0]) for _, steps in members)
 
 
 def _num_before(records: np.ndarray, step: int) -> int:
     return int(np.searchsorted(records["step"], step))
 
 
-def _num_ranks(members: Sequence[tuple[RankTiming, np.ndarray]]) -> int:
+def _num_ranks(members: Members) -> int:
     """As the writers said; 0 where they did not."""
     files = (timing.steps for timing, _ in members)
     return max(int(file.metadata.get("num_ranks", 0)) for file in files if file is not None)

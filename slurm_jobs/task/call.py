@@ -51,7 +51,10 @@ def call_stage(context_path: Path) -> int:
     except StageStoppedError as error:
         print(f"stopped: {error}", flush=True)
         return error.exit_code
-    except Exception as error:  # noqa: BLE001 - whatever a stage raises is recorded, then ends it
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever a stage raises is recorded, also what
+        # is no Exception (torch's CheckpointException), and then ends it
         _record_error(task_dir, context.rank, error)
         return error.exit_code if isinstance(error, StageConfigError) else 1
     return 0
@@ -87,7 +90,7 @@ def _plain_number(value: Any) -> Any:
     return item()
 
 
-def _record_error(task_dir: Path, rank: int, error: Exception) -> None:
+def _record_error(task_dir: Path, rank: int, error: BaseException) -> None:
     if isinstance(error, SlurmJobsError):
         print(f"error: {error}", file=sys.stderr, flush=True)
     traceback.print_exception(error)

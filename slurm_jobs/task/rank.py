@@ -142,7 +142,7 @@ def _checked_code(task_dir: Path, context: TaskContext, code: int) -> int:
     return 1
 
 
-def write_error(task_dir: Path, rank: int, error: Exception) -> None:
+def write_error(task_dir: Path, rank: int, error: BaseException) -> None:
     """Write down the exception that ended a rank."""
     values = {
         "type": type(error).__name__,

@@ -15,6 +15,25 @@ from slurm_jobs.common.config_values import (
     check_bounds,
 )
 
+MAY_CHANGE = (
+    "dataset",  # its content is compared by its own fingerprint
+    "device",
+    "strategy",
+    "shard_unit_min_params",
+    "precision",
+    "num_microbatches",
+    "checkpoint",
+    "evaluate",
+    "num_loader_threads",
+    "num_prefetch_batches",
+    "num_compute_threads",
+    "deterministic",
+    "collective_timeout_min",
+    "log_every_steps",
+)
+"""Fields of `TrainConfig` with which a training goes on from its checkpoints: they change speed,
+memory or the last bits, not which samples are learned in which order."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VisionConfig:
@@ -208,7 +227,7 @@ class TrainConfig:
     deterministic: bool = False
     """Refuse GPU kernels that are not deterministic; slower. A CPU always is."""
     collective_timeout_min: Positive = 10.0
-    """How long a rank waits for the others before it fails."""
+    """How long a rank waits for the others before it fails; staging in does not count."""
     seed: CountOrZero = 0
     """Of random weights and the order of samples."""
     log_every_steps: Count = 50

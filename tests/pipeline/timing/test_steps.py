@@ -31,8 +31,8 @@ COUNTS = StepCounts(
 OUTCOME = StepOutcome(loss=0.5, learning_rate=1e-3)
 
 
-def record(recorder, num_steps):
-    for step in range(num_steps):
+def record(recorder, num_steps, first=0):
+    for step in range(first, first + num_steps):
         recorder.start_step(step)
         recorder.lap("data_wait_s")
         recorder.end_step(COUNTS, OUTCOME)
@@ -84,7 +84,7 @@ def test_laps_of_one_step_do_not_leak_into_the_next(tmp_path, clock):
         clock.advance(0.02)
         recorder.lap("forward_s")
         recorder.end_step(COUNTS, OUTCOME)
-        record(recorder, 1)
+        record(recorder, 1, first=1)
     assert read_steps(steps_path(tmp_path, 0)).steps["forward_s"][1] == 0
 
 
@@ -99,6 +99,7 @@ def test_file_torn_by_a_kill_still_reads(tmp_path):
 def write_with_fields(path, fields):
     header = json.dumps({"format": FORMAT_NAME, "fields": fields, "metadata": {}})
     records = np.ones(2, [(name, "<" + code) for name, code in fields])
+    records["step"] = [0, 1]
     path.write_bytes(header.encode() + b"\n" + records.tobytes())
 
 
@@ -122,7 +123,7 @@ def test_crash_loses_only_what_waits_to_be_written(tmp_path):
     recorder = StepRecorder(tmp_path, 0, {})
     record(recorder, 3)
     recorder.flush()
-    record(recorder, 1)
+    record(recorder, 1, first=3)
     assert len(read_steps(steps_path(tmp_path, 0)).steps) == 3
     recorder.close()
     assert len(read_steps(steps_path(tmp_path, 0)).steps) == 4
@@ -174,14 +175,14 @@ def test_disk_that_fills_up_is_an_error_and_leaves_only_whole_records(tmp_path):
     recorder = StepRecorder(tmp_path, 0, {})
     record(recorder, 3)
     recorder.flush()
-    record(recorder, 2)
+    record(recorder, 2, first=3)
     with full_disk(steps_path(tmp_path, 0), num_bytes_left=50), pytest.raises(OSError):
         recorder.flush()
     assert read_steps(steps_path(tmp_path, 0)).steps["step"].tolist() == [0, 1, 2]
-    record(recorder, 1)
+    record(recorder, 1, first=5)
     recorder.close()
     steps = read_steps(steps_path(tmp_path, 0)).steps
-    assert steps["step"].tolist() == [0, 1, 2, 0, 1, 0]
+    assert steps["step"].tolist() == [0, 1, 2, 3, 4, 5]
     assert steps["num_tokens"].tolist() == [40] * 6
 
 

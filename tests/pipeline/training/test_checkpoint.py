@@ -1,5 +1,9 @@
 """Restoring where checkpoints are damaged, or another writer is at work."""
 
+import contextlib
+import errno
+import os
+import resource
 import shutil
 
 import pytest
@@ -10,6 +14,7 @@ from pipeline.training import checkpoint
 from pipeline.training.checkpoint import Checkpointer, Restored
 from pipeline.training.checkpoint_files import keep_newest, read_info
 from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.training.conftest import fail_on
 
 
@@ -39,6 +44,19 @@ def test_a_resume_with_another_config_begins_anew_and_keeps_what_was_there(make_
     assert run.weights() != first
     assert list(run.output_dir.glob("checkpoints.before-attempt-2/step-00000006.*"))
     assert run.run_here({"fingerprint": "two"}, optimizer=rate)["resumed_from_step"] == 6
+
+
+def test_records_name_the_training_alike_where_one_attempt_may_go_on_from_the_other(
+    make_train_run,
+):
+    run = make_train_run()
+    run.run_here({"fingerprint": "one"})
+    run.run_here({"fingerprint": "two"}, checkpoint={"every_steps": 1})
+    run.run_here({"fingerprint": "three"}, optimizer={"learning_rate": 3e-3})
+    files = [read_steps(steps_path(run.timing_dir(attempt), 0)) for attempt in (1, 2, 3)]
+    assert [len(file.steps) for file in files] == [6, 0, 6]
+    first, went_on, anew = (file.metadata["training"] for file in files)
+    assert first == went_on != anew
 
 
 def test_a_stage_that_is_asked_for_again_begins_anew_once(make_train_run):
@@ -130,6 +148,57 @@ def test_checkpoint_whose_checksums_match_is_never_set_aside(make_train_run, mon
     with pytest.raises(StageError, match="step-00000006 cannot be loaded, though all its checksum"):
         run.run_here()
     assert {path.name for path in (run.output_dir / "checkpoints").iterdir()} == names
+
+
+@contextlib.contextmanager
+def longest_file(num_bytes):
+    """The file system takes no more bytes of a file: a real limit of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("num_bytes", [100, 20_000, 40_000])
+def test_checkpoint_that_finds_no_room_is_named_with_the_systems_own_word_and_leaves_nothing(
+    make_train_run, monkeypatch, num_bytes
+):
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
+    save = checkpoint.dcp.save
+
+    def save_without_room(*args, **options):
+        with longest_file(num_bytes):
+            save(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.dcp, "save", save_without_room)
+        with pytest.raises(
+            StageError, match=r"step-00000003 cannot be saved: rank 0: \[Errno 27\] File too large;"
+        ):
+            run.run_here()
+    assert list((run.output_dir / "checkpoints").iterdir()) == []
+    assert run.run_here()["num_steps"] == 6
+
+
+def test_checkpoint_that_cannot_be_published_is_named_and_those_before_it_stay(
+    make_train_run, monkeypatch
+):
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
+    publish = checkpoint.files.publish_checkpoint
+
+    def publish_over_quota(temp_dir, final_dir, info, attempt):
+        if info.step == 6:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        publish(temp_dir, final_dir, info, attempt)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.files, "publish_checkpoint", publish_over_quota)
+        with pytest.raises(StageError, match=r"step-00000006 cannot be saved: .*quota exceeded"):
+            run.run_here()
+    assert [path.name for path in (run.output_dir / "checkpoints").iterdir()] == ["step-00000003"]
+    assert run.run_here()["resumed_from_step"] == 3
 
 
 class OneRank:

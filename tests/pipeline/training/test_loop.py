@@ -1,13 +1,18 @@
-"""The laps of the loop by the real recorder; clock, model and other ranks are stand-ins."""
+"""The loop's laps (clock, model and other ranks are stand-ins), and what it does to gradients."""
 
+import itertools
+import math
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
 from pipeline.timing import StepCounts, StepRecorder
 from pipeline.training import loop
 from pipeline.training.boundary import Verdict
+from pipeline.training.checkpoint_files import list_checkpoints
+from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
 
@@ -59,3 +64,68 @@ def test_both_waits_for_other_ranks_are_timed_apart_and_nothing_of_them_is_unexp
     assert steps["rank_wait_s"] == pytest.approx([2 * WAIT_S] * 2)
     assert steps["step_s"] == pytest.approx([2 * WAIT_S] * 2)
     assert steps["other_s"].tolist() == [0, 0]
+
+
+def test_loss_that_is_not_finite_names_step_and_samples(make_train_run):
+    run = make_train_run(optimizer={"learning_rate": 1e20, "grad_clip_norm": None})
+    with pytest.raises(StageError, match=r"loss of step \d+ is nan .*samples of this rank: \w+"):
+        run.run_here()
+
+
+def poison_gradients(patch, *, step):
+    """The loss of that step stays as it is; one parameter's gradient becomes NaN."""
+    numbers = itertools.count()
+    accumulate = loop._accumulate
+
+    def accumulate_poison(setup, *args):
+        loss_sum = accumulate(setup, *args)
+        if next(numbers) == step:
+            next(setup.model.parameters()).grad.mul_(math.nan)
+        return loss_sum
+
+    patch.setattr(loop, "_accumulate", accumulate_poison)
+
+
+@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
+def test_gradient_that_is_not_finite_is_never_applied_nor_saved(
+    make_train_run, monkeypatch, strategy
+):
+    config = {"strategy": strategy, "checkpoint": {"every_min": None, "every_steps": 1}}
+    sound, poisoned = make_train_run(), make_train_run()
+    sound.run_here(**config)
+    with monkeypatch.context() as patch:
+        poison_gradients(patch, step=3)
+        with pytest.raises(StageError, match=r"step 3 is \d.* gradient norm nan; samples .*: \w+"):
+            poisoned.run_here(**config)
+    assert list_checkpoints(poisoned.output_dir / "checkpoints")[0][0] == 3
+    assert poisoned.run_here(**config)["resumed_from_step"] == 3
+    assert poisoned.weights() == sound.weights()
+
+
+def watch_applied_norms(patch):
+    """The norms of all gradients together, one for each update, as the optimizer meets them."""
+    applied, update = [], loop._update
+
+    def watched(setup, step):
+        gradients = [p.grad for p in setup.model.parameters() if p.grad is not None]
+        full = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
+        applied.append(float(torch.nn.utils.get_total_norm(full)))
+        return update(setup, step)
+
+    patch.setattr(loop, "_update", watched)
+    return applied
+
+
+@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
+@pytest.mark.parametrize("limit", [0.25, 1e6, None])
+def test_gradients_are_clipped_to_the_limit_and_the_norm_before_is_recorded(
+    make_train_run, monkeypatch, strategy, limit
+):
+    applied = watch_applied_norms(monkeypatch)
+    run = make_train_run(optimizer={"grad_clip_norm": limit})
+    run.run_here(strategy=strategy)
+    recorded = read_steps(steps_path(run.timing_dir(), 0)).steps["grad_norm"]
+    assert len(recorded) == 6
+    assert recorded.min() > 0.25, "a limit that no gradient reaches proves nothing"
+    expected = recorded if limit is None else recorded.clip(max=limit)
+    assert applied == pytest.approx(expected.tolist(), rel=1e-4)

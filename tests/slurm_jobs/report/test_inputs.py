@@ -30,6 +30,32 @@ def test_a_broken_record_is_named_and_the_rest_is_read(fabrication, tmp_path):
     assert [a.slice_index for a in preprocess.attempts] == [0, 1, 1, 3]
 
 
+def test_a_span_that_is_no_mapping_is_named_and_the_report_is_made(fabrication, tmp_path):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
+    spans = paths.timing_dir("train", 0, 2) / "rank-00000.spans.jsonl"
+    spans.write_text(spans.read_text() + "null\n")
+    report = build_report(read_inputs(paths, rows), ReportConfig())
+    assert "s00000.a0002, rank 0: 1 damaged line of spans left out" in report.notes
+    assert "export" in {share.name for share in report.training[0].budget}
+
+
+def test_step_records_that_a_crash_left_as_zeros_are_no_measurements(fabrication, tmp_path):
+    scenario = fabrication.Scenario(stopped_at=None)
+    paths, rows = fabrication.fabricate(tmp_path / "run", scenario)
+    files = [paths.timing_dir("train", 0, 1) / f"rank-0000{rank}.steps" for rank in (0, 1)]
+    for file in files:
+        content = file.read_bytes()
+        file.write_bytes(content[:-4096] + bytes(4096))
+    report = build_report(read_inputs(paths, rows), ReportConfig())
+    for rank in (0, 1):
+        note = f"s00000.a0001, rank {rank}: 40 step records left out, from the first damaged one on"
+        assert note in report.notes
+    training = report.training[0]
+    assert training.num_steps == 360
+    assert 0.1 < training.last_loss.value < 0.4
+    assert not any("clock" in note for note in report.notes)
+
+
 def test_no_file_of_the_report_folder_stands_for_the_schedulers_accounting(fabrication, tmp_path):
     paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
     paths.report_dir.mkdir()

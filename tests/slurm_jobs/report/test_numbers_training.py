@@ -70,13 +70,28 @@ def test_steps_of_an_abandoned_config_are_not_called_repeated(fabrication, tmp_p
     assert "steps repeated later" not in shares
 
 
-def test_a_new_config_that_goes_on_from_a_checkpoint_keeps_the_steps_before_it(
-    fabrication, tmp_path
-):
+def test_steps_that_a_new_config_goes_on_from_and_does_again_are_repeated(fabrication, tmp_path):
     report = report_after_new_config(fabrication, tmp_path / "run", stopped_at=170, resumed_at=150)
     numbers = report.training[0]
-    assert (numbers.num_steps, numbers.num_repeated_steps) == (400, 0)
-    assert numbers.num_abandoned_steps == 20
+    assert (numbers.num_steps, numbers.num_repeated_steps) == (400, 20)
+    assert numbers.num_abandoned_steps == 0
+    assert not any("earlier config" in note for note in report.notes)
+
+
+def test_a_config_that_went_on_from_another_is_the_same_training_from_then_on(fabrication):
+    steps = make_steps(fabrication, 100)
+    attempts = [[steps[:60]], [steps[40:80]], [steps], [steps[:30]]]
+    numbers = numbers_of(attempts, fingerprints=("one", "two", "two", "one"))
+    assert (numbers.num_repeated_steps, numbers.num_abandoned_steps) == (60 + 40 + 100, 0)
+
+
+def test_steps_before_the_first_checkpoint_are_repeated_if_the_training_says_so(fabrication):
+    steps = make_steps(fabrication, 100)
+    attempts, fingerprints = [[steps[:60]], [steps]], ("one", "two")
+    told = numbers_of(attempts, fingerprints=fingerprints, training="7ra1n")
+    assert (told.num_repeated_steps, told.num_abandoned_steps) == (60, 0)
+    old = numbers_of(attempts, fingerprints=fingerprints)
+    assert (old.num_repeated_steps, old.num_abandoned_steps) == (0, 60)
 
 
 def test_within_an_abandoned_config_what_was_done_twice_is_repeated(fabrication):

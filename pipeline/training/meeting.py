@@ -1,0 +1,71 @@
+"""A wait for all ranks that no timeout bounds: for work that nodes are done with at other times.
+
+A collective that waits is given up after `collective_timeout_min`, with an
+error that names nobody. Here ranks note in the store of the process group that
+they have come, and look there for the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import torch.distributed as dist
+
+from slurm_jobs.common.ranges import ranges_text
+
+log = logging.getLogger(__name__)
+
+FIRST_WORD_S = 60.0
+"""After so long a wait the log says for whom; then after twice as long, and so on."""
+_FIRST_POLL_S = 0.02
+_LAST_POLL_S = 1.0  # a thousand ranks are a thousand small questions a second to rank 0
+
+
+def tell_node(store: dist.Store, rank: int, node_name: str) -> None:
+    """Note where `rank` runs; every rank does before anyone waits."""
+    store.set(f"node/{rank}", node_name)
+
+
+def arrive(store: dist.Store, what: str, *, rank: int, num_ranks: int) -> None:
+    """Note that `rank` is done with `what`, a name that is used once."""
+    store.set(f"{what}/{rank}", "done")
+    if store.add(f"{what}/num_done", 1) == num_ranks:
+        store.set(f"{what}/all", "done")
+
+
+def wait_for_all(store: dist.Store, what: str, *, num_ranks: int, speaks: bool) -> None:
+    """Wait until all ranks are done with `what`, however long that takes.
+
+    Where a rank has died, the supervisor ends those that wait for it.
+
+    Args:
+        store: of the process group.
+        what: that they are done with, as `arrive` was told.
+        num_ranks: that are waited for, this one included.
+        speaks: whether this rank's log says of a long wait who keeps it waiting.
+
+    Raises:
+        RuntimeError: rank 0, which has the store, is gone.
+    """
+    start_s, next_word_s, poll_s = time.monotonic(), FIRST_WORD_S, _FIRST_POLL_S
+    while not store.check([f"{what}/all"]):
+        waited_s = time.monotonic() - start_s
+        if speaks and waited_s >= next_word_s:
+            late = [rank for rank in range(num_ranks) if not store.check([f"{what}/{rank}"])]
+            log.warning("%s: waiting for %.0f s by now for %s", what, waited_s, _named(store, late))
+            next_word_s = 2 * waited_s
+        time.sleep(poll_s)
+        poll_s = min(_LAST_POLL_S, 2 * poll_s)
+
+
+def _named(store: dist.Store, ranks: list[int]) -> str:
+    """`n1 (ranks 0-3), n2 (rank 5)`; `nobody` if the last has come just now."""
+    by_node: dict[str, list[int]] = {}
+    for rank in ranks:
+        by_node.setdefault(store.get(f"node/{rank}").decode(), []).append(rank)
+    told = (
+        f"{node} (rank{'s' if len(there) > 1 else ''} {ranges_text(there)})"
+        for node, there in by_node.items()
+    )
+    return ", ".join(told) or "nobody"

@@ -1,0 +1,98 @@
+"""Staging in on two nodes: two processes with a folder each stand in for them."""
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.training.conftest import reserve_port
+
+ROOT = Path(__file__).parents[3]
+TIMEOUT_S = 6.0
+RANK = f"""
+import logging, sys
+from pathlib import Path
+from pipeline.timing import SpanLog
+from pipeline.training import meeting
+from pipeline.training.ranks import join_ranks, leave_ranks
+from pipeline.training.staging import stage_together
+from tests.contexts import make_context
+
+rank, port, folder, dataset = int(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:])
+logging.basicConfig()
+meeting.FIRST_WORD_S = {TIMEOUT_S} + 1.0
+context = make_context(
+    "train", folder, rank=rank, num_ranks=2, main_port=port,
+    node_name=f"n{{rank}}", node_local_dir=folder / f"n{{rank}}",
+)
+print("ready", flush=True)
+sys.stdin.readline()
+ranks = join_ranks(context, device_type="cpu", timeout_min={TIMEOUT_S} / 60)
+staged = stage_together(dataset, context, ranks, SpanLog(context.timing_dir, rank))
+assert staged.folder.is_relative_to(folder / f"n{{rank}}"), staged
+leave_ranks()
+"""
+
+
+@pytest.fixture
+def ranks(tmp_path, demo_data):
+    """Both ranks, which wait for a line before they join each other."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with reserve_port() as reserved:
+        tail = [str(reserved.getsockname()[1]), str(tmp_path), str(demo_data / "consolidate")]
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", RANK, str(rank), *tail],
+                env=env,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            for rank in (0, 1)
+        ]
+        guard = threading.Timer(120, lambda: [process.kill() for process in started])
+        guard.start()
+        yield started
+        guard.cancel()
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def begin(ranks):
+    for process in ranks:
+        assert process.stdout.readline() == "ready\n"
+    for process in ranks:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
+
+def words_on_a_wait(process):
+    """What the rank says once it has waited longer than collectives may; None if it ended."""
+    return next((line for line in process.stderr if "waiting for" in line), None)
+
+
+def test_a_node_whose_copy_takes_longer_than_collectives_may_wait_is_waited_for(tmp_path, ranks):
+    (tmp_path / "n1").mkdir()
+    with (tmp_path / "n1/stage_in.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the other node's copy does not come to its end
+        begin(ranks)
+        words = words_on_a_wait(ranks[0])
+    assert words is not None, ranks[0].wait()
+    assert words.endswith("for n1 (rank 1)\n")
+    assert [process.wait() for process in ranks] == [0, 0]
+
+
+def test_who_waits_for_staging_in_ends_when_the_rank_with_the_store_dies(tmp_path, ranks):
+    (tmp_path / "n0").mkdir()
+    with (tmp_path / "n0/stage_in.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        begin(ranks)
+        assert words_on_a_wait(ranks[1]).endswith("for n0 (rank 0)\n")
+        ranks[0].kill()
+        assert ranks[1].wait() == 1

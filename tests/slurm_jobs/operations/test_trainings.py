@@ -1,0 +1,92 @@
+"""Where a training begins that runs again."""
+
+import pytest
+
+from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.resources import JobResources
+from slurm_jobs.operations.trainings import start_of, training_starts
+from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
+from slurm_jobs.run.paths import RunPaths
+
+FIELDS = {
+    "run": "r",
+    "config.num_steps": "n",
+    "config.checkpoint.every_steps": "20",
+    "after.consolidate": "c",
+}
+RESOURCES = JobResources(
+    nodes=1, tasks_per_node=1, cpus_per_task=1, gpus_per_node=0, gpu=(), mem_gb=1, timeout_min=1,
+    signal_lead_s=1, slurm={},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "start"),
+    [
+        ({"config.checkpoint.every_steps": "30"}, "goes on"),
+        ({"config.checkpoint.every_min": "1", "config.precision": "fp32"}, "goes on"),
+        ({"environment.OMP_NUM_THREADS": "1"}, "goes on"),
+        ({"config.optimizer.learning_rate": "1"}, "depends"),  # it may be the default
+        ({"config.checkpoint.every_steps": "30", "config.seed": "1"}, "depends"),
+        ({"config.checkpoint.every_steps": "30", "after.consolidate": "d"}, "depends"),
+        ({"config.dataset": "elsewhere"}, "depends"),
+        ({"config.checkpoints": "30"}, "depends"),
+        ({}, "depends"),
+    ],
+)
+def test_a_training_goes_on_where_only_what_may_change_has_changed(changes, start):
+    now = {**FIELDS, **changes}
+    assert start_of(FIELDS, now, is_asked=False) == start_of(now, FIELDS, is_asked=False) == start
+    assert start_of(FIELDS, now, is_asked=True) == "anew"
+
+
+def planned(fingerprint, changes=(), why="not complete"):
+    stage = PlannedStage(
+        name="fit", origin="", run="train", shell=None, fingerprint=fingerprint,
+        fields={**FIELDS, **dict(changes)}, num_slices=1, is_array=False, slices_per_task=1,
+        retries=0, after=(), config={}, python=None, setup=(), environment={}, node_local_dir="",
+        resources=RESOURCES,
+    )  # fmt: skip
+    job = PlannedJob(stage="fit", slices=(0,), resources=RESOURCES, max_running=None, why=why)
+    return Plan(name="run", stages=(stage,), jobs=(job,))
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Attempt 1 wrote checkpoints under plan 1; plan 2 changed the seed, and nothing began."""
+    paths = RunPaths(tmp_path)
+    (paths.output_dir("fit") / "checkpoints").mkdir(parents=True)
+    paths.attempts_dir("fit").mkdir(parents=True)
+    paths.plans_dir.mkdir()
+    write_json_atomic(paths.attempt("fit", 0, 1), {"fingerprint": "one", "num_again": 0})
+    plans = {1: ("one", FIELDS), 2: ("two", {**FIELDS, "config.seed": "1"})}
+    for number, (fingerprint, fields) in plans.items():
+        stage = {"name": "fit", "fingerprint": fingerprint, "fields": fields}
+        write_json_atomic(paths.plan(number), {"stages": [stage]})
+    return paths
+
+
+CHECKPOINT = {"config.checkpoint.every_steps": "30"}
+
+
+def test_a_training_is_compared_with_the_work_that_its_last_attempt_did(paths):
+    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "goes on"}
+    seed = {**CHECKPOINT, "config.seed": "1"}
+    assert training_starts(paths, planned("four", seed), {}) == {"fit": "depends"}
+
+
+def test_nothing_is_said_of_a_training_that_is_only_missing(paths):
+    assert training_starts(paths, planned("one"), {"fit": 0}) == {}
+    assert training_starts(paths, planned("one"), {"fit": 1}) == {"fit": "anew"}
+    again = planned("one", why="comes after consolidate")
+    assert training_starts(paths, again, {}) == {"fit": "depends"}
+
+
+def test_nothing_is_said_of_a_training_without_checkpoints(paths):
+    (paths.output_dir("fit") / "checkpoints").rmdir()
+    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {}
+
+
+def test_a_damaged_record_of_the_last_attempt_ends_no_resume(paths):
+    paths.attempt("fit", 0, 1).write_text("{")
+    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "depends"}
