@@ -60,15 +60,13 @@ def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
         SpecError: with every limit that the spec breaks.
         SchedulerError: Slurm answered nothing at all.
     """
-    from slurm_jobs.common.errors import SchedulerError
-    from slurm_jobs.operations.limits import limits_of, refuse_impossible
+    from slurm_jobs.operations.limits import limits_of, refuse_impossible, refuse_unreachable
     from slurm_jobs.operations.load import profile_of
     from slurm_jobs.plan import make_plan
 
     profile = profile_of(loaded)
     limits = limits_of(profile)
-    if limits.problems and not limits.partitions:
-        raise SchedulerError("; ".join(limits.problems))
+    refuse_unreachable(limits)
     refuse_impossible(loaded, make_plan(loaded.spec, profile, limits=limits), limits)
     return limits.problems
 
