@@ -141,12 +141,13 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         spec, profile, code_fingerprint=code, done=done, limits=limits, resources=resources
     )
     refuse_impossible_resume(plan, limits)
+    with_jobs = {job.stage for job in plan.jobs}
     resumption = Resumption(
         paths=paths,
         plan=plan,
         preparation=preparation,
         code_changed=code_changed,
-        adjustments=adjustments,
+        adjustments=tuple(a for a in adjustments if a.partition(": ")[0] in with_jobs),
     )
     return resumption, context, given
 
