@@ -74,17 +74,21 @@ def iter_manifest(
     formats bring their own words.
 
     Raises:
-        StageConfigError: the file is missing, empty, of no known format, or no
-            longer of its format somewhere (CSV).
+        StageConfigError: the file is missing, of no known format, or no longer
+            of its format somewhere (CSV). One that is blank has no rows.
     """
     if not path.is_file():
         message = f"{path}: no such manifest; give the path of a CSV, JSONL or JSON file"
         raise StageConfigError(message)
-    if path.suffix.lower() == ".csv":
+    first = _first_byte(path)
+    rows: Iterator[ManifestRow]
+    if not first:
+        rows = iter(())
+    elif path.suffix.lower() == ".csv":
         rows = _read_csv(path, prompt, system_prompt)
-    elif _first_byte(path) == b"[":
+    elif first == b"[":
         rows = _read_json_list(path)
-    elif _first_byte(path) == b"{":
+    elif first == b"{":
         rows = _read_json_lines(path)
     else:
         message = (
@@ -96,8 +100,12 @@ def iter_manifest(
 
 
 def _first_byte(path: Path) -> bytes:
+    """The first byte that is no blank; none of a file that is blank."""
     with path.open("rb") as stream:
-        return stream.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        block = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
+        while block and not block.strip():
+            block = stream.read(4096)
+    return block.lstrip()[:1]
 
 
 class _Lines:

@@ -10,9 +10,10 @@ import argparse
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
-from typing import TextIO, cast
+from typing import NoReturn, TextIO, cast
 
 from slurm_jobs import __version__
 from slurm_jobs.common.errors import Problem, SlurmJobsError
@@ -36,6 +37,9 @@ VERBS = {
 ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel"})
 """What they have begun they finish, whoever reads what they print."""
 
+_NO_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")
+"""argparse's own words for it."""
+
 _EPILOG = """\
 RUN is a run folder, the start of a run's id, or a spec file (its newest run);
 left out, it is the newest run in ./runs (or $SLURM_JOBS_RUNS_DIR).
@@ -45,9 +49,24 @@ could not be asked.
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names the nearest verb where a word is none."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2; see the class."""
+        wrong = _NO_VERB.match(message)
+        if wrong is not None:
+            import difflib
+
+            near = difflib.get_close_matches(wrong[1], VERBS, n=1)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            message = f"no verb `{wrong[1]}`{hint} (verbs: {', '.join(VERBS)})"
+        super().error(message)
+
+
 def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
     """The parser; only the verbs in `verbs` bring their own arguments."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="slurm-jobs",
         description="From one YAML file to a fine-tuned vision-language model on Slurm, "
         "and a report that can be trusted.",

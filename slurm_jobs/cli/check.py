@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_json, add_spec, print_json, shown_path
@@ -30,10 +29,11 @@ def run(options: argparse.Namespace) -> int:
     from slurm_jobs.operations.load import load
     from slurm_jobs.report.words import number_of
 
-    loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
+    loaded = load(options.spec, overrides=options.overrides, limit=options.limit, to_submit=True)
     stages = loaded.spec.stages
     notes = [*(check_cluster(loaded) if options.cluster else ()), *secret_notes(loaded)]
     notes += [d.instead for s in stages for d in stage_dependencies(s, loaded.spec) if d.instead]
+    notes += module_notes(loaded)
     if options.json:
         values = {"name": loaded.spec.name, "stages": list(stages), "notes": notes}
         print_json({"problems": [], **values})
@@ -45,11 +45,6 @@ def run(options: argparse.Namespace) -> int:
     )
     for note in notes:
         print(f"note: {note}")
-    for module in modules_elsewhere(loaded):
-        print(
-            f"note: the module `{module}` does not lie beside the spec; it must be installed in "
-            "the stage's Python"
-        )
     return 0
 
 
@@ -60,15 +55,13 @@ def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
         SpecError: with every limit that the spec breaks.
         SchedulerError: Slurm answered nothing at all.
     """
-    from slurm_jobs.common.errors import SchedulerError
-    from slurm_jobs.operations.limits import limits_of, refuse_impossible
+    from slurm_jobs.operations.limits import limits_of, refuse_impossible, refuse_unreachable
     from slurm_jobs.operations.load import profile_of
     from slurm_jobs.plan import make_plan
 
     profile = profile_of(loaded)
     limits = limits_of(profile)
-    if limits.problems and not limits.partitions:
-        raise SchedulerError("; ".join(limits.problems))
+    refuse_unreachable(limits)
     refuse_impossible(loaded, make_plan(loaded.spec, profile, limits=limits), limits)
     return limits.problems
 
@@ -89,10 +82,18 @@ def secret_notes(loaded: LoadedSpec) -> list[str]:
     ]
 
 
-def modules_elsewhere(loaded: LoadedSpec) -> list[str]:
-    """Modules of the user's stages that the run's snapshot will not hold."""
+def module_notes(loaded: LoadedSpec) -> list[str]:
+    """What must be so of modules of the user's stages that the run's snapshot will not hold."""
+    from slurm_jobs.operations.disk import disk_files
     from slurm_jobs.operations.load import own_functions
-    from slurm_jobs.run.snapshot import module_source, top_module
+    from slurm_jobs.run.snapshot import top_module
+    from slurm_jobs.spec.entry_points import modules_of_spec
+    from slurm_jobs.spec.validation import did_you_mean
 
-    modules = {top_module(run) for run in own_functions(loaded.spec)}
-    return sorted(m for m in modules if module_source(m, Path(loaded.spec_dir)) is None)
+    named = {top_module(run) for run in own_functions(loaded.spec)}
+    beside = modules_of_spec(loaded.document.value, loaded.spec_dir, disk_files())
+    return [
+        f"the module `{module}` does not lie beside the spec; it must be installed in the stage's "
+        f"Python{did_you_mean(module, beside)}"
+        for module in sorted(named - beside)
+    ]

@@ -30,8 +30,10 @@ class GrowingLogs:
 
         for log in logs:
             self.offsets[log] = log.stat().st_size
-            self._begin(log)
-            for line in last_lines(log, num_lines):
+            lines = last_lines(log, num_lines)
+            if lines:
+                self._begin(log)
+            for line in lines:
                 print(line)
 
     def print_added(self, logs: Sequence[Path]) -> None:

@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,19 +68,20 @@ def run(options: argparse.Namespace) -> int:
     pattern = None if options.grep is None else _compiled(options.grep)
     run_dir, stage_name = _run_and_stage(options.run, options.stage)
     status = status_of(run_dir, fresh=False)
-    stage = status.stage(_stage(status, stage_name))
+
+    def says_something(name: str) -> bool:
+        return any(log.stat().st_size for log in _chosen_logs(run_dir, status.stage(name), options))
+
+    stage = status.stage(_stage(status, stage_name, says_something))
     _check_slice(stage, options.slice_index)
     if options.follow:
         return _follow(run_dir, stage.stage.name, options)
     logs = _chosen_logs(run_dir, stage, options)
     if not logs:
-        _say_why_none(stage, options)
+        _say_why_none(run_dir, stage, options)
     if pattern is not None:
         return 0 if _print_matches(logs, pattern, options.tail) else NO_MATCH_EXIT_CODE
-    for log in logs:
-        if len(logs) > 1:
-            print(f"==> {log.name} <==")
-        _print_log(log, options.tail)
+    _print_logs(stage.stage.name, logs, options.tail)
     return 0
 
 
@@ -120,12 +121,15 @@ def _chosen_logs(
     return rank_logs(paths, name, chosen, rank=rank, attempt=attempt, since=since)
 
 
-def _say_why_none(stage: StageStatus, options: argparse.Namespace) -> None:
+def _say_why_none(run_dir: Path, stage: StageStatus, options: argparse.Namespace) -> None:
+    from slurm_jobs.run.paths import RunPaths
+
     name = stage.stage.name
+    all_logs = rank_logs(RunPaths(run_dir), name, _chosen_slices(stage, options))
     if options.failed and not _chosen_slices(stage, options):
         which = "" if options.slice_index is None else f" {options.slice_index}"
         print(f"no slice{which} of `{name}` failed", file=sys.stderr)
-    elif (options.rank, options.attempt) != (None, None):
+    elif all_logs and (options.rank, options.attempt) != (None, None):
         message = f"`{name}` has no log of that rank or attempt; without --rank and --attempt: all"
         raise InputError(message)
     else:
@@ -144,6 +148,7 @@ def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[Slic
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
     """`logs train` means that stage of the newest run, unless a run folder is called so."""
     from slurm_jobs.run.find import find_run
+    from slurm_jobs.spec.validation import did_you_mean
 
     if run is None or stage is not None or (Path(run) / "run.json").is_file():
         return find_run(run), stage
@@ -155,7 +160,10 @@ def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None
     except InputError as error:
         if not names:
             raise
-        message = f"{error}; nor is it a stage of the newest run ({', '.join(names)})"
+        message = (
+            f"{error}; nor is it a stage of the newest run ({', '.join(names)})"
+            f"{did_you_mean(run, names)}"
+        )
         raise InputError(message) from error
 
 
@@ -171,7 +179,8 @@ def _newest_stages() -> tuple[Path | None, list[str]]:
         return None, []
 
 
-def _stage(status: RunStatus, name: str | None) -> str:
+def _stage(status: RunStatus, name: str | None, says_something: Callable[[str], bool]) -> str:
+    """The stage that a user means; of those that completed, the last that has said something."""
     names = [stage.stage.name for stage in status.stages]
     if name is not None:
         if name not in names:
@@ -181,11 +190,25 @@ def _stage(status: RunStatus, name: str | None) -> str:
             message = f"no stage `{name}`{near} (stages: {', '.join(names)})"
             raise InputError(message)
         return name
-    for word in ("failed", "running", "completed"):
+    for word in ("failed", "running"):
         found = [stage.stage.name for stage in status.stages if stage.status == word]
         if found:
             return found[0] if word == "failed" else found[-1]
-    return names[0]
+    ended = [stage.stage.name for stage in reversed(status.stages) if stage.status == "completed"]
+    return next((stage for stage in ended if says_something(stage)), (ended or names)[0])
+
+
+def _print_logs(name: str, logs: Sequence[Path], tail: int | None) -> None:
+    """Print each under its name where there are several; say so where nothing stands in any."""
+    empty = {log for log in logs if not log.stat().st_size}
+    if logs and len(empty) == len(logs):
+        said = f"logs of `{name}` are empty" if len(logs) > 1 else f"log of `{name}` is empty"
+        print(f"the {said}", file=sys.stderr)
+        return
+    for log in logs:
+        if len(logs) > 1:
+            print(f"==> {log.name} <=={' (empty)' if log in empty else ''}")
+        _print_log(log, tail)
 
 
 def _print_log(log: Path, tail: int | None) -> None:

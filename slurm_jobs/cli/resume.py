@@ -107,7 +107,8 @@ def print_prepared(resumption: Resumption) -> None:
     for change in resumption.adjustments:
         print(f"asks for something else: {change}")
     if not resumption.plan.jobs:
-        print("nothing is missing")
+        is_going = any(preparation.done.active.values())
+        print("all that is missing is queued or running" if is_going else "nothing is missing")
     for note in notes_of(resumption):
         print(f"note: {note}")
 

@@ -38,7 +38,7 @@ def submit_spec(options: argparse.Namespace) -> Submission:
     from slurm_jobs.operations.load import load
     from slurm_jobs.operations.submit import submit
 
-    loaded = load(options.spec, overrides=options.overrides, limit=options.limit)
+    loaded = load(options.spec, overrides=options.overrides, limit=options.limit, to_submit=True)
     return submit(loaded, on_job=(lambda _job: None) if options.json else print_job)
 
 

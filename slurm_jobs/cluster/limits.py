@@ -92,6 +92,8 @@ class ClusterLimits:
     """The user's own jobs and array elements that are queued or running."""
     problems: tuple[str, ...] = ()
     """What could not be asked, and why."""
+    unreachable: str = ""
+    """Why the controller could not be reached; empty where it answered anything."""
 
     def default_partition(self) -> Partition | None:
         """Where a job without `partition` goes."""

@@ -37,7 +37,8 @@ def probe_profile() -> ClusterProfile:
 def ask_limits(profile: ClusterProfile) -> ClusterLimits:
     """What the profile's cluster allows this user: six short questions, side by side.
 
-    What could not be asked stands in `problems`; its limits count as none.
+    What could not be asked stands in `problems`; its limits count as none. Where the controller
+    answered nothing at all, `unreachable` says why.
     """
     if profile.scheduler == "local":
         return NO_LIMITS
@@ -49,6 +50,8 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
             "queue": ["squeue", "--me", "--noheader", "--array", "-o", "%i"],
         }
     )
+    if not answers:
+        return ClusterLimits(problems=problems, unreachable=problems[0])
     config = tables.parse_config(answers.get("config", ""))
     enforced = set(config.get("AccountingStorageEnforce", "").split(","))
     if _ENFORCED & enforced:
@@ -57,11 +60,9 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
     partitions = tables.parse_partitions(
         answers.get("partitions", ""), tables.parse_kinds(answers.get("kinds", ""))
     )
-    overriding = [name for name in _OVERRIDING if os.environ.get(name)]
-    if overriding:
-        partitions = {}
+    if overriding := [name for name in _OVERRIDING if os.environ.get(name)]:
         said = f"{', '.join(overriding)} overrides what the spec says: partitions were not checked"
-        problems = (*problems, said)
+        partitions, problems = {}, (*problems, said)
     return ClusterLimits(
         max_array_size=_number(config, "MaxArraySize"),
         max_jobs=_number(config, "MaxJobCount"),

@@ -13,6 +13,7 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.resume import adopt_lost_jobs
 from slurm_jobs.run.store import read_run
 from slurm_jobs.run.turns import submitting
+from slurm_jobs.spec.validation import did_you_mean
 
 
 def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
@@ -29,7 +30,8 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
     run = read_run(run_dir)
     names = [s.name for s in run.stages]
     if stage is not None and stage not in names:
-        message = f"run {run.meta.run_id} has no stage `{stage}` (stages: {', '.join(names)})"
+        near = did_you_mean(stage, names)
+        message = f"run {run.meta.run_id} has no stage `{stage}`{near} (stages: {', '.join(names)})"
         raise InputError(message)
     stages = names if stage is None else [stage]
     try:

@@ -6,7 +6,7 @@ import shutil
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.common.errors import InputError, SpecError
+from slurm_jobs.common.errors import InputError, SchedulerError, SpecError
 from slurm_jobs.plan import Plan
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.validation import path_text, problem_at
@@ -28,6 +28,21 @@ def limits_if_near(profile: ClusterProfile) -> ClusterLimits:
     return ClusterLimits(
         problems=("the cluster's limits were not asked: there is no scontrol on this machine",)
     )
+
+
+def refuse_unreachable(limits: ClusterLimits) -> None:
+    """Raise where Slurm answered nothing: a run made now would be the newest, and be empty.
+
+    Raises:
+        SchedulerError: with the reason and what to do.
+    """
+    if limits.unreachable:
+        message = (
+            f"Slurm cannot be reached, and nothing was made or queued: {limits.unreachable}; type "
+            "the same again once `sinfo` answers here, or say `cluster: local` (or --set "
+            "cluster=local) to run the jobs on this machine"
+        )
+        raise SchedulerError(message)
 
 
 def refuse_impossible(loaded: LoadedSpec, plan: Plan, limits: ClusterLimits) -> None:

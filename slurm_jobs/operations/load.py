@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.operations.disk import disk_files
 from slurm_jobs.run.snapshot import user_sources
-from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.loader import LoadedSpec, load_spec
 from slurm_jobs.spec.model import RunSpec
 
 
-def disk_files() -> Files:
-    """The loader's view of the real file system."""
-    return Files(
-        read_text=lambda file: Path(file).read_text(encoding="utf-8"),
-        exists=lambda file: Path(file).exists(),
-        variables=os.environ,
-    )
-
-
-def load(file: Path, *, overrides: Sequence[str] = (), limit: int | None = None) -> LoadedSpec:
-    """The spec in `file`.
+def load(
+    file: Path,
+    *,
+    overrides: Sequence[str] = (),
+    limit: int | None = None,
+    to_submit: bool = False,
+) -> LoadedSpec:
+    """The spec in `file`; with `to_submit`, one whose runs cannot be made is wrong.
 
     Raises:
         SpecError: with every problem found.
     """
-    return load_spec(str(file.absolute()), disk_files(), overrides=overrides, limit=limit)
+    files = disk_files(to_write=to_submit)
+    return load_spec(str(file.absolute()), files, overrides=overrides, limit=limit)
 
 
 def profile_of(loaded: LoadedSpec) -> ClusterProfile:

@@ -143,12 +143,16 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     planned = partial(planned, done=done, limits=limits, resources=resources)
     plan = planned(kinds=kinds_begun_on(paths, planned(), context.num_again))
     refuse_impossible_resume(plan, limits)
+    with_jobs = {job.stage for job in plan.jobs}
     resumption = Resumption(
         paths=paths,
         plan=plan,
         preparation=preparation,
         code_changed=code_changed,
-        adjustments=(*adjustments, *kinds_kept(plan)),
+        adjustments=(
+            *(a for a in adjustments if a.partition(": ")[0] in with_jobs),
+            *kinds_kept(plan),
+        ),
         trainings=training_starts(paths, plan, context.num_again),
     )
     return resumption, context, given

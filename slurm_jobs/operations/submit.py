@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.operations.limits import limits_of, refuse_impossible
+from slurm_jobs.operations.limits import limits_of, refuse_impossible, refuse_unreachable
 from slurm_jobs.operations.load import code_sources, profile_of
 from slurm_jobs.plan import Plan, make_plan
 from slurm_jobs.run.connections import Connections, SubmittedJob, dependency_notes
@@ -40,10 +40,12 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
 
     Raises:
         SpecError: the cluster could never run it; nothing was made or queued.
-        SchedulerError: a job was refused, or the scheduler could not be asked.
+        SchedulerError: the scheduler cannot be reached, then nothing was made; or a job was
+            refused.
     """
     profile = profile_of(loaded)
     limits = limits_of(profile)
+    refuse_unreachable(limits)
     refuse_impossible(loaded, make_plan(loaded.spec, profile, limits=limits), limits)
     paths = create_run(loaded, profile)
     spec_dir = Path(loaded.spec_dir)

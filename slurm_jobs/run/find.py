@@ -39,6 +39,10 @@ def find_run(text: str | None) -> Path:
     matches = sorted(run for run in _runs(runs_dir) if text and run.name.startswith(text))
     if len(matches) == 1:
         return matches[0]
+    held = _by_age(path) if text and path.is_dir() else []
+    if held:
+        message = f"{text} is no run, it holds runs; name one, such as the newest: {held[-1]}"
+        raise InputError(message)
     found = ", ".join(run.name for run in matches[:5]) or "none"
     message = (
         f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: {found}. "
@@ -51,9 +55,14 @@ def _runs(runs_dir: Path) -> list[Path]:
     return [path.parent for path in runs_dir.glob("*/run.json")]
 
 
+def _by_age(runs_dir: Path) -> list[Path]:
+    """The runs in a folder, the newest last."""
+    return sorted(_runs(runs_dir), key=lambda path: (path / "run.json").stat().st_mtime)
+
+
 def _newest(runs_dir: Path, name: str | None = None) -> Path:
     """The newest run, or the newest whose spec is called `name`."""
-    runs = _runs(runs_dir)
+    runs = _by_age(runs_dir)
     if name is not None:
         runs = [path for path in runs if _STAMP.sub("", path.name) == name]
     if not runs:
@@ -63,4 +72,4 @@ def _newest(runs_dir: Path, name: str | None = None) -> Path:
             "runs lie"
         )
         raise InputError(message)
-    return max(runs, key=lambda path: (path / "run.json").stat().st_mtime).absolute()
+    return runs[-1].absolute()

@@ -1,8 +1,8 @@
 """A job's order -> sbatch options and the shell lines around the supervisor. PURE.
 
 Everything that comes from the spec reaches the shell quoted. A failing set-up
-line ends the job; `exec` makes the supervisor the batch process, so that
-`--signal=B:` reaches it and its exit code is the job's.
+line ends the job, and the job's log says which; `exec` makes the supervisor the
+batch process, so that `--signal=B:` reaches it and its exit code is the job's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import shlex
 from typing import Any
 
+from slurm_jobs.common.hidden import hidden_text
 from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.schedulers.protocol import JobDependencies
@@ -104,7 +105,32 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
 def setup_lines(order: JobOrder) -> list[str]:
     """Environment and the user's set-up; the first line that fails ends the job."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in order.environment.items()]
-    return ["umask 077", "set -eo pipefail", *exports, *order.setup, "set +eo pipefail"]
+    lines = ["umask 077", "set -eo pipefail", *exports]
+    if order.setup:
+        lines += [*_watch_lines(order), *order.setup, "trap - ERR EXIT"]
+    return [*lines, "set +eo pipefail"]
+
+
+def _watch_lines(order: JobOrder) -> list[str]:
+    """Traps that tell the job's log in which set-up line the job ended.
+
+    Nothing is put between the user's lines, of which several may be one command. Where a function
+    or a sourced file fails, bash leaves at once: its caller's line then stands in BASH_LINENO.
+    After a signal `$?` is 0 and tells nothing.
+    """
+    setup = "\n".join(order.setup)
+    command = ": $BASH_COMMAND" if hidden_text(setup) == setup else ""
+    where = "${_at:+ line $((_at - _before))}${_code:+, exit code $_code}"
+    at_exit = (
+        "\n  _code=$? _at=${BASH_LINENO[@]: -2:1}\n"
+        "  _code=${_code#0} _at=${_at:-$_failed}\n"
+        f'  printf "%s\\n" "the job ended in set-up{where}{command}" >&2\n'
+    )
+    return [
+        f"trap {shlex.quote(at_exit)} EXIT",
+        "trap '_failed=$LINENO' ERR",
+        "_failed= _before=$LINENO",
+    ]
 
 
 def supervisor_command(order: JobOrder) -> str:

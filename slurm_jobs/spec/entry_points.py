@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
+from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.graph import StageView
 from slurm_jobs.spec.validation import did_you_mean, problem_at
 from slurm_jobs.spec.yaml_values import YamlDocument
@@ -32,6 +35,52 @@ def entry_point_problems(
             place = ("stages", name, "run")
             problems.append(problem_at(document, place, f"stages.{name}.run: {message}"))
     return problems
+
+
+def module_problems(
+    views: Mapping[str, StageView],
+    document: YamlDocument,
+    spec_dir: str,
+    files: Files,
+    profile: ClusterProfile | None,
+) -> list[Problem]:
+    """Modules that are nowhere, where one of nearly that name lies beside the spec.
+
+    Only of stages whose Python is this one, and where nothing tells it to look elsewhere.
+    """
+    problems = []
+    beside = modules_of_spec(document.value, spec_dir, files)
+    for name, view in views.items():
+        module, colon, _ = (view.run or "").partition(":")
+        module = module.partition(".")[0]
+        near = did_you_mean(module, beside) if colon and module not in beside else ""
+        if not near or _looks_elsewhere(view, document.value, profile) or files.has_module(module):
+            continue
+        message = (
+            f"stages.{name}.run: there is no module `{module}` beside the spec nor in this "
+            f"Python{near}"
+        )
+        problems.append(problem_at(document, ("stages", name, "run"), message))
+    return problems
+
+
+def modules_of_spec(values: Any, spec_dir: str, files: Files) -> frozenset[str]:
+    """The modules that a run's snapshot can hold: beside the spec, and what `code:` lists."""
+    code = values.get("code") if isinstance(values, dict) else None
+    listed = [PurePosixPath(path) for path in code or () if isinstance(path, str)]
+    own = {path.stem for path in listed if path.suffix in {"", ".py"}}
+    return frozenset({*files.modules_in(spec_dir), *own})
+
+
+def _looks_elsewhere(view: StageView, values: Any, profile: ClusterProfile | None) -> bool:
+    """Whether the stage runs in another Python, or set-up or environment may add modules."""
+    given: list[Mapping[str, Any]] = [view.keys, values]
+    if profile is not None:
+        given.append(profile.model_dump())
+    return any(
+        keys.get("python") or keys.get("setup") or "PYTHONPATH" in (keys.get("environment") or ())
+        for keys in given
+    )
 
 
 def _message(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from slurm_jobs.common.errors import Problem, SpecError
@@ -21,6 +21,14 @@ class Files:
     exists: Callable[[str], bool]
     variables: Mapping[str, str] | None = None
     """Environment variables, for paths that begin with `$NAME` or `~`; None leaves them alone."""
+    small_text: Callable[[str], str | None] = lambda _file: None
+    """Text of a file of a few lines; None of a longer one, and where nobody looks."""
+    modules_in: Callable[[str], Collection[str]] = lambda _folder: ()
+    """Names of the Python modules and packages in a folder."""
+    has_module: Callable[[str], bool] = lambda _name: True
+    """Whether this Python has a module of that name; none is imported."""
+    write_obstacle: Callable[[str], str] = lambda _folder: ""
+    """Why a folder can be neither made nor written, if it cannot; empty where nobody looks."""
 
     def holds(self, path: str) -> bool:
         """Whether something can be seen to lie at `path`."""

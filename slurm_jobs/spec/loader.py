@@ -15,15 +15,16 @@ from typing import Any
 
 from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import Problem, SpecError
-from slurm_jobs.spec.entry_points import entry_point_problems
+from slurm_jobs.spec.entry_points import entry_point_problems, module_problems
 from slurm_jobs.spec.files import Files, read_text_of
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
+from slurm_jobs.spec.manifest_checks import manifest_problems
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
 from slurm_jobs.spec.matrix import as_in_the_file, expand_matrix, names_a_member
 from slurm_jobs.spec.matrix_changes import with_changed_matrices
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.overrides import apply_overrides
-from slurm_jobs.spec.path_checks import path_problems
+from slurm_jobs.spec.path_checks import path_problems, runs_dir_problems
 from slurm_jobs.spec.processor_checks import processor_problems
 from slurm_jobs.spec.stage_checks import form_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
@@ -93,12 +94,12 @@ def load_document(
     views = stage_views(document.value)
     configs, more = _validate_configs(views, document)
     problems += [*more, *_agreement_problems(views, configs, document)]
-    problems += entry_point_problems(views, document, spec_dir, files.read_text)
     values, marked = _resolve(spec, views, configs, document, around)
     profile, profile_problems = _load_profile(document, around, files)
-    more = _path_problems(marked, document, files, profile)
-    more += processor_problems(marked, document, files.holds, files.read_text)
-    problems += _elsewhere(problems, more)
+    problems += entry_point_problems(views, document, spec_dir, files.read_text)
+    if not profile_problems:
+        problems += module_problems(views, document, spec_dir, files, profile)
+    problems += _elsewhere(problems, _file_problems(marked, document, files, profile))
     problems = [*document.problems, *_beside_yaml(document, problems), *profile_problems]
     if spec is None or problems:
         raise SpecError(_sorted(problems))
@@ -155,6 +156,21 @@ def _beside_yaml(document: YamlDocument, problems: Sequence[Problem]) -> list[Pr
     for path in document.tagged:
         said += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
     return _elsewhere(said, problems)
+
+
+def _file_problems(
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    files: Files,
+    profile: ClusterProfile | None,
+) -> list[Problem]:
+    """What is wrong with the files and folders that a spec names."""
+    return [
+        *_path_problems(marked, document, files, profile),
+        *processor_problems(marked, document, files.holds, files.read_text),
+        *manifest_problems(marked, document, files.small_text),
+        *runs_dir_problems(marked, document, files.write_obstacle),
+    ]
 
 
 def _path_problems(

@@ -81,3 +81,18 @@ def _hub_hint(item: MarkedString) -> str:
     if not is_model or not _HUB_NAME.fullmatch(item.given):
         return ""
     return "; names on a hub are not taken: download it first, and give the folder"
+
+
+def runs_dir_problems(
+    marked: Sequence[MarkedString], document: YamlDocument, obstacle: Callable[[str], str]
+) -> list[Problem]:
+    """A `runs_dir` in which no run can be made."""
+    problems = []
+    for item in marked:
+        if item.path != ("runs_dir",) or item.resolved.startswith(("$", "~")) or not item.given:
+            continue
+        reason = obstacle(item.resolved)
+        if reason:
+            message = f"runs_dir: no run can be made in {item.resolved}: {reason}"
+            problems.append(problem_at(document, item.path, message))
+    return problems

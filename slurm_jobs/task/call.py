@@ -45,8 +45,7 @@ def call_stage(context_path: Path) -> int:
     run = os.environ["SLURM_JOBS_ENTRY_POINT"]
     install_stop_handler()
     try:
-        function = find_function(run)
-        result = function(dict(context.config), context)
+        result = _called(run, context)
         write_text_atomic(result_path(task_dir, context.rank), result_text(run, result))
     except StageStoppedError as error:
         print(f"stopped: {error}", flush=True)
@@ -58,6 +57,17 @@ def call_stage(context_path: Path) -> int:
         _record_error(task_dir, context.rank, error)
         return error.exit_code if isinstance(error, StageConfigError) else 1
     return 0
+
+
+def _called(run: str, context: TaskContext) -> Any:
+    """What the stage's function returns; a built-in stage may only now import what it needs."""
+    function = find_function(run)
+    try:
+        return function(dict(context.config), context)
+    except ModuleNotFoundError as error:
+        if run not in BUILTIN_ENTRY_POINTS:
+            raise
+        raise _missing_module(run, error) from error
 
 
 def result_text(run: str, result: Any) -> str:
@@ -107,20 +117,26 @@ def find_function(run: str) -> StageFunction:
     user_dir = Path(slurm_jobs.__file__).resolve().parent.parent.parent / "user"
     if run in BUILTIN_ENTRY_POINTS:
         sys.path.append(str(user_dir))
-        run = BUILTIN_ENTRY_POINTS[run]
     else:
         sys.path.insert(0, str(user_dir))
-    module_name, _, function_name = run.partition(":")
+    module_name, _, function_name = BUILTIN_ENTRY_POINTS.get(run, run).partition(":")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        message = (
-            f"`run: {run}`: {error} in {sys.executable}; install it there, put it beside the "
-            "spec, or name the stage's `python:`"
-        )
-        raise StageConfigError(message) from error
+        raise _missing_module(run, error) from error
     function: StageFunction | None = getattr(module, function_name, None)
     if function is None:
         message = f"`run: {run}`: {module.__file__} has no function `{function_name}`"
         raise StageConfigError(message)
     return function
+
+
+def _missing_module(run: str, error: ModuleNotFoundError) -> StageConfigError:
+    """What to do where this Python lacks a module; the built-in stages' own are one install."""
+    remedy = "install it there, put it beside the spec, or name the stage's `python:`"
+    if run in BUILTIN_ENTRY_POINTS:
+        remedy = (
+            "install `slurm-jobs[train]` in that Python (`pip install '.[train]'` in its "
+            "checkout), or name the stage's `python:`"
+        )
+    return StageConfigError(f"`run: {run}`: {error} in {sys.executable}; {remedy}")

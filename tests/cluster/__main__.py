@@ -64,7 +64,11 @@ Jobs belong to {cluster.config.user}, never to root; a folder for their files:
 
 
 def _down(args: argparse.Namespace) -> int:
-    lifecycle.bring_down(args.folder.absolute())
+    folder = args.folder.absolute()
+    if lifecycle.bring_down(folder):
+        print(f"The cluster is down, and {folder} is removed.")
+    else:
+        print(f"There was no cluster in {folder}.")
     return 0
 
 

@@ -72,17 +72,17 @@ def load(folder: Path) -> ClusterConfig:
     return ClusterConfig(**{**fields, "folder": Path(fields["folder"])})
 
 
-def bring_down(folder: Path) -> None:
-    """Stop the folder's cluster and undo all that it changed. Nothing happens if there is none."""
+def bring_down(folder: Path) -> bool:
+    """Stop the folder's cluster and undo all that it changed, and say whether there was any."""
     if not folder.exists():
-        return
+        return False
     try:
         config = load(folder)
     except ClusterUnavailableError:
         if any(folder.iterdir()):
             raise ClusterError(f"{folder} is not a cluster's folder: move it away") from None
         folder.rmdir()
-        return
+        return False
     daemons.stop_daemons(config, daemons.STOP_ORDER, grace_s=3)
     for _ in range(5):  # a process that forks while the list is made is seen the next time
         left = processes.strays(folder, config.slurm_conf)
@@ -94,6 +94,7 @@ def bring_down(folder: Path) -> None:
     if host.mount_points_below(folder):
         raise ClusterError(f"something is still mounted below {folder}")
     shutil.rmtree(folder)
+    return True
 
 
 def _prepare(config: ClusterConfig) -> None:

@@ -26,8 +26,8 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 STAND_INS = {
     "clusters/ours.yaml": "scheduler: slurm\n",
-    "data/train.jsonl": "",
-    "data/heldout.jsonl": "",
+    "data/train.jsonl": "{}\n",
+    "data/heldout.jsonl": "{}\n",
     "helpers/__init__.py": "",
     "tables/codes.csv": "",
     **{
@@ -36,7 +36,8 @@ STAND_INS = {
         for name in ("tokenizer", "preprocessor_config", "processor_config")
     },
 }
-"""Files of the reader's own that the pages' specs name; `check` looks whether they exist."""
+"""Files of the reader's own that the pages' specs name; `check` looks whether they exist, and
+whether a manifest holds a row."""
 
 _RUN_ID = r"-\d{8}-\d{6}-[0-9a-f]{4}\b"
 _NUMBER = r"\d+(?:[.,]\d+)*"

@@ -282,6 +282,7 @@ stages:
     assert "before its supervisor started" in stage_of(status, "a")["slices"][0]["reason"]
     log = local.run("logs", str(run_dir), "a").stdout
     assert "loading" in log
+    assert "the job ended in set-up line 2, exit code 1: false" in log
     assert "not reached" not in log
     assert not (run_dir / "attempts").exists()
 

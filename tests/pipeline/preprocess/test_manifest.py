@@ -226,10 +226,21 @@ def test_json_list_that_is_nested_too_deeply_is_refused_and_not_tried_again(
         read_manifest(write(tmp_path / "m.json", nested(200_000)))
 
 
-@pytest.mark.parametrize("text", ["", "hello\n"])
-def test_unknown_format_is_refused(tmp_path: Path, text: str) -> None:
+def test_unknown_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StageConfigError, match="neither"):
-        read_manifest(write(tmp_path / "m.txt", text))
+        read_manifest(write(tmp_path / "m.txt", "hello\n"))
+
+
+@pytest.mark.parametrize("name", ["m.txt", "m.csv", "m.jsonl", "m.json"])
+@pytest.mark.parametrize("text", ["", "\n \n", "\ufeff", "\n" * 10_000])
+def test_a_blank_manifest_has_no_rows_and_no_wrong_format(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    assert read_manifest(write(tmp_path / name, text)) == []
+
+
+def test_a_manifest_that_begins_with_many_blank_lines_is_read(tmp_path: Path) -> None:
+    assert len(read_manifest(write(tmp_path / "m.json", "\n" * 10_000 + "[{}, {}]"))) == 2
 
 
 @given(st.integers(0, 200), st.integers(1, 30))

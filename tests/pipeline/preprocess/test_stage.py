@@ -246,8 +246,10 @@ def test_manifest_that_changes_while_a_slice_is_made_gives_no_part_but_another_a
 
 def test_manifest_without_rows_is_refused(tmp_path: Path, processor_dir: Path) -> None:
     config = base_config(tmp_path, processor_dir, num_rows=0)
-    with pytest.raises(StageConfigError, match="no rows"):
-        run(config, make_context(tmp_path))
+    for text in (Path(config["manifest"]).read_text(), "\n\n", ""):
+        Path(config["manifest"]).write_text(text)
+        with pytest.raises(StageConfigError, match="no rows; there is nothing to preprocess"):
+            run(config, make_context(tmp_path))
 
 
 def test_histogram_counts_up_to_powers_of_two() -> None:

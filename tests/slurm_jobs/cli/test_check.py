@@ -71,3 +71,27 @@ def test_a_spec_without_secrets_has_no_notes(
     (tmp_path / "spec.yaml").write_text("name: s\ncluster: local\nstages: {a: {shell: 'true'}}\n")
     assert check(str(tmp_path / "spec.yaml"), "--json") == 0
     assert json.loads(capsys.readouterr().out)["notes"] == []
+
+
+def test_check_says_with_all_other_problems_that_no_run_can_be_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("name: s\ncluster: local\nruns_dir: spec.yaml/r\nstages: {a: {shel: 'true'}}\n")
+    assert check(str(spec)) == 2
+    shown = capsys.readouterr().err
+    assert "runs_dir: no run can be made in" in shown
+    assert "did you mean `shell`?" in shown
+
+
+def test_a_module_of_another_python_is_noted_with_the_nearest_beside_the_spec(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wordcount.py").write_text("")
+    spec = tmp_path / "spec.yaml"
+    stage = '{run: "wordcuont:count", python: /usr/bin/python3}'
+    spec.write_text(f"name: s\nstages: {{a: {stage}}}\n")
+    assert check(str(spec), "--json") == 0
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert "`wordcuont` does not lie beside the spec" in note
+    assert note.endswith("did you mean `wordcount`?")

@@ -44,3 +44,13 @@ def test_a_log_that_did_not_grow_is_not_named_again(
     growing.print_added([first, second])
     growing.print_added([first, second])
     assert capsys.readouterr().out == "one\n"
+
+
+def test_a_log_without_an_end_to_show_is_not_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = [tmp_path / name for name in ("a.log", "b.log", "c.log")]
+    for log, data in zip(logs, (b"one\n", b"", b"two\n"), strict=True):
+        write(log, data)
+    GrowingLogs().print_ends(logs, 5)
+    assert capsys.readouterr().out == "one\n==> c.log <==\ntwo\n"

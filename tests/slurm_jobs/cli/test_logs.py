@@ -149,3 +149,67 @@ def test_where_no_slice_failed_this_is_said(
 ) -> None:
     logs(paths, "train", "--failed")
     assert "no slice of `train` failed" in capsys.readouterr().err
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> RunPaths:
+    """A complete run of which `train` has said something last, and `report` nothing."""
+    paths = make_run(tmp_path / "e", {"preprocess": 2, "train": 1, "report": 1})
+    for stage, number, job_id in (("preprocess", 2, "12"), ("train", 1, "13"), ("report", 1, "14")):
+        submit(paths, stage, number, job_id)
+        end(paths, stage, range(number))
+        paths.logs_dir(stage).mkdir(parents=True)
+        for index in range(number):
+            paths.rank_log(stage, index, 1, 0).write_text("" if stage == "report" else "said\n")
+    return paths
+
+
+def test_without_a_stage_the_last_that_has_said_something_is_shown(
+    ended: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended.rank_log("train", 0, 1, 0).write_text("the last words\n")
+    logs(ended)
+    assert capsys.readouterr() == ("the last words\n", "")
+
+
+def test_where_no_stage_has_said_anything_this_is_said(
+    ended: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stage, index in (("preprocess", 0), ("preprocess", 1), ("train", 0)):
+        ended.rank_log(stage, index, 1, 0).write_text("")
+    logs(ended)
+    assert capsys.readouterr() == ("", "the log of `report` is empty\n")
+    logs(ended, "preprocess")
+    assert capsys.readouterr() == ("", "the logs of `preprocess` are empty\n")
+
+
+def test_an_empty_log_among_others_is_called_so(
+    ended: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended.rank_log("preprocess", 0, 1, 0).write_text("")
+    logs(ended, "preprocess")
+    assert printed(capsys) == [
+        "==> s00000.a0001.rank-00000.log <== (empty)",
+        "==> s00001.a0001.rank-00000.log <==",
+        "said",
+    ]
+
+
+def test_of_a_stage_without_any_log_no_rank_is_missed(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs(paths, "train", "--rank", "0")
+    assert capsys.readouterr().err == "no log of `train` yet\n"
+    logs(paths, "preprocess", "--rank", "7", expect=2)
+    assert "no log of that rank or attempt" in capsys.readouterr().err
+
+
+def test_a_misspelt_stage_of_the_newest_run_is_told_with_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs" / "r", {"preprocess": 1, "train": 1})
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["logs", "trian"])
+    assert ended.value.code == 2
+    assert "(preprocess, train); did you mean `train`?" in capsys.readouterr().err

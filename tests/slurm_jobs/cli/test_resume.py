@@ -1,15 +1,80 @@
-"""What `resume` says."""
+"""What `resume` says. Slurm's programs are the test's own."""
+
+from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from slurm_jobs import cli
 from slurm_jobs.cli.resume import notes_of
+from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.operations.load import load
 from slurm_jobs.operations.resume import Resumption
+from slurm_jobs.operations.submit import submit
 from slurm_jobs.plan import Plan
 from slurm_jobs.run.connections import Connections
 from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
+
+SPEC = """\
+name: s
+cluster: auto
+stages:
+  train:
+    shell: "true"
+    resources: {gpus_per_node: 1, gpu: [a100, v100]}
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
+    fake.says("sbatch", "Submitted batch job 1")
+    for program in ("scontrol", "sinfo", "sacctmgr"):
+        fake.says(program, "")
+    return fake
+
+
+@pytest.fixture
+def paths(slurm: FakeSlurm, tmp_path: Path) -> RunPaths:
+    """A training that was begun on a v100, and whose job is queued again as job 1."""
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    paths = submit(load(tmp_path / "spec.yaml")).paths
+    (stage,) = read_json(paths.plan(1))["stages"]
+    record = {"started_unix_s": 1.0, "fingerprint": stage["fingerprint"], "gpu": "v100"}
+    attempt = paths.attempt("train", 0, 1)
+    attempt.parent.mkdir(parents=True)
+    write_json_atomic(attempt, record)
+    return paths
+
+
+def resume(paths: RunPaths) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["resume", str(paths.run_dir), "--dry-run"])
+    assert ended.value.code == 0
+
+
+def test_a_resume_of_a_run_that_goes_on_says_that_and_of_no_job_that_it_submits_none(
+    slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.says("squeue", queue_row("1", "PENDING"))
+    resume(paths)
+    said = capsys.readouterr().out
+    assert "all that is missing is queued or running" in said
+    assert "nothing is missing" not in said
+    assert "asks for something else" not in said
+
+
+def test_a_resume_says_what_a_job_that_it_submits_asks_for_instead(
+    slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.says("squeue", queue_row("1", "FAILED"))
+    resume(paths)
+    said = capsys.readouterr().out
+    assert "asks for something else: train: gpu v100 alone (begun on it)" in said
+    assert "all that is missing" not in said
 
 
 @pytest.mark.parametrize(

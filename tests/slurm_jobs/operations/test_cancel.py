@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.common.errors import InputError, SchedulerError
 from slurm_jobs.operations.cancel import cancel
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run.paths import RunPaths
@@ -63,3 +63,9 @@ def test_where_nothing_lives_there_is_nothing_to_cancel_whatever_sacct_says(
     slurm.says("squeue", "", exit_code=1)
     with pytest.raises(SchedulerError, match="squeue"):
         cancel(paths.run_dir)
+
+
+def test_a_misspelt_stage_is_told_with_the_nearest(tmp_path: Path) -> None:
+    made = make_run(tmp_path / "m", {"train": 1, "report": 1})
+    with pytest.raises(InputError, match="no stage `trian`; did you mean `train`"):
+        cancel(made.run_dir, stage="trian")

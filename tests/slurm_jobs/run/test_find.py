@@ -92,3 +92,14 @@ def test_the_environment_says_where_runs_lie(
     run = make(tmp_path / "shared", "words-20250101-000000-aaaa", age_s=100)
     monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", "shared")
     assert find_run(None) == find_run("words") == run
+
+
+def test_a_folder_of_runs_is_no_run_and_one_of_them_is_named(runs: Path, tmp_path: Path) -> None:
+    make(tmp_path / "shared", "words-20250101-000000-aaaa", age_s=5)
+    newest = make(tmp_path / "shared", "images-20250102-000000-bbbb")
+    for text in ("shared", str(tmp_path / "shared")):
+        with pytest.raises(InputError, match="it holds runs; name one") as caught:
+            find_run(text)
+        assert str(caught.value).endswith(f"{text}/{newest.name}")
+    words = make(runs, "shared-20250101-000000-aaaa")
+    assert find_run("shared") == words  # the start of a run's id

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 from dataclasses import replace
@@ -152,6 +153,57 @@ def test_a_failing_set_up_line_ends_the_job_before_the_stage(tmp_path: Path) -> 
     (script,) = scripts(spec).values()
     assert subprocess.run(["/bin/bash", "-s"], input=script, text=True, check=False).returncode == 1
     assert not (tmp_path / "started").exists()
+
+
+def said_by_set_up(
+    folder: Path, setup: list[str], profile: str = "scheduler: slurm\n"
+) -> tuple[int, str]:
+    """Exit code of a job whose set-up fails, and what it says of it."""
+    (script,) = scripts(STAGE + f"    setup: {json.dumps(setup)}\n", profile).values()
+    file = folder / "batch.sh"
+    file.write_text(script)
+    done = subprocess.run(["/bin/bash", file], capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("profile", ["scheduler: slurm\n", "scheduler: local\n"])
+def test_a_failing_set_up_line_is_named_in_the_jobs_log(tmp_path: Path, profile: str) -> None:
+    told = (1, "the job ended in set-up line 2, exit code 1: false\n")
+    assert said_by_set_up(tmp_path, ["true", "false", "true"], profile) == told
+
+
+@pytest.mark.parametrize(
+    ("setup", "code", "said"),
+    [
+        (["true", "(exit 7)"], 7, " line 2, exit code 7: ( exit 7 )"),
+        (["if true; then", "false", "fi"], 1, " line 2, exit code 1: false"),
+        (["true &&", "false"], 1, " line 2, exit code 1: false"),
+        (["load() {", "false", "true", "}", "load x"], 1, " line 5, exit code 1: false"),
+        (["true", "source ./env.sh"], 3, " line 2, exit code 3: source ./env.sh"),
+        (["cat <<END", "  $HOME", "END", "exit 0"], 0, ": exit 0"),
+        (["true", "kill -TERM $$"], -15, ": kill -TERM $$"),
+        (["set -u", "echo 'a %s \\n' \"b\" | false"], 1, " line 2, exit code 1: false"),
+        (["export HF_TOKEN=s3cr3t; false"], 1, " line 1, exit code 1"),
+    ],
+)
+def test_whatever_way_a_set_up_ends_the_job_the_log_tells_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setup: list[str], code: int, said: str
+) -> None:
+    (tmp_path / "env.sh").write_text("true\nexit 3\n")
+    monkeypatch.chdir(tmp_path)
+    assert said_by_set_up(tmp_path, setup) == (code, f"the job ended in set-up{said}\n")
+
+
+def test_a_set_up_that_succeeds_says_nothing_and_leaves_no_trap(tmp_path: Path) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/bash\nexit 5\n")
+    fake.chmod(0o755)
+    profile = f"python: {fake}\n"
+    assert said_by_set_up(tmp_path, ["set +e", "false", "true"], profile) == (5, "")
+    fake.unlink()
+    code, said = said_by_set_up(tmp_path, ["true"], profile)
+    assert code == 127
+    assert "set-up" not in said
 
 
 def test_a_percent_sign_in_a_folder_is_no_pattern_of_slurm() -> None:

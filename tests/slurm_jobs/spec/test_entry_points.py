@@ -6,11 +6,11 @@ from slurm_jobs.common.errors import SpecError
 from slurm_jobs.operations.load import load
 
 
-def problems(folder: Path, run: str) -> list[str]:
+def problems(folder: Path, run: str, *overrides: str) -> list[str]:
     spec = folder / "spec.yaml"
     spec.write_text(f'name: a\ncluster: local\nstages:\n  s: {{run: "{run}"}}\n')
     try:
-        load(spec)
+        load(spec, overrides=overrides)
     except SpecError as error:
         return [problem.message for problem in error.problems]
     return []
@@ -46,3 +46,46 @@ def test_a_module_that_is_not_here_is_left_to_the_stages_python(tmp_path: Path) 
 def test_a_misspelt_builtin_is_told_with_the_nearest(tmp_path: Path) -> None:
     (message,) = problems(tmp_path, "reprot")
     assert message.endswith("did you mean `report`?")
+
+
+@pytest.mark.parametrize("file", ["wordcount.py", "wordcount/__init__.py"])
+def test_a_module_that_is_nowhere_is_told_with_the_nearest_beside_the_spec(
+    tmp_path: Path, file: str
+) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("def count(config, context): ...\n")
+    assert problems(tmp_path, "wordcount:count") == []
+    (message,) = problems(tmp_path, "wordcuont.inner:count")
+    assert message == (
+        "stages.s.run: there is no module `wordcuont` beside the spec nor in this Python; "
+        "did you mean `wordcount`?"
+    )
+
+
+def test_a_module_of_this_python_is_no_misspelling_and_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wordcount.py").write_text("")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "wordcounts.py").write_text("raise SystemExit\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert problems(tmp_path, "wordcounts:count") == []
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "stages.s.python=/usr/bin/python3",
+        "stages.s.setup.0='module load words'",
+        "setup.0='module load words'",
+        "environment.PYTHONPATH=/words",
+        "code.0=lib/wordcuont.py",
+    ],
+)
+def test_a_module_that_may_come_from_elsewhere_is_left_to_the_job(
+    tmp_path: Path, override: str
+) -> None:
+    (tmp_path / "wordcount.py").write_text("")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "wordcuont.py").write_text("")
+    assert problems(tmp_path, "wordcuont:count", override) == []

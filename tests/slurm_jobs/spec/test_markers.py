@@ -33,8 +33,8 @@ def folder(tmp_path: Path) -> Path:
     (inner / "proc").mkdir(parents=True)
     for name in ("tokenizer.json", "preprocessor_config.json", "processor_config.json"):
         (inner / "proc" / name).write_text("{}")
-    (inner / "m.csv").write_text("")
-    (tmp_path / "up.csv").write_text("")
+    (inner / "m.csv").write_text("image_path,text\na.png,a\n")
+    (tmp_path / "up.csv").write_text("image_path,text\na.png,a\n")
     return inner
 
 

@@ -1,0 +1,71 @@
+"""The real file system, and this Python, as the loader of specs looks at them; changes nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import stat
+from pathlib import Path
+
+from slurm_jobs.spec.files import Files
+
+SMALL_BYTES = 64 * 1024
+"""A longer file is not read to see whether it says anything."""
+
+
+def disk_files(*, to_write: bool = False) -> Files:
+    """The loader's view of the real file system.
+
+    `to_write`: also look whether runs can be made; who reads of a run need not be able to.
+    """
+    return Files(
+        read_text=lambda file: Path(file).read_text(encoding="utf-8"),
+        exists=lambda file: Path(file).exists(),
+        variables=os.environ,
+        small_text=_small_text,
+        modules_in=_modules_in,
+        has_module=_has_module,
+        write_obstacle=_write_obstacle if to_write else lambda _folder: "",
+    )
+
+
+def _small_text(file: str) -> str | None:
+    path = Path(file)
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > SMALL_BYTES:
+            return None
+        return path.read_bytes().decode("utf-8-sig", errors="replace")
+    except (OSError, ValueError):
+        return None
+
+
+def _modules_in(folder: str) -> frozenset[str]:
+    here = Path(folder)
+    try:
+        packages = [file.parent for file in here.glob("*/__init__.py")]
+        found = [path.stem for path in (*here.glob("*.py"), *packages)]
+    except OSError:
+        return frozenset()
+    return frozenset(name for name in found if name.isidentifier())
+
+
+def _has_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # one that was put into sys.modules without a spec
+        return True
+
+
+def _write_obstacle(folder: str) -> str:
+    nearest = Path(folder)
+    try:
+        while not nearest.exists():
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            return f"{nearest} is no folder"
+    except OSError as error:  # a folder on the way is closed to us
+        return f"{error.filename}: {error.strerror}"
+    except ValueError as error:
+        return str(error)
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} may not be written"

@@ -1,0 +1,83 @@
+"""Slurm's programs are the test's own: a controller that nobody reaches cannot be had otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs import cli
+from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.operations.load import load
+from slurm_jobs.operations.submit import submit
+from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm
+
+SPEC = "name: s\ncluster: auto\nstages: {a: {shell: 'true'}}\n"
+NOBODY = "error: Unable to contact slurm controller (connect failure)"
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """Slurm's programs, none of which reaches the controller."""
+    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
+    for program in ("sbatch", "scontrol", "sinfo", "squeue", "sacct"):
+        fake.says(program, "", errors=f"{program}: {NOBODY}", exit_code=1)
+    return fake
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    file = tmp_path / "spec.yaml"
+    file.write_text(SPEC)
+    return file
+
+
+def test_a_submit_that_reaches_no_controller_leaves_no_run_that_would_be_the_newest(
+    slurm: FakeSlurm, spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["submit", str(spec)])
+    assert ended.value.code == 3
+    said = capsys.readouterr().err
+    assert "Slurm cannot be reached, and nothing was made or queued" in said
+    assert "Unable to contact slurm controller (connect failure)" in said
+    assert "--set cluster=local" in said
+    assert not (tmp_path / "runs").exists()
+    assert slurm.calls("sbatch") == []
+
+
+@pytest.mark.parametrize("program", ["scontrol", "sinfo", "squeue"])
+def test_a_submit_goes_on_where_any_question_is_answered(
+    slurm: FakeSlurm, spec: Path, program: str
+) -> None:
+    slurm.says(program, "")
+    slurm.says("sbatch", "Submitted batch job 12")
+    submission = submit(load(spec))
+    assert [job.job_id for job in submission.jobs] == ["12"]
+    assert all("could not be asked" in note for note in submission.notes)
+    assert submission.notes
+
+
+def test_where_slurm_has_no_programs_here_nothing_is_made_either(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ours.yaml").write_text("scheduler: slurm\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SchedulerError, match="is this a login node"):
+        submit(load(spec, overrides=["cluster=ours.yaml"]))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_check_cluster_asks_the_other_questions_where_the_environment_names_the_partition(
+    slurm: FakeSlurm,
+    spec: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", "gpu")
+    for program in ("scontrol", "sinfo", "squeue"):
+        slurm.says(program, "")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check", "--cluster", str(spec)])
+    assert ended.value.code == 0
+    assert "SBATCH_PARTITION overrides what the spec says" in capsys.readouterr().out

@@ -1,0 +1,85 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.operations.disk import SMALL_BYTES
+
+Check = Callable[..., list[str]]
+
+SPEC = """\
+name: a
+cluster: local
+stages:
+  p:
+    run: preprocess
+    config:
+      manifest: {name}
+      processor: proc
+"""
+HEADER = "image_path,text\n"
+
+
+@pytest.fixture(autouse=True)
+def _processor(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    for name in ("tokenizer", "preprocessor_config", "processor_config"):
+        (tmp_path / "proc" / f"{name}.json").write_text("{}")
+
+
+def found(check: Check, tmp_path: Path, name: str, text: str) -> list[str]:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return check(SPEC.format(name=name))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("m.csv", ""),
+        ("m.csv", HEADER),
+        ("m.csv", "\ufeff" + HEADER + "\n\r\n"),
+        ("M.CSV", '"image_path","text\n"\n'),
+        ("m.jsonl", ""),
+        ("m.jsonl", "\ufeff\n  \n"),
+        ("m.json", "[]"),
+        ("m.json", "[\n]\n"),
+    ],
+)
+def test_a_manifest_without_a_row_is_a_problem_at_its_line(
+    check: Check, tmp_path: Path, name: str, text: str
+) -> None:
+    assert found(check, tmp_path, name, text) == [
+        f"7:17: stages.p.config.manifest: {name} has no rows; there is nothing to preprocess"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("m.csv", HEADER + "a.png,words\n"),
+        ("m.csv", HEADER + '"never closed'),  # what is wrong with a row is told by the job
+        ("m.jsonl", "{}"),
+        ("m.json", "[{}]"),
+        ("m.jsonl", " " * SMALL_BYTES + "\n{}\n"),
+    ],
+)
+def test_a_manifest_that_may_hold_a_row_is_left_to_the_job(
+    check: Check, tmp_path: Path, name: str, text: str
+) -> None:
+    assert found(check, tmp_path, name, text) == []
+
+
+def test_a_manifest_that_a_stage_will_write_is_not_looked_into(check: Check) -> None:
+    spec = SPEC.format(name='"${make.output_dir}/m.csv"').replace("  p:", "  p:\n    after: make")
+    assert check(spec + "  make: {shell: make}\n") == []
+
+
+def test_held_out_rows_that_are_none_are_told_too(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_text(HEADER + "a.png,words\n")
+    spec = SPEC.format(name="m.csv") + (
+        "  c: {run: consolidate, after: p}\n"
+        "  t: {run: train, after: c, config: {device: cpu, strategy: single, num_steps: 1,\n"
+        "      evaluate: {manifest: held.csv}}}\n"
+    )
+    (line,) = check(spec, held__csv=HEADER)
+    assert line.startswith("11:28: stages.t.config.evaluate.manifest: held.csv has no rows")
