@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,11 +26,13 @@ from pipeline.training.loop import LoopEnd, LoopSetup, run_steps
 from pipeline.training.optimizer import make_optimizer
 from pipeline.training.ranks import Ranks
 from pipeline.training.report import TrainingReporter
+from pipeline.training.stop_time import StopTime
 from pipeline.training.strategy import apply_strategy, count_parameters
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError, StageStoppedError
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.train import TrainConfig
+from slurm_jobs.common.stop import note_stop_time
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +85,7 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts) -> Trained:
             facts=facts,
             recorder=recorder,
             boundary=Boundary(job.ranks, job.config.checkpoint, num_steps),
-            save=_timed_save(job, checkpointer),
+            save=_timed_save(job, checkpointer, resumed.step),
             report=reporter,
         )
         end = run_steps(setup, resumed.step)
@@ -176,10 +179,19 @@ def _make_reader(job: Job, dataset: ShardedDataset, start_step: int) -> BatchRea
     )
 
 
-def _timed_save(job: Job, checkpointer: Checkpointer) -> Callable[[int, float], None]:
+def _timed_save(
+    job: Job, checkpointer: Checkpointer, start_step: int
+) -> Callable[[int, float], None]:
+    """Save, and note how long it would take to stop."""
+    stop_time = StopTime(start_step, time.monotonic())
+
     def save(step: int, loss: float) -> None:
+        begun_s = time.monotonic()
         with job.spans.span("checkpoint", step=step):
             checkpointer.save(step, loss)
+        stop_s = stop_time.after_save(step, begun_s, time.monotonic())
+        if job.ranks.rank == 0:
+            note_stop_time(job.context.task_dir, stop_s)
 
     return save
 

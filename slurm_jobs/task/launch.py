@@ -24,11 +24,14 @@ from slurm_jobs.common.errors import STOPPED_EXIT_CODE
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.process import kill_session
 from slurm_jobs.common.records import Outcome
-from slurm_jobs.common.stop import STOP_SIGNAL
+from slurm_jobs.common.stop import STOP_SIGNAL, noted_stop_time_s
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.task.environment import RANK_VARIABLES, JobEnvironment
 from slurm_jobs.task.rank import exit_path, started_path
 
+STOP_TIME_FACTOR = 1.5
+"""So many times the measured time to stop before the limit the ranks are asked to."""
+STOP_TIME_LOOK_S = 1.0
 KILL_WAIT_S = 8.0
 """How long the other ranks may take to end after one has failed."""
 POLL_S = 0.05
@@ -58,8 +61,10 @@ class Ranks:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._stop_is_due = False
         """STOP_SIGNAL has not been passed on yet."""
+        self._look_at_s = 0.0
+        """When to look again at what the stage noted, monotonic."""
         self.stop_signalled = False
-        """STOP_SIGNAL came: the time limit is near."""
+        """STOP_SIGNAL came, or was due by the stage's own measure: the time limit is near."""
         self.term_signalled = False
         """SIGTERM came: cancelled, preempted, or out of time."""
         signal.signal(STOP_SIGNAL, self._pass_on)
@@ -104,6 +109,8 @@ class Ranks:
         """
         kill_at_s: float | None = None
         while None in (codes := [process.poll() for process in self._processes]):
+            if not self.stop_signalled and self._is_last_moment(task_dir):
+                self._pass_on(STOP_SIGNAL, None)
             if self._stop_is_due and self._all_started(task_dir):
                 self._stop_is_due = False
                 self._signal_all(STOP_SIGNAL)
@@ -115,6 +122,19 @@ class Ranks:
             if kill_at_s is not None and time.monotonic() > kill_at_s:
                 self._signal_all(signal.SIGKILL)
             time.sleep(POLL_S)
+
+    def _is_last_moment(self, task_dir: Path) -> bool:
+        """Whether the time that is left is what the stage needs to stop, by its own measure.
+
+        Never in the first half of the limit, as with `signal_lead_s`: work must come forward.
+        """
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return False
+        self._look_at_s = now_s + STOP_TIME_LOOK_S
+        left_s = self._environment.deadline_unix_s - time.time() - STOP_TIME_LOOK_S
+        half_s = self._order.resources.timeout_min * 60 / 2
+        return left_s < min(STOP_TIME_FACTOR * noted_stop_time_s(task_dir), half_s)
 
     def _end_orphans(self) -> None:
         """What killed keepers could not end; Slurm does this by itself."""

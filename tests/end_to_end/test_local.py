@@ -129,6 +129,41 @@ stages:
     assert stage_of(status, "idle")["reason"] == "not needed: `works` completed"
 
 
+def test_a_stage_that_needs_long_to_save_is_asked_to_stop_so_long_before_the_limit(
+    local: Driver,
+) -> None:
+    """Its limit is 12 s and its lead 1 s; it needs 2 s, and is asked 3 s before the end."""
+    local.write(
+        "slow_saver.py",
+        """
+import time
+from slurm_jobs.common.errors import StageStoppedError
+from slurm_jobs.common.stop import note_stop_time, stop_requested
+
+def run(config, context):
+    if context.attempt > 1:
+        return {}
+    note_stop_time(context.task_dir, 2.0)
+    while not stop_requested():
+        time.sleep(0.02)
+    left_s = context.deadline_unix_s - time.time()
+    (context.output_dir / "left-s").write_text(str(left_s))
+    time.sleep(2)
+    raise StageStoppedError("saved")
+""",
+    )
+    local.write(
+        "spec.yaml",
+        "name: slow\ncluster: local\nstages:\n"
+        "  a: {run: 'slow_saver:run', resources: {timeout_min: 0.2, signal_lead_s: 1}}\n",
+    )
+    run_dir = local.submit("spec.yaml")
+    assert local.wait(run_dir)["status"] == "completed"
+    assert 2.0 < float((run_dir / "data/a/left-s").read_text()) < 4.5
+    outcomes = sorted(path.name.split(".")[3] for path in (run_dir / "completions/a").iterdir())
+    assert outcomes == ["completed", "stopped"]
+
+
 def test_time_limit_ends_a_task_with_the_state_timeout(local: Driver) -> None:
     local.write(
         "spec.yaml",
