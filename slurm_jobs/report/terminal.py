@@ -135,7 +135,7 @@ def _stages(stages: Sequence[StageNumbers]) -> RenderableType:
     return Group(_StageTable(stages), *failures)
 
 
-_STAGE_COLUMNS = ("done", "attempts", "queue", "wall", "CPU", "memory")
+_STAGE_COLUMNS = ("done", "attempts", "queue", "ran for", "CPU", "memory")
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
         f"{stage.num_completed}/{stage.num_tasks}",
         f"{stage.num_attempts}",
         words.quantity(stage.queue_wait_median_s),
-        words.quantity(stage.wall_s),
+        words.quantity(stage.running_s),
         words.quantity(stage.cpu_efficiency),
         words.quantity(stage.max_rss_bytes),
     )

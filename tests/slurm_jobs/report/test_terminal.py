@@ -38,7 +38,7 @@ def test_no_number_is_cut_however_narrow_the_terminal(report_of, width):
         if share.share >= 0.001:
             assert words.seconds(share.seconds) in text
     for stage in report.stages:
-        assert words.quantity(stage.wall_s) in text
+        assert words.quantity(stage.running_s) in text
 
 
 def test_no_colour_is_used_where_it_is_not_wanted(report_of, monkeypatch):
