@@ -27,7 +27,7 @@ from slurm_jobs.operations.resume import ResumeRequest, Resumption, resume
 from slurm_jobs.plan import Plan
 from slurm_jobs.reconcile import RunStatus
 from slurm_jobs.run.find import find_run
-from slurm_jobs.run.observe import accounting_of, status_of
+from slurm_jobs.run.observe import status_of
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta
 from slurm_jobs.run.waiting import looks_until_over
@@ -108,8 +108,9 @@ class Run:
         Raises:
             OSError: the page cannot be written.
         """
-        from slurm_jobs.report.stage import build_and_write
+        from slurm_jobs.report.stage import ask, build_and_write
 
         paths = RunPaths(self.run_dir)
-        build_and_write(paths, accounting_of(self.run_dir).starts)
+        asked = ask(paths)
+        build_and_write(paths, asked.accounting, answer=asked.answer)
         return paths.report_html

@@ -11,6 +11,7 @@ from slurm_jobs.cli.log_files import failure_log, last_lines, rank_logs
 from slurm_jobs.common.records import CompletionRecord
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
+from slurm_jobs.schedulers.local_state import NEVER
 
 if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
@@ -49,14 +50,30 @@ def problem_lines(run_dir: Path, status: RunStatus) -> list[str]:
     lines += [problem_line(run_dir, stage, part) for stage, part in failed[:MAX_PROBLEMS_SHOWN]]
     if len(failed) > MAX_PROBLEMS_SHOWN:
         lines.append(f"... and {len(failed) - MAX_PROBLEMS_SHOWN} more (--json has all)")
-    lines += _ways_on(run_dir, status, failed)
+    barred = [stage.stage.name for stage in status.stages if _is_barred_for_nothing(stage, status)]
+    lines += [
+        f"{name} stranded: what it comes after is complete by its records, failed for the scheduler"
+        for name in barred
+    ]
+    lines += _ways_on(run_dir, status, failed, is_barred=bool(barred))
     return lines
 
 
+def _is_barred_for_nothing(stage: StageStatus, status: RunStatus) -> bool:
+    """Whether a job can never start although all that it comes after is complete."""
+    above = [status.stage(parent).status for parent in stage.stage.after]
+    is_barred = any(p.status == "stranded" and p.reason == NEVER for p in stage.slices)
+    return is_barred and set(above) == {"completed"}
+
+
 def _ways_on(
-    run_dir: Path, status: RunStatus, failed: list[tuple[StageStatus, SliceStatus]]
+    run_dir: Path,
+    status: RunStatus,
+    failed: list[tuple[StageStatus, SliceStatus]],
+    *,
+    is_barred: bool,
 ) -> list[str]:
-    """What to type next; `resume` also where nothing failed but something was never submitted."""
+    """What to type next; `resume` also where nothing failed and yet something will never start."""
     folder = shown_path(run_dir)
     resume = command_text("resume", folder)
     paths = RunPaths(run_dir)
@@ -66,7 +83,8 @@ def _ways_on(
             where = [name, *(["--slice", str(part.slice_index)] if stage.stage.is_array else [])]
             return [f"next: {command_text('logs', folder, *where)}", f"then: {resume}"]
     slices = (part for stage in status.stages for part in stage.slices)
-    if failed or any(part.status == "stranded" and "`resume`" in part.reason for part in slices):
+    renews = any(part.status == "stranded" and "`resume`" in part.reason for part in slices)
+    if failed or is_barred or renews:
         return [f"next: {resume}"]
     return []
 

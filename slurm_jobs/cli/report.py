@@ -37,19 +37,18 @@ def write_report(run_dir: Path, *, as_json: bool = False) -> None:
     from rich.console import Console
 
     from slurm_jobs.report.json_form import report_to_json
-    from slurm_jobs.report.stage import keep_report, make_report
+    from slurm_jobs.report.stage import ask, keep_report, make_report
     from slurm_jobs.report.terminal import print_report
-    from slurm_jobs.run.observe import accounting_of
     from slurm_jobs.run.paths import RunPaths
 
-    answer = accounting_of(run_dir)
     paths = RunPaths(run_dir)
-    report = make_report(paths, answer.starts, _config_of(paths))
+    asked = ask(paths)
+    report = make_report(paths, asked.accounting, _config_of(paths), answer=asked.answer)
     if as_json:
         print_json(report_to_json(report))
     else:
         print_report(report, Console())
-        for problem in answer.problems:
+        for problem in asked.problems:
             print(f"could not be asked: {problem}")
     try:
         keep_report(report, paths)

@@ -135,6 +135,44 @@ def left_of_session(session: Session) -> list[int]:
     ]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotedProcess:
+    """A process as others know it, whenever they look: its number alone is given away again."""
+
+    pid: int
+    start_ticks: int
+    pid_space: str
+    """As of a `Session`."""
+
+
+def note_process(pid: int) -> NotedProcess:
+    """This process, or a child of it; the child may have ended, not been reaped."""
+    process = _process(pid)
+    assert process is not None
+    return NotedProcess(pid=pid, start_ticks=process.start_ticks, pid_space=_pid_space())
+
+
+def process_lives(noted: NotedProcess) -> bool | None:
+    """Whether a process lives; None where that cannot be seen from here (another host)."""
+    if noted.pid_space != _pid_space():
+        return None
+    process = _process(noted.pid)
+    return (
+        process is not None
+        and process.start_ticks == noted.start_ticks
+        and process.state not in _ENDED_STATES
+    )
+
+
+def session_lives(session: Session) -> bool:
+    """Whether anything of a session lives; False where that cannot be seen from here."""
+    leader = NotedProcess(
+        pid=session.leader_pid, start_ticks=session.start_ticks, pid_space=session.pid_space
+    )
+    # While the leader lives, this spares a look at every process of the host.
+    return bool(process_lives(leader) or left_of_session(session))
+
+
 def _pid_space() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -52,15 +52,15 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
     times = stage.task_time
     if stage.num_tasks < 2 or times is None or times.num < 4:
         return abstain(rule_id, "fewer than 4 completed array tasks")
-    if (stage.wall_s.value or 0.0) < SHORT_RUN_S:
-        return abstain(rule_id, "the stage took under 300 s")
+    if (stage.running_s.value or 0.0) < SHORT_RUN_S:
+        return abstain(rule_id, "the stage ran for under 300 s")
     if stage.slices_per_task > 1:
         return abstain(rule_id, "an array task works through several slices; each is timed alone")
     ratio = times.max_s / times.mean_s if times.mean_s > 0 else 1.0
     if ratio < 1.5:
         return clear(rule_id, f"slowest over mean: {ratio:.2f}")
     even_s = max(times.mean_s, times.num * times.mean_s / max(1, stage.max_running))
-    wall_s = max(stage.wall_s.value or 0.0, even_s)
+    running_s = max(stage.running_s.value or 0.0, even_s)
     return Finding(
         rule_id=rule_id,
         severity="medium",
@@ -77,7 +77,7 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
         next_knob="more and smaller slices (array.num_slices); "
         "if it is always the same node, exclude it",
         ceiling=f"evenly loaded tasks, {stage.max_running} at a time: "
-        f"{words.times(wall_s / even_s)} as fast for this stage",
+        f"{words.times(running_s / even_s)} as fast for this stage",
     )
 
 

@@ -26,7 +26,7 @@ _PROGRESS_COLUMNS = (
     "dependency wait",
     "queue wait",
     "longest queue",
-    "wall",
+    "ran for",
     "median task",
     "p95",
     "slowest",
@@ -163,8 +163,9 @@ def _stages_section(report: RunReport) -> Html:
         if stage.task_time and stage.task_time.num > 1
     ]
     note = (
-        "Waits are medians over jobs: submit to eligible, eligible to start. Hours are "
-        "allocated, not busy. A suggested request stands with its finding."
+        "Waits are medians over jobs: submit to eligible, eligible to start. A stage ran for as "
+        "long as one of its attempts did, or more at once. Hours are allocated, not busy. A "
+        "suggested request stands with its finding."
     )
     return el(
         "section",
@@ -204,7 +205,7 @@ def _progress_row(stage: StageNumbers) -> list[str]:
         words.quantity(stage.dependency_wait_median_s),
         words.quantity(stage.queue_wait_median_s),
         words.quantity(stage.queue_wait_max_s),
-        words.quantity(stage.wall_s),
+        words.quantity(stage.running_s),
         *shown,
     ]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from slurm_jobs.report import words
 from slurm_jobs.report.markup import Html, el
-from slurm_jobs.report.model_values import TimeShare
+from slurm_jobs.report.model_values import TimeShare, shown
 
 _WIDTH, _HEIGHT = 1000.0, 240.0
 """Of the SVG's own coordinates; the page stretches them."""
@@ -42,12 +42,12 @@ def stacked_bar(shares: Sequence[TimeShare], label: str) -> Html:
         for share in shares
         if share.share > 0
     ]
-    text = "; ".join(f"{s.name} {words.percent(s.share)}" for s in shares)
+    text = "; ".join(f"{s.name} {words.percent(s.share)}" for s in shown(shares))
     return el("div", boxes, class_="stack", role="img", aria_label=f"{label}: {text}")
 
 
 def legend(shares: Sequence[TimeShare], what: str) -> Html:
-    """Every share with its seconds: `what` says of what they are."""
+    """The shares that are shown, with their seconds: `what` says of what they are."""
     items = [
         el(
             "li",
@@ -56,7 +56,7 @@ def legend(shares: Sequence[TimeShare], what: str) -> Html:
             el("span", words.percent(share.share), class_="num"),
             el("span", words.seconds(share.seconds), class_="num dim"),
         )
-        for share in shares
+        for share in shown(shares)
     ]
     return el("ul", items, class_="legend", aria_label=what)
 

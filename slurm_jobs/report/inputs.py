@@ -34,9 +34,11 @@ from slurm_jobs.report.inputs_provenance import (
     shown_spec,
 )
 from slurm_jobs.report.model_provenance import NodeFacts, PythonFacts, SubmissionFacts
-from slurm_jobs.run.intents import Intent, intents
+from slurm_jobs.run.intents import Entry, Intent, intents
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.turns import open_command
+from slurm_jobs.schedulers.protocol import Answer
 
 _TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
 _TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
@@ -85,6 +87,11 @@ class ReportInputs:
     intents: tuple[Intent, ...] | None
     """The jobs that were submitted, oldest first; None if the ledger could not be read."""
     accounting: tuple[TaskAccounting, ...]
+    """Every start that its scheduler keeps in its books, with what it used."""
+    answer: Answer | None
+    """What `status` decides by; None if nobody was asked, or nothing needed to be."""
+    is_submitting: bool
+    """Whether a command is submitting for the run."""
     submissions: tuple[SubmissionFacts, ...]
     """What each submit and resume was made from, oldest first."""
     pythons: Mapping[str, PythonFacts]
@@ -95,8 +102,15 @@ class ReportInputs:
     """Files that could not be read, and why."""
 
 
-def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> ReportInputs:
-    """Read the records of the run; `accounting` is what its scheduler knows of its jobs.
+def read_inputs(
+    paths: RunPaths, accounting: Sequence[TaskAccounting], answer: Answer | None = None
+) -> ReportInputs:
+    """Read the records of the run, after its scheduler was asked.
+
+    Args:
+        paths: of the run.
+        accounting: what its scheduler accounted for.
+        answer: what it says of the run's jobs now, as `status` asks.
 
     Raises:
         FileNotFoundError: `paths` is no run (it lacks `run.json` or the resolved spec).
@@ -110,12 +124,15 @@ def read_inputs(paths: RunPaths, accounting: Sequence[TaskAccounting]) -> Report
         replace(_read_stage(paths, name, listed[name], secrets, problems), is_former=name in former)
         for name in parents_first(listed)
     )
+    ledger = _read_ledger(paths, problems)
     return ReportInputs(
         run=read_json(paths.run_json),
         spec=shown_spec(spec, secrets),
         stages=stages,
-        intents=_read_intents(paths, problems),
+        intents=tuple(intents(ledger)) if ledger is not None else None,
         accounting=tuple(accounting),
+        answer=answer if answer is not None and answer.asked_unix_s else None,
+        is_submitting=ledger is not None and open_command(ledger) is not None,
         submissions=read_submissions(paths, problems),
         pythons=read_pythons(paths, problems),
         read_unix_s=time.time(),
@@ -190,12 +207,14 @@ def _read_stage(
     )
 
 
-def _read_intents(paths: RunPaths, problems: list[str]) -> tuple[Intent, ...] | None:
+def _read_ledger(paths: RunPaths, problems: list[str]) -> list[Entry] | None:
     try:
-        return tuple(intents(read_ledger(paths.ledger_dir)))
+        entries = read_ledger(paths.ledger_dir)
+        intents(entries)
     except (OSError, ValueError, TypeError, KeyError) as error:
         problems.append(f"{paths.ledger_dir}: not read as a ledger: {error}")
         return None
+    return entries
 
 
 def _files(folder: Path) -> list[Path]:

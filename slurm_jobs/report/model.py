@@ -91,8 +91,8 @@ class StageNumbers:
     queue_wait_median_s: Quantity
     """From eligible to start."""
     queue_wait_max_s: Quantity
-    wall_s: Quantity
-    """From the first start to the last end."""
+    running_s: Quantity
+    """Time in which an attempt ran, one or more; what lies between attempts is not in it."""
     task_time: Distribution | None
     cpu_efficiency: Quantity
     """Processor time over (allocated CPUs x elapsed time)."""

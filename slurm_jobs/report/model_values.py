@@ -5,6 +5,7 @@ A number that could not be had is a `Quantity` with the reason; never a guess.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -40,3 +41,12 @@ class TimeShare:
     seconds: float
     share: float
     """Fraction of the whole budget, 0 to 1."""
+
+
+SHOWN_SHARE = 0.0005
+"""Smaller parts of a budget, which would be written `<0.1 %`, are left to `report.json`."""
+
+
+def shown(shares: Iterable[TimeShare]) -> list[TimeShare]:
+    """The parts of a budget that a reader is shown, the same in every renderer."""
+    return [share for share in shares if abs(share.share) >= SHOWN_SHARE]

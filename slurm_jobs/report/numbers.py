@@ -66,7 +66,8 @@ def _header(
     config: ReportConfig,
 ) -> RunHeader:
     run: Mapping[str, object] = inputs.run
-    status, reason = overall_status(stages)
+    is_silent = inputs.answer is not None and not inputs.answer.knows_the_living
+    status, reason = overall_status(stages, is_silent=is_silent)
     name = str(run.get("name", inputs.spec.get("name", "")))
     return RunHeader(
         run_id=str(run.get("run_id", "")),

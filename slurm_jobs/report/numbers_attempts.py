@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
 from slurm_jobs.report.inputs import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.model import Bar
+from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.schedulers.states import LIVING_STATES, RUNNING_STATES
 
 REPORT_RUN = "report"
@@ -58,7 +59,8 @@ def gather_attempts(inputs: ReportInputs) -> Mapping[str, tuple[AttemptFacts, ..
     for row in sorted(filter(began, inputs.accounting), key=lambda r: r.start_unix_s or 0.0):
         rows[row.job_id].append(row)
     found = {
-        stage.name: _stage_attempts(stage, rows, inputs.read_unix_s) for stage in inputs.stages
+        stage.name: _stage_attempts(stage, rows, inputs.answer, inputs.read_unix_s)
+        for stage in inputs.stages
     }
     joined = {id(f.accounting) for facts in found.values() for f in facts}
     elements = elements_of(inputs)
@@ -139,8 +141,23 @@ def _row_of(record: AttemptRecord, rows: Sequence[TaskAccounting]) -> TaskAccoun
     return None
 
 
+def _newest_word(
+    record: AttemptRecord, row: TaskAccounting | None, answer: Answer
+) -> TaskAccounting | None:
+    """What is said now of a slice's last attempt: `status`'s answer where it is the newer."""
+    task = answer.tasks.get(record.job_id)
+    if task is None:
+        lags = row is not None and row.state in LIVING_STATES and answer.knows_the_living
+        return None if lags else row
+    is_newer = task.state in RUNNING_STATES or row is None or row.end_unix_s is None
+    return task if is_newer else row
+
+
 def _stage_attempts(
-    stage: StageInputs, rows: Mapping[str, Sequence[TaskAccounting]], now_unix_s: float
+    stage: StageInputs,
+    rows: Mapping[str, Sequence[TaskAccounting]],
+    answer: Answer | None,
+    now_unix_s: float,
 ) -> list[AttemptFacts]:
     completions = {(c.slice_index, c.attempt): c for c in stage.completions}
     last_attempt: dict[int, int] = {}
@@ -153,8 +170,9 @@ def _stage_attempts(
         row = _row_of(record, rows.get(record.job_id, ()))
         is_last = last_attempt[record.slice_index] == record.attempt
         own_report = stage.run == REPORT_RUN and is_last and not stage.is_former
+        word = _newest_word(record, row, answer) if is_last and answer is not None else row
         outcome, reason, end = _how_it_ended(
-            record, completions.get(key), row, None if own_report else stage.timings, now_unix_s
+            record, completions.get(key), word, None if own_report else stage.timings, now_unix_s
         )
         first_row = row if id(row) not in told else None
         told.add(id(row))
@@ -188,7 +206,10 @@ def _how_it_ended(
     timings: Sequence[RankTiming] | None,
     now_unix_s: float,
 ) -> tuple[str, str, float]:
-    """Outcome, reason and end; `timings` is None for the stage that writes this report."""
+    """Outcome, reason and end; `row` is the scheduler's word on the attempt's start.
+
+    `timings` is None for the stage that writes this report.
+    """
     if completion is not None:
         return completion.outcome, completion.reason, completion.ended_unix_s
     if row is not None and row.state in RUNNING_STATES:

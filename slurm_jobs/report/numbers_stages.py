@@ -11,7 +11,7 @@ import numpy as np
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.reconcile import Status
 from slurm_jobs.report.inputs import StageInputs
-from slurm_jobs.report.intervals import max_overlap
+from slurm_jobs.report.intervals import max_overlap, merge, total_s
 from slurm_jobs.report.model import Distribution, StageNumbers
 from slurm_jobs.report.model_values import Quantity, known, missing
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts, starts_without_row
@@ -44,7 +44,7 @@ def stage_numbers(
         dependency_wait_median_s=_wait(rows, "submit_unix_s", "eligible_unix_s", np.median),
         queue_wait_median_s=_wait(rows, "eligible_unix_s", "start_unix_s", np.median),
         queue_wait_max_s=_bounded(_wait(rows, "eligible_unix_s", "start_unix_s", np.max), lacking),
-        wall_s=_wall(stage, facts, standing.status),
+        running_s=_running(stage, facts, standing.status),
         task_time=_task_time(facts),
         failures=tuple(_failure(f) for f in facts if f.bar.outcome == "failed"),
         results=stage_results(stage),
@@ -77,13 +77,12 @@ def _failure(fact: AttemptFacts) -> str:
     return f"{bar.stage}, slice {bar.slice_index}, {attempt}, job {bar.job_id}: {reason}"
 
 
-def _wall(stage: StageInputs, facts: Sequence[AttemptFacts], status: Status) -> Quantity:
+def _running(stage: StageInputs, facts: Sequence[AttemptFacts], status: Status) -> Quantity:
     if stage.run == REPORT_RUN and status == "running":
         return missing("s", "this report is being made")
     if not facts:
         return missing("s", "not started")
-    start = min(f.bar.start_unix_s for f in facts)
-    return known(max(f.bar.end_unix_s for f in facts) - start, "s")
+    return known(total_s(merge((f.bar.start_unix_s, f.bar.end_unix_s) for f in facts)), "s")
 
 
 def _task_time(facts: Sequence[AttemptFacts]) -> Distribution | None:

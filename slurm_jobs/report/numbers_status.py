@@ -51,10 +51,13 @@ def standings(
     }
 
 
-def overall_status(stages: Sequence[tuple[str, Standing]]) -> tuple[Status, str]:
-    """Status of the run and the stage that decides it."""
+def overall_status(
+    stages: Sequence[tuple[str, Standing]], *, is_silent: bool = False
+) -> tuple[Status, str]:
+    """Status of the run and the stage that decides it; `is_silent`: nobody says what lives."""
     needed = [(name, s) for name, s in stages if not s.reason.startswith(NOT_NEEDED)]
-    for status in DECIDING_FIRST:
+    order: tuple[Status, ...] = ("unknown", *DECIDING_FIRST) if is_silent else DECIDING_FIRST
+    for status in order:
         for name, standing in needed:
             if standing.status == status:
                 reason = f": {standing.reason}" if standing.reason else ""
@@ -72,6 +75,7 @@ def _records(inputs: ReportInputs) -> RunRecords:
         records={
             s.name: _stage_records(s, trust_all=inputs.intents is None) for s in inputs.stages
         },
+        is_submitting=inputs.is_submitting,
     )
 
 
@@ -129,7 +133,12 @@ def _stage_records(stage: StageInputs, *, trust_all: bool) -> StageRecords:
 
 
 def _answer(inputs: ReportInputs, intents: Sequence[Intent]) -> Answer:
-    """The newest row of each job; without any accounting, what has not started waits."""
+    """What `status` decides by; where nobody was asked, the newest row of each job.
+
+    Without any accounting, what has not started waits.
+    """
+    if inputs.answer is not None:
+        return inputs.answer
     if inputs.accounting:
         return Answer(tasks={row.job_id: row for row in inputs.accounting})
     begun = {(a.stage, a.slice_index) for stage in inputs.stages for a in stage.attempts}
@@ -159,8 +168,7 @@ def _standing(stage: StageInputs, found: StageStatus, facts: Sequence[AttemptFac
         reason=found.reason or _reason(stage, status, slices, last),
         counts=replace(found, slices=slices).counts,
         is_open=any(
-            s.status == "running"
-            or (s.status == "waiting" and s.source not in {"ledger", _NO_WORD})
+            s.status == "running" or (s.status == "waiting" and s.source != _NO_WORD)
             for s in slices
         ),
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import DamagedFileError, InputError
 from slurm_jobs.common.files import make_private_dir, write_json_atomic, write_text_atomic
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.common.stage_config.report import ReportConfig
@@ -16,12 +18,41 @@ from slurm_jobs.report.json_form import report_to_json
 from slurm_jobs.report.model import RunReport
 from slurm_jobs.report.numbers import build_report
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.schedulers.protocol import Answer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a run's scheduler said, for a report."""
+
+    accounting: tuple[TaskAccounting, ...]
+    answer: Answer | None
+    """What `status` decides by; None where the run has no plan that could be read."""
+    problems: tuple[str, ...]
+    """Sources that could not be asked."""
+
+
+def ask(paths: RunPaths) -> Asked:
+    """Ask the run's scheduler what a report needs."""
+    from slurm_jobs.run.observe import accounting_of, answer_of
+
+    accounted = accounting_of(paths.run_dir)
+    try:
+        answer = answer_of(paths.run_dir)
+    except (InputError, DamagedFileError):  # a report on a broken run is wanted most of all
+        answer = None
+    problems = (*accounted.problems, *(answer.problems if answer is not None else ()))
+    return Asked(
+        accounting=accounted.starts, answer=answer, problems=tuple(dict.fromkeys(problems))
+    )
 
 
 def make_report(
     paths: RunPaths,
     accounting: Sequence[TaskAccounting] = (),
     config: ReportConfig | None = None,
+    *,
+    answer: Answer | None = None,
 ) -> RunReport:
     """Make the report of a run; nothing is written.
 
@@ -30,11 +61,13 @@ def make_report(
         accounting: what the scheduler knows of the run's jobs; if empty, the report says that
             there is none.
         config: how the report is made; defaults if left out.
+        answer: what the scheduler says of the run's jobs now; if left out, the accounting is
+            all there is.
 
     Raises:
         FileNotFoundError: `paths` is no run.
     """
-    return build_report(read_inputs(paths, accounting), config or ReportConfig())
+    return build_report(read_inputs(paths, accounting, answer), config or ReportConfig())
 
 
 def keep_report(report: RunReport, paths: RunPaths) -> None:
@@ -52,22 +85,24 @@ def build_and_write(
     paths: RunPaths,
     accounting: Sequence[TaskAccounting] = (),
     config: ReportConfig | None = None,
+    *,
+    answer: Answer | None = None,
 ) -> RunReport:
     """Make the report and keep it; see `make_report` and `keep_report`."""
-    report = make_report(paths, accounting, config)
+    report = make_report(paths, accounting, config, answer=answer)
     keep_report(report, paths)
     return report
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """The stage: headline numbers, and the page beside them."""
-    from slurm_jobs.run.observe import accounting_of
-
     paths = RunPaths(context.run_dir)
-    answer = accounting_of(context.run_dir)
-    for problem in answer.problems:
+    asked = ask(paths)
+    for problem in asked.problems:
         print(f"the scheduler could not be asked: {problem}", flush=True)
-    report = build_and_write(paths, answer.starts, build_config(ReportConfig, config))
+    report = build_and_write(
+        paths, asked.accounting, build_config(ReportConfig, config), answer=asked.answer
+    )
     return headline(report, paths)
 
 

@@ -16,15 +16,13 @@ from rich.text import Text
 from slurm_jobs.report import words
 from slurm_jobs.report.model import DataNumbers, Finding, RunReport, StageNumbers
 from slurm_jobs.report.model_training import TrainingNumbers
-from slurm_jobs.report.model_values import TimeShare
+from slurm_jobs.report.model_values import TimeShare, shown
 
 _BAR_CELLS = 28
 _MIN_BAR_CELLS = 8
 """Shorter bars say nothing and are left out."""
 _SHOWN_FAILURES = 3
 """Of each stage; the page has all."""
-_SHOWN_SHARE = 0.0005
-"""Smaller shares are left to the page."""
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "note": "cyan"}
 _KIND_STYLES = {
     "data_wait": "red",
@@ -87,7 +85,7 @@ def _tiles(report: RunReport) -> RenderableType:
 
 
 def _shares(shares: Sequence[TimeShare]) -> RenderableType:
-    return _Shares(shares) if shares else Text("  nothing was measured")
+    return _Shares(shown(shares)) if shares else Text("  nothing was measured")
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,9 @@ class _Shares:
     shares: Sequence[TimeShare]
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = [s for s in self.shares if s.share >= _SHOWN_SHARE or s.kind == "unexplained"]
-        rows = [(f"  {s.name}", words.percent(s.share), words.seconds(s.seconds)) for s in shown]
+        rows = [
+            (f"  {s.name}", words.percent(s.share), words.seconds(s.seconds)) for s in self.shares
+        ]
         taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
         cells = min(_BAR_CELLS, options.max_width - taken - 2)
         table = Table.grid(padding=(0, 2))
@@ -107,7 +106,7 @@ class _Shares:
             table.add_column(no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
-        for share, (name, percent, seconds) in zip(shown, rows, strict=True):
+        for share, (name, percent, seconds) in zip(self.shares, rows, strict=True):
             bar = [_bar(share, cells)] if cells >= _MIN_BAR_CELLS else []
             table.add_row(Text(name), *bar, percent, seconds)
         yield table
@@ -136,7 +135,7 @@ def _stages(stages: Sequence[StageNumbers]) -> RenderableType:
     return Group(_StageTable(stages), *failures)
 
 
-_STAGE_COLUMNS = ("done", "attempts", "queue", "wall", "CPU", "memory")
+_STAGE_COLUMNS = ("done", "attempts", "queue", "ran for", "CPU", "memory")
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
         f"{stage.num_completed}/{stage.num_tasks}",
         f"{stage.num_attempts}",
         words.quantity(stage.queue_wait_median_s),
-        words.quantity(stage.wall_s),
+        words.quantity(stage.running_s),
         words.quantity(stage.cpu_efficiency),
         words.quantity(stage.max_rss_bytes),
     )

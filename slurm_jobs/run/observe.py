@@ -43,6 +43,11 @@ def status_of(run_dir: Path, *, fresh: bool = True) -> RunStatus:
     return reconcile(read_run(run_dir) if answer.asked_unix_s else run, answer)
 
 
+def answer_of(run_dir: Path) -> Answer:
+    """What `status` would decide by at this moment; only to look at, never to act upon."""
+    return answers({run_dir: read_run(run_dir)}, fresh=False)[run_dir]
+
+
 def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answer]:
     """What the schedulers say of runs, by folder; all that are on Slurm share one question.
 

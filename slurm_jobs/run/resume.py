@@ -62,14 +62,14 @@ def prepare_resume(
         fingerprints: by stage, as they are now and in order; work done under another is not
             this work. A stage may have been out of the spec for a while.
         again: slices that shall run again whatever is known of them, by stage.
-        act: False adopts nothing, for a dry run.
+        act: False adopts and ends nothing, for a dry run.
 
     Raises:
         SchedulerError: the scheduler could not be asked; without its word a
             job that still runs could be started twice.
     """
     adopted = adopt_lost_jobs(paths, read_run(paths.run_dir), scheduler) if act else {}
-    answer = _asked(paths, scheduler)
+    answer = _asked(paths, scheduler, act=act)
     # After the question, see observe.status_of.
     run = read_run(paths.run_dir, also=tuple(fingerprints))
     status = reconcile(run, answer)
@@ -86,12 +86,14 @@ def prepare_resume(
     )
 
 
-def _asked(paths: RunPaths, scheduler: Scheduler) -> Answer:
-    """What the scheduler says of the run's jobs.
+def _asked(paths: RunPaths, scheduler: Scheduler, *, act: bool) -> Answer:
+    """What the scheduler says of the run's jobs; `act`: once it has settled what it left.
 
     Raises:
         SchedulerError: it does not say which of them live.
     """
+    if act:
+        scheduler.settle()
     run = read_run(paths.run_dir)
     answer = Answer()
     if run.job_ids:

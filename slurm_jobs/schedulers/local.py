@@ -15,17 +15,27 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from slurm_jobs.common.process import note_process, session_lives
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
 from slurm_jobs.schedulers.local_book import LocalBook
-from slurm_jobs.schedulers.local_left import end_left_tasks
+from slurm_jobs.schedulers.local_left import (
+    KILL_WAIT_S,
+    RUNNER_ENDED,
+    end_left_tasks,
+    settle_left_tasks,
+)
 from slurm_jobs.schedulers.local_state import ENDED_STATES, NEVER, NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies
 
 RUNNER_START_S = 15.0
-"""A runner that was just started may not hold its lock yet."""
+"""So long a runner may come for a task that was queued, where nobody here can see who starts it."""
+STILL_ENDING = (
+    "the local runner has ended, and tasks that it left are still ending; `resume` gives them "
+    f"{KILL_WAIT_S:.0f} s, and goes on"
+)
 
 
 class LocalScheduler:
@@ -56,6 +66,8 @@ class LocalScheduler:
 
     def submit(self, order: JobOrder, dependencies: JobDependencies) -> str:
         """Queue a job in the book."""
+        self._book.create()
+        self._book.write_starter(note_process(os.getpid()))
         values = {
             "token": order.token,
             "job_name": order.job_name,
@@ -71,7 +83,7 @@ class LocalScheduler:
         command = [sys.executable, "-P", "-m", "slurm_jobs.schedulers.local_runner"]
         command += [str(self._run_dir), str(self._max_cpus or os.cpu_count() or 1)]
         with self._book.runner_log.open("ab") as log:
-            subprocess.Popen(
+            runner = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -79,6 +91,13 @@ class LocalScheduler:
                 start_new_session=True,
                 cwd="/",
             )
+        self._book.write_starter(note_process(runner.pid))
+
+    def settle(self) -> None:
+        """Without a runner: have what the last one left end, and note how."""
+        with self._book.runner_lock(wait=False) as is_idle:
+            if is_idle:
+                settle_left_tasks(RunPaths(self._run_dir), self._book)
 
     def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
         """Ids of jobs by name."""
@@ -86,11 +105,35 @@ class LocalScheduler:
 
     def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:  # noqa: ARG002
         """State of all tasks of these jobs, from the book."""
-        alive_before = self._book.has_runner()
+        starts_before = self._someone_starts()
         found = self._read_states(set(job_ids))
-        if not alive_before and not self._book.has_runner():  # nor did one start meanwhile
-            found = {task_id: _without_runner(task) for task_id, task in found.items()}
-        return Answer(tasks=found, asked_unix_s=time.time())
+        starts = starts_before or self._someone_starts()  # a runner may have come meanwhile
+        if starts:
+            return Answer(tasks=found, asked_unix_s=time.time())
+        found = {k: self._without_runner(task, starts) for k, task in found.items()}
+        is_ending = any(task.state == "COMPLETING" for task in found.values())
+        notes = (STILL_ENDING,) if is_ending else ()
+        return Answer(tasks=found, notes=notes, asked_unix_s=time.time())
+
+    def _someone_starts(self) -> bool | None:
+        """Whether a runner lives, or is about to; None where nobody here can see whether one is.
+
+        The kernel gives the lock back the moment its runner ends, whatever ended it.
+        """
+        return self._book.has_runner() or self._book.starter_lives()
+
+    def _without_runner(self, task: TaskAccounting, starts: bool | None) -> TaskAccounting:
+        """What a task's state means where no runner lives."""
+        if task.state == "RUNNING":
+            session = self._book.session(task.job_id)
+            if session is not None and session_lives(session):
+                return dataclasses.replace(task, state="COMPLETING", reason=RUNNER_ENDED)
+            return dataclasses.replace(task, state="NODE_FAIL", reason=RUNNER_ENDED)
+        age_s = time.time() - (task.submit_unix_s or 0.0)
+        is_left = starts is not None or age_s > RUNNER_START_S
+        if task.state == "PENDING" and task.reason != NEVER and is_left:
+            return dataclasses.replace(task, reason=NO_RUNNER)
+        return task
 
     def _read_states(self, wanted: set[str]) -> dict[str, TaskAccounting]:
         tasks = {}
@@ -124,14 +167,3 @@ class LocalScheduler:
                 if task.state not in ENDED_STATES:
                     ended = dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time())
                     self._book.write_state(ended)
-
-
-def _without_runner(task: TaskAccounting) -> TaskAccounting:
-    """What a task's state means when no runner lives."""
-    if task.state == "RUNNING":
-        reason = "the local runner ended while the task ran"
-        return dataclasses.replace(task, state="NODE_FAIL", reason=reason)
-    age_s = time.time() - (task.submit_unix_s or 0.0)
-    if task.state == "PENDING" and task.reason != NEVER and age_s > RUNNER_START_S:
-        return dataclasses.replace(task, reason=NO_RUNNER)
-    return task

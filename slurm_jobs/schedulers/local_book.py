@@ -21,7 +21,7 @@ from slurm_jobs.common.files import (
     read_json,
     write_json_atomic,
 )
-from slurm_jobs.common.process import Session
+from slurm_jobs.common.process import NotedProcess, Session, process_lives
 from slurm_jobs.common.records import TaskAccounting, record_to_json
 from slurm_jobs.schedulers.local_state import LocalJob
 
@@ -56,6 +56,11 @@ class LocalBook:
     def lock_file(self) -> Path:
         """Held by the runner while it lives; node-local in meaning, so flock may be trusted."""
         return self.folder / "runner.lock"
+
+    @property
+    def starter_file(self) -> Path:
+        """Who starts tasks, or is about to: the newest runner, before it the one who submits."""
+        return self.folder / "starter.json"
 
     @property
     def runner_log(self) -> Path:
@@ -148,6 +153,17 @@ class LocalBook:
         except BlockingIOError:
             return True
         return False
+
+    def write_starter(self, process: NotedProcess) -> None:
+        """Note who starts tasks from now on."""
+        write_json_atomic(self.starter_file, dataclasses.asdict(process))
+
+    def starter_lives(self) -> bool | None:
+        """Whether who starts tasks lives; None where that cannot be seen from here."""
+        try:
+            return process_lives(NotedProcess(**read_json(self.starter_file)))
+        except FileNotFoundError:  # a book of an earlier version
+            return None
 
     @contextmanager
     def runner_lock(self, *, wait: bool) -> Iterator[bool]:

@@ -23,7 +23,7 @@ from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local_book import LocalBook
-from slurm_jobs.schedulers.local_left import KILL_WAIT_S, end_left_tasks
+from slurm_jobs.schedulers.local_left import KILL_WAIT_S, settle_left_tasks
 from slurm_jobs.schedulers.local_state import (
     ENDED_STATES,
     HELD_REASONS,
@@ -68,7 +68,7 @@ class Runner:
 
     def run(self) -> None:
         """Work until nothing is left."""
-        end_left_tasks(self._book)
+        settle_left_tasks(self._paths, self._book)
         while True:
             jobs = self._book.jobs()
             self._read_new(jobs)
@@ -91,18 +91,9 @@ class Runner:
             for task_id in job.task_ids:
                 if task_id in self._states:
                     continue
-                task = self._book.state(task_id) or TaskAccounting(
+                self._states[task_id] = self._book.state(task_id) or TaskAccounting(
                     job_id=task_id, state="PENDING", source="local"
                 )
-                if task.state == "RUNNING":  # left by a runner that was killed
-                    task = dataclasses.replace(
-                        task,
-                        state="NODE_FAIL",
-                        reason="the local runner ended while the task ran",
-                        end_unix_s=time.time(),
-                    )
-                    self._book.write_state(task)
-                self._states[task_id] = task
 
     def _put(self, task: TaskAccounting) -> None:
         self._states[task.job_id] = task

@@ -54,6 +54,13 @@ class Scheduler(Protocol):
         """Called once all jobs of a command are queued."""
         ...
 
+    def settle(self) -> None:
+        """Before jobs are planned: see to what has died of the scheduler itself.
+
+        It waits until no process is left of a task that nobody looks after any more.
+        """
+        ...
+
     def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
         """Ids of jobs by name, of those that the scheduler knows.
 

@@ -78,6 +78,9 @@ class SlurmScheduler:
     def start(self) -> None:
         """Nothing to do: the jobs are in Slurm's hands, and no process stays here."""
 
+    def settle(self) -> None:
+        """Nothing to do: Slurm's daemons look after its jobs."""
+
     def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
         """Ids of jobs by name, from squeue and, where it has forgotten them, sacct."""
         return slurm_questions.find(job_names)

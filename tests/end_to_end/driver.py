@@ -117,6 +117,18 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def runner_pid(run_dir: Path) -> int:
+    """Pid of the local runner of a run."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"slurm_jobs.schedulers.local_runner" in words and str(run_dir).encode() in words:
+            return int(path.parent.name)
+    pytest.fail(f"no runner of {run_dir.name}")
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process lives; one that has ended and was not waited for does not."""
     try:

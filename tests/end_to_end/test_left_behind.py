@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
-from pathlib import Path
-
-import pytest
 
 from slurm_jobs.schedulers.local_book import LocalBook
-from tests.end_to_end.driver import Driver, is_alive, kill, processes_naming, wait_for
+from tests.end_to_end.driver import (
+    COMMAND,
+    Driver,
+    is_alive,
+    kill,
+    processes_naming,
+    runner_pid,
+    wait_for,
+)
 
 TICKER = """
 import signal, sys, time
@@ -34,7 +40,7 @@ stages:
     )
     run_dir = local.submit("spec.yaml")
     wait_for((run_dir / "data/a/ticks-1").exists, "the first attempt at work")
-    kill(_runner(run_dir))
+    kill(runner_pid(run_dir))
     wait_for(lambda: not processes_naming(f"tick.py 1 {run_dir}"), "the end of its processes")
     local.run("resume", str(run_dir))
     wait_for((run_dir / "data/a/ticks-2").exists, "the second attempt at work")
@@ -52,30 +58,23 @@ def test_an_attempt_begins_when_the_one_that_its_killed_runner_left_has_ended(
     )
     run_dir = local.submit("spec.yaml")
     wait_for((run_dir / "data/a/on").exists, "the first attempt at work")
-    kill(_runner(run_dir))
+    kill(runner_pid(run_dir))
     wait_for((run_dir / "data/a/saving").exists, "the first attempt to save")
-    local.run("resume", str(run_dir))
-    wait_for(LocalBook(run_dir / "local").has_runner, "the second runner")
+    resume = subprocess.Popen([*COMMAND, "resume", str(run_dir)], cwd=local.folder)
+    wait_for(LocalBook(run_dir / "local").has_runner, "the resume to wait for it")
     end_s = time.monotonic() + 0.5
     while time.monotonic() < end_s:
         if (run_dir / "attempts/a/s00000.a0002.json").exists():
             assert not processes_naming(f"{run_dir}/tasks/a/s00000.a0001")
         time.sleep(0.02)
     (run_dir / "data/a/saved").touch()
+    assert resume.wait(timeout=60) == 0
     assert local.wait(run_dir)["status"] == "completed"
     assert not (run_dir / "data/a/beside").exists()
     state = json.loads((run_dir / "local/states/1.json").read_text())
     second = json.loads((run_dir / "attempts/a/s00000.a0002.json").read_text())
     assert state["state"] == "NODE_FAIL"
     assert state["end_unix_s"] <= second["started_unix_s"]
-
-
-def _runner(run_dir: Path) -> int:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        words = path.read_bytes().split(b"\0")
-        if b"slurm_jobs.schedulers.local_runner" in words and str(run_dir).encode() in words:
-            return int(path.parent.name)
-    pytest.fail("no runner")
 
 
 def test_a_retry_begins_when_nothing_of_the_attempt_before_lives(local: Driver) -> None:

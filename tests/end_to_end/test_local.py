@@ -16,6 +16,7 @@ from tests.end_to_end.driver import (
     kill,
     processes_naming,
     rank_pid,
+    runner_pid,
     stage_of,
     wait_for,
     words_of,
@@ -237,20 +238,10 @@ def test_killed_supervisor_is_a_failure_that_resume_mends(local: Driver) -> None
     wait_for(lambda: not processes_naming(str(run_dir)), "the runner's end")
 
 
-def _kill_runner(run_dir: Path) -> None:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"slurm_jobs.schedulers.local_runner" in words and str(run_dir).encode() in words:
-            kill(int(path.parent.name))
-
-
 def test_killed_runner_takes_its_tasks_along_and_resume_goes_on(local: Driver) -> None:
     run_dir = local.submit(_chain(local, "hang: [1]"))
     wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
-    _kill_runner(run_dir)
+    kill(runner_pid(run_dir))
     wait_for(lambda: not processes_naming(str(run_dir)), "the end of the tasks")
     status = local.status(run_dir)
     assert stage_of(status, "first")["slices"][1]["status"] == "failed"
@@ -487,11 +478,8 @@ stages:
 def test_pending_tasks_without_a_runner_are_stranded_and_resume_starts_one(local: Driver) -> None:
     run_dir = local.submit(_chain(local, "hang: [0, 1]"))
     wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")
-    _kill_runner(run_dir)
+    kill(runner_pid(run_dir))
     wait_for(lambda: not processes_naming(str(run_dir)), "the end of the tasks")
-    for path in (run_dir / "local/states").iterdir():  # as if the machine had been off for a day
-        state = json.loads(path.read_text())
-        path.write_text(json.dumps({**state, "submit_unix_s": state["submit_unix_s"] - 86400}))
     status = local.status(run_dir)
     assert stage_of(status, "first")["counts"] == {"failed": 2, "stranded": 2}
     local.run("resume", str(run_dir))

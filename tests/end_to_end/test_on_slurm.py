@@ -275,3 +275,46 @@ def test_job_that_nobody_could_speak_of_is_found_by_resume_and_runs_once(
     assert "a" in result["adopted"]
     assert on_slurm.status(run_dir)["status"] == "completed"
     assert (run_dir / "data/a/log-0").read_text().count("begins") == 1
+
+
+def test_a_report_on_a_run_that_goes_on_says_what_status_says(on_slurm: Driver) -> None:
+    """Also in the seconds after a resume or a cancellation, in which sacct lags or runs ahead."""
+    on_slurm.write(
+        "spec.yaml",
+        """
+name: going
+cluster: auto
+stages:
+  count:
+    shell: |
+      [ $SLURM_JOBS_SLICE = 1 ] || exit 0
+      [ -e mended ] || exit 1
+      trap "" TERM; touch at-work; until [ -e released ]; do sleep 0.1; done
+    array: {num_slices: 3}
+    resources: {slurm: {partition: cpu}}
+  total: {shell: "true", after: count, resources: {slurm: {partition: cpu}}}
+""",
+    )
+    run_dir = on_slurm.submit("spec.yaml")
+    assert words_of(on_slurm.wait(run_dir)) == {"count": "failed", "total": "stranded"}
+    on_slurm.write("mended", "")
+    on_slurm.run("resume", str(run_dir))
+    status, report = _words_of_one_moment(on_slurm, run_dir)
+    assert report == status
+    assert status["count"] in {"waiting", "running"}
+    wait_for((on_slurm.folder / "at-work").exists, "the slice at work")
+    on_slurm.run("cancel", str(run_dir), "--stage", "count", "--yes")
+    status, report = _words_of_one_moment(on_slurm, run_dir)
+    assert report == status
+    on_slurm.write("released", "")
+
+
+def _words_of_one_moment(on_slurm: Driver, run_dir: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """What `status` and `report` call the stages, with nothing changed in between."""
+    before = words_of(on_slurm.status(run_dir))
+    while True:
+        report = words_of(on_slurm.json("report", str(run_dir)))
+        after = words_of(on_slurm.status(run_dir))
+        if before == after:
+            return before, report
+        before = after

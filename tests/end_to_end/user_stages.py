@@ -108,3 +108,23 @@ def returns_numpy(config, context):
     import numpy as np
 
     return {"mean": np.float32(0.5), "count": np.int64(3)}
+
+
+def until_released(config, context):
+    """Work until the test lets go, whatever signal comes, and never two at once."""
+    import fcntl
+
+    folder, index = context.output_dir, context.slice_index
+    with (folder / f"lock-{index}").open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            (folder / f"beside-{index}").touch()
+        with (folder / f"log-{index}").open("a") as log:
+            log.write("begins\n")
+        (folder / f"at-work-{index}").touch()
+        while not (folder / "released").exists():
+            time.sleep(0.01)
+        if index in config["fails"] and context.attempt == 1:
+            raise ValueError(f"slice {index} fails on purpose")
+        (folder / f"out-{index}").write_text(str(index))

@@ -1,13 +1,15 @@
 """What is offered as the next command when something is wrong."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from slurm_jobs.cli.arguments import command_text
 from slurm_jobs.cli.problems import problem_lines
-from slurm_jobs.reconcile import RunStatus
+from slurm_jobs.reconcile import RunStatus, StageStatus
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.schedulers.local_state import NEVER
 from tests.slurm_jobs.cli.statuses import stage
 
 
@@ -35,3 +37,33 @@ def test_no_logs_are_offered_where_nothing_ever_ran(
     """So it is after a refused submission."""
     monkeypatch.chdir(tmp_path)
     assert problem_lines(tmp_path / "run", failed)[-1] == f"next: {command_text('resume', 'run')}"
+
+
+def _after(parent: str, below: StageStatus) -> StageStatus:
+    summary = dataclasses.replace(below.stage, after={parent: "afterok"})
+    return dataclasses.replace(below, stage=summary)
+
+
+def test_a_resume_is_offered_where_what_is_complete_counts_as_failed_with_the_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is where an array task's node was lost after its last record was written."""
+    monkeypatch.chdir(tmp_path)
+    stages = (
+        stage("a", ["completed", "completed"]),
+        _after("a", stage("b", ["stranded"], reason=NEVER)),
+    )
+    status = RunStatus(status="stranded", stages=stages, asked_unix_s=1.0)
+    assert problem_lines(tmp_path / "run", status) == [
+        "b stranded: what it comes after is complete by its records, failed for the scheduler",
+        f"next: {command_text('resume', 'run')}",
+    ]
+
+
+def test_no_resume_is_offered_for_what_is_not_needed(tmp_path: Path) -> None:
+    stages = (
+        stage("a", ["completed"]),
+        _after("a", stage("b", ["stranded"], reason="not needed: `a` completed")),
+    )
+    status = RunStatus(status="completed", stages=stages, asked_unix_s=1.0)
+    assert problem_lines(tmp_path / "run", status) == []

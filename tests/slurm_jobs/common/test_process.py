@@ -1,11 +1,13 @@
-"""A child does not outlive the process that started it."""
+"""A child does not outlive the process that started it; who looks later knows a process again."""
 
+import dataclasses
+import os
 import select
 import signal
 import subprocess
 import sys
 
-from slurm_jobs.common.process import dies_with_parent
+from slurm_jobs.common.process import dies_with_parent, note_process, process_lives
 
 PARENT = """
 import signal, subprocess, sys, time
@@ -36,3 +38,25 @@ def test_a_child_of_a_living_parent_is_left_alone() -> None:
         check=True,
     )
     assert done.stdout == b"alive\n"
+
+
+def test_a_process_lives_until_it_has_ended_also_if_nobody_has_waited_for_it() -> None:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        noted = note_process(child.pid)
+        assert process_lives(noted)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert process_lives(noted) is False
+        child.wait()
+        assert process_lives(noted) is False
+
+
+def test_a_process_of_the_same_number_is_another_if_it_began_at_another_time() -> None:
+    own = note_process(os.getpid())
+    assert process_lives(own)
+    assert process_lives(dataclasses.replace(own, start_ticks=own.start_ticks - 1)) is False
+
+
+def test_of_another_machines_process_nobody_here_can_say_whether_it_lives() -> None:
+    own = note_process(os.getpid())
+    assert process_lives(dataclasses.replace(own, pid_space="another machine")) is None

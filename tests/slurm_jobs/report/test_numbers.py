@@ -129,6 +129,17 @@ def test_slurms_word_explains_an_attempt_without_a_completion_record(inputs):
     assert "NODE_FAIL" in report.header.status_reason
 
 
+def test_a_stage_ran_for_as_long_as_one_of_its_attempts_did(report_of):
+    report = report_of()
+    first, second = (bar for bar in report.bars if bar.stage == "train")
+    assert second.start_unix_s - first.end_unix_s > 60  # it waited for its requeue
+    worked_s = sum(bar.end_unix_s - bar.start_unix_s for bar in (first, second))
+    assert stage(report, "train").running_s.value == pytest.approx(worked_s)
+    slices = [bar for bar in report.bars if bar.stage == "preprocess"]  # side by side
+    span_s = max(b.end_unix_s for b in slices) - min(b.start_unix_s for b in slices)
+    assert stage(report, "preprocess").running_s.value == pytest.approx(span_s)
+
+
 def test_slurms_completed_without_a_record_is_neither_success_nor_failure(inputs):
     report = rebuilt(inputs, "consolidate", completions=())
     assert stage(report, "consolidate").status == "unknown"

@@ -68,7 +68,7 @@ def test_a_start_that_died_before_its_supervisor_counts_with_its_hours_and_its_f
     assert report.training[0].num_attempts == 1
 
 
-def test_a_job_whose_set_up_line_fails_has_a_failure_a_wall_time_and_hours(inputs):
+def test_a_job_whose_set_up_line_fails_has_a_failure_a_running_time_and_hours(inputs):
     failed = with_rows(
         without_records(inputs, "consolidate"),
         "13",
@@ -78,7 +78,7 @@ def test_a_job_whose_set_up_line_fails_has_a_failure_a_wall_time_and_hours(input
     assert stage.status == "failed"
     assert len(stage.failures) == 1
     assert "FAILED before its supervisor started" in stage.failures[0]
-    assert stage.wall_s.value == pytest.approx(44.0)
+    assert stage.running_s.value == pytest.approx(44.0)
     assert stage.cpu_hours.value == pytest.approx(4 * 44 / 3600)
     assert (stage.num_attempts, stage.num_retries) == (1, 0)
 
@@ -104,7 +104,7 @@ def test_a_job_cancelled_in_the_queue_is_no_start(inputs):
         lambda row: (dataclasses.replace(row, state="CANCELLED", start_unix_s=row.end_unix_s),),
     )
     _, train = stage_of(cancelled)
-    assert (train.num_attempts, train.failures, train.wall_s.value) == (0, (), None)
+    assert (train.num_attempts, train.failures, train.running_s.value) == (0, (), None)
 
 
 def test_attempts_of_one_start_share_its_row_which_counts_once(inputs):

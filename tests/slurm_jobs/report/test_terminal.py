@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from slurm_jobs.report import words
+from slurm_jobs.report.html import render_html
+from slurm_jobs.report.model_values import TimeShare
 from slurm_jobs.report.terminal import print_report
 
 
@@ -34,7 +38,7 @@ def test_no_number_is_cut_however_narrow_the_terminal(report_of, width):
         if share.share >= 0.001:
             assert words.seconds(share.seconds) in text
     for stage in report.stages:
-        assert words.quantity(stage.wall_s) in text
+        assert words.quantity(stage.running_s) in text
 
 
 def test_no_colour_is_used_where_it_is_not_wanted(report_of, monkeypatch):
@@ -51,3 +55,23 @@ def test_markup_in_a_name_is_printed_as_it_is(report_of):
 def test_a_run_without_accounting_prints_why(report_of, num_steps):
     text = printed(report_of(with_accounting=False, stopped_at=None, num_steps=num_steps))
     assert "no accounting" in text
+
+
+def test_terminal_and_page_show_the_same_parts_of_the_time(report_of):
+    """Those of which there is something to see, be it a queue or what is unexplained."""
+    parts = {"first": 0.9, "queue wait": 0.0995, "idle": 0.0005, "short": 0.0004, "unexplained": 0}
+    shares = tuple(
+        TimeShare(name=name, kind="queue", seconds=100 * share, share=share)
+        for name, share in parts.items()
+    )
+    report = dataclasses.replace(report_of(), timeline=shares)
+    rest = printed(report).partition("From submit to end\n")[2].partition("\n\n")[0]
+    in_terminal = [line[2:].partition("  ")[0] for line in rest.splitlines()]
+    (legend,) = re.findall(
+        r'<ul class="legend" aria-label="from submit to end">.*?</ul>',
+        render_html(report),
+        re.DOTALL,
+    )
+    assert (
+        in_terminal == re.findall(r'class="name">(.*?)<', legend) == ["first", "queue wait", "idle"]
+    )
