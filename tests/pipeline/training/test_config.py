@@ -23,7 +23,7 @@ def test_config_refuses_by_name_value_and_remedy(values, message):
 
 
 def test_names_on_a_hub_are_refused_before_anything_is_queued(tmp_path):
-    (tmp_path / "m.csv").touch()
+    (tmp_path / "m.csv").write_text("image_path,text\na.png,a\n")
     spec = tmp_path / "spec.yaml"
     spec.write_text(
         "name: a\ncluster: local\nstages:\n"
