@@ -69,7 +69,7 @@ def simulate(num_tasks: int) -> dict[str, float]:
     status = timed("reconcile", lambda: reconcile(run, answer))
     fingerprints = {stage.name: stage.fingerprint for stage in plan.stages}
     living = {job_id for job_id, task in answer.tasks.items() if task.state == "PENDING"}
-    prepared = timed("sort out", lambda: sort_out(run, status, fingerprints, None, living))
+    prepared = timed("sort out", lambda: sort_out(run, status, fingerprints, living=living))
     smaller = timed(
         "plan the rest", lambda: make_plan(spec, profile, done=prepared.done, limits=limits)
     )

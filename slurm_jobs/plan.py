@@ -6,7 +6,7 @@ done, hence a smaller plan.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.cluster.placement import job_room
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.resources import JobResources
-from slurm_jobs.dependencies import Dependency, Slices, barred_slices, stage_dependencies
+from slurm_jobs.dependencies import Dependency, Slices, stage_dependencies
 from slurm_jobs.fingerprints import deciding_fields, hash_of
+from slurm_jobs.missing import Missing, missing_parts
 from slurm_jobs.pieces import by_kind, cut_slices, pack_for
 from slurm_jobs.run.elements import array_indices
 from slurm_jobs.spec.graph import stage_order
@@ -133,7 +134,7 @@ def make_plan(
         planned = _planned_stage(name, stage, spec, profile, fields=fields)
         other = (resources or {}).get(name)
         stages.append(planned if other is None else replace(planned, resources=other))
-    missing = _missing_parts(stages, spec, done)
+    missing = missing_parts(stages, spec, done)
     return Plan(name=spec.name, stages=tuple(stages), jobs=_jobs(missing, limits, kinds or {}))
 
 
@@ -179,47 +180,8 @@ def _planned_stage(
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Missing:
-    """What is to be submitted of one stage."""
-
-    stage: PlannedStage
-    slices: tuple[int, ...]
-    max_running: int | None
-    after_active: bool
-    why: str
-
-
-def _missing_parts(stages: list[PlannedStage], spec: RunSpec, done: Done) -> list[_Missing]:
-    parts: list[_Missing] = []
-    again: dict[str, Slices] = {}
-    num_slices = {stage.name: stage.num_slices for stage in stages}
-    for stage in stages:
-        barred = barred_slices({d.stage: d.kind for d in stage.after}, again, stage.num_slices)
-        active = done.active.get(stage.name, frozenset())
-        completed = done.completed.get(stage.name, frozenset()) - barred
-        missing = [i for i in range(stage.num_slices) if i not in completed and i not in active]
-        if not missing or _never_needed(stage, done, again, num_slices):
-            continue
-        again[stage.name] = frozenset(missing)
-        parents_again = [d.stage for d in stage.after if d.stage in again] if barred else []
-        array = spec.stages[stage.name].array
-        max_running = array.max_running if array else None
-        room = None if max_running is None else max_running - len(active)
-        parts.append(
-            _Missing(
-                stage=stage,
-                slices=tuple(missing),
-                max_running=room if room is None or room > 0 else max_running,
-                after_active=room is not None and room <= 0,
-                why=_why(stage, missing, parents_again, done.why_not.get(stage.name)),
-            )
-        )
-    return parts
-
-
 def _jobs(
-    parts: list[_Missing], limits: ClusterLimits, kinds: Mapping[str, Mapping[int, str]]
+    parts: list[Missing], limits: ClusterLimits, kinds: Mapping[str, Mapping[int, str]]
 ) -> tuple[PlannedJob, ...]:
     """The parts as jobs: packed where the site allows few at once, cut where arrays are short."""
     alike = {p.stage.name: by_kind(p.slices, kinds.get(p.stage.name, {})) for p in parts}
@@ -238,7 +200,7 @@ def _jobs(
 
 
 def _jobs_of(
-    part: _Missing,
+    part: Missing,
     alike: Mapping[str, Sequence[int]],
     slices_per_task: int,
     max_array_size: int | None,
@@ -265,30 +227,6 @@ def _jobs_of(
         )
         for piece in pieces
     ]
-
-
-def _never_needed(
-    stage: PlannedStage, done: Done, runs_again: Collection[str], num_slices: Mapping[str, int]
-) -> bool:
-    """`afternotok` of a stage that is complete and stays so."""
-    for dependency in stage.after:
-        if dependency.kind != "afternotok" or dependency.stage in runs_again:
-            continue
-        if len(done.completed.get(dependency.stage, ())) == num_slices[dependency.stage]:
-            return True
-    return False
-
-
-def _why(
-    stage: PlannedStage, missing: list[int], parents_again: list[str], why_not: str | None
-) -> str:
-    if why_not is not None:
-        return why_not
-    if parents_again:
-        return f"comes after {', '.join(parents_again)}"
-    if len(missing) == stage.num_slices:
-        return "not complete"
-    return f"{len(missing)} of {stage.num_slices} slices are not complete"
 
 
 def gpu_hours_asked(job: PlannedJob) -> float:

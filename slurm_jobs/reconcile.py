@@ -133,8 +133,8 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
         )
         silent = not answer.knows_the_living
         stages[name] = _stage_status(summary, slices, stages, is_silent=silent)
-        if not stages[name].is_not_needed:
-            ages[name] = ages_of(after, newest, ages, summary.num_slices)
+        own = {} if stages[name].is_not_needed else newest
+        ages[name] = ages_of(after, own, ages, summary.num_slices)
     listed = tuple(stages.values())
     return RunStatus(
         status=_run_status(listed, is_silent=not answer.knows_the_living),

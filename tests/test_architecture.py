@@ -36,6 +36,7 @@ PURE = {
         for n in ("batch_script", "local_state", "slurm_output", "states")
     ),
     "slurm_jobs/cluster/profile.py",
+    "slurm_jobs/missing.py",
     "slurm_jobs/plan.py",
     "slurm_jobs/reconcile.py",
     "slurm_jobs/slice_status.py",

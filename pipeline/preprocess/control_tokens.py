@@ -24,12 +24,15 @@ def compile_control_tokens(chat: ChatTokenizer, image_token: str) -> re.Pattern[
 
     These are the image token, the tokenizer's special tokens, and those of its other added tokens
     that the template prints around answers: some tokenizers do not call `<|user|>` special. Added
-    tokens that only answers hold, as `<think>`, are the row's to write.
+    tokens that only answers hold, as `<think>`, are the row's to write; so is a single character,
+    which some tokenizers pad with (`!`).
     """
     printed = find_printed_tokens(chat)
-    tokens = {image_token, *chat.tokenizer.all_special_tokens}
+    tokens = {image_token, *(t for t in chat.tokenizer.all_special_tokens if len(t) > 1)}
     for token_id, token in chat.tokenizer.added_tokens_decoder.items():
-        if token.special or (token_id in printed and not _PLAIN.fullmatch(token.content)):
+        if (token.special and len(token.content) > 1) or (
+            token_id in printed and not _PLAIN.fullmatch(token.content)
+        ):
             tokens.add(token.content)
     longest_first = sorted(tokens, key=lambda token: (-len(token), token))
     return re.compile("|".join(re.escape(token) for token in longest_first))

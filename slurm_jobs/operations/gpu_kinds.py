@@ -11,7 +11,7 @@ from slurm_jobs.run.paths import RunPaths
 
 
 def kinds_begun_on(
-    paths: RunPaths, plan: Plan, num_again: Mapping[str, int]
+    paths: RunPaths, plan: Plan, num_again: Mapping[str, Mapping[int, int]]
 ) -> dict[str, dict[int, str]]:
     """By stage and slice the type that what the plan runs again was begun on, where it was.
 
@@ -23,7 +23,7 @@ def kinds_begun_on(
         if len(stage.resources.gpu) < 2:
             continue
         for index in job.slices:
-            again = num_again.get(stage.name, 0)
+            again = num_again.get(stage.name, {})
             kind = kind_begun_on(paths, stage.name, stage.fingerprint, again, (index,))
             if kind in stage.resources.gpu:
                 kinds.setdefault(stage.name, {})[index] = kind

@@ -117,12 +117,8 @@ def resume(
 
 
 def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunContext, GivenSpec]:
-    given = spec_of(
-        paths,
-        request.overrides,
-        update_spec=request.update_spec,
-        spec_file=request.spec_file,
-    )
+    update, file = request.update_spec, request.spec_file
+    given = spec_of(paths, request.overrides, update_spec=update, spec_file=file)
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
     snapshot, code_changed = _snapshot(paths, spec, spec_dir, request)
     context = run_context(paths, spec, profile, spec_dir, snapshot)
@@ -137,6 +133,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         {stage.name: stage.fingerprint for stage in stages},
         again=again,
         act=not request.dry_run,
+        afters={stage.name: {d.stage: d.kind for d in stage.after} for stage in stages},
     )
     done = replace(preparation.done, why_not=_why_not(paths, stages, preparation, again))
     resources, adjustments = _adjusted(paths, given, stages, preparation, request.overrides)
@@ -187,17 +184,19 @@ def _adjusted(
 
 def _num_again(
     paths: RunPaths, stages: Sequence[PlannedStage], again: Mapping[str, Slices]
-) -> dict[str, int]:
-    """By stage how often resumes were told to run it again, this one included.
+) -> dict[str, dict[int, int]]:
+    """By stage and slice how often resumes were told to run it again, this one included.
 
     Asked of all plans: a stage may be out of the spec for a while.
     """
-    before: dict[str, int] = {}
+    found: dict[str, dict[int, int]] = {stage.name: {} for stage in stages}
     for number in range(1, last_plan_number(paths) + 1):
         for values in read_json(paths.plan(number))["stages"]:
-            name = values["name"]
-            before[name] = max(before.get(name, 0), values.get("num_again", 0))
-    return {s.name: before.get(s.name, 0) + bool(again.get(s.name)) for s in stages}
+            asked = {int(index): times for index, times in values.get("num_again", {}).items()}
+            found.get(values["name"], {}).update(asked)
+    for name, slices in again.items():
+        found[name] |= {index: found[name].get(index, 0) + 1 for index in slices}
+    return found
 
 
 def _why_not(

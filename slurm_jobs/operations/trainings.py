@@ -24,14 +24,14 @@ _DATA = "dataset"
 
 
 def training_starts(
-    paths: RunPaths, plan: Plan, num_again: Mapping[str, int]
+    paths: RunPaths, plan: Plan, num_again: Mapping[str, Mapping[int, int]]
 ) -> Mapping[str, Start]:
     """Where each training of the plan's jobs begins that has checkpoints and is not just missing.
 
     Args:
         paths: of the run.
         plan: of the resume.
-        num_again: by stage, how often it was asked for again, this time included.
+        num_again: by stage and slice, how often it was asked for again, this time included.
     """
     found: dict[str, Start] = {}
     for name in dict.fromkeys(job.stage for job in plan.jobs):
@@ -40,7 +40,7 @@ def training_starts(
             continue
         last = _last_attempt(paths, name)
         before = _fields_of(paths, name, last.get("fingerprint", ""))
-        is_asked = last.get("num_again", 0) != num_again.get(name, 0)
+        is_asked = last.get("num_again", 0) != num_again.get(name, {}).get(0, 0)
         follows = any(job.why.startswith("comes after") for job in plan.jobs if job.stage == name)
         if is_asked or follows or before != stage.fields:
             found[name] = start_of(before, stage.fields, is_asked=is_asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from slurm_jobs.common.files import read_json
@@ -11,7 +11,11 @@ from slurm_jobs.run.paths import RunPaths
 
 
 def kind_begun_on(
-    paths: RunPaths, stage: str, fingerprint: str, num_again: int, slices: Iterable[int]
+    paths: RunPaths,
+    stage: str,
+    fingerprint: str,
+    num_again: Mapping[int, int],
+    slices: Iterable[int],
 ) -> str:
     """The type that the newest attempt at these slices had; empty if none of them says.
 
@@ -26,7 +30,7 @@ def kind_begun_on(
                 break
             record = read_json(path)
             work = (record["fingerprint"], record.get("num_again", 0))
-            is_same = work == (fingerprint, num_again) and record.get("gpu")
+            is_same = work == (fingerprint, num_again.get(slice_index, 0)) and record.get("gpu")
             if is_same and record["started_unix_s"] > newest["started_unix_s"]:
                 newest = record
     return str(newest["gpu"])

@@ -103,7 +103,8 @@ def is_proven_complete(run: RunRecords) -> bool:
     for stage in run.stages:
         newest = latest_intents(run.intents, stage.name)
         completed = completed_slices(run.records[stage.name], newest)
-        if len(completed - outdated_slices(stage.after, newest, ages)) < stage.num_slices:
+        valid = completed - outdated_slices(stage.after, newest, ages)
+        if not valid.issuperset(range(stage.num_slices)):  # it may have been longer once
             return False
         ages[stage.name] = ages_of(stage.after, newest, ages, stage.num_slices)
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,8 @@ class JobOrder:
     max_running: int | None
     num_slices: int
     fingerprint: str
-    num_again: int = 0
-    """How often a resume was told to run this stage again, complete or not."""
+    num_again: Mapping[int, int] = field(default_factory=dict)
+    """By slice how often a resume was told to run it again, complete or not."""
     retries: int
     max_requeues: int
     config: Mapping[str, Any]
@@ -75,6 +75,7 @@ def read_order(path: Path) -> JobOrder:
     values = read_json(path)
     values["slices"] = parse_ranges(values["slices"])
     values["parents"] = tuple(parent_from_json(parent) for parent in values["parents"])
+    values["num_again"] = {int(i): n for i, n in values["num_again"].items()}
     values["setup"] = tuple(values["setup"])
     resources = values["resources"]
     values["resources"] = JobResources(**{**resources, "gpu": tuple(resources["gpu"])})

@@ -53,6 +53,7 @@ def prepare_resume(
     *,
     again: Mapping[str, Slices],
     act: bool,
+    afters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Preparation:
     """Look at the run and say what is done, what goes on, and what must make way.
 
@@ -63,6 +64,7 @@ def prepare_resume(
             this work. A stage may have been out of the spec for a while.
         again: slices that shall run again whatever is known of them, by stage.
         act: False adopts and ends nothing, for a dry run.
+        afters: kinds of dependency by parent, by stage, as they are now.
 
     Raises:
         SchedulerError: the scheduler could not be asked; without its word a
@@ -78,7 +80,7 @@ def prepare_resume(
     void = {name: damaged[name] | again.get(name, frozenset()) for name in damaged}
     had = {s.stage.name: what_failed_had(paths, run, s) for s in status.stages}
     return replace(
-        sort_out(run, status, fingerprints, void, living),
+        sort_out(run, status, fingerprints, void, living=living, afters=afters),
         adopted=adopted,
         damaged=damaged,
         problems=answer.problems,

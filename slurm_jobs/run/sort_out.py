@@ -58,38 +58,51 @@ def sort_out(
     status: RunStatus,
     fingerprints: Mapping[str, str],
     void: Mapping[str, Slices] | None = None,
+    *,
     living: Collection[str] = (),
+    afters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Preparation:
     """Which slices are complete, which go on as they are, which jobs must make way. PURE.
 
     `void` slices run again, complete or running: they have lost output, or the user says
-    so. `living` are the ids of all jobs and elements that are queued or running.
+    so. `living` are the ids of all jobs and elements that are queued or running. `afters` are the
+    kinds of dependency by parent by stage as they are now, where they differ.
     """
     found: dict[str, _SortedStage] = {}
     again: dict[str, Slices] = {}
     ages: dict[str, Ages] = {}
     for stage in status.stages:
-        name, num_slices, after = stage.stage.name, stage.stage.num_slices, stage.stage.after
+        name, num_slices = stage.stage.name, stage.stage.num_slices
+        after = (afters or {}).get(name, stage.stage.after)
         barred = barred_slices(after, again, num_slices)
         newest = latest_intents(run.intents, name)
-        current = {i: n for i, n in newest.items() if n.fingerprint == fingerprints.get(name)}
         unwanted = (void or {}).get(name, frozenset()) | outdated_slices(after, newest, ages)
-        current = {i: n for i, n in current.items() if i not in unwanted}
+        current = _current(newest, fingerprints.get(name), unwanted)
         completed = completed_slices(run.records[name], current)
-        older = _older_living(run.intents, name, newest, living)
         found[name] = _sort_stage(
             stage,
             newest=newest,
             current=current,
             completed=completed,
-            older=older,
+            older=_older_living(run.intents, name, newest, living),
             barred=barred | _waiting_for_all(stage, newest, run.intents, again),
         )
-        if not stage.is_not_needed:
-            ages[name] = ages_of(after, newest, ages, num_slices)
-            kept = found[name].live | (completed - barred)
-            again[name] = frozenset(range(num_slices)) - kept
+        own = {} if stage.is_not_needed else newest
+        ages[name] = ages_of(after, own, ages, num_slices)
+        missing = frozenset(range(num_slices)) - found[name].live - (completed - barred)
+        again[name] = barred if stage.is_not_needed else missing
     return _gathered(found)
+
+
+def _current(
+    newest: Mapping[int, Intent], fingerprint: str | None, unwanted: Slices
+) -> dict[int, Intent]:
+    """The intents whose work is this stage's as it is now."""
+    return {
+        i: intent
+        for i, intent in newest.items()
+        if intent.fingerprint == fingerprint and i not in unwanted
+    }
 
 
 def _waiting_for_all(

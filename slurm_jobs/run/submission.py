@@ -44,8 +44,8 @@ class RunContext:
     spec_dir: str
     limit: int | None
     main_addr: str | None
-    num_again: Mapping[str, int] = field(default_factory=dict)
-    """By stage how often resumes were told to run it again, complete or not."""
+    num_again: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """By stage and slice how often resumes were told to run it again, complete or not."""
 
 
 def write_plan(context: RunContext, plan: Plan) -> int:
@@ -58,7 +58,7 @@ def write_plan(context: RunContext, plan: Plan) -> int:
             "user_fingerprint": snapshot.user_fingerprint,
         },
         "stages": [
-            {**_stage_values(stage), "num_again": context.num_again.get(stage.name, 0)}
+            {**_stage_values(stage), "num_again": context.num_again.get(stage.name, {})}
             for stage in plan.stages
         ],
         "jobs": [
@@ -111,7 +111,9 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         max_running=job.max_running,
         num_slices=stage.num_slices,
         fingerprint=stage.fingerprint,
-        num_again=context.num_again.get(stage.name, 0),
+        num_again={
+            i: n for i, n in context.num_again.get(stage.name, {}).items() if i in job.slices
+        },
         retries=stage.retries,
         max_requeues=MAX_REQUEUES,
         config=stage.config,

@@ -107,7 +107,8 @@ def setup_lines(order: JobOrder) -> list[str]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in order.environment.items()]
     lines = ["umask 077", "set -eo pipefail", *exports]
     if order.setup:
-        lines += [*_watch_lines(order), *order.setup, "trap - ERR EXIT"]
+        # The empty line: the last of the user's may end in a backslash.
+        lines += [*_watch_lines(order), *order.setup, "", "trap - ERR EXIT", "exec {_log}>&-"]
     return [*lines, "set +eo pipefail"]
 
 
@@ -116,7 +117,8 @@ def _watch_lines(order: JobOrder) -> list[str]:
 
     Nothing is put between the user's lines, of which several may be one command. Where a function
     or a sourced file fails, bash leaves at once: its caller's line then stands in BASH_LINENO.
-    After a signal `$?` is 0 and tells nothing.
+    After a signal `$?` is 0 and tells nothing. A set-up with an EXIT trap of its own
+    takes ours away.
     """
     setup = "\n".join(order.setup)
     command = ": $BASH_COMMAND" if hidden_text(setup) == setup else ""
@@ -124,9 +126,10 @@ def _watch_lines(order: JobOrder) -> list[str]:
     at_exit = (
         "\n  _code=$? _at=${BASH_LINENO[@]: -2:1}\n"
         "  _code=${_code#0} _at=${_at:-$_failed}\n"
-        f'  printf "%s\\n" "the job ended in set-up{where}{command}" >&2\n'
+        f'  printf "%s\\n" "the job ended in set-up{where}{command}" >&$_log\n'
     )
     return [
+        "exec {_log}>&2",  # a set-up may send its own output elsewhere
         f"trap {shlex.quote(at_exit)} EXIT",
         "trap '_failed=$LINENO' ERR",
         "_failed= _before=$LINENO",

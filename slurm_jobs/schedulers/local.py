@@ -20,7 +20,7 @@ from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
-from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers.local_book import RUNNER_START_S, LocalBook
 from slurm_jobs.schedulers.local_left import (
     KILL_WAIT_S,
     RUNNER_ENDED,
@@ -30,8 +30,6 @@ from slurm_jobs.schedulers.local_left import (
 from slurm_jobs.schedulers.local_state import ENDED_STATES, NEVER, NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies
 
-RUNNER_START_S = 15.0
-"""So long a runner may come for a task that was queued, where nobody here can see who starts it."""
 STILL_ENDING = (
     "the local runner has ended, and tasks that it left are still ending; `resume` gives them "
     f"{KILL_WAIT_S:.0f} s, and goes on"

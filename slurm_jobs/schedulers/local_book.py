@@ -25,6 +25,9 @@ from slurm_jobs.common.process import NotedProcess, Session, process_lives
 from slurm_jobs.common.records import TaskAccounting, record_to_json
 from slurm_jobs.schedulers.local_state import LocalJob
 
+RUNNER_START_S = 15.0
+"""So long a runner may be coming: after a submit, or where nobody here can see who starts tasks."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LocalBook:
@@ -159,11 +162,16 @@ class LocalBook:
         write_json_atomic(self.starter_file, dataclasses.asdict(process))
 
     def starter_lives(self) -> bool | None:
-        """Whether who starts tasks lives; None where that cannot be seen from here."""
+        """Whether who starts tasks lives; None where that cannot be seen from here.
+
+        Who submits may live on for days, as a notebook does, and start nothing any more.
+        """
         try:
-            return process_lives(NotedProcess(**read_json(self.starter_file)))
+            age_s = time.time() - self.starter_file.stat().st_mtime
+            lives = process_lives(NotedProcess(**read_json(self.starter_file)))
         except FileNotFoundError:  # a book of an earlier version
             return None
+        return lives and age_s < RUNNER_START_S
 
     @contextmanager
     def runner_lock(self, *, wait: bool) -> Iterator[bool]:

@@ -66,7 +66,7 @@ class SliceTask:
                 scheduler=order.scheduler,
                 restart=environment.restart,
                 gpu=environment.gpu,
-                num_again=order.num_again,
+                num_again=order.num_again.get(self.slice_index, 0),
             )
             path = self.paths.attempt(order.stage, self.slice_index, attempt)
             if create_once(path, dump_json(record_to_json(record)).encode()):

@@ -201,7 +201,7 @@ def _context(task: SliceTask, record: AttemptRecord, task_dir: Path) -> TaskCont
         limit=order.limit,
         deadline_unix_s=environment.deadline_unix_s,
         fingerprint=order.fingerprint,
-        num_again=order.num_again,
+        num_again=order.num_again.get(record.slice_index, 0),
     )
 
 

@@ -24,15 +24,18 @@ umask 077
 set -eo pipefail
 export NCCL_DEBUG=WARN
 export GREETING='it'"'"'s "$HOME" `x`'
+exec {_log}>&2
 trap '
   _code=$? _at=${BASH_LINENO[@]: -2:1}
   _code=${_code#0} _at=${_at:-$_failed}
-  printf "%s\n" "the job ended in set-up${_at:+ line $((_at - _before))}${_code:+, exit code $_code}: $BASH_COMMAND" >&2
+  printf "%s\n" "the job ended in set-up${_at:+ line $((_at - _before))}${_code:+, exit code $_code}: $BASH_COMMAND" >&$_log
 ' EXIT
 trap '_failed=$LINENO' ERR
 _failed= _before=$LINENO
 module load cuda/12.6
+
 trap - ERR EXIT
+exec {_log}>&-
 set +eo pipefail
 
 # command

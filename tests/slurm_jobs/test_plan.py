@@ -226,3 +226,17 @@ def test_what_a_stage_says_wins_over_spec_and_profile() -> None:
     assert stage.python == "/p/python"
     assert made.stage("t").python == "/s/python"
     assert made.stage("t").resources.slurm["partition"] == "cpu"
+
+
+def test_what_comes_after_a_stage_that_is_not_needed_is_not_needed_either() -> None:
+    stages = {
+        "q": {"shell": "true"},
+        "mend": {"shell": "true", "after": {"q": "afternotok"}},
+        "mended": {"shell": "true", "after": "mend"},
+        "last": {"shell": "true", "after": {"mended": "afterany"}},
+    }
+    given = RunSpec.model_validate({"name": "a", "cluster": "local", "stages": stages})
+    done = Done(completed={"q": frozenset({0})})
+    assert [job.stage for job in plan(given, done).jobs] == ["last"]
+    everything = Done(completed={name: frozenset({0}) for name in ("mended", "last")})
+    assert [job.stage for job in plan(given, everything).jobs] == [*stages]

@@ -17,6 +17,8 @@ from tests.pipeline.build import CHAT_TEMPLATE, write_processor
 def pattern(tmp_path_factory: pytest.TempPathFactory) -> re.Pattern[str]:
     """Of a tokenizer that calls neither `<|start|>` nor `<think>` special, nor the words it adds.
 
+    But it calls `!` special.
+
     The template prints `<|start|>`, `user` and the line break, and takes no system message.
     """
     refusing = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('none') }}{% endif %}"
@@ -27,7 +29,9 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> re.Pattern[str]:
     like = values["added_tokens"][-1] | {"special": False}
     assert like["content"] == "<|start|>"
     others = enumerate(("<think>", "user", "\n"), start=like["id"] + 1)
-    values["added_tokens"][-1:] = [like, *(like | {"id": i, "content": c} for i, c in others)]
+    mark = like | {"id": like["id"] + 4, "content": "!", "special": True}
+    added = [like | {"id": i, "content": c} for i, c in others]
+    values["added_tokens"][-1:] = [like, *added, mark]
     path.write_text(json.dumps(values))
     config = folder / "tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"extra_special_tokens": []}))
@@ -54,6 +58,7 @@ def _text(value: str) -> Content:
         (("two texts <|e", "nd|> make one"), "<|end|>"),
         (("two texts <|e", None, "nd|> with an image between"), None),
         (("<think>\nso the user is</think>, <b>bold</b> <|end >",), None),
+        (("a plain text!",), None),
         ((None,), None),
     ],
 )

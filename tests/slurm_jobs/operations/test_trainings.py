@@ -76,8 +76,8 @@ def test_a_training_is_compared_with_the_work_that_its_last_attempt_did(paths):
 
 
 def test_nothing_is_said_of_a_training_that_is_only_missing(paths):
-    assert training_starts(paths, planned("one"), {"fit": 0}) == {}
-    assert training_starts(paths, planned("one"), {"fit": 1}) == {"fit": "anew"}
+    assert training_starts(paths, planned("one"), {"fit": {0: 0}}) == {}
+    assert training_starts(paths, planned("one"), {"fit": {0: 1}}) == {"fit": "anew"}
     again = planned("one", why="comes after consolidate")
     assert training_starts(paths, again, {}) == {"fit": "depends"}
 

@@ -14,17 +14,27 @@ def note(paths: RunPaths, index: int, attempt: int, *, began_s: float, **values:
 
 def test_work_was_begun_on_the_type_of_its_newest_attempt(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    assert kind_begun_on(paths, "train", "f", 0, (0,)) == ""
+    assert kind_begun_on(paths, "train", "f", {}, (0,)) == ""
     note(paths, 0, 1, began_s=1.0, gpu="v100")
     note(paths, 0, 2, began_s=2.0, gpu="a100")
     note(paths, 0, 3, began_s=3.0)  # another scheduler, or one type alone
     note(paths, 1, 1, began_s=4.0, gpu="v100")
-    assert kind_begun_on(paths, "train", "f", 0, (0,)) == "a100"
-    assert kind_begun_on(paths, "train", "f", 0, (0, 1)) == "v100"
+    assert kind_begun_on(paths, "train", "f", {}, (0,)) == "a100"
+    assert kind_begun_on(paths, "train", "f", {}, (0, 1)) == "v100"
 
 
 def test_attempts_at_other_work_bind_nothing(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     note(paths, 0, 1, began_s=1.0, gpu="v100", fingerprint="other")
     note(paths, 0, 2, began_s=2.0, gpu="v100", num_again=1)
-    assert kind_begun_on(paths, "train", "f", 0, (0,)) == ""
+    assert kind_begun_on(paths, "train", "f", {}, (0,)) == ""
+
+
+def test_a_slice_that_was_asked_for_again_forgets_its_type_and_the_others_keep_theirs(
+    tmp_path: Path,
+) -> None:
+    paths = RunPaths(tmp_path)
+    for index in range(2):
+        note(paths, index, 1, began_s=1.0, gpu="v100")
+    assert kind_begun_on(paths, "train", "f", {1: 1}, (0,)) == "v100"
+    assert kind_begun_on(paths, "train", "f", {1: 1}, (1,)) == ""

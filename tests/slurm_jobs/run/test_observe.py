@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.run.answer_cache import FRESH_S, INCOMPLETE_FRESH_S
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.observe import answers, status_of
@@ -204,3 +205,14 @@ def test_without_accounts_what_squeue_says_and_the_records_prove_still_serves(
     assert words == ["completed", "failed", "running", "unknown"]
     assert not status.problems
     assert len(status.notes) == 1
+
+
+def test_an_array_that_was_longer_once_is_not_proven_complete_by_its_old_end(
+    slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    end(paths, "a", [0, 1, 2])
+    (stage,) = read_json(paths.plan(1))["stages"]
+    write_json_atomic(paths.plan(2), {"stages": [{**stage, "num_slices": 1, "is_array": False}]})
+    submit(paths, "a", 1, "2")
+    slurm.says("squeue", queue_row("2", "RUNNING"))
+    assert status_of(paths.run_dir).status == "running"

@@ -70,6 +70,7 @@ def sorted_out(
     fingerprints: Mapping[str, str] | None = None,
     void: Mapping[str, frozenset[int]] | None = None,
     begun: Mapping[str, Mapping[int, int]] | None = None,
+    afters: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Preparation:
     """States are Slurm's words by job; a reason may follow a colon."""
     records = {}
@@ -89,7 +90,8 @@ def sorted_out(
     run = RunRecords(meta=META, stages=tuple(stages), intents=tuple(intents), records=records)
     now = {summary.name: "f" for summary in stages} | dict(fingerprints or {})
     living = {job_id for job_id, task in tasks.items() if task.state in {"RUNNING", "PENDING"}}
-    return sort_out(run, reconcile(run, Answer(tasks=tasks)), now, void, living=living)
+    status = reconcile(run, Answer(tasks=tasks))
+    return sort_out(run, status, now, void, living=living, afters=afters)
 
 
 DONE: Mapping[int, Outcome] = {1: "completed"}
@@ -352,3 +354,41 @@ def test_slices_at_work_go_on_though_a_parents_slice_is_made_again() -> None:
     )
     assert found.done.active["b"] == {1, 3}
     assert found.cancel == ("13_2",)
+
+
+MENDING = [stage("q"), stage("p", q="afternotok"), stage("c", p="afterany")]
+
+
+def test_what_comes_after_a_stage_that_is_not_needed_is_older_than_what_is_above_that() -> None:
+    """`q` failed, `p` and `c` ran; a resume was killed after it had submitted `q` alone."""
+    submitted = [intent(1, "q", "11"), intent(2, "p", "12"), intent(3, "c", "13")]
+    ends = {"q": {0: {1: "failed", 2: "completed"}}, "p": {0: DONE}, "c": {0: DONE}}
+    again = intent(10, "q", "14", base_attempts={0: 1})
+    found = sorted_out(MENDING, [*submitted, again], ends=ends)  # type: ignore[arg-type]
+    assert found.done.completed == {"q": {0}, "p": set(), "c": set()}
+
+
+def test_what_comes_after_a_stage_that_is_not_needed_makes_way_when_what_is_above_runs_again() -> (
+    None
+):
+    submitted = [intent(1, "q", "11"), intent(2, "p", "12"), intent(3, "c", "13")]
+    states = {"12": "CANCELLED", "13": "RUNNING"}
+    void = {"q": frozenset({0})}
+    found = sorted_out(MENDING, submitted, states, {"q": {0: DONE}}, void=void)
+    assert found.cancel == ("13",)
+    assert sorted_out(MENDING, submitted, states, {"q": {0: DONE}}).cancel == ()
+
+
+def test_a_resume_goes_by_the_dependencies_as_they_are_now() -> None:
+    """Slice 1 of both ran again under `aftercorr`; under `afterok` slice 0 is too old."""
+    stages = [stage("p", 2), stage("c", 2, p="aftercorr")]
+    submitted = [intent(1, "p", "11", 2), intent(2, "c", "12", 2)]
+    submitted += [
+        intent(3, "p", "13", slices=(1,), is_array=True, base_attempts={1: 1}),
+        intent(4, "c", "14", slices=(1,), is_array=True, base_attempts={1: 1}),
+    ]
+    twice: Mapping[int, Outcome] = {1: "completed", 2: "completed"}
+    ends = {"p": {0: DONE, 1: twice}, "c": {0: DONE, 1: twice}}
+    assert sorted_out(stages, submitted, ends=ends).done.completed["c"] == {0, 1}
+    afters = {"c": {"p": "afterok"}}
+    assert sorted_out(stages, submitted, ends=ends, afters=afters).done.completed["c"] == {1}

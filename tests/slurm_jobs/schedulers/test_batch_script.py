@@ -184,6 +184,7 @@ def test_a_failing_set_up_line_is_named_in_the_jobs_log(tmp_path: Path, profile:
         (["true", "kill -TERM $$"], -15, ": kill -TERM $$"),
         (["set -u", "echo 'a %s \\n' \"b\" | false"], 1, " line 2, exit code 1: false"),
         (["export HF_TOKEN=s3cr3t; false"], 1, " line 1, exit code 1"),
+        (["exec > /dev/null 2>&1", "false"], 1, " line 2, exit code 1: false"),
     ],
 )
 def test_whatever_way_a_set_up_ends_the_job_the_log_tells_where(
@@ -199,7 +200,8 @@ def test_a_set_up_that_succeeds_says_nothing_and_leaves_no_trap(tmp_path: Path) 
     fake.write_text("#!/bin/bash\nexit 5\n")
     fake.chmod(0o755)
     profile = f"python: {fake}\n"
-    assert said_by_set_up(tmp_path, ["set +e", "false", "true"], profile) == (5, "")
+    for setup in (["set +e", "false", "true"], ["true \\"]):
+        assert said_by_set_up(tmp_path, setup, profile) == (5, "")
     fake.unlink()
     code, said = said_by_set_up(tmp_path, ["true"], profile)
     assert code == 127

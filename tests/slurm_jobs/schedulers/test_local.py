@@ -12,8 +12,8 @@ import pytest
 
 from slurm_jobs.common.process import NotedProcess, note_process
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.schedulers.local import RUNNER_START_S, LocalScheduler
-from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers.local import LocalScheduler
+from slurm_jobs.schedulers.local_book import RUNNER_START_S, LocalBook
 from slurm_jobs.schedulers.local_state import NO_RUNNER
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
@@ -43,6 +43,14 @@ def test_what_waits_is_left_while_its_submitter_lives_and_no_longer(book: LocalB
     book.write_starter(note_process(os.getpid()))
     assert reason(book) == ""
     book.write_starter(ended())
+    assert reason(book) == NO_RUNNER
+
+
+def test_who_submitted_and_lives_on_is_not_waited_for_for_ever(book: LocalBook) -> None:
+    """A notebook, whose submit was interrupted before it started a runner."""
+    book.write_starter(note_process(os.getpid()))
+    long_ago_s = time.time() - RUNNER_START_S - 1
+    os.utime(book.starter_file, (long_ago_s, long_ago_s))
     assert reason(book) == NO_RUNNER
 
 
