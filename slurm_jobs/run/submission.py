@@ -95,7 +95,7 @@ def _stage_values(stage: PlannedStage) -> dict[str, Any]:
 def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> JobOrder:
     """Everything that the job's supervisor needs."""
     stage = plan.stage(job.stage)
-    paths = context.paths
+    paths, asked = context.paths, context.num_again.get(job.stage, {})
     return JobOrder(
         run_id=context.run_id,
         run_dir=str(paths.run_dir),
@@ -111,9 +111,7 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         max_running=job.max_running,
         num_slices=stage.num_slices,
         fingerprint=stage.fingerprint,
-        num_again={
-            i: n for i, n in context.num_again.get(stage.name, {}).items() if i in job.slices
-        },
+        num_again={i: asked[i] for i in job.slices if i in asked},
         retries=stage.retries,
         max_requeues=MAX_REQUEUES,
         config=stage.config,
