@@ -73,14 +73,21 @@ class Driver:
     def wait(self, run_dir: Path, *, timeout_s: float = 240.0) -> Any:
         """Wait until nothing of the run runs or waits, and return the status."""
 
+        status: Any = None
+
         def over() -> Any:
+            nonlocal status
             status = self.status(run_dir)
             if status["status"] not in {"running", "waiting"} and not status["problems"]:
                 return status
             time.sleep(0.3)
             return None
 
-        return wait_for(over, f"the end of {run_dir.name}", timeout_s=timeout_s)
+        try:
+            return wait_for(over, f"the end of {run_dir.name}", timeout_s=timeout_s)
+        except pytest.fail.Exception as error:
+            queue = self.cluster.squeue() if self.cluster is not None else []
+            pytest.fail(f"{error}: {json.dumps(status, indent=1)}\n{queue}")
 
     def write(self, name: str, text: str) -> Path:
         """Put a file of the user's into the folder."""

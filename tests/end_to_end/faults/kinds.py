@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from tests.end_to_end.demo import held
 from tests.end_to_end.driver import wait_for
 from tests.end_to_end.faults.scene import Scene
 
@@ -44,14 +46,23 @@ def slurmd_killed(scene: Scene) -> None:
 
 
 def slurmctld_killed(scene: Scene) -> None:
-    """SIGKILL to the controller while tasks run; it comes back while they still do."""
-    scene.submit()
-    scene.began("preprocess", scene.chance.randint(1, 4))
+    """SIGKILL to the controller while tasks run; it comes back while they still do.
+
+    It writes its state down every five seconds. What it did since would be forgotten, until its
+    nodes tell it much later: so the tasks stand still until it has written.
+    """
+    scene.submit(stages__preprocess__setup__0=held(scene.driver)[1].partition("=")[2])
+    wait_for(lambda: len(scene.running("preprocess")) == 2, "two tasks that run")
+    seen_s = time.time()
+    scene.cluster.set_time_limit(scene.running("preprocess")[0], 21)  # something to write down
+    state = scene.cluster.config.state / "job_state"
+    wait_for(lambda: state.exists() and state.stat().st_mtime > seen_s, "the state written")
     scene.cluster.kill_daemon("slurmctld")
     scene.num_injected += 1
     shown = scene.driver.run("status", str(scene.run_dir), "--fresh", check=None)
     assert "could not be asked: squeue" in shown.stdout
     scene.cluster.start_daemon("slurmctld")
+    scene.driver.write("go", "")
 
 
 def node_down(scene: Scene) -> None:

@@ -63,6 +63,14 @@ class Scene:
 
         return [json.loads(path.read_text()) for path in wait_for(found, f"{stage} at work")]
 
+    def running(self, stage: str) -> list[str]:
+        """Ids of the stage's jobs and elements that Slurm says are running."""
+        return [
+            row["job_id"]
+            for row in self.cluster.squeue()
+            if row["state"] == "RUNNING" and row["name"].split(".")[1] == stage
+        ]
+
     def trains(self) -> dict[str, Any]:
         """Wait until training has saved a checkpoint and goes on; its newest attempt."""
         folder = self.run_dir / "data" / "train" / "checkpoints"
