@@ -54,10 +54,6 @@ ASKED_SOURCES = frozenset({"squeue", "sacct", "local"})
 """Sources of a status whose word has an age; the others are files of the run."""
 
 
-_MET_WITHOUT = frozenset({"afterany", "afternotok"})
-"""Dependencies that are met by a job which Slurm took away because it was not needed."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageStatus:
     """One stage."""
@@ -163,7 +159,10 @@ def _stage_status(
     is_silent: bool,
 ) -> StageStatus:
     cause = _never_cause(summary, parents)
-    slices = tuple(_stranded(s, cause or _element_cause(s, summary, parents)) for s in slices)
+    slices = tuple(
+        _stranded(s, cause or _element_cause(s, summary, parents), is_silent=is_silent)
+        for s in slices
+    )
     counts = Counter(s.status for s in slices)
     order: tuple[Status, ...] = ("running", "failed", "unknown", "cancelled", "stranded", "waiting")
     status: Status = next((word for word in order if counts[word]), "completed")
@@ -178,14 +177,15 @@ def _stage_status(
     return StageStatus(stage=summary, status=status, slices=slices, reason=reason)
 
 
-def _stranded(part: SliceStatus, cause: str | None) -> SliceStatus:
+def _stranded(part: SliceStatus, cause: str | None, *, is_silent: bool) -> SliceStatus:
     """The same with the cause, if it waits for what never comes.
 
-    Some sites cancel such jobs by themselves (`kill_invalid_depend`).
+    Slurm takes such jobs away (`--kill-on-invalid-dep=yes`); without accounts it forgets them.
     """
     waits = part.status == "stranded" or (part.status == "waiting" and part.job_id is not None)
-    is_taken_away = part.reason == CANCELLED_ELSEWHERE and not part.attempt
-    if cause is None or not (waits or is_taken_away):
+    is_forgotten = part.status == "unknown" and part.job_id is not None and not is_silent
+    is_taken_away = part.reason == CANCELLED_ELSEWHERE or is_forgotten
+    if cause is None or not (waits or (is_taken_away and not part.attempt)):
         return part
     return replace(part, status="stranded", reason=cause)
 
@@ -210,19 +210,22 @@ def _element_cause(
 
 
 def _never_cause(summary: StageSummary, parents: Mapping[str, StageStatus]) -> str | None:
-    """Why this stage can never start, named by the stage where it began."""
+    """Why this stage can never start, named by the stage where it began.
+
+    A parent that can never start is taken away, by which `afterany` and `afternotok` are met.
+    """
     for parent, kind in summary.after.items():
         above = parents[parent]
-        if kind == "aftercorr" or (kind in _MET_WITHOUT and above.is_not_needed):
+        if kind == "afternotok" and above.status == "completed":
+            return f"{NOT_NEEDED}: `{parent}` completed"
+        if kind != "afterok":
             continue
         if above.status == "stranded":
             return above.reason or f"`{parent}` can never start"
-        if kind == "afterok" and above.status in {"failed", "cancelled"}:
+        if above.status in {"failed", "cancelled"}:
             return f"`{parent}` {above.status}"
-        if kind == "afterok" and (above.counts["failed"] or above.counts["cancelled"]):
+        if above.counts["failed"] or above.counts["cancelled"]:
             return f"`{parent}` has slices that failed or were cancelled"
-        if kind == "afternotok" and above.status == "completed":
-            return f"{NOT_NEEDED}: `{parent}` completed"
     return None
 
 

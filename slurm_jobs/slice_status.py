@@ -25,7 +25,7 @@ NEVER_REASONS = {
     NO_RUNNER: "the local runner has ended; `resume` starts one",
 }
 NOT_SUBMITTED = "not submitted"
-CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or the site's rules"
+CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

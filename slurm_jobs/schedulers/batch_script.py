@@ -82,8 +82,8 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
         "cpus-per-task": order.resources.cpus_per_task,
         "dependency": dependency_text(dependencies),
         "error": None,
-        # What is there for a failure that did not happen ends, and `afterany` of it is met.
-        "kill-on-invalid-dep": "yes" if dependencies.get("afternotok") else None,
+        # What can never start ends, so that `afterany` of it is met.
+        "kill-on-invalid-dep": "yes" if any(dependencies.values()) else None,
         "mem": mem_text(order.resources.mem_gb) if order.resources.mem_gb is not None else None,
         "nodes": order.resources.nodes,
         "ntasks-per-node": order.resources.tasks_per_node,

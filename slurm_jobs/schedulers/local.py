@@ -27,7 +27,7 @@ from slurm_jobs.schedulers.local_left import (
     end_left_tasks,
     settle_left_tasks,
 )
-from slurm_jobs.schedulers.local_state import ENDED_STATES, NEVER, NO_RUNNER
+from slurm_jobs.schedulers.local_state import ENDED_STATES, NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies
 
 STILL_ENDING = (
@@ -129,7 +129,7 @@ class LocalScheduler:
             return dataclasses.replace(task, state="NODE_FAIL", reason=RUNNER_ENDED)
         age_s = time.time() - (task.submit_unix_s or 0.0)
         is_left = starts is not None or age_s > RUNNER_START_S
-        if task.state == "PENDING" and task.reason != NEVER and is_left:
+        if task.state == "PENDING" and is_left:
             return dataclasses.replace(task, reason=NO_RUNNER)
         return task
 

@@ -26,7 +26,7 @@ from slurm_jobs.schedulers.local_book import LocalBook
 from slurm_jobs.schedulers.local_left import KILL_WAIT_S, settle_left_tasks
 from slurm_jobs.schedulers.local_state import (
     ENDED_STATES,
-    HELD_REASONS,
+    WAITING,
     LocalJob,
     decide,
     not_started_reason,
@@ -104,7 +104,7 @@ class Runner:
             task = self._states[task_id]
             if task.state == "PENDING" and task.reason != reason:
                 eligible_unix_s = task.eligible_unix_s
-                if reason not in HELD_REASONS and eligible_unix_s is None:
+                if reason != WAITING and eligible_unix_s is None:
                     eligible_unix_s = self._looked_unix_s  # it waits for its turn from now on
                 task = dataclasses.replace(task, reason=reason, eligible_unix_s=eligible_unix_s)
                 self._put(task)

@@ -1,10 +1,8 @@
 """Which tasks of the local scheduler may start, and which never can. PURE.
 
 The rules are Slurm's: a job waits for its dependencies, an array runs at most
-`max_running` tasks at once, a task that no condition can satisfy any more
-stays pending with the reason `DependencyNeverSatisfied`. Where it waits for a
-failure that did not happen (`afternotok`), it ends as cancelled, as jobs with
-`--kill-on-invalid-dep=yes` do.
+`max_running` tasks at once, a task that no condition can satisfy any more ends
+as cancelled, as jobs with `--kill-on-invalid-dep=yes` do.
 """
 
 from __future__ import annotations
@@ -19,10 +17,9 @@ ENDED_STATES = frozenset(
 )
 NEVER = "DependencyNeverSatisfied"
 WAITING = "Dependency"
+"""Not eligible, as Slurm calls it; with any other reason a task waits for its turn."""
 THROTTLED = "JobArrayTaskLimit"
 NO_ROOM = "Resources"
-HELD_REASONS = frozenset({NEVER, WAITING})
-"""Not eligible, as Slurm calls it; with any other reason a task waits for its turn."""
 NO_RUNNER = "NoRunner"
 """Ours, where Slurm has no word: nobody is left who could start the task."""
 
@@ -53,7 +50,7 @@ class Decision:
     reasons: Mapping[str, str]
     """Why each other pending task does not start."""
     cancel: tuple[str, ...] = ()
-    """Pending tasks of jobs with an `afternotok`, which end when they can never start."""
+    """Pending tasks that can never start."""
 
 
 def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int) -> Decision:
@@ -75,7 +72,7 @@ def decide(jobs: Sequence[LocalJob], states: Mapping[str, str], *, max_cpus: int
         running = sum(states[task] == "RUNNING" for task in job.task_ids)
         for task in pending:
             held = NEVER if NEVER in {blocked, beside.get(task)} else blocked or beside.get(task)
-            if held == NEVER and job.dependencies.get("afternotok"):
+            if held == NEVER:
                 cancel.append(task)
             elif held is not None:
                 reasons[task] = held

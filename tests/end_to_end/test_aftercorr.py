@@ -24,6 +24,8 @@ stages:
     array: {num_slices: 3}
     resources: {timeout_min: 5, mem_gb: 0.2}
   merge: {shell: "true", after: clean, resources: {mem_gb: 0.2}}
+  tell: {shell: "true", after: {merge: afterany}, resources: {mem_gb: 0.2}}
+  mend: {shell: "true", after: {merge: afternotok}, resources: {mem_gb: 0.2}}
 """
 
 
@@ -52,7 +54,10 @@ def test_a_slice_starts_when_its_like_is_done_and_a_failure_holds_back_its_like_
     wait_for(first_is_done, "slice 0 of `clean` while slice 2 of `fetch` still runs")
     driver.write("go", "")
     status = driver.wait(run_dir)
-    assert words_of(status) == {"fetch": "failed", "clean": "stranded", "merge": "stranded"}
+    assert words_of(status) == {
+        **{"fetch": "failed", "clean": "stranded", "merge": "stranded"},
+        **{"tell": "completed", "mend": "completed"},  # though `merge` never starts
+    }
     clean = stage_of(status, "clean")
     assert clean["slices_by_status"] == {"completed": "0,2", "stranded": "1"}
     assert "`fetch` slice 1 failed" in driver.run("status", str(run_dir), check=1).stdout
@@ -61,6 +66,8 @@ def test_a_slice_starts_when_its_like_is_done_and_a_failure_holds_back_its_like_
     assert [(job["stage"], job["slices"]) for job in resumed["jobs"]] == [
         ("fetch", "1"),
         ("clean", "1"),
-        ("merge", "0"),
+        *((name, "0") for name in ("merge", "tell", "mend")),
     ]
-    assert driver.wait(run_dir)["status"] == "completed"
+    status = driver.wait(run_dir)
+    assert status["status"] == "completed"
+    assert stage_of(status, "mend")["reason"] == "not needed: `merge` completed"

@@ -8,6 +8,7 @@
 #SBATCH --cpus-per-task=4
 #SBATCH --dependency=afterok:FETCH_ID
 #SBATCH --job-name=shapes.tokens.TOKEN
+#SBATCH --kill-on-invalid-dep=yes
 #SBATCH --mem=7680M
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1

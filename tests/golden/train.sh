@@ -9,6 +9,7 @@
 #SBATCH --exclusive
 #SBATCH --gpus-per-node=4
 #SBATCH --job-name=shapes.train.TOKEN
+#SBATCH --kill-on-invalid-dep=yes
 #SBATCH --no-requeue
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

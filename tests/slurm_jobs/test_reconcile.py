@@ -154,7 +154,11 @@ def test_an_array_task_is_looked_up_under_its_own_id() -> None:
 
 
 def run(
-    stages: Mapping[str, Mapping[str, str]], said: Mapping[str, tuple[str, str]], done: set[str]
+    stages: Mapping[str, Mapping[str, str]],
+    said: Mapping[str, tuple[str, str]],
+    done: set[str],
+    *,
+    problems: tuple[str, ...] = (),
 ) -> RunStatus:
     """A run of plain stages; job ids are the stages' names."""
     summaries = tuple(
@@ -183,7 +187,7 @@ def run(
             intents=tuple(intent(name, job_id=name) for name in stages),
             records=known,
         ),
-        Answer(tasks=tasks),
+        Answer(tasks=tasks, problems=problems, knows_the_living=not problems),
     )
 
 
@@ -201,10 +205,25 @@ def test_a_run_is_completed_when_every_stage_is() -> None:
 
 def test_what_comes_after_a_failure_is_stranded_and_names_where_it_began() -> None:
     said = {"a": ("FAILED", ""), "b": ("PENDING", NEVER), "c": ("PENDING", "Dependency")}
-    found = run(CHAIN, said | {"r": ("PENDING", "Dependency")}, set())
+    found = run(CHAIN, said, {"r"})
     assert statuses(found)["b"] == statuses(found)["c"] == "stranded"
     assert found.stage("c").reason == "`a` failed"
     assert found.status == "failed"
+
+
+def test_what_comes_afterany_of_a_stage_that_can_never_start_runs() -> None:
+    said = {"a": ("FAILED", ""), "b": ("CANCELLED", ""), "c": ("PENDING", "Dependency")}
+    found = run(CHAIN, said | {"r": ("PENDING", "Dependency")}, set())
+    assert statuses(found) == {"a": "failed", "b": "stranded", "c": "stranded", "r": "waiting"}
+    assert found.status == "waiting"
+
+
+def test_a_job_that_could_never_start_and_that_nobody_remembers_is_stranded() -> None:
+    """So it is where Slurm has taken it away and keeps no accounts."""
+    found = run(CHAIN, {"a": ("FAILED", "")}, {"r"})
+    assert statuses(found) == {"a": "failed", "b": "stranded", "c": "stranded", "r": "completed"}
+    silent = run(CHAIN, {"a": ("FAILED", "")}, {"r"}, problems=("squeue: down",))
+    assert statuses(silent)["b"] == "unknown"
 
 
 def test_a_stage_after_anything_still_runs_after_a_failure() -> None:

@@ -94,7 +94,7 @@ def test_a_task_that_cannot_be_started_fails_alone_and_says_why(book, monkeypatc
     later = queue(book, after=beside.job_id)
     run(book, max_cpus=8)
     states = [book.state(job.job_id).state for job in (beside, bad, below, later)]
-    assert states == ["COMPLETED", "FAILED", "PENDING", "COMPLETED"]
+    assert states == ["COMPLETED", "FAILED", "CANCELLED", "COMPLETED"]
     failed = book.state(bad.job_id)
     assert failed.reason.startswith("it could not be started: ")
     assert "gone" in failed.reason

@@ -41,7 +41,8 @@ def started(jobs: Sequence[LocalJob], states: dict[str, str], max_cpus: int = 8)
 
 def reasons(jobs: Sequence[LocalJob], states: dict[str, str], max_cpus: int = 8) -> dict[str, str]:
     known = {task: "PENDING" for entry in jobs for task in entry.task_ids} | states
-    return dict(decide(jobs, known, max_cpus=max_cpus).reasons)
+    found = decide(jobs, known, max_cpus=max_cpus)
+    return dict(found.reasons) | dict.fromkeys(found.cancel, NEVER)
 
 
 def test_an_array_runs_at_most_so_many_tasks_at_once() -> None:
@@ -133,9 +134,10 @@ def test_aftercorr_is_element_after_element(
     assert set(started(jobs, states)) == {"2_0", "2_1"} - set(expected)
 
 
-def test_what_waits_for_a_failure_that_did_not_happen_ends_and_frees_what_comes_after() -> None:
-    jobs = [job("1"), job("2", after={"afternotok": ["1"]}), job("3", after={"afterany": ["2"]})]
-    states = {"1": "COMPLETED", "2": "PENDING", "3": "PENDING"}
+@pytest.mark.parametrize(("kind", "state"), [("afternotok", "COMPLETED"), ("afterok", "FAILED")])
+def test_what_can_never_start_ends_and_frees_what_comes_after(kind: str, state: str) -> None:
+    jobs = [job("1"), job("2", after={kind: ["1"]}), job("3", after={"afterany": ["2"]})]
+    states = {"1": state, "2": "PENDING", "3": "PENDING"}
     found = decide(jobs, states, max_cpus=4)
     assert (found.cancel, dict(found.reasons)) == (("2",), {"3": WAITING})
     freed = decide(jobs, {**states, "2": "CANCELLED"}, max_cpus=4)
