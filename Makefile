@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+ROUNDS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow test-faults test-all lint bench cluster cluster-down constraints clean
@@ -34,8 +35,8 @@ test-slow: venv  ## the slow tests alone, without the faults
 	@$(BIN)/python -m pytest -m "slow and not faults" $(PYTEST_ARGS) || { code=$$?; \
 	  test $$code -eq 5 && echo "no test is marked slow" || exit $$code; }
 
-test-faults: venv  ## kill, preempt, switch off: runs on the test cluster; writes docs/reliability.md
-	@SLURM_JOBS_RELIABILITY_PAGE=docs/reliability.md $(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
+test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on the test cluster; writes docs/reliability.md
+	@SLURM_JOBS_FAULT_ROUNDS=$(ROUNDS) SLURM_JOBS_RELIABILITY_PAGE=docs/reliability.md $(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
 
 test-all: test test-slow test-faults  ## every test
 

@@ -7,10 +7,17 @@ from pathlib import Path
 
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 HEAD = ("| fault | times injected | outcome |", "| --- | ---: | --- |")
+_rounds: dict[str, list[tuple[int, int | None]]] = {}
+"""By fault how often it was injected, and how many resumes it took, in each round so far."""
 
 
-def note(fault: str | None, num_injected: int, outcome: str) -> None:
-    """Put a row into the page that SLURM_JOBS_RELIABILITY_PAGE names; nothing without it."""
+def note(
+    fault: str | None, num_injected: int, outcome: str, *, num_resumes: int | None = None
+) -> None:
+    """Put a row into the page that SLURM_JOBS_RELIABILITY_PAGE names; nothing without it.
+
+    The row tells of all rounds of this process.
+    """
     assert fault is not None
     assert num_injected > 0, f"nothing was injected: {fault}"
     given = os.environ.get("SLURM_JOBS_RELIABILITY_PAGE")
@@ -20,7 +27,17 @@ def note(fault: str | None, num_injected: int, outcome: str) -> None:
     before, _, rest = page.read_text().partition(BEGIN)
     table, _, after = rest.partition(END)
     what = fault.splitlines()[0].removesuffix(".")
+    rounds = _rounds.setdefault(what, [])
+    rounds.append((num_injected, num_resumes))
     rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
     rows = [line for line in rows if not line.startswith(f"| {what} |")]
-    rows.append(f"| {what} | {num_injected} | {outcome} |")
+    rows.append(f"| {what} | {sum(times for times, _ in rounds)} | {outcome}{_resumes(rounds)} |")
     page.write_text(before + "\n".join([BEGIN, *HEAD, *rows, END]) + after)
+
+
+def _resumes(rounds: list[tuple[int, int | None]]) -> str:
+    """`; resumes: 0 to 2`, the fewest and the most of a round; empty where they do not count."""
+    found = sorted({number for _, number in rounds if number is not None})
+    if not found:
+        return ""
+    return f"; resumes: {found[0]}" + (f" to {found[-1]}" if len(found) > 1 else "")
