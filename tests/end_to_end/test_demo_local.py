@@ -39,6 +39,7 @@ def test_undisturbed_run_makes_data_model_generations_and_report(undisturbed: Pa
         assert (undisturbed / f"timing/train/s00000.a0001/rank-{rank:05d}.steps").exists()
 
 
+@pytest.mark.slow  # the same on Slurm is not
 def test_killed_task_and_killed_rank_change_nothing_of_the_result(
     local: Driver, undisturbed: Path
 ) -> None:

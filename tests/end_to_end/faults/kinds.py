@@ -65,6 +65,20 @@ def slurmctld_killed(scene: Scene) -> None:
     scene.driver.write("go", "")
 
 
+def slurmctld_forgets(scene: Scene) -> None:
+    """SIGKILL to the controller as soon as tasks began; what it forgot its nodes tell it.
+
+    Their slurmds are started again, because Slurm would not ask them for minutes.
+    """
+    scene.submit()
+    nodes = {name for a in scene.began("preprocess", 2) for name in a["node_names"]}
+    scene.cluster.kill_daemon("slurmctld")
+    scene.num_injected += 1
+    for node in nodes:
+        scene.cluster.kill_slurmd(node)
+    scene.cluster.heal_daemons()
+
+
 def node_down(scene: Scene) -> None:
     """A node that trains is declared dead: Slurm requeues the job, which keeps to its kind."""
     scene.submit()
@@ -255,6 +269,7 @@ FAULTS: dict[str, Callable[[Scene], None]] = {
         srun_killed,
         slurmd_killed,
         slurmctld_killed,
+        slurmctld_forgets,
         node_down,
         other_node,
         preempted,
