@@ -55,8 +55,11 @@ def test_a_slice_starts_when_its_like_is_done_and_a_failure_holds_back_its_like_
     driver.write("go", "")
     status = driver.wait(run_dir)
     assert words_of(status) == {
-        **{"fetch": "failed", "clean": "stranded", "merge": "stranded"},
-        **{"tell": "completed", "mend": "completed"},  # though `merge` never starts
+        "fetch": "failed",
+        "clean": "stranded",
+        "merge": "stranded",
+        "tell": "completed",
+        "mend": "completed",  # though `merge` never starts
     }
     clean = stage_of(status, "clean")
     assert clean["slices_by_status"] == {"completed": "0,2", "stranded": "1"}
