@@ -13,6 +13,7 @@ from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, gather_attempts
 from slurm_jobs.report.numbers_data import data_numbers, evaluation_numbers
 from slurm_jobs.report.numbers_provenance import provenance_numbers
+from slurm_jobs.report.numbers_results import current_results
 from slurm_jobs.report.numbers_stages import stage_numbers
 from slurm_jobs.report.numbers_status import Standing, overall_status, standings
 from slurm_jobs.report.numbers_timeline import run_span, timeline
@@ -24,14 +25,17 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
     """The whole report."""
     attempts = gather_attempts(inputs)
     standing = standings(inputs, attempts)
+    results = current_results(inputs)
     stages = tuple(
-        stage_numbers(stage, attempts[stage.name], standing[stage.name]) for stage in inputs.stages
+        stage_numbers(s, attempts[s.name], standing[s.name], results[s.name]) for s in inputs.stages
     )
     training = tuple(
         numbers
         for stage in inputs.stages
         if not stage.is_former
-        for numbers in training_numbers(stage, attempts[stage.name], config.warmup_steps)
+        for numbers in training_numbers(
+            stage, attempts[stage.name], config.warmup_steps, inputs.intents
+        )
     )
     span = run_span(inputs, attempts, standing)
     shares, note = timeline(inputs, attempts, span)
@@ -49,7 +53,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
         bars=tuple(f.bar for stage in worked for f in attempts[stage.name]),
         stages=stages,
         training=training,
-        data=data_numbers(inputs),
+        data=data_numbers(inputs, results),
         evaluation=evaluation,
         findings=findings,
         checks=checks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from slurm_jobs.report.intervals import max_overlap, merge, total_s
 from slurm_jobs.report.model import Distribution, StageNumbers
 from slurm_jobs.report.model_values import Quantity, known, missing
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts, starts_without_row
+from slurm_jobs.report.numbers_results import SliceResults, stage_results
 from slurm_jobs.report.numbers_status import Standing
 
 Summary = Callable[[list[float]], Any]
@@ -22,9 +23,9 @@ _NO_ACCOUNTING = "no accounting for this stage's jobs"
 
 
 def stage_numbers(
-    stage: StageInputs, facts: Sequence[AttemptFacts], standing: Standing
+    stage: StageInputs, facts: Sequence[AttemptFacts], standing: Standing, results: SliceResults
 ) -> StageNumbers:
-    """All numbers of one stage."""
+    """All numbers of one stage; `results` are those that count."""
     rows = [f.accounting for f in facts if f.accounting is not None]
     lacking = lacking_starts(facts)
     return StageNumbers(
@@ -47,7 +48,7 @@ def stage_numbers(
         running_s=_running(stage, facts, standing.status),
         task_time=_task_time(facts),
         failures=tuple(_failure(f) for f in facts if f.bar.outcome == "failed"),
-        results=stage_results(stage),
+        results=stage_results(stage, results),
         **_resources(rows, lacking),
         **_memory(stage, rows, lacking),
     )
@@ -193,20 +194,3 @@ def _hours(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
         if count is not None and elapsed is not None  # a job whose set-up fails may last 0 s
     ]
     return known(sum(hours), unit) if hours else missing(unit, _reason(rows, name))
-
-
-def stage_results(stage: StageInputs) -> Mapping[str, float]:
-    """The plain numbers that a stage without an array returned, nested names joined by a dot."""
-    done = [c for c in stage.completions if c.outcome == "completed"]
-    return flat_numbers(done[-1].result) if done and stage.num_slices == 1 else {}
-
-
-def flat_numbers(values: Mapping[str, object], prefix: str = "") -> dict[str, float]:
-    """The numbers in nested mappings: `{"a": {"b": 1}}` is `{"a.b": 1.0}`."""
-    found: dict[str, float] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found.update(flat_numbers(value, f"{prefix}{key}."))
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[f"{prefix}{key}"] = float(value)
-    return found

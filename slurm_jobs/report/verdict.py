@@ -55,7 +55,7 @@ def make_tiles(
     evaluation: Mapping[str, float],
 ) -> tuple[Tile, ...]:
     """Time, queue, throughput, data wait, result."""
-    main = max(training, key=lambda t: t.num_steps, default=None)
+    main = max(training, key=lambda t: (not t.is_earlier, t.num_steps), default=None)
     return (
         Tile(
             label="submit to end",
@@ -112,7 +112,7 @@ def _held_out(evaluation: Mapping[str, float]) -> str | None:
 
 
 def _last_loss(main: TrainingNumbers | None) -> str:
-    if main is None or main.last_loss.value is None:
+    if main is None or main.is_earlier or main.last_loss.value is None:
         return f"loss {words.NOT_KNOWN}"
     last = words.significant(main.last_loss.value)
     return f"loss {last}, {words.last_steps(main.num_last_losses)}"
@@ -126,7 +126,9 @@ def _result_tile(main: TrainingNumbers | None, evaluation: Mapping[str, float]) 
                 value=f"{evaluation[key] * 100:.1f} %",
                 note=_held_out(evaluation) or _last_loss(main),
             )
-    if main is None or main.last_loss.value is None:
-        return Tile(label="result", value=words.NOT_KNOWN, note="no evaluation, no loss")
+    if main is None or main.is_earlier or main.last_loss.value is None:
+        is_earlier = main is not None and main.is_earlier
+        note = "the newest job has no step" if is_earlier else "no evaluation, no loss"
+        return Tile(label="result", value=words.NOT_KNOWN, note=note)
     note = f"{words.last_steps(main.num_last_losses)}, from {words.quantity(main.first_loss)}"
     return Tile(label="loss", value=words.significant(main.last_loss.value), note=note)
