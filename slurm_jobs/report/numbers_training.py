@@ -19,14 +19,15 @@ from slurm_jobs.report.model_values import Quantity, TimeShare, known, missing
 from slurm_jobs.report.numbers_attempts import AttemptFacts
 from slurm_jobs.report.numbers_curves import make_curves
 from slurm_jobs.report.numbers_ranks import (
+    attempt_means,
     critical_shares,
-    find_straggler,
     mean_phases,
     rank_numbers,
 )
 from slurm_jobs.report.numbers_results import has_newest_steps
 from slurm_jobs.report.numbers_startup import attempt_budget
 from slurm_jobs.report.numbers_steps import AttemptSteps, split_attempts, step_notes
+from slurm_jobs.report.numbers_stragglers import find_straggler
 from slurm_jobs.run.intents import Intent
 
 MIN_STEPS = 20
@@ -73,7 +74,7 @@ def _numbers(
     name: str, attempts: Sequence[AttemptSteps], budget: tuple[TimeShare, ...]
 ) -> TrainingNumbers:
     num_measured = sum(len(a.measured(0)) for a in attempts)
-    ranks = rank_numbers(attempts) if num_measured else ()
+    means = attempt_means(attempts)
     repeated = [a.repeated(a.longest) for a in attempts]
     abandoned = [a.abandoned(a.longest) for a in attempts]
     memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
@@ -85,16 +86,16 @@ def _numbers(
         num_measured=num_measured,
         warmup_steps=attempts[0].warmup_steps,
         too_few=_too_few(num_measured, attempts[0].warmup_steps),
-        phases=mean_phases(ranks),
+        phases=mean_phases(means),
         critical_shares=critical_shares(attempts),
-        ranks=ranks,
+        ranks=rank_numbers(attempts, means),
         memory_peak_bytes=known(memory, "bytes")
         if memory > 0
         else missing("bytes", "not recorded"),
         num_allocator_retries=sum(
             int(r["num_allocator_retries"].max()) for a in attempts for r in a.records
         ),
-        straggler=find_straggler(attempts, ranks),
+        straggler=find_straggler(means),
         num_repeated_steps=sum(len(r) for r in repeated),
         repeated_s=_sum(repeated, "step_s"),
         num_abandoned_steps=sum(len(r) for r in abandoned),
