@@ -115,6 +115,15 @@ class StageNumbers:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationNumbers:
+    """What one stage returned of its evaluation."""
+
+    stage: str
+    numbers: Mapping[str, float]
+    """By name, nested ones joined by a dot; what the stage returned as a whole number is one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DataNumbers:
     """What preprocessing made of the manifest."""
 
@@ -188,8 +197,8 @@ class RunReport:
     stages: tuple[StageNumbers, ...]
     training: tuple[TrainingNumbers, ...]
     data: tuple[DataNumbers, ...]
-    evaluation: Mapping[str, float]
-    """Numbers of the last evaluation, as the training stage returned them."""
+    evaluation: tuple[EvaluationNumbers, ...]
+    """One for each stage that evaluated something, in the spec's order."""
     findings: tuple[Finding, ...]
     checks: tuple[Check, ...]
     notes: tuple[str, ...]

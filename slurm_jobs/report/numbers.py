@@ -11,9 +11,9 @@ from slurm_jobs.report.inputs import ReportInputs
 from slurm_jobs.report.model import RunHeader, RunReport, StageNumbers
 from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, gather_attempts
-from slurm_jobs.report.numbers_data import data_numbers, evaluation_numbers
+from slurm_jobs.report.numbers_data import data_numbers
 from slurm_jobs.report.numbers_provenance import provenance_numbers
-from slurm_jobs.report.numbers_results import current_results
+from slurm_jobs.report.numbers_results import current_results, evaluation_numbers
 from slurm_jobs.report.numbers_stages import stage_numbers
 from slurm_jobs.report.numbers_status import Standing, overall_status, standings
 from slurm_jobs.report.numbers_timeline import run_span, timeline
@@ -43,7 +43,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
     current = tuple(stage for stage in worked if not stage.is_former)
     findings, checks = find(current, training, shares, note)
     header = _header(inputs, [(s.name, standing[s.name]) for s in current], span[1], config)
-    evaluation = evaluation_numbers([stage.results for stage in current])
+    evaluation = evaluation_numbers(current)
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks),

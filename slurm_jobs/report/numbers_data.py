@@ -19,7 +19,6 @@ from slurm_jobs.report.numbers_results import SliceResults
 PREPROCESS_RUN = "preprocess"
 CONSOLIDATE_RUN = "consolidate"
 _WORK = ("decode", "tokenise", "write")
-_EVALUATION_KEYS = ("evaluation", "exact_match")
 
 
 def data_numbers(
@@ -91,17 +90,3 @@ def _num_shards(
         if other.run == CONSOLIDATE_RUN and not other.is_former and stage.name in other.after:
             return _total(list(by_stage[other.name].values()), "num_shards")
     return missing("count", "no stage consolidates these parts")
-
-
-def evaluation_numbers(results: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """The numbers of an evaluation among what the stages returned; the last stage's win.
-
-    Args:
-        results: flat numbers of each stage, in the spec's order.
-    """
-    found: dict[str, float] = {}
-    for result in results:
-        for key, value in result.items():
-            if any(part in key for part in _EVALUATION_KEYS):
-                found[key.removeprefix("evaluation.")] = value
-    return found

@@ -13,7 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.report.inputs import ReportInputs, StageInputs
+from slurm_jobs.report.model import EvaluationNumbers, StageNumbers
 from slurm_jobs.run.intents import Intent, latest_intents
+
+_EVALUATION_KEYS = ("evaluation", "exact_match")
 
 SliceResults = Mapping[int, Mapping[str, Any]]
 """What each slice returned, by slice, ascending."""
@@ -74,4 +77,20 @@ def flat_numbers(values: Mapping[str, object], prefix: str = "") -> dict[str, fl
             found.update(flat_numbers(value, f"{prefix}{key}."))
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             found[f"{prefix}{key}"] = value
+    return found
+
+
+def evaluation_numbers(stages: Sequence[StageNumbers]) -> tuple[EvaluationNumbers, ...]:
+    """One entry for each stage that returned numbers of an evaluation, in the spec's order."""
+    found = [EvaluationNumbers(stage=s.name, numbers=_evaluation(s.results)) for s in stages]
+    return tuple(evaluation for evaluation in found if evaluation.numbers)
+
+
+def _evaluation(results: Mapping[str, float]) -> Mapping[str, float]:
+    """`evaluation.` is left out of a name unless the stage returned another value without it."""
+    own = {k: v for k, v in results.items() if any(part in k for part in _EVALUATION_KEYS)}
+    found: dict[str, float] = {}
+    for key, value in own.items():
+        short = key.removeprefix("evaluation.")
+        found[short if own.get(short, value) == value else key] = value
     return found

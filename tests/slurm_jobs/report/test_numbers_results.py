@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from fabricate_steps import CREATED
 
 from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.json_form import report_to_json
 from slurm_jobs.report.numbers import build_report
-from slurm_jobs.report.numbers_results import flat_numbers
+from slurm_jobs.report.numbers_results import evaluation_numbers, flat_numbers
 from slurm_jobs.run.ledger import append_entry
 
 LATER = CREATED + 9000
@@ -124,3 +128,30 @@ def test_numbers_are_found_in_nested_mappings_and_whole_ones_stay_whole():
     found = flat_numbers(values)
     assert found == {"a.b": 1, "a.c.d": 0.5, "n": 3}
     assert isinstance(found["a.b"], int)
+
+
+def test_each_stage_has_an_evaluation_of_its_own(run):
+    """A stage after the training, which evaluates on other samples."""
+    report = report_of(run)
+    train = stage_of(report, "train")
+    probe = dataclasses.replace(train, name="probe", results={"evaluation.num_samples": 50})
+    found = evaluation_numbers([train, probe, stage_of(report, "consolidate")])
+    assert [(e.stage, dict(e.numbers)) for e in found] == [
+        ("train", {"exact_match": 0.93, "num_samples": 480}),
+        ("probe", {"num_samples": 50}),
+    ]
+    assert report_to_json(report)["evaluation"] == [
+        {"stage": "train", "numbers": {"exact_match": 0.93, "num_samples": 480}}
+    ]
+    assert "Evaluation: train" in render_html(report)
+
+
+def test_two_values_of_one_name_both_stand_in_the_evaluation(run):
+    train = stage_of(report_of(run), "train")
+    same = {"exact_match": 0.9, "evaluation.exact_match": 0.9}
+    other = {"exact_match": 0.9, "evaluation.exact_match": 0.5}
+    numbers = [
+        dict(evaluation_numbers([dataclasses.replace(train, results=results)])[0].numbers)
+        for results in (same, other)
+    ]
+    assert numbers == [{"exact_match": 0.9}, other]
