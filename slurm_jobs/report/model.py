@@ -105,7 +105,7 @@ class StageNumbers:
     """For one node, as `mem_gb`."""
     time_limit_s: Quantity
     longest_s: Quantity
-    """Longest elapsed time of one job, for comparison with the limit."""
+    """Longest elapsed time of one job, for comparison with the limit; of one that runs, so far."""
     gpu_hours: Quantity
     cpu_hours: Quantity
     failures: tuple[str, ...]

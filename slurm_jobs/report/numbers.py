@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report import words
@@ -102,12 +102,7 @@ def _notes(
         for stage in inputs.stages
         if stage.is_former
     )
-    notes.extend(
-        f"{stage.name}: hours, longest job, longest queue wait and memory are lower bounds, "
-        f"CPU used is of the starts that are known: {reason}"
-        for stage in stages
-        if (reason := stage.longest_s.at_least or stage.cpu_hours.at_least)
-    )
+    notes.extend(note for stage in stages for note in _lower_bounds(stage))
     notes.extend(f"{t.stage}: {t.too_few}" for t in training if t.too_few)
     notes.extend(f"{t.stage}, {note}" for t in training for note in t.notes)
     if not training:
@@ -115,3 +110,18 @@ def _notes(
     notes.append("device timeline (busy, idle, communicating): not recorded")
     notes.extend(inputs.problems)
     return tuple(notes)
+
+
+def _lower_bounds(stage: StageNumbers) -> Iterator[str]:
+    """Which numbers of a stage are lower bounds, by the reason."""
+    numbers = {
+        "hours": stage.cpu_hours,
+        "longest job": stage.longest_s,
+        "longest queue wait": stage.queue_wait_max_s,
+        "memory": stage.max_rss_bytes,
+    }
+    for reason in dict.fromkeys(n.at_least for n in numbers.values() if n.at_least):
+        names = [name for name, number in numbers.items() if number.at_least == reason]
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        are = "are lower bounds" if len(names) > 1 or names == ["hours"] else "is a lower bound"
+        yield f"{stage.name}: {listed} {are}, CPU used is of the starts that are known: {reason}"
