@@ -47,7 +47,7 @@ def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
         f"{words.seconds(mean_s)} of a mean step, {words.percent(share)} of its time"
         + (
             f"; {words.seconds(worst.phases_s[kind])} on rank {worst.rank}, the most of all"
-            if len(numbers.ranks) > 1
+            if numbers.num_ranks > 1 and _same_steps(numbers)
             else ""
         ),
         (
@@ -56,3 +56,9 @@ def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
             f"the first {numbers.warmup_steps} of each attempt left out"
         ),
     )
+
+
+def _same_steps(numbers: TrainingNumbers) -> bool:
+    """Whether every rank is there once, with as many steps: else their means are of others."""
+    num_steps = {r.num_steps for r in numbers.ranks}
+    return len(num_steps) == 1 and len(numbers.ranks) == numbers.num_ranks

@@ -33,9 +33,8 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
         return abstain(rule_id, numbers.too_few)
     worst = numbers.straggler
     if worst is None:
-        return abstain(rule_id, "one rank has nobody to wait for")
-    step_s = sum(r.step_mean_s for r in numbers.ranks) / len(numbers.ranks)
-    data_excess = worst.data_excess_s / step_s if step_s > 0 else 0.0
+        return abstain(rule_id, not_compared(numbers))
+    data_excess = worst.data_excess_s / worst.step_mean_s if worst.step_mean_s > 0 else 0.0
     ratio = worst.slowest_over_mean
     if ratio is not None and ratio >= 1 + _LIMIT:
         return _slow_rank(numbers, worst, ratio)
@@ -51,6 +50,13 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
         rule_id,
         f"own work of the slowest rank over the mean: {ratio:.3f}, as far as waits are timed apart",
     )
+
+
+def not_compared(numbers: TrainingNumbers) -> str:
+    """Why there is no straggler to be named."""
+    if numbers.num_ranks < 2:
+        return "one rank has nobody to wait for"
+    return "no attempt has step records of all its ranks"
 
 
 def _place(rank: int, node: str) -> str:

@@ -14,7 +14,7 @@ from slurm_jobs.report.html_provenance import provenance_section
 from slurm_jobs.report.html_timeline import timeline_section
 from slurm_jobs.report.html_training import step_section, training_section
 from slurm_jobs.report.markup import Html, definitions, el, join, table
-from slurm_jobs.report.model import DataNumbers, Finding, RunReport, StageNumbers
+from slurm_jobs.report.model import DataNumbers, EvaluationNumbers, Finding, RunReport, StageNumbers
 from slurm_jobs.shipped import shipped_path
 
 _MAX_FAILURES = 20
@@ -53,7 +53,7 @@ def render_html(report: RunReport) -> str:
         timeline_section(report),
         *(training_section(numbers) for numbers in report.training),
         *(_data_section(numbers) for numbers in report.data),
-        _evaluation_section(report),
+        *(_evaluation_section(numbers) for numbers in report.evaluation),
         _stages_section(report),
         provenance_section(report),
         _method_section(report),
@@ -150,10 +150,9 @@ def _data_section(numbers: DataNumbers) -> Html:
     )
 
 
-def _evaluation_section(report: RunReport) -> Html | None:
-    if not report.evaluation:
-        return None
-    return el("section", el("h2", "Evaluation"), definitions(words.evaluation(report.evaluation)))
+def _evaluation_section(evaluation: EvaluationNumbers) -> Html:
+    numbers = definitions(words.evaluation(evaluation.numbers))
+    return el("section", el("h2", f"Evaluation: {evaluation.stage}"), numbers)
 
 
 def _stages_section(report: RunReport) -> Html:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_jobs.report import words
+from slurm_jobs.report.findings_ranks import not_compared
 from slurm_jobs.report.html_charts import Series, legend, line_chart, stacked_bar
 from slurm_jobs.report.markup import Html, definitions, el, join
 from slurm_jobs.report.model_training import Curves, RankNumbers, Straggler, TrainingNumbers
@@ -138,25 +139,28 @@ def _ranks(numbers: TrainingNumbers) -> Html | None:
     ranks = _slowest_first(numbers.ranks)
     shown = ranks if len(ranks) <= _MAX_RANKS else [*ranks[: _MAX_RANKS - 4], *ranks[-4:]]
     longest = max(r.step_mean_s for r in ranks)
-    rows = [_rank_row(rank, longest) for rank in shown]
+    with_steps = len({r.num_steps for r in ranks}) > 1
+    rows = [_rank_row(rank, longest, with_steps=with_steps) for rank in shown]
     straggler = numbers.straggler
     text = (
         f"{_own_work(straggler)}; rank {straggler.data_rank} waits "
         f"{words.seconds(straggler.data_excess_s)} a step longer for data than the mean rank."
         if straggler
-        else "One rank."
+        else f"Not compared: {not_compared(numbers)}."
     )
+    is_split = len(ranks) > len({r.rank for r in ranks})
+    rows_are = "rows" if is_split else "ranks"
+    if is_split:
+        text += " A rank that ran on several nodes, in several attempts, has a row for each."
     left_out = len(ranks) - len(shown)
     if left_out:
-        text += f" {left_out} ranks in between are not drawn; report.json has them."
+        text += f" {left_out} {rows_are} in between are not drawn; report.json has them."
     return join([el("h3", "Ranks, slowest first"), el("div", rows), el("p", text, class_="dim")])
 
 
 def _slowest_first(ranks: Sequence[RankNumbers]) -> list[RankNumbers]:
-    """By what sets a rank apart, be it its own work or its wait for data."""
-    own = sum(r.own_mean_s for r in ranks) / len(ranks)
-    wait = sum(r.phases_s["data_wait"] for r in ranks) / len(ranks)
-    return sorted(ranks, key=lambda r: -max(r.own_mean_s - own, r.phases_s["data_wait"] - wait))
+    """By what sets a rank apart in its attempts, be it its own work or its wait for data."""
+    return sorted(ranks, key=lambda r: -max(r.own_excess_s or 0.0, r.data_excess_s or 0.0))
 
 
 def _own_work(straggler: Straggler) -> str:
@@ -166,12 +170,13 @@ def _own_work(straggler: Straggler) -> str:
     return f"Own work of the slowest rank over the mean {ratio:.3f} (rank {straggler.rank})"
 
 
-def _rank_row(rank: RankNumbers, longest_s: float) -> Html:
+def _rank_row(rank: RankNumbers, longest_s: float, *, with_steps: bool) -> Html:
+    steps = f", {words.number_of('step', rank.num_steps)}" if with_steps else ""
     shares = [
         TimeShare(name=phase_name(kind), kind=kind, seconds=s, share=s / longest_s)
         for kind, s in rank.phases_s.items()
     ]
-    name = f"rank {rank.rank}" + (f" {rank.node}" if rank.node else "")
+    name = f"rank {rank.rank}" + (f" {rank.node}" if rank.node else "") + steps
     return el(
         "div",
         el("span", name, class_="label", title=name),

@@ -105,13 +105,22 @@ class StageNumbers:
     """For one node, as `mem_gb`."""
     time_limit_s: Quantity
     longest_s: Quantity
-    """Longest elapsed time of one job, for comparison with the limit."""
+    """Longest elapsed time of one job, for comparison with the limit; of one that runs, so far."""
     gpu_hours: Quantity
     cpu_hours: Quantity
     failures: tuple[str, ...]
     """One line for each attempt that failed."""
     results: Mapping[str, float]
     """Numbers that the stage returned; empty for an array."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationNumbers:
+    """What one stage returned of its evaluation."""
+
+    stage: str
+    numbers: Mapping[str, float]
+    """By name, nested ones joined by a dot; what the stage returned as a whole number is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,8 +197,8 @@ class RunReport:
     stages: tuple[StageNumbers, ...]
     training: tuple[TrainingNumbers, ...]
     data: tuple[DataNumbers, ...]
-    evaluation: Mapping[str, float]
-    """Numbers of the last evaluation, as the training stage returned them."""
+    evaluation: tuple[EvaluationNumbers, ...]
+    """One for each stage that evaluated something, in the spec's order."""
     findings: tuple[Finding, ...]
     checks: tuple[Check, ...]
     notes: tuple[str, ...]

@@ -10,14 +10,21 @@ from slurm_jobs.report.model_values import Quantity, TimeShare
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankNumbers:
-    """One rank's share of the training."""
+    """One rank on one node: a rank that ran on several, in several attempts, is there for each."""
 
     rank: int
     node: str
+    num_steps: int
+    """Measured steps that the means are of."""
     step_mean_s: float
     step_p95_s: float
     own_mean_s: float
     """Of the mean step, what is no wait for other ranks as far as such waits are timed apart."""
+    own_excess_s: float | None
+    """Own work a step over the mean of all ranks in the same attempts; None if none of these has
+    the records of all its ranks."""
+    data_excess_s: float | None
+    """The same of the wait for data."""
     phases_s: Mapping[str, float]
     """Mean seconds a step by step phase; adds up to `step_mean_s`."""
 
@@ -27,13 +34,17 @@ class Straggler:
     """The rank with the most work of its own, and the one that waits longest for its data.
 
     The steps of all ranks take the same time, because they wait for each other:
-    what tells them apart is their own work, the step without those waits.
+    what tells them apart is their own work, the step without those waits. Each
+    is compared with the mean of its own attempt; the numbers are over the steps
+    of all attempts that have the records of all their ranks.
     """
 
     rank: int
     node: str
+    """Where it was slow; several are joined by commas and `and`."""
     slowest_over_mean: float | None
-    """Mean own work of the slowest rank over the mean of all. A lower bound, because waits inside
+    """Own work of the slowest rank where it was slow, and of the mean rank elsewhere, over that of
+    the mean rank throughout. A lower bound, because waits inside
     forward and backward are not timed apart; None where the records time none apart."""
     phase: str
     """The step phase in which `rank` exceeds the mean rank most."""
@@ -43,6 +54,8 @@ class Straggler:
     data_node: str
     data_excess_s: float
     """How much longer than the mean rank `data_rank` waits for its data, seconds a step."""
+    step_mean_s: float
+    """The mean step that these are parts of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,3 +122,6 @@ class TrainingNumbers:
     """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
     curves: Curves | None
     notes: tuple[str, ...] = ()
+    is_earlier: bool = False
+    """All steps are of an earlier config, code or plan than the newest job's: their time counts,
+    their loss is no result."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report import words
@@ -11,8 +11,9 @@ from slurm_jobs.report.inputs import ReportInputs
 from slurm_jobs.report.model import RunHeader, RunReport, StageNumbers
 from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, gather_attempts
-from slurm_jobs.report.numbers_data import data_numbers, evaluation_numbers
+from slurm_jobs.report.numbers_data import data_numbers
 from slurm_jobs.report.numbers_provenance import provenance_numbers
+from slurm_jobs.report.numbers_results import current_results, evaluation_numbers
 from slurm_jobs.report.numbers_stages import stage_numbers
 from slurm_jobs.report.numbers_status import Standing, overall_status, standings
 from slurm_jobs.report.numbers_timeline import run_span, timeline
@@ -24,14 +25,17 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
     """The whole report."""
     attempts = gather_attempts(inputs)
     standing = standings(inputs, attempts)
+    results = current_results(inputs)
     stages = tuple(
-        stage_numbers(stage, attempts[stage.name], standing[stage.name]) for stage in inputs.stages
+        stage_numbers(s, attempts[s.name], standing[s.name], results[s.name]) for s in inputs.stages
     )
     training = tuple(
         numbers
         for stage in inputs.stages
         if not stage.is_former
-        for numbers in training_numbers(stage, attempts[stage.name], config.warmup_steps)
+        for numbers in training_numbers(
+            stage, attempts[stage.name], config.warmup_steps, inputs.intents
+        )
     )
     span = run_span(inputs, attempts, standing)
     shares, note = timeline(inputs, attempts, span)
@@ -39,7 +43,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
     current = tuple(stage for stage in worked if not stage.is_former)
     findings, checks = find(current, training, shares, note)
     header = _header(inputs, [(s.name, standing[s.name]) for s in current], span[1], config)
-    evaluation = evaluation_numbers([stage.results for stage in current])
+    evaluation = evaluation_numbers(current)
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks),
@@ -49,7 +53,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
         bars=tuple(f.bar for stage in worked for f in attempts[stage.name]),
         stages=stages,
         training=training,
-        data=data_numbers(inputs),
+        data=data_numbers(inputs, results),
         evaluation=evaluation,
         findings=findings,
         checks=checks,
@@ -98,12 +102,7 @@ def _notes(
         for stage in inputs.stages
         if stage.is_former
     )
-    notes.extend(
-        f"{stage.name}: hours, longest job, longest queue wait and memory are lower bounds, "
-        f"CPU used is of the starts that are known: {reason}"
-        for stage in stages
-        if (reason := stage.longest_s.at_least or stage.cpu_hours.at_least)
-    )
+    notes.extend(note for stage in stages for note in _lower_bounds(stage))
     notes.extend(f"{t.stage}: {t.too_few}" for t in training if t.too_few)
     notes.extend(f"{t.stage}, {note}" for t in training for note in t.notes)
     if not training:
@@ -111,3 +110,18 @@ def _notes(
     notes.append("device timeline (busy, idle, communicating): not recorded")
     notes.extend(inputs.problems)
     return tuple(notes)
+
+
+def _lower_bounds(stage: StageNumbers) -> Iterator[str]:
+    """Which numbers of a stage are lower bounds, by the reason."""
+    numbers = {
+        "hours": stage.cpu_hours,
+        "longest job": stage.longest_s,
+        "longest queue wait": stage.queue_wait_max_s,
+        "memory": stage.max_rss_bytes,
+    }
+    for reason in dict.fromkeys(n.at_least for n in numbers.values() if n.at_least):
+        names = [name for name, number in numbers.items() if number.at_least == reason]
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        are = "are lower bounds" if len(names) > 1 or names == ["hours"] else "is a lower bound"
+        yield f"{stage.name}: {listed} {are}, CPU used is of the starts that are known: {reason}"

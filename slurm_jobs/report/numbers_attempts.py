@@ -27,7 +27,7 @@ REPORT_RUN = "report"
 
 _SLURMS_WORD = {"CANCELLED": "cancelled", "COMPLETED": "unknown"}
 """Of an end without a completion record; any other state is a failure."""
-_CLOCK_SKEW_S = 5.0
+CLOCK_SKEW_S = 5.0
 """A node's clock may be this far behind the controller's."""
 
 
@@ -134,8 +134,8 @@ def _row_of(record: AttemptRecord, rows: Sequence[TaskAccounting]) -> TaskAccoun
     """The start in which an attempt ran: the last that began before it and had not ended."""
     for row in reversed(rows):
         assert row.start_unix_s is not None
-        has_begun = record.started_unix_s >= row.start_unix_s - _CLOCK_SKEW_S
-        latest = float("inf") if row.end_unix_s is None else row.end_unix_s + _CLOCK_SKEW_S
+        has_begun = record.started_unix_s >= row.start_unix_s - CLOCK_SKEW_S
+        latest = float("inf") if row.end_unix_s is None else row.end_unix_s + CLOCK_SKEW_S
         if has_begun:
             return row if record.started_unix_s <= latest else None
     return None

@@ -14,24 +14,28 @@ from typing import Any
 from slurm_jobs.report.inputs import ReportInputs, StageInputs
 from slurm_jobs.report.model import DataNumbers
 from slurm_jobs.report.model_values import Quantity, known, missing
+from slurm_jobs.report.numbers_results import SliceResults
 
 PREPROCESS_RUN = "preprocess"
 CONSOLIDATE_RUN = "consolidate"
 _WORK = ("decode", "tokenise", "write")
-_EVALUATION_KEYS = ("evaluation", "exact_match")
 
 
-def data_numbers(inputs: ReportInputs) -> tuple[DataNumbers, ...]:
-    """One entry for each stage that preprocesses."""
+def data_numbers(
+    inputs: ReportInputs, results: Mapping[str, SliceResults]
+) -> tuple[DataNumbers, ...]:
+    """One entry for each stage that preprocesses; `results` are those that count, by stage."""
     return tuple(
-        _one_stage(stage, inputs)
+        _one_stage(stage, inputs, results)
         for stage in inputs.stages
         if stage.run == PREPROCESS_RUN and not stage.is_former
     )
 
 
-def _one_stage(stage: StageInputs, inputs: ReportInputs) -> DataNumbers:
-    results = _results(stage)
+def _one_stage(
+    stage: StageInputs, inputs: ReportInputs, by_stage: Mapping[str, SliceResults]
+) -> DataNumbers:
+    results = list(by_stage[stage.name].values())
     samples, tokens = _total(results, "num_samples"), _total(results, "num_tokens")
     lengths = _counts(results, "num_tokens_histogram")
     return DataNumbers(
@@ -45,7 +49,7 @@ def _one_stage(stage: StageInputs, inputs: ReportInputs) -> DataNumbers:
         num_truncated=_total(results, "num_truncated"),
         num_tokens=tokens,
         mean_tokens=_mean(tokens, samples),
-        num_shards=_num_shards(stage, inputs),
+        num_shards=_num_shards(stage, inputs, by_stage),
         rejects=tuple(_counts(results, "rejects_by_reason").most_common()),
         length_counts=tuple(sorted((int(most), count) for most, count in lengths.items())),
         work_s={
@@ -64,12 +68,6 @@ def _counts(results: Sequence[Mapping[str, Any]], key: str) -> Counter[str]:
     return counts
 
 
-def _results(stage: StageInputs) -> list[Mapping[str, Any]]:
-    """The result of each slice; of its last completed attempt, if it completed twice."""
-    by_slice = {c.slice_index: c.result for c in stage.completions if c.outcome == "completed"}
-    return [by_slice[index] for index in sorted(by_slice)]
-
-
 def _total(results: Sequence[Mapping[str, Any]], key: str) -> Quantity:
     if not results:
         return missing("count", "no slice has completed")
@@ -85,22 +83,10 @@ def _mean(tokens: Quantity, samples: Quantity) -> Quantity:
     return known(tokens.value / samples.value, "tokens/sample")
 
 
-def _num_shards(stage: StageInputs, inputs: ReportInputs) -> Quantity:
+def _num_shards(
+    stage: StageInputs, inputs: ReportInputs, by_stage: Mapping[str, SliceResults]
+) -> Quantity:
     for other in inputs.stages:
         if other.run == CONSOLIDATE_RUN and not other.is_former and stage.name in other.after:
-            return _total(_results(other), "num_shards")
+            return _total(list(by_stage[other.name].values()), "num_shards")
     return missing("count", "no stage consolidates these parts")
-
-
-def evaluation_numbers(results: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """The numbers of an evaluation among what the stages returned; the last stage's win.
-
-    Args:
-        results: flat numbers of each stage, in the spec's order.
-    """
-    found: dict[str, float] = {}
-    for result in results:
-        for key, value in result.items():
-            if any(part in key for part in _EVALUATION_KEYS):
-                found[key.removeprefix("evaluation.")] = value
-    return found

@@ -1,14 +1,20 @@
-"""What tells the ranks of one training apart: PURE, vectorised over the steps."""
+"""The mean step of each rank, and what a part of the steps can have cost: PURE, vectorised.
+
+Attempts differ in what says nothing of a rank (their number of ranks, the
+length of a step), so each has means of its own, and what is told of several
+weighs each by its steps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from slurm_jobs.common.timings import STEP_PHASES
 from slurm_jobs.report.inputs import RankTiming
-from slurm_jobs.report.model_training import RankNumbers, Straggler
+from slurm_jobs.report.model_training import RankNumbers
 from slurm_jobs.report.model_values import TimeShare
 from slurm_jobs.report.numbers_steps import AttemptSteps
 
@@ -24,90 +30,119 @@ def phase_name(kind: str) -> str:
     return PHASE_NAMES.get(kind, kind.replace("_", " "))
 
 
-def rank_numbers(attempts: Sequence[AttemptSteps]) -> tuple[RankNumbers, ...]:
-    """Each rank's mean step and step phases over the measured steps."""
-    by_rank: dict[int, list[tuple[RankTiming, np.ndarray]]] = {}
-    for attempt in attempts:
-        for index, timing in enumerate(attempt.ranks):
-            records = attempt.measured(index)
-            if len(records):
-                by_rank.setdefault(timing.rank, []).append((timing, records))
-    return tuple(_one_rank(rank, by_rank[rank]) for rank in sorted(by_rank))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptMeans:
+    """The mean measured step of each rank of one attempt."""
+
+    num_steps: int
+    """Measured steps, of each rank as many."""
+    members: tuple[tuple[int, str], ...]
+    """Rank, and the node that it ran on."""
+    means: Mapping[str, np.ndarray]
+    """Shape [members], float64, seconds a step: `step`, `own` (the step without the waits for
+    others), and each step phase by kind."""
+    is_whole: bool
+    """Whether every rank left records: else there is no mean of all to compare one with."""
+    tells_waits: bool
+    """Whether the waits for other ranks are timed apart; older versions did not."""
 
 
-def _one_rank(rank: int, members: Sequence[tuple[RankTiming, np.ndarray]]) -> RankNumbers:
-    records = [r for _, r in members]
-    count = sum(len(r) for r in records)
+_Own = tuple[AttemptMeans, int]
+"""An attempt that a rank took part in, and the rank's index there."""
 
-    def mean(name: str) -> float:
-        return float(sum(r[name].sum(dtype=np.float64) for r in records)) / count
 
-    phases = {kind: mean(f"{kind}_s") for kind in PHASE_KINDS}
-    step_mean = mean("step_s")
-    phases["unexplained"] = step_mean - sum(phases.values())
-    last = members[-1][0]
-    return RankNumbers(
-        rank=rank,
-        node=str(last.steps.metadata.get("node_name", "")) if last.steps else "",
-        step_mean_s=step_mean,
-        step_p95_s=float(np.percentile(np.concatenate([r["step_s"] for r in records]), 95)),
-        own_mean_s=step_mean - phases["rank_wait"],
-        phases_s=phases,
+def attempt_means(attempts: Sequence[AttemptSteps]) -> tuple[AttemptMeans, ...]:
+    """Of each attempt that has measured steps."""
+    return tuple(_means_of(attempt) for attempt in attempts if attempt.num_measured)
+
+
+def _means_of(attempt: AttemptSteps) -> AttemptMeans:
+    records = [attempt.measured(index) for index in range(len(attempt.ranks))]
+
+    def mean(name: str) -> np.ndarray:
+        return np.array([r[name].mean(dtype=np.float64) for r in records])
+
+    means = {kind: mean(f"{kind}_s") for kind in PHASE_KINDS}
+    step = mean("step_s")
+    means["unexplained"] = step - sum(means.values())
+    files = [timing.steps for timing in attempt.ranks]
+    return AttemptMeans(
+        num_steps=attempt.num_measured,
+        members=tuple((timing.rank, _node(timing)) for timing in attempt.ranks),
+        means={**means, "step": step, "own": step - means["rank_wait"]},
+        is_whole=len(attempt.ranks) == attempt.num_ranks,
+        tells_waits=not any("rank_wait_s" in file.lacking for file in files if file is not None),
     )
 
 
-def mean_phases(ranks: Sequence[RankNumbers]) -> tuple[TimeShare, ...]:
-    """Mean over the ranks; they do the same number of steps, so each weighs the same."""
-    if not ranks:
+def _node(timing: RankTiming) -> str:
+    return str(timing.steps.metadata.get("node_name", "")) if timing.steps is not None else ""
+
+
+def rank_numbers(
+    attempts: Sequence[AttemptSteps], means: Sequence[AttemptMeans]
+) -> tuple[RankNumbers, ...]:
+    """The mean step of each rank on each node that it ran on, over its measured steps."""
+    step_s: dict[tuple[int, str], list[np.ndarray]] = {}
+    own: dict[tuple[int, str], list[_Own]] = {}
+    with_steps = [attempt for attempt in attempts if attempt.num_measured]
+    for attempt, of_all in zip(with_steps, means, strict=True):
+        for index, place in enumerate(of_all.members):
+            step_s.setdefault(place, []).append(attempt.measured(index)["step_s"])
+            own.setdefault(place, []).append((of_all, index))
+    return tuple(_one_rank(place, step_s[place], own[place]) for place in sorted(own))
+
+
+def _one_rank(
+    place: tuple[int, str], step_s: Sequence[np.ndarray], own: Sequence[_Own]
+) -> RankNumbers:
+    def mean(kind: str) -> float:
+        return _by_steps([(m.num_steps, float(m.means[kind][i])) for m, i in own])
+
+    def excess(kind: str) -> float | None:
+        whole = [(m, m.means[kind], i) for m, i in own if m.is_whole]
+        over = [(m.num_steps, float(values[i] - values.mean())) for m, values, i in whole]
+        return _by_steps(over) if over else None
+
+    return RankNumbers(
+        rank=place[0],
+        node=place[1],
+        num_steps=sum(m.num_steps for m, _ in own),
+        step_mean_s=mean("step"),
+        step_p95_s=float(np.percentile(np.concatenate(step_s), 95)),
+        own_mean_s=mean("own"),
+        own_excess_s=excess("own"),
+        data_excess_s=excess("data_wait"),
+        phases_s={kind: mean(kind) for kind in (*PHASE_KINDS, "unexplained")},
+    )
+
+
+def mean_phases(means: Sequence[AttemptMeans]) -> tuple[TimeShare, ...]:
+    """The mean step: every step counts once, and in it every rank of its attempt the same.
+
+    Attempts may have had other numbers of ranks, and steps of another length.
+    """
+    if not means:
         return ()
-    step_mean = _mean([r.step_mean_s for r in ranks])
-    means: Mapping[str, float] = {
-        kind: _mean([r.phases_s[kind] for r in ranks]) for kind in (*PHASE_KINDS, "unexplained")
-    }
+
+    def mean(kind: str) -> float:
+        return _by_steps([(m.num_steps, float(m.means[kind].mean())) for m in means])
+
+    step_s = mean("step")
     return tuple(
         TimeShare(
             name=phase_name(kind),
             kind=kind,
-            seconds=seconds,
-            share=seconds / step_mean if step_mean > 0 else 0.0,
+            seconds=mean(kind),
+            share=mean(kind) / step_s if step_s > 0 else 0.0,
         )
-        for kind, seconds in means.items()
+        for kind in (*PHASE_KINDS, "unexplained")
     )
 
 
-def find_straggler(
-    attempts: Sequence[AttemptSteps], ranks: Sequence[RankNumbers]
-) -> Straggler | None:
-    """Who does most and who waits longest for data; None for a single rank."""
-    if len(ranks) < 2:
-        return None
-    slowest = max(ranks, key=lambda r: r.own_mean_s)
-    mean_own = _mean([r.own_mean_s for r in ranks])
-    excess = {
-        kind: slowest.phases_s[kind] - _mean([r.phases_s[kind] for r in ranks])
-        for kind in slowest.phases_s
-        if kind != "rank_wait"
-    }
-    phase = max(excess, key=lambda kind: excess[kind])
-    waiting = max(ranks, key=lambda r: r.phases_s["data_wait"])
-    mean_wait = _mean([r.phases_s["data_wait"] for r in ranks])
-    ratio = slowest.own_mean_s / mean_own if mean_own > 0 else 1.0
-    return Straggler(
-        rank=slowest.rank,
-        node=slowest.node,
-        slowest_over_mean=ratio if _tell_waits(attempts) else None,
-        phase=phase_name(phase),
-        phase_excess_s=excess[phase],
-        data_rank=waiting.rank,
-        data_node=waiting.node,
-        data_excess_s=waiting.phases_s["data_wait"] - mean_wait,
-    )
-
-
-def _tell_waits(attempts: Sequence[AttemptSteps]) -> bool:
-    """Whether all records time the waits for other ranks apart; older versions did not."""
-    files = [timing.steps for attempt in attempts for timing in attempt.ranks]
-    return not any("rank_wait_s" in file.lacking for file in files if file is not None)
+def _by_steps(values: Sequence[tuple[int, float]]) -> float:
+    """Mean of values, each of so many steps."""
+    return sum(num * value for num, value in values) / sum(num for num, _ in values)
 
 
 def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
@@ -140,7 +175,3 @@ def _padded(steps: np.ndarray) -> np.ndarray:
     slots = padding + steps["num_tokens"]
     share: np.ndarray = np.divide(padding, slots, out=np.zeros_like(padding), where=slots > 0)
     return share
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

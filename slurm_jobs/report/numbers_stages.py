@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,34 @@ from slurm_jobs.report.inputs import StageInputs
 from slurm_jobs.report.intervals import max_overlap, merge, total_s
 from slurm_jobs.report.model import Distribution, StageNumbers
 from slurm_jobs.report.model_values import Quantity, known, missing
-from slurm_jobs.report.numbers_attempts import REPORT_RUN, AttemptFacts, starts_without_row
+from slurm_jobs.report.numbers_attempts import (
+    CLOCK_SKEW_S,
+    REPORT_RUN,
+    AttemptFacts,
+    starts_without_row,
+)
+from slurm_jobs.report.numbers_results import SliceResults, stage_results
 from slurm_jobs.report.numbers_status import Standing
 
 Summary = Callable[[list[float]], Any]
 _NO_ACCOUNTING = "no accounting for this stage's jobs"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Start:
+    """One row of the accounting, and how long it lasted."""
+
+    row: TaskAccounting
+    elapsed_s: float | None
+    """Until the records were read, if it still runs; None if nobody knows."""
+    is_at_least: bool
+    """Whether it has ended, or may have, and nobody says when."""
+
+
 def stage_numbers(
-    stage: StageInputs, facts: Sequence[AttemptFacts], standing: Standing
+    stage: StageInputs, facts: Sequence[AttemptFacts], standing: Standing, results: SliceResults
 ) -> StageNumbers:
-    """All numbers of one stage."""
+    """All numbers of one stage; `results` are those that count."""
     rows = [f.accounting for f in facts if f.accounting is not None]
     lacking = lacking_starts(facts)
     return StageNumbers(
@@ -47,9 +64,9 @@ def stage_numbers(
         running_s=_running(stage, facts, standing.status),
         task_time=_task_time(facts),
         failures=tuple(_failure(f) for f in facts if f.bar.outcome == "failed"),
-        results=stage_results(stage),
-        **_resources(rows, lacking),
-        **_memory(stage, rows, lacking),
+        results=stage_results(stage, results),
+        **_resources(facts, lacking),
+        **_memory(stage, rows, _joined(lacking, _unended(rows))),
     )
 
 
@@ -113,15 +130,19 @@ def _wait(rows: Sequence[TaskAccounting], begin: str, end: str, of: Summary) -> 
     return known(max(0.0, float(of(waits))), "s")
 
 
-def _resources(rows: Sequence[TaskAccounting], lacking: str) -> dict[str, Any]:
+def _resources(facts: Sequence[AttemptFacts], lacking: str) -> dict[str, Any]:
     """What was allocated and used, as far as the accounting says."""
+    starts = _starts(facts)
+    rows = [start.row for start in starts]
     bounded = {
-        "longest_s": _longest(rows),
-        "gpu_hours": _hours(rows, "num_gpus", "GPU h"),
-        "cpu_hours": _hours(rows, "num_cpus", "CPU h"),
+        "longest_s": _longest(starts),
+        "gpu_hours": _hours(starts, "num_gpus", "GPU h"),
+        "cpu_hours": _hours(starts, "num_cpus", "CPU h"),
     }
+    num_open = sum(start.is_at_least for start in starts)
+    ends = f"the accounting lacks the end of {num_open} of {len(starts)} starts" if num_open else ""
     return {
-        **{name: _bounded(number, lacking) for name, number in bounded.items()},
+        **{name: _bounded(number, _joined(lacking, ends)) for name, number in bounded.items()},
         "cpu_efficiency": _cpu_efficiency(rows),
         "time_limit_s": _largest(rows, "time_limit_s", "s"),
     }
@@ -130,6 +151,16 @@ def _resources(rows: Sequence[TaskAccounting], lacking: str) -> dict[str, Any]:
 def _bounded(number: Quantity, lacking: str) -> Quantity:
     """A sum or maximum over starts of which some are lacking."""
     return number if number.value is None else replace(number, at_least=lacking)
+
+
+def _joined(*reasons: str) -> str:
+    return "; ".join(filter(None, reasons))
+
+
+def _unended(rows: Sequence[TaskAccounting]) -> str:
+    """Why the most memory is a lower bound where starts have no end: it is known at their end."""
+    num = sum(row.end_unix_s is None for row in rows)
+    return f"{num} of {len(rows)} starts have not ended in the accounting" if num else ""
 
 
 def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) -> dict[str, Any]:
@@ -168,9 +199,35 @@ def _largest(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
     return known(max(values), unit) if values else missing(unit, _reason(rows, name))
 
 
-def _longest(rows: Sequence[TaskAccounting]) -> Quantity:
-    elapsed = [s for s in map(_elapsed_s, rows) if s is not None]
-    return known(max(elapsed), "s") if elapsed else missing("s", _reason(rows, "ended jobs"))
+def _starts(facts: Sequence[AttemptFacts]) -> list[_Start]:
+    """Each row once; one without an end lasts to the end of its attempts, as far as known.
+
+    An attempt that runs ends when the records were read, and so does what its start took by then.
+    """
+    by_job: dict[str, list[AttemptFacts]] = {}
+    for fact in facts:
+        by_job.setdefault(fact.bar.job_id, []).append(fact)
+    rows = [f.accounting for f in facts if f.accounting is not None]
+    return [_start(row, by_job.get(row.job_id, ())) for row in rows]
+
+
+def _start(row: TaskAccounting, of_job: Sequence[AttemptFacts]) -> _Start:
+    elapsed_s = _elapsed_s(row)
+    if elapsed_s is not None or row.start_unix_s is None:
+        return _Start(row=row, elapsed_s=elapsed_s, is_at_least=False)
+    # Without an end it is the job's last start: no attempt of another one began later.
+    own = [f for f in of_job if f.bar.start_unix_s >= row.start_unix_s - CLOCK_SKEW_S]
+    is_running = any(f.bar.outcome == "running" for f in own)
+    ends = [f.bar.end_unix_s for f in own if f.record or f.bar.outcome == "running"]
+    elapsed_s = max(0.0, max(ends) - row.start_unix_s) if ends else None
+    return _Start(row=row, elapsed_s=elapsed_s, is_at_least=not is_running)
+
+
+def _longest(starts: Sequence[_Start]) -> Quantity:
+    elapsed = [start.elapsed_s for start in starts if start.elapsed_s is not None]
+    if not elapsed:
+        return missing("s", _reason([start.row for start in starts], "ended jobs"))
+    return known(max(elapsed), "s")
 
 
 def _cpu_efficiency(rows: Sequence[TaskAccounting]) -> Quantity:
@@ -185,28 +242,13 @@ def _cpu_efficiency(rows: Sequence[TaskAccounting]) -> Quantity:
     return known(used / allocated, "fraction")
 
 
-def _hours(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
-    pairs = [(getattr(row, name), _elapsed_s(row)) for row in rows]
+def _hours(starts: Sequence[_Start], name: str, unit: str) -> Quantity:
+    pairs = [(getattr(start.row, name), start.elapsed_s) for start in starts]
     hours = [
         count * elapsed / 3600
         for count, elapsed in pairs
         if count is not None and elapsed is not None  # a job whose set-up fails may last 0 s
     ]
-    return known(sum(hours), unit) if hours else missing(unit, _reason(rows, name))
-
-
-def stage_results(stage: StageInputs) -> Mapping[str, float]:
-    """The plain numbers that a stage without an array returned, nested names joined by a dot."""
-    done = [c for c in stage.completions if c.outcome == "completed"]
-    return flat_numbers(done[-1].result) if done and stage.num_slices == 1 else {}
-
-
-def flat_numbers(values: Mapping[str, object], prefix: str = "") -> dict[str, float]:
-    """The numbers in nested mappings: `{"a": {"b": 1}}` is `{"a.b": 1.0}`."""
-    found: dict[str, float] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found.update(flat_numbers(value, f"{prefix}{key}."))
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[f"{prefix}{key}"] = float(value)
-    return found
+    if not hours:
+        return missing(unit, _reason([start.row for start in starts], name))
+    return known(sum(hours), unit)

@@ -8,6 +8,7 @@ left out of the statistics as warm-up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,33 +19,54 @@ from slurm_jobs.report.model_values import Quantity, TimeShare, known, missing
 from slurm_jobs.report.numbers_attempts import AttemptFacts
 from slurm_jobs.report.numbers_curves import make_curves
 from slurm_jobs.report.numbers_ranks import (
+    attempt_means,
     critical_shares,
-    find_straggler,
     mean_phases,
     rank_numbers,
 )
+from slurm_jobs.report.numbers_results import has_newest_steps
 from slurm_jobs.report.numbers_startup import attempt_budget
 from slurm_jobs.report.numbers_steps import AttemptSteps, split_attempts, step_notes
+from slurm_jobs.report.numbers_stragglers import find_straggler
+from slurm_jobs.run.intents import Intent
 
 MIN_STEPS = 20
 """Fewer measured steps than this are not judged: one slow step would be 5 % of them, which is
 the lower of XProf's bands."""
+_EARLIER = (
+    "all steps are of an earlier config, code or plan: none is recorded of the newest job's yet; "
+    "their time counts, their loss is no result"
+)
 
 
 def training_numbers(
-    stage: StageInputs, facts: Sequence[AttemptFacts], warmup_steps: int
+    stage: StageInputs,
+    facts: Sequence[AttemptFacts],
+    warmup_steps: int,
+    intents: Sequence[Intent] | None = None,
 ) -> tuple[TrainingNumbers, ...]:
-    """One entry for each slice of the stage that recorded steps; empty if none did."""
+    """One entry for each slice of the stage that recorded steps; empty if none did.
+
+    Args:
+        stage: with its timings.
+        facts: its attempts.
+        warmup_steps: at the start of each attempt.
+        intents: of the run; None if the ledger could not be read.
+    """
     found = []
     for index in sorted({t.slice_index for t in stage.timings if t.steps is not None}):
         timings = [t for t in stage.timings if t.slice_index == index]
         fingerprints = {a.attempt: a.fingerprint for a in stage.attempts if a.slice_index == index}
         attempts = split_attempts(timings, warmup_steps, fingerprints)
         if attempts:
-            name = stage.name if stage.num_slices == 1 else f"{stage.name} (slice {index})"
+            is_only = stage.num_slices == 1 and index == 0
+            name = stage.name if is_only else f"{stage.name} (slice {index})"
             bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
             budget = attempt_budget(attempts, bars, timings)
-            found.append(_numbers(name, attempts, budget))
+            numbers = _numbers(name, attempts, budget)
+            if not has_newest_steps(stage, index, intents):
+                numbers = replace(numbers, is_earlier=True, notes=(*numbers.notes, _EARLIER))
+            found.append(numbers)
     return tuple(found)
 
 
@@ -52,7 +74,7 @@ def _numbers(
     name: str, attempts: Sequence[AttemptSteps], budget: tuple[TimeShare, ...]
 ) -> TrainingNumbers:
     num_measured = sum(len(a.measured(0)) for a in attempts)
-    ranks = rank_numbers(attempts) if num_measured else ()
+    means = attempt_means(attempts)
     repeated = [a.repeated(a.longest) for a in attempts]
     abandoned = [a.abandoned(a.longest) for a in attempts]
     memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
@@ -64,16 +86,16 @@ def _numbers(
         num_measured=num_measured,
         warmup_steps=attempts[0].warmup_steps,
         too_few=_too_few(num_measured, attempts[0].warmup_steps),
-        phases=mean_phases(ranks),
+        phases=mean_phases(means),
         critical_shares=critical_shares(attempts),
-        ranks=ranks,
+        ranks=rank_numbers(attempts, means),
         memory_peak_bytes=known(memory, "bytes")
         if memory > 0
         else missing("bytes", "not recorded"),
         num_allocator_retries=sum(
             int(r["num_allocator_retries"].max()) for a in attempts for r in a.records
         ),
-        straggler=find_straggler(attempts, ranks),
+        straggler=find_straggler(means),
         num_repeated_steps=sum(len(r) for r in repeated),
         repeated_s=_sum(repeated, "step_s"),
         num_abandoned_steps=sum(len(r) for r in abandoned),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.columns import Columns
@@ -59,8 +59,9 @@ def render(report: RunReport) -> RenderableType:
     parts.extend([_heading("Stages"), _stages(report.stages)])
     for training in report.training:
         parts.extend([_heading(f"Training: {training.stage}"), _training(training)])
-    if report.evaluation:
-        parts.extend([_heading("Evaluation"), _evaluation(report.evaluation)])
+    for evaluation in report.evaluation:
+        shown_numbers = _pairs(words.evaluation(evaluation.numbers))
+        parts.extend([_heading(f"Evaluation: {evaluation.stage}"), shown_numbers])
     for data in report.data:
         parts.extend([_heading(f"Data: {data.stage}"), _data(data)])
     parts.extend([_heading("Method and what is missing"), _method(report)])
@@ -214,10 +215,6 @@ def _loss(numbers: TrainingNumbers) -> str:
     first = words.significant(numbers.first_loss.value)
     last = words.significant(numbers.last_loss.value)
     return f"{first} (first step), {last} ({words.last_steps(numbers.num_last_losses)}) nats/token"
-
-
-def _evaluation(numbers: Mapping[str, float]) -> RenderableType:
-    return _pairs(words.evaluation(numbers))
 
 
 def _data(numbers: DataNumbers) -> RenderableType:

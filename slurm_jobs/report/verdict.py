@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model import Check, Finding, RunHeader, Tile
+from slurm_jobs.report.model import Check, EvaluationNumbers, Finding, RunHeader, Tile
 from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.model_values import TimeShare
 
@@ -52,10 +52,10 @@ def make_tiles(
     timeline: Sequence[TimeShare],
     timeline_note: str,
     training: Sequence[TrainingNumbers],
-    evaluation: Mapping[str, float],
+    evaluations: Sequence[EvaluationNumbers],
 ) -> tuple[Tile, ...]:
     """Time, queue, throughput, data wait, result."""
-    main = max(training, key=lambda t: t.num_steps, default=None)
+    main = max(training, key=lambda t: (not t.is_earlier, t.num_steps), default=None)
     return (
         Tile(
             label="submit to end",
@@ -65,7 +65,7 @@ def make_tiles(
         _queue_tile(timeline, timeline_note),
         _rate_tile(main),
         _wait_tile(main),
-        _result_tile(main, evaluation),
+        _result_tile(main, evaluations),
     )
 
 
@@ -105,28 +105,50 @@ def _wait_tile(main: TrainingNumbers | None) -> Tile:
     )
 
 
-def _held_out(evaluation: Mapping[str, float]) -> str | None:
-    if "num_exact" not in evaluation or "num_samples" not in evaluation:
-        return None
-    return f"{evaluation['num_exact']:,.0f} of {evaluation['num_samples']:,.0f} held out"
+def _exact_match(numbers: Mapping[str, float]) -> str | None:
+    """Name of the share that matched exactly, if there is one."""
+    names = [n for n in numbers if "exact_match" in n and not words.is_count(n)]
+    return min(names, default=None)
+
+
+def _held_out(numbers: Mapping[str, float], name: str) -> str:
+    """Of how many samples the share called `name` is, by the counts beside it."""
+    parent, dot, _ = name.rpartition(".")
+    num_exact, num_samples = (numbers.get(f"{parent}{dot}num_{n}") for n in ("exact", "samples"))
+    if num_exact is None or num_samples is None:
+        return ""
+    return f"{num_exact:,.0f} of {num_samples:,.0f} held out"
 
 
 def _last_loss(main: TrainingNumbers | None) -> str:
-    if main is None or main.last_loss.value is None:
+    if main is None or main.is_earlier or main.last_loss.value is None:
         return f"loss {words.NOT_KNOWN}"
     last = words.significant(main.last_loss.value)
     return f"loss {last}, {words.last_steps(main.num_last_losses)}"
 
 
-def _result_tile(main: TrainingNumbers | None, evaluation: Mapping[str, float]) -> Tile:
-    for key in sorted(evaluation):
-        if "exact_match" in key:
-            return Tile(
-                label="exact match",
-                value=f"{evaluation[key] * 100:.1f} %",
-                note=_held_out(evaluation) or _last_loss(main),
-            )
-    if main is None or main.last_loss.value is None:
-        return Tile(label="result", value=words.NOT_KNOWN, note="no evaluation, no loss")
+def _result_tile(main: TrainingNumbers | None, evaluations: Sequence[EvaluationNumbers]) -> Tile:
+    """Of the training that the other tiles are of; else of the last stage that evaluated, named."""
+    matched = [e for e in evaluations if _exact_match(e.numbers) is not None]
+    own = [e for e in matched if main is not None and e.stage == main.stage]
+    if matched:
+        shown = (own or matched)[-1]
+        return _match_tile(shown, main if own else None, is_only=bool(own) and len(matched) == 1)
+    if main is None or main.is_earlier or main.last_loss.value is None:
+        is_earlier = main is not None and main.is_earlier
+        note = "the newest job has no step" if is_earlier else "no evaluation, no loss"
+        return Tile(label="result", value=words.NOT_KNOWN, note=note)
     note = f"{words.last_steps(main.num_last_losses)}, from {words.quantity(main.first_loss)}"
     return Tile(label="loss", value=words.significant(main.last_loss.value), note=note)
+
+
+def _match_tile(shown: EvaluationNumbers, main: TrainingNumbers | None, *, is_only: bool) -> Tile:
+    """`main` is the stage's own training; `is_only`: no reader could take it for another's."""
+    name = _exact_match(shown.numbers)
+    assert name is not None
+    what = _held_out(shown.numbers, name) or (_last_loss(main) if main is not None else "")
+    return Tile(
+        label="exact match",
+        value=words.result(name, shown.numbers[name]),
+        note=what if is_only else ": ".join(filter(None, (shown.stage, what))),
+    )

@@ -126,11 +126,27 @@ def times(factor: float) -> str:
 
 
 def evaluation(numbers: Mapping[str, float]) -> list[tuple[str, str]]:
-    """The numbers of an evaluation, by what they are called: shares as percent, counts whole."""
-    return [
-        (
-            name.removeprefix("num_").replace("_", " "),
-            f"{value * 100:.1f} %" if "match" in name else f"{value:,.0f}",
-        )
-        for name, value in sorted(numbers.items())
-    ]
+    """The numbers of an evaluation, each as `result` writes it."""
+    return [(_spoken(name), result(name, value)) for name, value in sorted(numbers.items())]
+
+
+def result(name: str, value: float) -> str:
+    """A number that a stage returned, by what it is called.
+
+    Whole are counts (`num_...`) and what was returned as a whole number; a share that matched is
+    percent; of anything else the digits count.
+    """
+    if "match" in name and not is_count(name) and 0 <= value <= 1:
+        return f"{value * 100:.1f} %"
+    is_whole = is_count(name) or isinstance(value, int)
+    return f"{value:,.0f}" if is_whole else significant(value)
+
+
+def is_count(name: str) -> bool:
+    """Whether a number is a count, by its name; that may be nested, joined by dots."""
+    return name.rpartition(".")[2].startswith("num_")
+
+
+def _spoken(name: str) -> str:
+    parent, dot, own = name.rpartition(".")
+    return f"{parent}{dot}{own.removeprefix('num_')}".replace("_", " ")

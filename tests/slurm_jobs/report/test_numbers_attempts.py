@@ -220,3 +220,59 @@ def test_with_a_row_for_every_start_nothing_is_a_lower_bound(inputs):
     report, train = stage_of(inputs)
     assert (train.cpu_hours.at_least, train.max_rss_bytes.at_least) == ("", "")
     assert not any("lower bound" in note for note in report.notes)
+
+
+def unended(inputs, *, state="RUNNING"):
+    """The training's second start has no end in the accounting, and left no completion."""
+    rows = tuple(
+        dataclasses.replace(r, end_unix_s=None, state=state, max_rss_bytes=None, cpu_time_s=None)
+        if r.job_id == "14" and r.state == "COMPLETED"
+        else r
+        for r in inputs.accounting
+    )
+    stages = tuple(
+        dataclasses.replace(s, completions=s.completions[:-1]) if s.name == "train" else s
+        for s in inputs.stages
+    )
+    return dataclasses.replace(inputs, accounting=rows, stages=stages)
+
+
+@pytest.fixture
+def requeued(fabrication, tmp_path):
+    return read_inputs(*fabrication.fabricate(tmp_path / "requeued", fabrication.Scenario()))
+
+
+def test_a_start_that_runs_counts_up_to_when_the_records_were_read(requeued):
+    started = next(
+        r.start_unix_s for r in requeued.accounting if (r.job_id, r.state) == ("14", "COMPLETED")
+    )
+    ended_s = next(
+        r.end_unix_s - r.start_unix_s for r in requeued.accounting if r.state == "PREEMPTED"
+    )
+    open_inputs = dataclasses.replace(unended(requeued), read_unix_s=started + 7200)
+    report, train = stage_of(open_inputs)
+    assert train.status == "running"
+    assert train.gpu_hours.value == pytest.approx(2 * (7200 + ended_s) / 3600)
+    assert train.longest_s.value == pytest.approx(7200)
+    assert (train.gpu_hours.at_least, train.longest_s.at_least) == ("", "")
+    assert train.max_rss_bytes.at_least == "1 of 2 starts have not ended in the accounting"
+    assert any(n.startswith("train: memory is a lower bound, ") for n in report.notes)
+    reasons = {c.rule_id: c.reason for c in report.checks}
+    assert reasons["time-request:train"] == "the stage is not completed"
+
+
+def test_a_start_whose_end_nobody_tells_counts_to_its_last_sign_of_life_at_least(requeued):
+    _, ended = stage_of(requeued)
+    lost = dataclasses.replace(unended(requeued, state="NODE_FAIL"), read_unix_s=2e9)
+    _, train = stage_of(lost)
+    reason = "the accounting lacks the end of 1 of 2 starts"
+    for number, most in ((train.gpu_hours, ended.gpu_hours), (train.longest_s, ended.longest_s)):
+        assert number.at_least == reason
+        assert 0.9 * most.value < number.value <= most.value
+
+
+def test_a_start_that_left_neither_record_nor_end_has_no_hours_that_are_guessed(requeued):
+    lost = unended(without_records(requeued, "train"), state="NODE_FAIL")
+    _, train = stage_of(dataclasses.replace(lost, read_unix_s=2e9))
+    assert train.longest_s.at_least == "the accounting lacks the end of 1 of 2 starts"
+    assert train.longest_s.value < 3600

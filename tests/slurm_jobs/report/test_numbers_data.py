@@ -16,7 +16,3 @@ def test_counts_of_all_slices_are_added_up(report_of):
 
 def test_shards_come_from_the_stage_that_consolidates(report_of):
     assert report_of().data[0].num_shards.value == 8
-
-
-def test_the_evaluation_is_found_in_what_training_returned(report_of):
-    assert report_of().evaluation == {"exact_match": 0.93, "num_samples": 480.0}

@@ -1,6 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import re
+
+import pytest
+
+from slurm_jobs.report.model import EvaluationNumbers
+from slurm_jobs.report.verdict import make_tiles
 
 
 def tile(report, label):
@@ -19,3 +25,44 @@ def test_tiles_agree_on_why_a_single_step_has_no_rate(report_of):
     report = report_of(num_steps=1, stopped_at=None)
     notes = {tile(report, label).note for label in ("tokens/s", "data wait")}
     assert notes == {"no step is left after the warm-up"}
+
+
+def result_tile(report, trainings, **evaluations):
+    found = [EvaluationNumbers(stage=name, numbers=n) for name, n in evaluations.items()]
+    return make_tiles(report.header, report.timeline, "", trainings, found)[-1]
+
+
+@pytest.fixture
+def small(report_of):
+    return report_of(num_steps=40, stopped_at=None)
+
+
+HELD_OUT = {"exact_match": 0.9875, "num_exact": 237, "num_samples": 240}
+PROBED = {"exact_match": 0.1, "num_exact": 5, "num_samples": 50}
+
+
+def test_the_result_is_of_the_training_that_the_rate_is_of(small):
+    train = small.training[0]
+    shorter = dataclasses.replace(train, stage="short", num_steps=3)
+    tile = result_tile(small, (train, shorter), train=HELD_OUT, short=PROBED, probe=PROBED)
+    assert (tile.value, tile.note) == ("98.8 %", "train: 237 of 240 held out")
+    alone = result_tile(small, (train,), train=HELD_OUT)
+    assert alone.note == "237 of 240 held out"
+
+
+def test_a_result_of_another_stage_names_it(small):
+    tile = result_tile(small, small.training, probe=PROBED)
+    assert (tile.value, tile.note) == ("10.0 %", "probe: 5 of 50 held out")
+    assert result_tile(small, (), probe={"exact_match": 0.1}).note == "probe"
+
+
+def test_counts_of_another_stage_are_not_put_beside_a_share(small):
+    tile = result_tile(small, small.training, train=HELD_OUT, probe={"num_samples": 50})
+    assert tile.note == "237 of 240 held out"
+
+
+def test_a_training_of_an_earlier_config_gives_the_tiles_only_where_there_is_no_other(small):
+    train = small.training[0]
+    earlier = dataclasses.replace(train, stage="old", num_steps=10_000, is_earlier=True)
+    assert result_tile(small, (earlier, train)).label == "loss"
+    assert result_tile(small, (earlier,)).note == "the newest job has no step"

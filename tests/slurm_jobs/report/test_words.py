@@ -49,3 +49,18 @@ def test_every_quantity_carries_its_unit():
     assert words.quantity(known(12_345, "tokens")) == "12,345 tokens"
     assert words.quantity(known(1.5, "steps/s")) == "1.50 steps/s"
     assert words.quantity(missing("s", "nobody looked")) == words.NOT_KNOWN
+
+
+def test_only_counts_and_whole_numbers_of_an_evaluation_are_written_whole():
+    numbers = {"accuracy": 0.873, "loss": 0.41, "bleu": 31.7, "exact_match": 0.9875, "epochs": 3}
+    numbers |= {"num_samples": 1240.0, "val.num_matches": 7.0, "match_length": 12.5}
+    assert dict(words.evaluation(numbers)) == {
+        "accuracy": "0.873",
+        "loss": "0.410",
+        "bleu": "31.7",
+        "exact match": "98.8 %",
+        "epochs": "3",
+        "samples": "1,240",
+        "val.matches": "7",
+        "match length": "12.5",
+    }
