@@ -127,7 +127,7 @@ def tree_fingerprint(sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for source in sources:
         for name, path in source_files(source).items():
-            digest.update(f"{name}\0{os.access(path, os.X_OK)}\0".encode())
+            digest.update(f"{name}\0{os.access(path, os.X_OK)}\0".encode(errors="surrogateescape"))
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 

@@ -14,6 +14,7 @@ from slurm_jobs.common.errors import DamagedFileError
 from slurm_jobs.common.files import (
     atomic_writer,
     create_once,
+    dump_json,
     make_private_dir,
     private_umask,
     read_json,
@@ -122,3 +123,14 @@ def test_a_file_cut_short_is_named_with_what_to_do(tmp_path: Path) -> None:
     path.write_text('{"a": ')
     with pytest.raises(DamagedFileError, match=f"{path} is damaged.*restore the file"):
         read_json(path)
+
+
+def test_a_file_name_that_is_no_utf8_is_written_and_reads_back(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.txt")
+    values = {"outputs": {name: 1}, "cafés": [name, "\ud800", "\\udce9"]}
+    write_json_atomic(tmp_path / "a", values)
+    create_once(tmp_path / "b", dump_json(values).encode())
+    assert read_json(tmp_path / "a") == read_json(tmp_path / "b") == values
+    assert "cafés" in (tmp_path / "a").read_text(encoding="utf-8")  # what is UTF-8 stays legible
+    write_text_atomic(tmp_path / "c", f"{name} é")
+    assert (tmp_path / "c").read_text(encoding="utf-8") == "caf\\udce9.txt é"

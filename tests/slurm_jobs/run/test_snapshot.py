@@ -167,6 +167,13 @@ def test_a_linked_folder_counts_and_a_dead_link_does_not(project: Path, tmp_path
     assert tree_fingerprint([project / "package"]) != before
 
 
+def test_a_file_whose_name_is_no_utf8_is_code_like_any_other(project: Path, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.txt")
+    (project / "package" / name).write_text("x")
+    made = take_snapshot(tmp_path / "code", [project / "package"])
+    assert (made.folder / "user" / "package" / name).read_text() == "x"
+
+
 def test_a_folder_of_the_users_called_runs_is_code_like_any_other(project: Path) -> None:
     (project / "package" / "runs").mkdir()
     (project / "package" / "runs" / "x.py").write_text("")
