@@ -127,7 +127,9 @@ def create_once(path: Path, data: bytes) -> bool:
     """Create `path` with `data`; False if somebody else already created it.
 
     The file is written under a temporary name and then hard-linked, which is
-    atomic on NFS as well: of any number of callers exactly one gets True.
+    atomic on NFS as well: of any number of callers exactly one gets True. An NFS
+    client that missed the answer asks again, and hears that the name exists: then
+    the second link of our own file tells that it is ours (open(2) on O_EXCL).
     """
     temp = _temp_name(path)
     try:
@@ -138,7 +140,8 @@ def create_once(path: Path, data: bytes) -> bool:
         try:
             os.link(temp, path)
         except FileExistsError:
-            return False
+            if temp.stat().st_nlink != 2:
+                return False
     finally:
         with suppress(FileNotFoundError):
             temp.unlink()

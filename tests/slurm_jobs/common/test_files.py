@@ -80,6 +80,23 @@ def test_of_many_creators_exactly_one_wins_and_its_content_stays(tmp_path: Path)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_creator_whose_link_was_answered_twice_by_nfs_has_created_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose answer gets lost cannot be had here: the second one is made up."""
+    link = os.link
+
+    def asked_twice(source: Path, target: Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", asked_twice)
+    assert create_once(tmp_path / "f", b"ours")
+    assert not create_once(tmp_path / "f", b"another's")
+    assert (tmp_path / "f").read_bytes() == b"ours"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
 def test_a_folder_made_for_a_run_is_its_owners_alone_and_older_ones_stay_as_they_are(
     tmp_path: Path,
 ) -> None:
