@@ -51,7 +51,7 @@ def _by_key(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def hash_of(values: Any) -> str:
     """Equal for equal JSON values, whatever their order."""
     text = json.dumps(values, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 def changed_fields(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

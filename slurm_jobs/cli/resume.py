@@ -147,6 +147,11 @@ def notes_of(resumption: Resumption) -> list[str]:
     connections = resumption.preparation.connections
     notes = list(dependency_notes(resumption.plan, connections))
     notes += [_STARTS[start].format(name) for name, start in resumption.trainings.items()]
+    if resumption.ours_renewed and resumption.plan.jobs:
+        notes.append(
+            "this run's copy of slurm-jobs is of another version, which cannot read the jobs of "
+            "this one; new jobs run slurm-jobs as it is now, with your code as the run has it"
+        )
     if resumption.code_changed:
         notes.append(
             "your code differs from the snapshot of this run, which is used; "

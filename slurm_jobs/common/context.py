@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.files import read_json
+from slurm_jobs.common.records import known_fields
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +37,8 @@ def parent_to_json(parent: ParentStage) -> dict[str, Any]:
 
 def parent_from_json(values: Mapping[str, Any]) -> ParentStage:
     """The parent that `parent_to_json` described."""
-    return ParentStage(**{**values, "output_dir": Path(values["output_dir"])})
+    known = known_fields(ParentStage, values)
+    return ParentStage(**{**known, "output_dir": Path(known["output_dir"])})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

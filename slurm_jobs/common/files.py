@@ -100,8 +100,11 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
 
 
 def write_text_atomic(path: Path, text: str) -> None:
-    """Replace `path` by `text` in UTF-8, whole."""
-    write_bytes_atomic(path, text.encode())
+    r"""Replace `path` by `text` in UTF-8, whole.
+
+    What UTF-8 cannot say (file names that are none, see `os.fsdecode`) is spelt `\udcff`.
+    """
+    write_bytes_atomic(path, text.encode(errors="backslashreplace"))
 
 
 def write_json_atomic(path: Path, value: Any) -> None:
@@ -110,15 +113,23 @@ def write_json_atomic(path: Path, value: Any) -> None:
 
 
 def dump_json(value: Any) -> str:
-    """JSON with sorted keys and a closing newline, so that equal values are equal bytes."""
-    return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+    r"""JSON with sorted keys and a closing newline, so that equal values are equal bytes.
+
+    A file name that is no UTF-8 is text with lone surrogates (`os.fsdecode`). They are spelt as
+    JSON spells them (`\udcff`), which is how Python escapes what UTF-8 cannot say; so any text
+    can be written, and reads back as it was.
+    """
+    text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def create_once(path: Path, data: bytes) -> bool:
     """Create `path` with `data`; False if somebody else already created it.
 
     The file is written under a temporary name and then hard-linked, which is
-    atomic on NFS as well: of any number of callers exactly one gets True.
+    atomic on NFS as well: of any number of callers exactly one gets True. An NFS
+    client that missed the answer asks again, and hears that the name exists: then
+    the second link of our own file tells that it is ours (open(2) on O_EXCL).
     """
     temp = _temp_name(path)
     try:
@@ -129,7 +140,8 @@ def create_once(path: Path, data: bytes) -> bool:
         try:
             os.link(temp, path)
         except FileExistsError:
-            return False
+            if temp.stat().st_nlink != 2:
+                return False
     finally:
         with suppress(FileNotFoundError):
             temp.unlink()

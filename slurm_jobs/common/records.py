@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, cast
 
 DependencyKind = Literal["afterok", "afterany", "afternotok", "aftercorr"]
@@ -107,6 +107,15 @@ class TaskAccounting:
     time_limit_s: float | None = None
 
 
+def known_fields(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass among `values`: another version may have written more.
+
+    Those that it did not write yet have defaults.
+    """
+    names = {field.name for field in fields(cls)}
+    return {key: value for key, value in values.items() if key in names}
+
+
 def record_to_json(record: AttemptRecord | CompletionRecord | TaskAccounting) -> dict[str, Any]:
     """The record as JSON values."""
     return asdict(record)
@@ -114,12 +123,18 @@ def record_to_json(record: AttemptRecord | CompletionRecord | TaskAccounting) ->
 
 def attempt_from_json(values: Mapping[str, Any]) -> AttemptRecord:
     """The record that `record_to_json` described."""
-    return AttemptRecord(**{**values, "node_names": tuple(values["node_names"])})
+    known = known_fields(AttemptRecord, values)
+    return AttemptRecord(**{**known, "node_names": tuple(known["node_names"])})
 
 
 def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
     """The record that `record_to_json` described."""
-    return CompletionRecord(**values)
+    return CompletionRecord(**known_fields(CompletionRecord, values))
+
+
+def accounting_from_json(values: Mapping[str, Any]) -> TaskAccounting:
+    """The record that `record_to_json` described."""
+    return TaskAccounting(**known_fields(TaskAccounting, values))
 
 
 def attempt_label(slice_index: int, attempt: int) -> str:

@@ -30,7 +30,7 @@ from slurm_jobs.run.connections import SubmittedJob
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import clear_the_way, prepare_resume
-from slurm_jobs.run.snapshot import CodeSnapshot, take_snapshot, tree_fingerprint
+from slurm_jobs.run.snapshot import CodeSnapshot, renew_ours, take_snapshot, tree_fingerprint
 from slurm_jobs.run.sort_out import Preparation
 from slurm_jobs.run.store import last_plan_number, read_meta, read_plan_values
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
@@ -49,6 +49,9 @@ class Resumption:
     preparation: Preparation
     code_changed: bool
     """The user's code differs from what this resume used."""
+    ours_renewed: bool = False
+    """The run's copy of slurm-jobs does not read today's orders: new jobs run today's, with the
+    user's code as the run has it."""
     adjustments: tuple[str, ...] = ()
     """What jobs ask for otherwise than before, after failures: `on_resume`."""
     trainings: Mapping[str, Start] = field(default_factory=dict)
@@ -120,7 +123,8 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     update, file = request.update_spec, request.spec_file
     given = spec_of(paths, request.overrides, update_spec=update, spec_file=file)
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
-    snapshot, code_changed = _snapshot(paths, spec, spec_dir, request)
+    code = _code(paths, spec, spec_dir, request)
+    snapshot = code.snapshot
     context = run_context(paths, spec, profile, spec_dir, snapshot)
     limits = limits_of(profile)
     planned = partial(make_plan, spec, profile, code_fingerprint=snapshot.user_fingerprint)
@@ -145,7 +149,8 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         paths=paths,
         plan=plan,
         preparation=preparation,
-        code_changed=code_changed,
+        code_changed=code.has_changed,
+        ours_renewed=code.ours_renewed,
         adjustments=(
             *(a for a in adjustments if a.partition(": ")[0] in with_jobs),
             *kinds_kept(plan),
@@ -248,10 +253,17 @@ def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[s
     return found
 
 
-def _snapshot(
-    paths: RunPaths, spec: RunSpec, spec_dir: Path, request: ResumeRequest
-) -> tuple[CodeSnapshot, bool]:
-    """The code to use, and whether the user's own now differs from it."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Code:
+    snapshot: CodeSnapshot
+    """What new jobs run."""
+    has_changed: bool = False
+    """The user's own code is another by now."""
+    ours_renewed: bool = False
+
+
+def _code(paths: RunPaths, spec: RunSpec, spec_dir: Path, request: ResumeRequest) -> _Code:
+    """The code to use. A dry run copies none: its snapshot has the fingerprint alone."""
     sources = code_sources(spec, spec_dir)
     values = read_plan_values(paths)["snapshot"]
     used = CodeSnapshot(
@@ -259,6 +271,11 @@ def _snapshot(
     )
     if request.update_code or not used.folder.is_dir():
         if request.dry_run:
-            return replace(used, user_fingerprint=tree_fingerprint(sources)), False
-        return take_snapshot(paths.code_dir, sources), False
-    return used, tree_fingerprint(sources) != used.user_fingerprint
+            return _Code(snapshot=replace(used, user_fingerprint=tree_fingerprint(sources)))
+        return _Code(snapshot=take_snapshot(paths.code_dir, sources))
+    renew = not used.reads_our_orders
+    return _Code(
+        snapshot=renew_ours(paths.code_dir, used) if renew and not request.dry_run else used,
+        has_changed=tree_fingerprint(sources) != used.user_fingerprint,
+        ours_renewed=renew,
+    )

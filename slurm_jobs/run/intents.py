@@ -116,10 +116,16 @@ def is_superseded(all_intents: Iterable[Intent], token: str, slice_index: int) -
     """Whether a newer intent covers the slice of the intent `token`, or it was called off.
 
     A job that finds this of itself when it starts exits without working.
+
+    Raises:
+        LookupError: the intent is not among `all_intents`, which therefore are not all.
     """
     listed = list(all_intents)
     own = next((intent for intent in listed if intent.token == token), None)
-    if own is None or slice_index in own.cancelled_slices or own.refused is not None:
+    if own is None:
+        message = f"no intent {token}"
+        raise LookupError(message)
+    if slice_index in own.cancelled_slices or own.refused is not None:
         return True
     newest = latest_intents(listed, own.stage).get(slice_index)
     return newest is not None and newest.token != token

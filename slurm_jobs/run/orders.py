@@ -11,8 +11,13 @@ from typing import Any
 from slurm_jobs.common.context import ParentStage, parent_from_json, parent_to_json
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.ranges import parse_ranges, ranges_text
+from slurm_jobs.common.records import known_fields
 from slurm_jobs.common.resources import JobResources
 from slurm_jobs.run.elements import array_indices
+
+ORDER_FORMAT = 1
+"""Of what is written for a job, its order above all. One more with every key that is new, or means
+something else: a run's snapshot of slurm-jobs that reads another format gets no new orders."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,12 +76,15 @@ def order_to_json(order: JobOrder) -> dict[str, Any]:
 
 
 def read_order(path: Path) -> JobOrder:
-    """The order in a `job.json`."""
-    values = read_json(path)
+    """The order in a `job.json`, of whatever version of slurm-jobs.
+
+    What a later one added is left out; what an earlier one did not write yet has its default.
+    """
+    values = known_fields(JobOrder, read_json(path))
     values["slices"] = parse_ranges(values["slices"])
     values["parents"] = tuple(parent_from_json(parent) for parent in values["parents"])
-    values["num_again"] = {int(i): n for i, n in values["num_again"].items()}
+    values["num_again"] = {int(i): n for i, n in values.get("num_again", {}).items()}
     values["setup"] = tuple(values["setup"])
-    resources = values["resources"]
+    resources = known_fields(JobResources, values["resources"])
     values["resources"] = JobResources(**{**resources, "gpu": tuple(resources["gpu"])})
     return JobOrder(**values)

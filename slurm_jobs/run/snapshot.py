@@ -1,7 +1,8 @@
 """The snapshot of the code that a run's jobs use, so that a later edit cannot change them.
 
 `lib/` holds our own two packages, `user/` the modules that the spec's stages
-name and what it lists under `code:`. `start.py` puts them on `sys.path`.
+name and what it lists under `code:`. `start.py` puts them on `sys.path`, and
+`made_by.json` says which orders of jobs `lib/` reads.
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ import os
 import shutil
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slurm_jobs import __version__
 from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.files import make_private_dir, write_text_atomic
+from slurm_jobs.common.files import (
+    make_private_dir,
+    read_json,
+    write_json_atomic,
+    write_text_atomic,
+)
+from slurm_jobs.run.orders import ORDER_FORMAT
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.shipped import shipped_path
 
@@ -51,6 +59,16 @@ class CodeSnapshot:
     def start_script(self) -> Path:
         """What a job's Python runs."""
         return self.folder / "start.py"
+
+    @property
+    def reads_our_orders(self) -> bool:
+        """Whether its slurm-jobs reads the orders that this one writes."""
+        path = _made_by(self.folder)  # which the first snapshots lack
+        return path.exists() and read_json(path)["order_format"] == ORDER_FORMAT
+
+
+def _made_by(folder: Path) -> Path:
+    return folder / "made_by.json"
 
 
 def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) -> list[Path]:
@@ -109,7 +127,7 @@ def tree_fingerprint(sources: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for source in sources:
         for name, path in source_files(source).items():
-            digest.update(f"{name}\0{os.access(path, os.X_OK)}\0".encode())
+            digest.update(f"{name}\0{os.access(path, os.X_OK)}\0".encode(errors="surrogateescape"))
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
@@ -139,6 +157,7 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
             _copy(source, temp / part)
     write_text_atomic(temp / "start.py", START_SCRIPT)
     (temp / "start.py").chmod(0o600)
+    write_json_atomic(_made_by(temp), {"order_format": ORDER_FORMAT, "version": __version__})
     try:
         os.rename(temp, folder)  # noqa: PTH104 - fails if another command was faster, unlike Path.replace
     except OSError:
@@ -146,6 +165,13 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
             raise
         shutil.rmtree(temp)
     return snapshot
+
+
+def renew_ours(code_dir: Path, used: CodeSnapshot) -> CodeSnapshot:
+    """A snapshot with slurm-jobs as it is now, and the user's code that `used` has."""
+    renewed = take_snapshot(code_dir, sorted((used.folder / "user").iterdir()))
+    # The sources lay elsewhere once, in another order; it is the same code all the same.
+    return replace(renewed, user_fingerprint=used.user_fingerprint)
 
 
 def _refuse_equal_names(sources: Sequence[Path]) -> None:

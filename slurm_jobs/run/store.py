@@ -13,6 +13,7 @@ from slurm_jobs.common.records import (
     CompletionName,
     CompletionRecord,
     completion_from_json,
+    known_fields,
     parse_attempt_name,
     parse_completion_name,
 )
@@ -30,16 +31,10 @@ def read_meta(paths: RunPaths) -> RunMeta:
         InputError: the folder is no run folder.
     """
     try:
-        return RunMeta(**_known(RunMeta, read_json(paths.run_json)))
+        return RunMeta(**known_fields(RunMeta, read_json(paths.run_json)))
     except FileNotFoundError as error:
         message = f"{paths.run_dir} is no run folder (it has no run.json)"
         raise InputError(message) from error
-
-
-def _known(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass among `values`: another version may have written more."""
-    names = {field.name for field in dataclasses.fields(cls)}
-    return {key: value for key, value in values.items() if key in names}
 
 
 def last_plan_number(paths: RunPaths) -> int:
@@ -83,7 +78,7 @@ def read_run(run_dir: Path, *, also: Sequence[str] = ()) -> RunRecords:
 
 
 def _summary(values: Mapping[str, Any]) -> StageSummary:
-    return StageSummary(**_known(StageSummary, values))
+    return StageSummary(**known_fields(StageSummary, values))
 
 
 def _former_stages(

@@ -16,8 +16,8 @@ from slurm_jobs.common.files import (
     create_once,
     dump_json,
     make_private_dir,
+    write_bytes_atomic,
     write_json_atomic,
-    write_text_atomic,
 )
 from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
@@ -176,7 +176,8 @@ def _submit_job(
     make_private_dir(paths.job_dir(token))
     make_private_dir(paths.logs_dir(job.stage))
     write_json_atomic(paths.job_json(token), order_to_json(order))
-    write_text_atomic(paths.batch_script(token), scheduler.render(order, dependencies))
+    script = scheduler.render(order, dependencies).encode(errors="surrogateescape")
+    write_bytes_atomic(paths.batch_script(token), script)  # with paths that may be no UTF-8
     attempts = read_stage_records(paths, job.stage).attempts
     intent = {
         "stage": job.stage,

@@ -22,7 +22,7 @@ from slurm_jobs.common.files import (
     write_json_atomic,
 )
 from slurm_jobs.common.process import NotedProcess, Session, process_lives
-from slurm_jobs.common.records import TaskAccounting, record_to_json
+from slurm_jobs.common.records import TaskAccounting, accounting_from_json, record_to_json
 from slurm_jobs.schedulers.local_state import LocalJob
 
 RUNNER_START_S = 15.0
@@ -118,7 +118,7 @@ class LocalBook:
     def state(self, task_id: str) -> TaskAccounting | None:
         """State of a task; None if the book has none (its job is just being queued)."""
         try:
-            return TaskAccounting(**read_json(self._state_path(task_id)))
+            return accounting_from_json(read_json(self._state_path(task_id)))
         except FileNotFoundError:
             return None
 

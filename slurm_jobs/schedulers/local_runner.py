@@ -164,7 +164,8 @@ class Runner:
                     preexec_fn=self._die_with_runner,  # noqa: PLW1509 - this process has one thread
                 )
             except OSError as error:
-                log.write(f"slurm-jobs: {not_started_reason(error)}\n".encode())
+                line = f"slurm-jobs: {not_started_reason(error)}\n"
+                log.write(line.encode(errors="surrogateescape"))
                 raise
 
     def _environment(self, order: JobOrder, job_id: str, task_id: str) -> dict[str, str]:

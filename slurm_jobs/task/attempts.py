@@ -45,6 +45,8 @@ class SliceTask:
     slice_index: int
     base_attempt: int
     """Attempts up to this number belong to earlier jobs."""
+    intent_number: int = 0
+    """Of the job's intent in the ledger, which is read at least that far."""
 
     def claim(self) -> AttemptRecord:
         """Claim the next attempt number; the record exists before any work begins."""

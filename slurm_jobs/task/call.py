@@ -48,7 +48,7 @@ def call_stage(context_path: Path) -> int:
         result = _called(run, context)
         write_text_atomic(result_path(task_dir, context.rank), result_text(run, result))
     except StageStoppedError as error:
-        print(f"stopped: {error}", flush=True)
+        print(f"stopped: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     except (SystemExit, KeyboardInterrupt):
         raise

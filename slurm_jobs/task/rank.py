@@ -9,7 +9,7 @@ the code for that, and was not asked, has failed: few know what 75 means here.
 from __future__ import annotations
 
 import dataclasses
-import json
+import errno
 import os
 import signal
 import stat
@@ -36,12 +36,11 @@ from slurm_jobs.common.files import (
     write_json_atomic,
 )
 from slurm_jobs.common.process import adopt_orphans, dies_with_parent, wait_with_group
-from slurm_jobs.common.references import output_dir_variable
 from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.schedulers.surrounding_job import THREADS, thread_variables
 from slurm_jobs.task.environment import rank_variables
 from slurm_jobs.task.noting import end_noting, start_noting
+from slurm_jobs.task.rank_command import rank_command, rank_environment
 
 GROUP_PATIENCE_S = 10.0
 """For processes that a rank left behind, and that the kernel does not let go of at once."""
@@ -76,12 +75,13 @@ def keep_rank(task_dir: Path) -> int:
     try:
         context = dataclasses.replace(context, node_local_dir=_node_local_dir(context))
     except (OSError, StageConfigError) as error:
-        write_error(task_dir, context.rank, error)
-        _write_exit(task_dir, context, NO_RETRY_EXIT_CODE, stopped=False)
-        return NO_RETRY_EXIT_CODE
+        return _not_started(task_dir, context, error, NO_RETRY_EXIT_CODE)
     adopt_orphans()
     asked: list[int] = []
-    process, noting = _start(task_dir, context, asked)
+    try:
+        process, noting = _start(task_dir, context, asked)
+    except OSError as error:  # a process that could only not be noted is killed with this one
+        return _not_started(task_dir, context, _explained(error), 1)
     if not wait_with_group(process.pid, patience_s=GROUP_PATIENCE_S, spare=noting):
         print("slurm-jobs: a process of this rank cannot be killed", file=sys.stderr, flush=True)
     code = _checked_code(task_dir, context, process.wait())
@@ -90,6 +90,22 @@ def keep_rank(task_dir: Path) -> int:
     if noting is not None:
         end_noting(noting, context)
     return 0 if stopped else min(abs(code), 125)
+
+
+def _not_started(task_dir: Path, context: TaskContext, error: Exception, code: int) -> int:
+    write_error(task_dir, context.rank, error)
+    _write_exit(task_dir, context, code, stopped=False)
+    return code
+
+
+def _explained(error: OSError) -> Exception:
+    """Why a process could not be started, with the remedy where no other attempt can help."""
+    if error.errno != errno.E2BIG:
+        return error
+    return StageConfigError(
+        "the environment of this stage is more than Linux gives to a process; make `environment:` "
+        "and what `setup:` sets shorter, or raise the limit there (`ulimit -s unlimited`)"
+    )
 
 
 def _start(
@@ -110,11 +126,11 @@ def _start(
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # the child inherits this, see call.py
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            _command(order, rank_context),
+            rank_command(order, rank_context),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
-            env=_variables(context, order),
+            env=rank_environment(context, order, rank_context),
             preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
             process_group=0,  # what the rank starts ends with it
         )
@@ -167,12 +183,6 @@ def _write_exit(task_dir: Path, context: TaskContext, code: int, *, stopped: boo
     write_json_atomic(exit_path(task_dir, context.rank), record)
 
 
-def _command(order: dict[str, Any], rank_context: Path) -> list[str]:
-    if order["shell"] is not None:
-        return ["/bin/bash", "-c", order["shell"]]
-    return [sys.executable, "-P", order["start_script"], "call", str(rank_context)]
-
-
 def _node_local_dir(context: TaskContext) -> Path:
     """The node's own folder for this user; keyed by node name, because nodes may share a host."""
     base = os.path.expanduser(os.path.expandvars(context.node_local_dir))  # noqa: PTH111
@@ -193,34 +203,6 @@ def _node_local_dir(context: TaskContext) -> Path:
         raise StageConfigError(message)
     make_private_dir(own / context.node_name)
     return own / context.node_name
-
-
-def _variables(context: TaskContext, order: dict[str, Any]) -> dict[str, str]:
-    """Environment of the stage's process: torch's own names, and ours for shell stages."""
-    own = {
-        "RANK": context.rank,
-        "WORLD_SIZE": context.num_ranks,
-        "LOCAL_RANK": context.local_rank,
-        "LOCAL_WORLD_SIZE": context.num_local_ranks,
-        "GROUP_RANK": context.node_rank,
-        "MASTER_ADDR": context.main_addr,
-        "MASTER_PORT": context.main_port,
-        "SLURM_JOBS_RUN_DIR": context.run_dir,
-        "SLURM_JOBS_STAGE": context.stage,
-        "SLURM_JOBS_SLICE": context.slice_index,
-        "SLURM_JOBS_NUM_SLICES": context.num_slices,
-        "SLURM_JOBS_ATTEMPT": context.attempt,
-        "SLURM_JOBS_OUTPUT_DIR": context.output_dir,
-        "SLURM_JOBS_NODE_LOCAL_DIR": context.node_local_dir,
-        "SLURM_JOBS_CONFIG": json.dumps(context.config),
-        "PYTHONUNBUFFERED": "1",
-    }
-    for parent in context.parents:
-        own[output_dir_variable(parent.stage)] = parent.output_dir
-        if parent.origin:
-            own[output_dir_variable(parent.origin)] = parent.output_dir
-    threads = {} if THREADS in os.environ else thread_variables(order["cpus_per_task"])
-    return {**os.environ, **threads, **{key: str(value) for key, value in own.items()}}
 
 
 def _prepare_shell() -> Callable[[], None]:

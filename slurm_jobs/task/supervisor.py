@@ -31,6 +31,7 @@ from slurm_jobs.task.environment import (
     read_environment,
     requeue,
 )
+from slurm_jobs.task.fencing import own_intent, unseen_reason
 from slurm_jobs.task.launch import Ranks, RanksEnd
 from slurm_jobs.task.rank import result_path
 
@@ -41,11 +42,14 @@ def supervise(run_dir: Path, token: str) -> int:
     paths = RunPaths(run_dir)
     order = read_order(paths.job_json(token))
     environment = read_environment(order, os.environ)
+    own = own_intent(paths, token)
+    tasks = _slice_tasks(order, paths, environment, own)
+    if own is None:
+        return _unseen(tasks)
     ranks = Ranks(order, environment)
     if not _is_on_its_kind(order, environment):
         return STOPPED_EXIT_CODE
     worst = 0
-    tasks = _slice_tasks(order, paths, environment)
     given_up = _given_up(tasks) if environment.restart else []
     for task in tasks:
         _say(f"{order.stage} slice {task.slice_index} as job {environment.element_id}")
@@ -79,8 +83,9 @@ def _is_on_its_kind(order: JobOrder, environment: JobEnvironment) -> bool:
     return False
 
 
-def _slice_tasks(order: JobOrder, paths: RunPaths, environment: JobEnvironment) -> list[SliceTask]:
-    own = next((i for i in _read_intents(paths) if i.token == order.token), None)
+def _slice_tasks(
+    order: JobOrder, paths: RunPaths, environment: JobEnvironment, own: Intent | None
+) -> list[SliceTask]:
     base_attempts = own.base_attempts if own is not None else {}
     return [
         SliceTask(
@@ -89,9 +94,18 @@ def _slice_tasks(order: JobOrder, paths: RunPaths, environment: JobEnvironment) 
             environment=environment,
             slice_index=index,
             base_attempt=base_attempts.get(index, 0),
+            intent_number=own.number if own is not None else 0,
         )
         for index in environment.slices
     ]
+
+
+def _unseen(tasks: list[SliceTask]) -> int:
+    """Fail, since nobody knows whether this job may work: a later one may have its slices."""
+    for task in tasks:
+        end = RanksEnd(outcome="failed", exit_code=1, reason=unseen_reason(task.paths))
+        _say(task.record_end(task.claim(), end, {}).reason)
+    return 1
 
 
 def _given_up(tasks: list[SliceTask]) -> list[SliceTask]:
@@ -102,10 +116,6 @@ def _given_up(tasks: list[SliceTask]) -> list[SliceTask]:
     failed = [task for task in tasks if task.has_failed_for_good()]
     others = (task for task in tasks if task not in failed)
     return failed if any(not task.is_complete() for task in others) else []
-
-
-def _read_intents(paths: RunPaths) -> list[Intent]:
-    return intents(read_ledger(paths.ledger_dir))
 
 
 def _supervise_slice(task: SliceTask, ranks: Ranks) -> int:
@@ -129,7 +139,8 @@ def _supervise_slice(task: SliceTask, ranks: Ranks) -> int:
 
 
 def _is_superseded(task: SliceTask) -> bool:
-    if not is_superseded(_read_intents(task.paths), task.order.token, task.slice_index):
+    entries = read_ledger(task.paths.ledger_dir, up_to=task.intent_number)
+    if not is_superseded(intents(entries), task.order.token, task.slice_index):
         return False
     _say("this job was superseded by a later submit, or cancelled; it does no work")
     return True

@@ -95,3 +95,29 @@ def test_a_note_says_where_a_training_begins(start, said):
     )
     (note,) = notes_of(resumption)
     assert note.startswith(said)
+
+
+def test_jobs_that_the_runs_own_slurm_jobs_could_not_read_get_todays_and_a_note_says_so(
+    slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Submitted by an earlier version, whose orders lack keys and whose code knows none of them."""
+    (first,) = paths.code_dir.iterdir()
+    old = first.rename(paths.code_dir / "old")
+    (old / "made_by.json").unlink()
+    plan = read_json(paths.plan(1))
+    write_json_atomic(paths.plan(1), {**plan, "snapshot": {**plan["snapshot"], "name": "old"}})
+    (job,) = paths.job_dir("x").parent.iterdir()
+    order = read_json(job / "job.json")
+    del order["num_again"], order["resources"]["gpu_kept"]
+    write_json_atomic(job / "job.json", order)
+    slurm.says("squeue", queue_row("1", "FAILED"))
+    for dry in (["--dry-run"], []):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["resume", str(paths.run_dir), *dry])
+        assert ended.value.code == 0
+        said = capsys.readouterr().out
+        assert "new jobs run slurm-jobs as it is now, with your code as the run has it" in said
+        assert sorted(paths.code_dir.iterdir()) == ([old] if dry else sorted([old, first]))
+    assert read_json(paths.plan(2))["snapshot"] == plan["snapshot"]
+    new = next(j for j in job.parent.iterdir() if j != job)
+    assert read_json(new / "job.json")["start_script"] == str(first / "start.py")

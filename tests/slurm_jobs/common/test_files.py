@@ -14,6 +14,7 @@ from slurm_jobs.common.errors import DamagedFileError
 from slurm_jobs.common.files import (
     atomic_writer,
     create_once,
+    dump_json,
     make_private_dir,
     private_umask,
     read_json,
@@ -79,6 +80,23 @@ def test_of_many_creators_exactly_one_wins_and_its_content_stays(tmp_path: Path)
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_creator_whose_link_was_answered_twice_by_nfs_has_created_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose answer gets lost cannot be had here: the second one is made up."""
+    link = os.link
+
+    def asked_twice(source: Path, target: Path) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", asked_twice)
+    assert create_once(tmp_path / "f", b"ours")
+    assert not create_once(tmp_path / "f", b"another's")
+    assert (tmp_path / "f").read_bytes() == b"ours"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
 def test_a_folder_made_for_a_run_is_its_owners_alone_and_older_ones_stay_as_they_are(
     tmp_path: Path,
 ) -> None:
@@ -122,3 +140,14 @@ def test_a_file_cut_short_is_named_with_what_to_do(tmp_path: Path) -> None:
     path.write_text('{"a": ')
     with pytest.raises(DamagedFileError, match=f"{path} is damaged.*restore the file"):
         read_json(path)
+
+
+def test_a_file_name_that_is_no_utf8_is_written_and_reads_back(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.txt")
+    values = {"outputs": {name: 1}, "cafés": [name, "\ud800", "\\udce9"]}
+    write_json_atomic(tmp_path / "a", values)
+    create_once(tmp_path / "b", dump_json(values).encode())
+    assert read_json(tmp_path / "a") == read_json(tmp_path / "b") == values
+    assert "cafés" in (tmp_path / "a").read_text(encoding="utf-8")  # what is UTF-8 stays legible
+    write_text_atomic(tmp_path / "c", f"{name} é")
+    assert (tmp_path / "c").read_text(encoding="utf-8") == "caf\\udce9.txt é"

@@ -80,3 +80,10 @@ def test_names_hold_slice_and_attempt_also_where_they_outgrow_their_zeros(
 def test_other_files_are_no_records(name: str) -> None:
     assert parse_attempt_name(name) is None
     assert parse_completion_name(name) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "from_json"), [(ATTEMPT, attempt_from_json), (COMPLETION, completion_from_json)]
+)
+def test_a_record_of_a_later_version_is_read_without_what_is_new(record, from_json):
+    assert from_json({**record_to_json(record), "of_tomorrow": 1}) == record

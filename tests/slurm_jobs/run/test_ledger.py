@@ -1,6 +1,8 @@
 import threading
 from pathlib import Path
 
+import pytest
+
 from slurm_jobs.run.intents import Entry, intents, is_superseded, latest_intents
 from slurm_jobs.run.ledger import append_entry, read_ledger
 
@@ -91,7 +93,8 @@ def test_the_newest_intent_of_a_slice_counts_also_if_it_was_refused() -> None:
     assert is_superseded(listed, "t3", 2)  # should sbatch have taken it all the same
 
 
-def test_a_cancelled_or_unknown_intent_is_superseded() -> None:
+def test_a_cancelled_intent_is_superseded_and_of_one_that_is_not_seen_nothing_is_known() -> None:
     listed = intents([entry(1, "intent", "t1", **INTENT), entry(2, "cancelled", "t1")])
     assert is_superseded(listed, "t1", 0)
-    assert is_superseded(listed, "never written", 0)
+    with pytest.raises(LookupError):
+        is_superseded(listed, "not seen yet", 0)

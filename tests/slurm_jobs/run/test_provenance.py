@@ -255,6 +255,15 @@ def test_a_working_folder_that_was_removed_is_no_error(
     assert record(repo, tmp_path)[0]["working_dir"] is None
 
 
+def test_a_working_folder_whose_name_is_no_utf8_is_written_down(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert record(repo, tmp_path)[0]["working_dir"] == str(folder)
+
+
 def test_slurms_version_is_asked_of_slurm_alone(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

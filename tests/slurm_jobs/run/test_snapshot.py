@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import stat
 import subprocess
@@ -7,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.common.errors import InputError
-from slurm_jobs.run.snapshot import source_files, take_snapshot, tree_fingerprint, user_sources
+from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.run.snapshot import (
+    renew_ours,
+    source_files,
+    take_snapshot,
+    tree_fingerprint,
+    user_sources,
+)
 
 
 @pytest.fixture
@@ -159,6 +167,13 @@ def test_a_linked_folder_counts_and_a_dead_link_does_not(project: Path, tmp_path
     assert tree_fingerprint([project / "package"]) != before
 
 
+def test_a_file_whose_name_is_no_utf8_is_code_like_any_other(project: Path, tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.txt")
+    (project / "package" / name).write_text("x")
+    made = take_snapshot(tmp_path / "code", [project / "package"])
+    assert (made.folder / "user" / "package" / name).read_text() == "x"
+
+
 def test_a_folder_of_the_users_called_runs_is_code_like_any_other(project: Path) -> None:
     (project / "package" / "runs").mkdir()
     (project / "package" / "runs" / "x.py").write_text("")
@@ -180,3 +195,32 @@ def test_two_sources_of_the_same_name_are_refused(project: Path, tmp_path: Path)
     with pytest.raises(InputError, match="the same name"):
         take_snapshot(tmp_path / "code", [project / "module.py", other])
     assert not (tmp_path / "code").exists()
+
+
+def test_a_snapshot_reads_the_orders_of_the_slurm_jobs_that_it_was_taken_of(tmp_path: Path) -> None:
+    made = take_snapshot(tmp_path / "code", [])
+    assert made.reads_our_orders
+    note = made.folder / "made_by.json"
+    write_json_atomic(note, {**read_json(note), "order_format": 0})
+    assert not made.reads_our_orders
+    note.unlink()  # as the first snapshots are
+    assert not made.reads_our_orders
+
+
+def test_our_code_can_be_renewed_under_the_users_old_code(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    shared = (project / "package").rename(tmp_path / "a" / "package")  # sorts before the module
+    used = take_snapshot(tmp_path / "code", [shared, project / "module.py"])
+    old = used.folder.rename(tmp_path / "code" / "old")
+    used = dataclasses.replace(used, folder=old)
+    (old / "made_by.json").unlink()
+    (old / "lib" / "slurm_jobs" / "task" / "__init__.py").write_text("")
+    (project / "module.py").write_text("A = 2\n")
+    renewed = renew_ours(tmp_path / "code", used)
+    assert renewed.reads_our_orders
+    assert renewed.folder != old
+    assert names_of(renewed.folder / "user") == names_of(old / "user")
+    assert (renewed.folder / "user" / "module.py").read_text() == "A = 1\n"
+    assert os.access(renewed.folder / "user" / "package" / "deep" / "tool.sh", os.X_OK)
+    assert "main" in (renewed.folder / "lib" / "slurm_jobs" / "task" / "__init__.py").read_text()
+    assert renewed.user_fingerprint == used.user_fingerprint  # nothing of theirs runs again

@@ -5,7 +5,7 @@ import pytest
 from slurm_jobs.common.context import ParentStage
 from slurm_jobs.schedulers.surrounding_job import of_surrounding_job, thread_variables
 from slurm_jobs.task.environment import RANK_VARIABLES
-from slurm_jobs.task.rank import _variables
+from slurm_jobs.task.rank_command import rank_environment
 from tests.contexts import make_context
 
 OF_A_USER = {"HOME": "/home/me", "SLURM_JOBS_RUNS_DIR": "/runs", "SBATCH_ACCOUNT": "x"}
@@ -19,7 +19,7 @@ def test_all_that_a_rank_is_told_and_nothing_else_is_kept_from_the_jobs_that_it_
     context = make_context("s", tmp_path, parents=(parent,))
     with monkeypatch.context() as patch:
         patch.setattr("os.environ", OF_A_USER | dict.fromkeys((*OF_A_TASK, *RANK_VARIABLES), "0"))
-        told = _variables(context, {"cpus_per_task": 3})
+        told = rank_environment(context, {"cpus_per_task": 3}, tmp_path)
     assert {"RANK", "OMP_NUM_THREADS", "SLURM_JOBS_CONFIG", "SLURM_JOBS_P_OUTPUT_DIR"} <= set(told)
     assert told.keys() - of_surrounding_job(told, in_slurm_job=False) == OF_A_USER.keys()
 

@@ -1,5 +1,6 @@
 """What ranks are told, and what their records amount to, as the keepers write them."""
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from slurm_jobs.common.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, StageConfigError
-from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.task.environment import RANK_VARIABLES
 from slurm_jobs.task.launch import Ranks, RanksEnd, read_end
 from slurm_jobs.task.rank import error_path, exit_path, started_path, write_error
@@ -153,3 +154,11 @@ def test_srun_is_not_told_who_the_surrounding_rank_is(monkeypatch: pytest.Monkey
     ranks = Ranks(order(nodes=2), environment("n1", "n2"))
     assert ranks._variables(None).keys().isdisjoint(RANK_VARIABLES)
     assert [ranks._variables(1)[name] for name in RANK_VARIABLES] == ["1", "0", "1", "n2"]
+
+
+def test_an_error_that_names_a_file_that_is_no_utf8_keeps_its_words(tmp_path: Path) -> None:
+    message = os.fsdecode(b"no such file: caf\xe9.txt")
+    write_error(tmp_path, 0, StageConfigError(message))
+    ended(tmp_path, 0, NO_RETRY_EXIT_CODE, error=read_json(error_path(tmp_path, 0)))
+    end = read_end(tmp_path, 1, [NO_RETRY_EXIT_CODE])
+    assert end.reason == f"rank 0 on n0: StageConfigError: {message}"

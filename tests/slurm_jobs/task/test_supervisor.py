@@ -1,11 +1,14 @@
 """Which slices of a packed task are tried again after a requeue, from records in a run folder."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
 
+from slurm_jobs.common.records import CompletionName
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_completion
 from slurm_jobs.task.attempts import SliceTask
 from slurm_jobs.task.launch import AFTER_SIGTERM, RanksEnd
 from slurm_jobs.task.supervisor import _given_up
@@ -47,6 +50,15 @@ def test_a_slice_is_given_up_when_its_own_failures_leave_no_attempt(
 ) -> None:
     task = slice_task(tmp_path, 0, *ends, retries=retries)
     assert (_given_up([task, slice_task(tmp_path, 1)]) == [task]) is expected
+
+
+def test_work_on_files_whose_names_are_no_utf8_counts(tmp_path: Path) -> None:
+    task = slice_task(tmp_path, 0)
+    result = {"outputs": {os.fsdecode(b"caf\xe9.txt"): 1}}
+    record = task.record_end(task.claim(), COMPLETED, result)
+    name = CompletionName(0, record.attempt, record.token, "completed")
+    assert task.is_complete()
+    assert read_completion(task.paths, "s", name).result == result
 
 
 def test_a_failed_slice_is_tried_again_where_it_is_all_that_is_left(tmp_path: Path) -> None:

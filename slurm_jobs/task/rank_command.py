@@ -1,0 +1,85 @@
+"""What a rank's process is started with: its command and its variables.
+
+Linux takes no argument and no variable over 128 KiB. A longer shell command goes
+to bash as a file, and a longer config is named by a file instead of told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.files import write_bytes_atomic
+from slurm_jobs.common.references import output_dir_variable
+from slurm_jobs.schedulers.surrounding_job import THREADS, thread_variables
+
+MAX_WORD_BYTES = 2**17
+"""Of an argument, or of a variable with its name, the closing zero included: MAX_ARG_STRLEN of
+execve(2) with pages of 4 KiB; with larger ones Linux takes more."""
+
+
+def rank_command(order: dict[str, Any], rank_context: Path) -> list[str]:
+    """The command; a shell command that is too long for an argument is written beside the context.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if order["shell"] is None:
+        return [sys.executable, "-P", order["start_script"], "call", str(rank_context)]
+    shell = os.fsencode(order["shell"])
+    if len(shell) < MAX_WORD_BYTES:
+        return ["/bin/bash", "-c", order["shell"]]
+    return ["/bin/bash", str(_written(rank_context, "shell.sh", shell))]
+
+
+def rank_environment(
+    context: TaskContext, order: dict[str, Any], rank_context: Path
+) -> dict[str, str]:
+    """Environment of the stage's process: torch's own names, and ours for shell stages.
+
+    Raises:
+        OSError: a config that is too long for a variable cannot be written.
+    """
+    own = {
+        "RANK": context.rank,
+        "WORLD_SIZE": context.num_ranks,
+        "LOCAL_RANK": context.local_rank,
+        "LOCAL_WORLD_SIZE": context.num_local_ranks,
+        "GROUP_RANK": context.node_rank,
+        "MASTER_ADDR": context.main_addr,
+        "MASTER_PORT": context.main_port,
+        "SLURM_JOBS_RUN_DIR": context.run_dir,
+        "SLURM_JOBS_STAGE": context.stage,
+        "SLURM_JOBS_SLICE": context.slice_index,
+        "SLURM_JOBS_NUM_SLICES": context.num_slices,
+        "SLURM_JOBS_ATTEMPT": context.attempt,
+        "SLURM_JOBS_OUTPUT_DIR": context.output_dir,
+        "SLURM_JOBS_NODE_LOCAL_DIR": context.node_local_dir,
+        **_config_variable(context, rank_context),
+        "PYTHONUNBUFFERED": "1",
+    }
+    for parent in context.parents:
+        own[output_dir_variable(parent.stage)] = parent.output_dir
+        if parent.origin:
+            own[output_dir_variable(parent.origin)] = parent.output_dir
+    threads = {} if THREADS in os.environ else thread_variables(order["cpus_per_task"])
+    return {**os.environ, **threads, **{key: str(value) for key, value in own.items()}}
+
+
+def _config_variable(context: TaskContext, rank_context: Path) -> dict[str, str]:
+    """The config itself, or where it is too long the file that holds it."""
+    name, text = "SLURM_JOBS_CONFIG", json.dumps(context.config)  # ASCII: a character is a byte
+    if len(f"{name}={text}") < MAX_WORD_BYTES:
+        return {name: text}
+    return {f"{name}_FILE": str(_written(rank_context, "config.json", text.encode()))}
+
+
+def _written(rank_context: Path, kind: str, data: bytes) -> Path:
+    """`rank-00003.KIND`, beside `rank-00003.context.json`."""
+    path = rank_context.with_name(f"{rank_context.name.partition('.')[0]}.{kind}")
+    write_bytes_atomic(path, data)
+    return path

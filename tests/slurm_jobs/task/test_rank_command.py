@@ -1,0 +1,107 @@
+"""What is too long for the kernel reaches a rank all the same; the kernel is the real one."""
+
+import dataclasses
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs.common.context import TaskContext, context_to_json
+from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.task.launch import RanksEnd, read_end
+from slurm_jobs.task.rank_command import MAX_WORD_BYTES, rank_command, rank_environment
+from tests.contexts import make_context
+
+ROOT = Path(__file__).resolve().parents[3]
+PRINTS_CONFIG = 'cat "${SLURM_JOBS_CONFIG_FILE:-/dev/stdin}" <<< "$SLURM_JOBS_CONFIG"'
+
+
+def order(shell: str | None) -> dict[str, Any]:
+    return {"shell": shell, "start_script": "start.py", "cpus_per_task": 1}
+
+
+def said(context: TaskContext, shell: str) -> str:
+    """What a shell stage prints."""
+    path = context.task_dir / f"rank-{context.rank:05d}.context.json"
+    return subprocess.check_output(
+        rank_command(order(shell), path),
+        env=rank_environment(context, order(shell), path),
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("surplus", [-1, 0, 100_000])
+def test_a_shell_command_of_any_length_runs(tmp_path: Path, surplus: int) -> None:
+    context = make_context("s", tmp_path, rank=3)
+    end = "; echo it ran"
+    shell = "echo hello > /dev/null #".ljust(MAX_WORD_BYTES + surplus - len(end) - 1, "x")
+    assert said(context, f"{shell}\n{end[2:]}  ") == "it ran\n"
+    files = {path.name for path in context.task_dir.iterdir()}
+    assert files == (set() if surplus < 0 else {"rank-00003.shell.sh"})
+
+
+@pytest.mark.parametrize("surplus", [-1, 0, 100_000])
+def test_a_config_of_any_length_reaches_a_shell(tmp_path: Path, surplus: int) -> None:
+    overhead = len('SLURM_JOBS_CONFIG={"x": ""}')
+    config = {"x": "y" * (MAX_WORD_BYTES + surplus - overhead)}
+    context = make_context("s", tmp_path, rank=3, config=config)
+    assert json.loads(said(context, PRINTS_CONFIG)) == config
+    environment = rank_environment(context, order(""), tmp_path / "rank-00003.context.json")
+    assert ("SLURM_JOBS_CONFIG" in environment) is (surplus < 0)
+    assert ("SLURM_JOBS_CONFIG_FILE" in environment) is (surplus >= 0)
+
+
+def kept(tmp_path: Path, shell: str, code: str) -> RanksEnd:
+    """How a rank ends whose keeper runs in a process of its own, after `code`."""
+    context = make_context("s", tmp_path / "run")
+    context = dataclasses.replace(context, node_local_dir=tmp_path)
+    RunPaths(context.run_dir).logs_dir("s").mkdir(parents=True)
+    write_json_atomic(context.task_dir / "context.json", context_to_json(context))
+    write_json_atomic(context.task_dir / "order.json", order(shell))
+    variables = {
+        "SLURM_JOBS_RANK": "0",
+        "SLURM_JOBS_LOCAL_RANK": "0",
+        "SLURM_JOBS_NODE_RANK": "0",
+        "SLURM_JOBS_NODE_NAME": "n1",
+    }
+    script = (
+        f"{code}\nimport sys\nfrom pathlib import Path\n"
+        "from slurm_jobs.task.rank import keep_rank\n"
+        "sys.exit(keep_rank(Path(sys.argv[1])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(context.task_dir)],
+        env={**os.environ, **variables, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    return read_end(context.task_dir, 1, [done.returncode])
+
+
+def test_a_rank_whose_environment_is_too_long_says_so_and_is_not_tried_again(
+    tmp_path: Path,
+) -> None:
+    grown = "import os\nfor i in range(200): os.environ[f'X{i}'] = 'x' * 100_000"
+    end = kept(tmp_path, "true", grown)
+    assert end.outcome == "failed"
+    assert "StageConfigError: the environment of this stage is more than Linux gives" in end.reason
+    assert not end.retryable
+
+
+def test_a_rank_that_cannot_be_started_says_why(tmp_path: Path) -> None:
+    broken = (
+        "import subprocess\n"
+        "def no(*_, **__): raise OSError(11, 'Resource temporarily unavailable')\n"
+        "subprocess.Popen = no"
+    )
+    end = kept(tmp_path, "true", broken)
+    assert end.reason == (
+        f"rank 0 on n1: BlockingIOError: [Errno {errno.EAGAIN}] Resource temporarily unavailable"
+    )
+    assert end.retryable
+    assert read_json(tmp_path / "run" / "task" / "rank-00000.exit.json")["exit_code"] == 1
