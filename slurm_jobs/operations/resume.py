@@ -53,6 +53,8 @@ class Resumption:
     """What jobs ask for otherwise than before, after failures: `on_resume`."""
     trainings: Mapping[str, Start] = field(default_factory=dict)
     """Where trainings that have checkpoints begin, by stage."""
+    left_out: tuple[str, ...] = ()
+    """In words, what was set earlier and has no stage any more in the file as it is now."""
     jobs: tuple[SubmittedJob, ...] = ()
 
 
@@ -108,7 +110,7 @@ def resume(
         resumption, context, given = _prepare(paths, request)
         on_prepared(resumption)
         clear_the_way(paths, resumption.preparation, context.scheduler)
-        keep_spec(paths, given, request.overrides)
+        keep_spec(paths, given)
         number = write_plan(context, resumption.plan)
         record_provenance(context, number, request.overrides)
         connections = resumption.preparation.connections
@@ -151,6 +153,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
             *kinds_kept(plan),
         ),
         trainings=training_starts(paths, plan, context.num_again),
+        left_out=given.loaded.left_out if given.loaded is not None else (),
     )
     return resumption, context, given
 

@@ -95,3 +95,14 @@ def test_a_note_says_where_a_training_begins(start, said):
     )
     (note,) = notes_of(resumption)
     assert note.startswith(said)
+
+
+def test_a_note_says_what_was_set_of_a_stage_that_is_no_more():
+    resumption = Resumption(
+        paths=RunPaths(Path("run")),
+        plan=Plan(name="run", stages=(), jobs=()),
+        preparation=SimpleNamespace(connections=Connections()),
+        code_changed=False,
+        left_out=("--set stages.x.retries=... is left out",),
+    )
+    assert notes_of(resumption) == ["--set stages.x.retries=... is left out"]
