@@ -36,6 +36,7 @@ from slurm_jobs.run.store import last_plan_number, read_meta, read_plan_values
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run.turns import submitting
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.overrides import sets_value
 from slurm_jobs.spec.validation import did_you_mean
 from slurm_jobs.troubles import NO_TROUBLE, RAISED, adjusted
 
@@ -167,7 +168,6 @@ def _adjusted(
 ) -> tuple[dict[str, JobResources], tuple[str, ...]]:
     """What each stage asks for after its failures, and in words what has changed."""
     before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
-    set_now = {override.partition("=")[0].strip() for override in overrides}
     resources: dict[str, JobResources] = {}
     said = []
     for stage in stages:
@@ -176,13 +176,21 @@ def _adjusted(
         if given.profile.scheduler == "local":
             trouble = replace(trouble, nodes=())  # this machine is all there is
         wish = given.spec.stages[stage.name].on_resume
-        prefix = f"stages.{stage.name}.resources"
-        by_hand = {key for key in RAISED if {prefix, f"{prefix}.{key}"} & set_now}
         resources[stage.name], changes = adjusted(
-            stage.resources, wish, trouble, last, by_hand=by_hand
+            stage.resources, wish, trouble, last, by_hand=_set_by_hand(stage, overrides)
         )
         said += [f"{stage.name}: {change}" for change in changes]
     return resources, tuple(said)
+
+
+def _set_by_hand(stage: PlannedStage, overrides: Sequence[str]) -> set[str]:
+    """What of `RAISED` the overrides say of a stage, by its own name or the one in the file."""
+    return {
+        key
+        for key in RAISED
+        for name in (stage.name, stage.origin)
+        if any(sets_value(o, ("stages", name, "resources", key)) for o in overrides)
+    }
 
 
 def _num_again(

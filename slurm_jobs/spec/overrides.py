@@ -28,6 +28,19 @@ def steps_of(override: str) -> list[str]:
     return override.partition("=")[0].strip().split(".")
 
 
+def sets_value(override: str, path: Sequence[str]) -> bool:
+    """Whether the value at `path` is said by it: alone, or in something that it sets whole."""
+    steps = steps_of(override)
+    if list(path[: len(steps)]) != steps:
+        return False
+    value = read_yaml(override.partition("=")[2], source_of(override)).value
+    for key in path[len(steps) :]:
+        if not isinstance(value, dict) or key not in value:
+            return False
+        value = value[key]
+    return True
+
+
 def source_of(override: str) -> str:
     """Where a problem with its value is said to be."""
     return printable(f"--set {override}")
