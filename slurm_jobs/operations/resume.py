@@ -27,6 +27,7 @@ from slurm_jobs.operations.submit import OnJob, run_context
 from slurm_jobs.operations.trainings import Start, training_starts
 from slurm_jobs.plan import Plan, PlannedStage, make_plan
 from slurm_jobs.run.connections import SubmittedJob
+from slurm_jobs.run.model import stages_called
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import clear_the_way, prepare_resume
@@ -234,29 +235,37 @@ def _why_not(
 
 
 def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:
-    """The slices that `STAGE` or `STAGE:0-3,7` name, by stage.
+    """The slices that `STAGE` or `STAGE:0-3,7` name, by stage; see `stages_called`.
 
     Raises:
         InputError: there is no such stage or slice.
     """
     known = {stage.name: stage for stage in stages}
+    origins = {stage.name: stage.origin for stage in stages}
     found: dict[str, Slices] = {}
     for text in texts:
-        name, colon, ranges = text.partition(":")
-        if name not in known:
-            near = did_you_mean(name, known)
-            message = f"--again {text}: no stage `{name}`{near} (stages: {', '.join(known)})"
+        called, _, ranges = text.partition(":")
+        names = stages_called(called, origins)
+        if not names:
+            near = did_you_mean(called, [*known, *origins.values()])
+            message = f"--again {text}: no stage `{called}`{near} (stages: {', '.join(known)})"
             raise InputError(message)
-        number = known[name].num_slices
-        try:
-            chosen = parse_ranges(ranges, below=number) if colon else tuple(range(number))
-        except ValueError:
-            chosen = ()
-        if not chosen:
-            message = f"--again {text}: `{name}` has the slices 0 to {number - 1}, as {name}:0-3,7"
-            raise InputError(message)
-        found[name] = found.get(name, frozenset()) | frozenset(chosen)
+        for name in names:
+            chosen = _slices_of(known[name], text, ranges)
+            found[name] = found.get(name, frozenset()) | chosen
     return found
+
+
+def _slices_of(stage: PlannedStage, text: str, ranges: str) -> Slices:
+    name, number = stage.name, stage.num_slices
+    try:
+        chosen = parse_ranges(ranges, below=number) if ":" in text else tuple(range(number))
+    except ValueError:
+        chosen = ()
+    if not chosen:
+        message = f"--again {text}: `{name}` has the slices 0 to {number - 1}, as {name}:0-3,7"
+        raise InputError(message)
+    return frozenset(chosen)
 
 
 def _snapshot(
