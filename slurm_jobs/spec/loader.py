@@ -23,9 +23,10 @@ from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolv
 from slurm_jobs.spec.matrix import as_in_the_file
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.override_order import expand_with, marked_earlier
+from slurm_jobs.spec.overrides import steps_of
 from slurm_jobs.spec.path_checks import path_problems, runs_dir_problems
 from slurm_jobs.spec.processor_checks import processor_problems
-from slurm_jobs.spec.stage_checks import form_problems, stage_problems
+from slurm_jobs.spec.stage_checks import form_problems, limit_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.validation import did_you_mean, problem_at, readable_fields, validate_values
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
@@ -67,7 +68,7 @@ def load_spec(
         file: the YAML.
         files: what else is looked at.
         overrides: as typed now.
-        limit: the same as `limit=N` among them.
+        limit: the same as `limit=N` among them; a problem where no stage takes it.
         earlier: overrides that were typed when the file may have been another; of these, what
             names a stage that is no more is left out.
 
@@ -82,11 +83,14 @@ def load_spec(
     typed = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
     expanded = expand_with(document, typed, earlier=earlier)
     document = expanded.document
+    if any(steps_of(override) == ["limit"] for override in typed):
+        problems = (*document.problems, *limit_problems(document))
+        document = dataclasses.replace(document, problems=problems)
     try:
         loaded = load_document(document, text, files, overrides=expanded.overrides)
     except SpecError as error:
-        problems = as_in_the_file(error.problems, document, expanded.origins)
-        raise SpecError(marked_earlier(problems, earlier, typed)) from None
+        told = as_in_the_file(error.problems, document, expanded.origins)
+        raise SpecError(marked_earlier(told, earlier, typed)) from None
     return dataclasses.replace(loaded, left_out=expanded.left_out)
 
 
