@@ -68,6 +68,11 @@ def failure_log(
     return next(iter(rank_logs(paths, stage, [part])), None)
 
 
+def shown_name(log: Path, *, with_stage: bool) -> str:
+    """What a log is called among others: of several stages `train-2/NAME`."""
+    return f"{log.parent.name}/{log.name}" if with_stage else log.name
+
+
 def last_lines(log: Path, num_lines: int) -> list[str]:
     """The last lines of a log, however long it is, without their ends."""
     with log.open("rb") as stream:

@@ -19,6 +19,8 @@ LOOK_INTERVAL_S = 2.0
 class GrowingLogs:
     """Logs and how far each has been printed."""
 
+    with_stage: bool = False
+    """They are of several stages."""
     offsets: dict[Path, int] = field(default_factory=dict)
     _decoders: dict[Path, codecs.IncrementalDecoder] = field(default_factory=dict)
     """Each keeps the first bytes of a character whose last ones are not written yet."""
@@ -50,20 +52,25 @@ class GrowingLogs:
         sys.stdout.flush()
 
     def _begin(self, log: Path) -> None:
-        """Name the log where another was printed before it."""
-        if self._last not in {None, log}:
-            print(f"==> {log.name} <==")
+        """Name the log where another was printed before it, or it may be of several stages."""
+        from slurm_jobs.cli.log_files import shown_name
+
+        if self._last != log and (self._last is not None or self.with_stage):
+            print(f"==> {shown_name(log, with_stage=self.with_stage)} <==")
         self._last = log
 
 
-def follow_logs(look: Callable[[], tuple[Sequence[Path], bool]], *, tail: int | None) -> bool:
+def follow_logs(
+    look: Callable[[], tuple[Sequence[Path], bool]], *, tail: int | None, with_stage: bool = False
+) -> bool:
     """Print logs as they grow until it is over, and say whether there was any.
 
     Args:
         look: the logs that there are, and whether no more will come.
         tail: of what is there at the start only so many lines of each log.
+        with_stage: they are of several stages, so that a log's name needs its stage's.
     """
-    growing = GrowingLogs()
+    growing = GrowingLogs(with_stage=with_stage)
     logs, is_over = look()
     if tail is not None:
         growing.print_ends(logs, tail)

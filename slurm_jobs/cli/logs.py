@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_run
-from slurm_jobs.cli.log_files import last_lines, numbered_lines, rank_logs, supervisor_logs
+from slurm_jobs.cli.log_files import (
+    last_lines,
+    numbered_lines,
+    rank_logs,
+    shown_name,
+    supervisor_logs,
+)
 from slurm_jobs.common.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,16 +78,21 @@ def run(options: argparse.Namespace) -> int:
     def says_something(name: str) -> bool:
         return any(log.stat().st_size for log in _chosen_logs(run_dir, status.stage(name), options))
 
-    stage = status.stage(_stage(status, stage_name, says_something))
-    _check_slice(stage, options.slice_index)
+    stages = [status.stage(name) for name in _stages(status, stage_name, says_something)]
+    for stage in stages:
+        _check_slice(stage, options.slice_index)
+    name = stages[0].stage.name if len(stages) == 1 else str(stage_name)
     if options.follow:
-        return _follow(run_dir, stage.stage.name, options)
-    logs = _chosen_logs(run_dir, stage, options)
+        return _follow(run_dir, name, stages, options)
+    logs = [log for stage in stages for log in _chosen_logs(run_dir, stage, options)]
     if not logs:
-        _say_why_none(run_dir, stage, options)
+        for stage in stages:
+            _say_why_none(run_dir, stage, options)
+    with_stage = len(stages) > 1
     if pattern is not None:
-        return 0 if _print_matches(logs, pattern, options.tail) else NO_MATCH_EXIT_CODE
-    _print_logs(stage.stage.name, logs, options.tail)
+        found = _print_matches(logs, pattern, options.tail, with_stage=with_stage)
+        return 0 if found else NO_MATCH_EXIT_CODE
+    _print_logs(name, logs, options.tail, with_stage=with_stage)
     return 0
 
 
@@ -148,12 +159,13 @@ def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[Slic
 def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None]:
     """`logs train` means that stage of the newest run, unless a run folder is called so."""
     from slurm_jobs.run.find import find_run
+    from slurm_jobs.run.model import stages_called
     from slurm_jobs.spec.validation import did_you_mean
 
     if run is None or stage is not None or (Path(run) / "run.json").is_file():
         return find_run(run), stage
     newest, names = _newest_stages()
-    if run in names:
+    if stages_called(run, names):
         return newest or find_run(None), run
     try:
         return find_run(run), stage
@@ -162,34 +174,45 @@ def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None
             raise
         message = (
             f"{error}; nor is it a stage of the newest run ({', '.join(names)})"
-            f"{did_you_mean(run, names)}"
+            f"{did_you_mean(run, [*names, *names.values()])}"
         )
         raise InputError(message) from error
 
 
-def _newest_stages() -> tuple[Path | None, list[str]]:
-    """The newest run and its stages; none where there is no run, or none that can be read."""
+def _newest_stages() -> tuple[Path | None, dict[str, str]]:
+    """The newest run and its stages with their names in the file, as far as it can be read."""
     from slurm_jobs.run.find import find_run
     from slurm_jobs.run.store import read_run
 
     try:
         newest = find_run(None)
-        return newest, [summary.name for summary in read_run(newest).stages]
+        return newest, {summary.name: summary.origin for summary in read_run(newest).stages}
     except InputError:
-        return None, []
+        return None, {}
 
 
-def _stage(status: RunStatus, name: str | None, says_something: Callable[[str], bool]) -> str:
-    """The stage that a user means; of those that completed, the last that has said something."""
+def _stages(
+    status: RunStatus, name: str | None, says_something: Callable[[str], bool]
+) -> list[str]:
+    """The stage that a user means, or the combinations of a matrix."""
+    from slurm_jobs.run.model import stages_called
+
+    if name is None:
+        return [_stage_to_look_at(status, says_something)]
+    origins = {stage.stage.name: stage.stage.origin for stage in status.stages}
+    names = stages_called(name, origins)
+    if not names:
+        from slurm_jobs.spec.validation import did_you_mean
+
+        near = did_you_mean(name, [*origins, *origins.values()])
+        message = f"no stage `{name}`{near} (stages: {', '.join(origins)})"
+        raise InputError(message)
+    return names
+
+
+def _stage_to_look_at(status: RunStatus, says_something: Callable[[str], bool]) -> str:
+    """Of the stages that completed, the last that has said something."""
     names = [stage.stage.name for stage in status.stages]
-    if name is not None:
-        if name not in names:
-            from slurm_jobs.spec.validation import did_you_mean
-
-            near = did_you_mean(name, names)
-            message = f"no stage `{name}`{near} (stages: {', '.join(names)})"
-            raise InputError(message)
-        return name
     for word in ("failed", "running"):
         found = [stage.stage.name for stage in status.stages if stage.status == word]
         if found:
@@ -198,7 +221,7 @@ def _stage(status: RunStatus, name: str | None, says_something: Callable[[str], 
     return next((stage for stage in ended if says_something(stage)), (ended or names)[0])
 
 
-def _print_logs(name: str, logs: Sequence[Path], tail: int | None) -> None:
+def _print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
     """Print each under its name where there are several; say so where nothing stands in any."""
     empty = {log for log in logs if not log.stat().st_size}
     if logs and len(empty) == len(logs):
@@ -206,8 +229,9 @@ def _print_logs(name: str, logs: Sequence[Path], tail: int | None) -> None:
         print(f"the {said}", file=sys.stderr)
         return
     for log in logs:
-        if len(logs) > 1:
-            print(f"==> {log.name} <=={' (empty)' if log in empty else ''}")
+        if len(logs) > 1 or with_stage:
+            shown = shown_name(log, with_stage=with_stage)
+            print(f"==> {shown} <=={' (empty)' if log in empty else ''}")
         _print_log(log, tail)
 
 
@@ -220,32 +244,43 @@ def _print_log(log: Path, tail: int | None) -> None:
         print(line)
 
 
-def _print_matches(logs: Sequence[Path], pattern: re.Pattern[str], tail: int | None) -> bool:
+def _print_matches(
+    logs: Sequence[Path], pattern: re.Pattern[str], tail: int | None, *, with_stage: bool
+) -> bool:
     """Print the lines that match as grep does, `FILE:NUMBER:LINE`, and whether there were any."""
     found = False
     for log in logs:
+        shown = shown_name(log, with_stage=with_stage)
         lines: Iterable[tuple[int, str]] = numbered_lines(log)
         for number, line in lines if tail is None else deque(lines, maxlen=tail):
             for part in line.split("\r"):  # the states of a progress bar
                 if pattern.search(part):
-                    print(f"{log.name}:{number}:{part}")
+                    print(f"{shown}:{number}:{part}")
                     found = True
     return found
 
 
-def _follow(run_dir: Path, name: str, options: argparse.Namespace) -> int:
-    """Print what is there and what is added, until the stage has ended."""
+def _follow(
+    run_dir: Path, name: str, stages: Sequence[StageStatus], options: argparse.Namespace
+) -> int:
+    """Print what is there and what is added, until the stages have ended; `name` means them all."""
     from slurm_jobs.cli.log_follow import follow_logs
     from slurm_jobs.run.observe import status_of
 
-    slices = status_of(run_dir, fresh=False).stage(name).slices
-    since = {part.slice_index: max(1, part.attempt) for part in slices}
+    since = {
+        stage.stage.name: {part.slice_index: max(1, part.attempt) for part in stage.slices}
+        for stage in stages
+    }
 
     def look() -> tuple[list[Path], bool]:
-        stage = status_of(run_dir, fresh=False).stage(name)
-        is_over = stage.status not in {"running", "waiting"}
-        return _chosen_logs(run_dir, stage, options, since), is_over
+        status = status_of(run_dir, fresh=False)
+        logs, is_over = [], True
+        for one, first in since.items():
+            stage = status.stage(one)
+            logs += _chosen_logs(run_dir, stage, options, first)
+            is_over = is_over and stage.status not in {"running", "waiting"}
+        return logs, is_over
 
-    if not follow_logs(look, tail=options.tail):
+    if not follow_logs(look, tail=options.tail, with_stage=len(stages) > 1):
         print(f"`{name}` has ended without such a log", file=sys.stderr)
     return 0

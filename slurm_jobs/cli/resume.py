@@ -145,7 +145,7 @@ def notes_of(resumption: Resumption) -> list[str]:
     from slurm_jobs.run.connections import dependency_notes
 
     connections = resumption.preparation.connections
-    notes = list(dependency_notes(resumption.plan, connections))
+    notes = [*resumption.left_out, *dependency_notes(resumption.plan, connections)]
     notes += [_STARTS[start].format(name) for name, start in resumption.trainings.items()]
     if resumption.ours_renewed and resumption.plan.jobs:
         notes.append(

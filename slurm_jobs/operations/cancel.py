@@ -7,7 +7,7 @@ from pathlib import Path
 from slurm_jobs.common.errors import InputError, RunFailedError, SchedulerError
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.ledger import append_entry
-from slurm_jobs.run.model import RunRecords
+from slurm_jobs.run.model import RunRecords, stages_called
 from slurm_jobs.run.observe import scheduler_of, status_of
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.resume import adopt_lost_jobs
@@ -19,6 +19,8 @@ from slurm_jobs.spec.validation import did_you_mean
 def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
     """Cancel all jobs of a run, or of one stage, that have not ended.
 
+    The name that a stage with a matrix has in the file means all of its combinations.
+
     Returns:
         The ids that the scheduler was asked to cancel.
 
@@ -28,12 +30,13 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
     """
     paths = RunPaths(run_dir)
     run = read_run(run_dir)
-    names = [s.name for s in run.stages]
-    if stage is not None and stage not in names:
-        near = did_you_mean(stage, names)
-        message = f"run {run.meta.run_id} has no stage `{stage}`{near} (stages: {', '.join(names)})"
+    origins = {s.name: s.origin for s in run.stages}
+    stages = list(origins) if stage is None else stages_called(stage, origins)
+    if not stages:
+        known = f"(stages: {', '.join(origins)})"
+        near = did_you_mean(stage or "", [*origins, *origins.values()])
+        message = f"run {run.meta.run_id} has no stage `{stage}`{near} {known}"
         raise InputError(message)
-    stages = names if stage is None else [stage]
     try:
         return _cancel(paths, run, stages)
     except OSError as error:  # a full disk must not keep anybody from ending jobs

@@ -17,15 +17,18 @@ def load(
     *,
     overrides: Sequence[str] = (),
     limit: int | None = None,
+    earlier: Sequence[str] = (),
     to_submit: bool = False,
 ) -> LoadedSpec:
     """The spec in `file`; with `to_submit`, one whose runs cannot be made is wrong.
+
+    `earlier` are overrides of earlier commands for the same run; see `load_spec`.
 
     Raises:
         SpecError: with every problem found.
     """
     files = disk_files(to_write=to_submit)
-    return load_spec(str(file.absolute()), files, overrides=overrides, limit=limit)
+    return load_spec(str(file.absolute()), files, overrides=overrides, limit=limit, earlier=earlier)
 
 
 def profile_of(loaded: LoadedSpec) -> ClusterProfile:

@@ -27,6 +27,7 @@ from slurm_jobs.operations.submit import OnJob, run_context
 from slurm_jobs.operations.trainings import Start, training_starts
 from slurm_jobs.plan import Plan, PlannedStage, make_plan
 from slurm_jobs.run.connections import SubmittedJob
+from slurm_jobs.run.model import stages_called
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import clear_the_way, prepare_resume
@@ -36,6 +37,7 @@ from slurm_jobs.run.store import last_plan_number, read_meta, read_plan_values
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run.turns import submitting
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.overrides import sets_value
 from slurm_jobs.spec.validation import did_you_mean
 from slurm_jobs.troubles import NO_TROUBLE, RAISED, adjusted
 
@@ -56,6 +58,8 @@ class Resumption:
     """What jobs ask for otherwise than before, after failures: `on_resume`."""
     trainings: Mapping[str, Start] = field(default_factory=dict)
     """Where trainings that have checkpoints begin, by stage."""
+    left_out: tuple[str, ...] = ()
+    """In words, what was set earlier and has no stage any more in the file as it is now."""
     jobs: tuple[SubmittedJob, ...] = ()
 
 
@@ -111,7 +115,7 @@ def resume(
         resumption, context, given = _prepare(paths, request)
         on_prepared(resumption)
         clear_the_way(paths, resumption.preparation, context.scheduler)
-        keep_spec(paths, given, request.overrides)
+        keep_spec(paths, given)
         number = write_plan(context, resumption.plan)
         record_provenance(context, number, request.overrides)
         connections = resumption.preparation.connections
@@ -156,6 +160,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
             *kinds_kept(plan),
         ),
         trainings=training_starts(paths, plan, context.num_again),
+        left_out=given.loaded.left_out if given.loaded is not None else (),
     )
     return resumption, context, given
 
@@ -169,7 +174,6 @@ def _adjusted(
 ) -> tuple[dict[str, JobResources], tuple[str, ...]]:
     """What each stage asks for after its failures, and in words what has changed."""
     before = {values["name"]: values for values in read_plan_values(paths)["stages"]}
-    set_now = {override.partition("=")[0].strip() for override in overrides}
     resources: dict[str, JobResources] = {}
     said = []
     for stage in stages:
@@ -178,13 +182,21 @@ def _adjusted(
         if given.profile.scheduler == "local":
             trouble = replace(trouble, nodes=())  # this machine is all there is
         wish = given.spec.stages[stage.name].on_resume
-        prefix = f"stages.{stage.name}.resources"
-        by_hand = {key for key in RAISED if {prefix, f"{prefix}.{key}"} & set_now}
         resources[stage.name], changes = adjusted(
-            stage.resources, wish, trouble, last, by_hand=by_hand
+            stage.resources, wish, trouble, last, by_hand=_set_by_hand(stage, overrides)
         )
         said += [f"{stage.name}: {change}" for change in changes]
     return resources, tuple(said)
+
+
+def _set_by_hand(stage: PlannedStage, overrides: Sequence[str]) -> set[str]:
+    """What of `RAISED` the overrides say of a stage, by its own name or the one in the file."""
+    return {
+        key
+        for key in RAISED
+        for name in (stage.name, stage.origin)
+        if any(sets_value(o, ("stages", name, "resources", key)) for o in overrides)
+    }
 
 
 def _num_again(
@@ -228,29 +240,37 @@ def _why_not(
 
 
 def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:
-    """The slices that `STAGE` or `STAGE:0-3,7` name, by stage.
+    """The slices that `STAGE` or `STAGE:0-3,7` name, by stage; see `stages_called`.
 
     Raises:
         InputError: there is no such stage or slice.
     """
     known = {stage.name: stage for stage in stages}
+    origins = {stage.name: stage.origin for stage in stages}
     found: dict[str, Slices] = {}
     for text in texts:
-        name, colon, ranges = text.partition(":")
-        if name not in known:
-            near = did_you_mean(name, known)
-            message = f"--again {text}: no stage `{name}`{near} (stages: {', '.join(known)})"
+        called, _, ranges = text.partition(":")
+        names = stages_called(called, origins)
+        if not names:
+            near = did_you_mean(called, [*known, *origins.values()])
+            message = f"--again {text}: no stage `{called}`{near} (stages: {', '.join(known)})"
             raise InputError(message)
-        number = known[name].num_slices
-        try:
-            chosen = parse_ranges(ranges, below=number) if colon else tuple(range(number))
-        except ValueError:
-            chosen = ()
-        if not chosen:
-            message = f"--again {text}: `{name}` has the slices 0 to {number - 1}, as {name}:0-3,7"
-            raise InputError(message)
-        found[name] = found.get(name, frozenset()) | frozenset(chosen)
+        for name in names:
+            chosen = _slices_of(known[name], text, ranges)
+            found[name] = found.get(name, frozenset()) | chosen
     return found
+
+
+def _slices_of(stage: PlannedStage, text: str, ranges: str) -> Slices:
+    name, number = stage.name, stage.num_slices
+    try:
+        chosen = parse_ranges(ranges, below=number) if ":" in text else tuple(range(number))
+    except ValueError:
+        chosen = ()
+    if not chosen:
+        message = f"--again {text}: `{name}` has the slices 0 to {number - 1}, as {name}:0-3,7"
+        raise InputError(message)
+    return frozenset(chosen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

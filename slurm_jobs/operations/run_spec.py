@@ -37,6 +37,8 @@ class GivenSpec:
     spec: RunSpec
     profile: ClusterProfile
     spec_dir: str
+    overrides: tuple[str, ...]
+    """All that were ever set and still have a place in it."""
     loaded: LoadedSpec | None = None
     """Where the file was read anew."""
 
@@ -70,6 +72,7 @@ def spec_of(
         spec=_changed(paths, origin, overrides),
         profile=ClusterProfile.model_validate(origin["profile"]),
         spec_dir=origin["spec_dir"],
+        overrides=(*origin["overrides"], *overrides),
     )
 
 
@@ -77,7 +80,7 @@ def _from_file(
     paths: RunPaths, file: Path, origin: Mapping[str, Any], overrides: Sequence[str]
 ) -> GivenSpec:
     before = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
-    loaded = load(file, overrides=[*origin["overrides"], *overrides])
+    loaded = load(file, overrides=overrides, earlier=origin["overrides"])
     profile = profile_of(loaded)
     pairs = {
         "name": (before.name, loaded.spec.name),
@@ -90,7 +93,13 @@ def _from_file(
                 f"{loaded.file}: a run keeps its `{key}` ({then}, now {now}); submit the spec anew"
             )
             raise InputError(message)
-    return GivenSpec(spec=loaded.spec, profile=profile, spec_dir=loaded.spec_dir, loaded=loaded)
+    return GivenSpec(
+        spec=loaded.spec,
+        profile=profile,
+        spec_dir=loaded.spec_dir,
+        overrides=loaded.overrides,
+        loaded=loaded,
+    )
 
 
 def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]) -> RunSpec:
@@ -111,10 +120,9 @@ def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str
     return load_document(document, text, files, overrides=overrides).spec
 
 
-def keep_spec(paths: RunPaths, given: GivenSpec, overrides: Sequence[str]) -> None:
-    """Write down the spec that the run has from now on, and all that was ever set in it."""
-    origin = read_json(paths.spec_origin)
-    kept = {**origin, "overrides": [*origin["overrides"], *overrides]}
+def keep_spec(paths: RunPaths, given: GivenSpec) -> None:
+    """Write down the spec that the run has from now on, and what was set in it."""
+    kept = {**read_json(paths.spec_origin), "overrides": list(given.overrides)}
     if given.loaded is not None:
         write_text_atomic(paths.given_spec, given.loaded.text)
         kept["profile"] = given.profile.model_dump(mode="json")

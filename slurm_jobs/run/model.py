@@ -37,6 +37,20 @@ class StageSummary:
     fingerprint: str
     after: Mapping[str, str]
     """Kind of dependency by parent."""
+    origin: str = ""
+    """Its name in the file, where it is one combination of a matrix; else empty."""
+
+
+def stages_called(name: str, origins: Mapping[str, str]) -> list[str]:
+    """The stage of that name, or all combinations of the one that the file calls so.
+
+    Args:
+        name: as a user says it.
+        origins: the name in the file of each stage; empty for one that is no combination.
+    """
+    if name in origins:
+        return [name]
+    return [stage for stage, origin in origins.items() if origin and origin == name]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

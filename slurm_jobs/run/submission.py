@@ -81,6 +81,7 @@ def write_plan(context: RunContext, plan: Plan) -> int:
 def _stage_values(stage: PlannedStage) -> dict[str, Any]:
     return {
         "name": stage.name,
+        "origin": stage.origin,
         "run": stage.run,
         "num_slices": stage.num_slices,
         "is_array": stage.is_array,

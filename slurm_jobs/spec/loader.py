@@ -20,13 +20,13 @@ from slurm_jobs.spec.files import Files, read_text_of
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
 from slurm_jobs.spec.manifest_checks import manifest_problems
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
-from slurm_jobs.spec.matrix import as_in_the_file, expand_matrix, names_a_member
-from slurm_jobs.spec.matrix_changes import with_changed_matrices
+from slurm_jobs.spec.matrix import as_in_the_file
 from slurm_jobs.spec.model import Resources, RunSpec
-from slurm_jobs.spec.overrides import apply_overrides
+from slurm_jobs.spec.override_order import expand_with, marked_earlier
+from slurm_jobs.spec.overrides import steps_of
 from slurm_jobs.spec.path_checks import path_problems, runs_dir_problems
 from slurm_jobs.spec.processor_checks import processor_problems
-from slurm_jobs.spec.stage_checks import form_problems, stage_problems
+from slurm_jobs.spec.stage_checks import form_problems, limit_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.validation import did_you_mean, problem_at, readable_fields, validate_values
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
@@ -47,14 +47,30 @@ class LoadedSpec:
     file: str
     spec_dir: str
     overrides: tuple[str, ...]
+    """All that stand in it."""
     document: YamlDocument
     """For the places of problems that are found later."""
+    left_out: tuple[str, ...] = ()
+    """In words, earlier overrides whose stage is no more."""
 
 
 def load_spec(
-    file: str, files: Files, *, overrides: Sequence[str] = (), limit: int | None = None
+    file: str,
+    files: Files,
+    *,
+    overrides: Sequence[str] = (),
+    limit: int | None = None,
+    earlier: Sequence[str] = (),
 ) -> LoadedSpec:
     """Read, check and complete the spec in `file` (an absolute path).
+
+    Args:
+        file: the YAML.
+        files: what else is looked at.
+        overrides: as typed now.
+        limit: the same as `limit=N` among them; a problem where no stage takes it.
+        earlier: overrides that were typed when the file may have been another; of these, what
+            names a stage that is no more is left out.
 
     Raises:
         SpecError: with every problem found.
@@ -64,19 +80,18 @@ def load_spec(
     if document.value is None:
         empty = Problem(file=file, line=1, column=1, message="the file is empty")
         raise SpecError(list(document.problems) or [empty])
-    all_overrides = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
-    of_members = [o for o in all_overrides if names_a_member(o, document)]
-    early = [o for o in all_overrides if o not in of_members]
-    expanded, origins = expand_matrix(apply_overrides(document, early))
-    document = with_changed_matrices(
-        expanded,
-        apply_overrides(expanded, of_members),
-        lambda name: f"`{name}` is one combination; set stages.{origins.get(name, name)}.matrix",
-    )
+    typed = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
+    expanded = expand_with(document, typed, earlier=earlier)
+    document = expanded.document
+    if any(steps_of(override) == ["limit"] for override in typed):
+        problems = (*document.problems, *limit_problems(document))
+        document = dataclasses.replace(document, problems=problems)
     try:
-        return load_document(document, text, files, overrides=all_overrides)
+        loaded = load_document(document, text, files, overrides=expanded.overrides)
     except SpecError as error:
-        raise SpecError(as_in_the_file(error.problems, document, origins)) from None
+        told = as_in_the_file(error.problems, document, expanded.origins)
+        raise SpecError(marked_earlier(told, earlier, typed)) from None
+    return dataclasses.replace(loaded, left_out=expanded.left_out)
 
 
 def load_document(

@@ -20,7 +20,6 @@ from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.matrix_forms import wrong_axes, wrong_form
 from slurm_jobs.spec.matrix_names import Combination, combination_names, value_text
 from slurm_jobs.spec.matrix_places import StagePlaces, kinds_by_parent
-from slurm_jobs.spec.overrides import steps_of
 from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
@@ -70,15 +69,6 @@ def expand_matrix(document: YamlDocument) -> tuple[YamlDocument, Mapping[str, st
         problems=(*document.problems, *problems),
     )
     return changed, {member: name for name, f in families.items() for member in f.names}
-
-
-def names_a_member(override: str, document: YamlDocument) -> bool:
-    """Whether `stages.NAME...=VALUE` names a stage that only a matrix may make."""
-    steps = steps_of(override)
-    stages = document.value.get("stages") if isinstance(document.value, dict) else None
-    is_known = not isinstance(stages, dict) or len(steps) < 3 or steps[1] in stages
-    has_matrix = isinstance(stages, dict) and any(_matrix_of(stage) for stage in stages.values())
-    return steps[0] == "stages" and not is_known and has_matrix
 
 
 def as_in_the_file(

@@ -28,9 +28,35 @@ def steps_of(override: str) -> list[str]:
     return override.partition("=")[0].strip().split(".")
 
 
+def sets_value(override: str, path: Sequence[str]) -> bool:
+    """Whether the value at `path` is said by it: alone, or in something that it sets whole."""
+    steps = steps_of(override)
+    if list(path[: len(steps)]) != steps:
+        return False
+    value = read_yaml(override.partition("=")[2], source_of(override)).value
+    for key in path[len(steps) :]:
+        if not isinstance(value, dict) or key not in value:
+            return False
+        value = value[key]
+    return True
+
+
+def source_of(override: str) -> str:
+    """Where a problem with its value is said to be."""
+    return printable(f"--set {override}")
+
+
+def lacks_stage(value: Any, steps: Sequence[str]) -> bool:
+    """Whether these keys lead into a stage that `value` lacks; a whole one may be new."""
+    stages = value.get("stages") if isinstance(value, dict) else None
+    known = {} if stages is None else stages
+    leads_into = steps[0] == "stages" and len(steps) > 2
+    return leads_into and isinstance(known, dict) and steps[1] not in known
+
+
 def _apply(document: YamlDocument, override: str) -> YamlDocument:
     _, equals, text = override.partition("=")
-    source = printable(f"--set {override}")
+    source = source_of(override)
     steps = steps_of(override)
     if not equals or not all(steps):
         message = "write KEY.KEY=VALUE, such as stages.train.resources.nodes=1"
@@ -56,13 +82,14 @@ def _put(holder: Any, steps: Sequence[str], value: Any) -> Path:
     Raises:
         LookupError: the way leads through something without such a key.
     """
+    if lacks_stage(holder, steps):
+        stages = holder.get("stages") or {}
+        known = f"(stages: {', '.join(stages)})"
+        message = f"there is no stage `{steps[1]}`{did_you_mean(steps[1], stages)} {known}"
+        raise LookupError(message)
     path: Path = ()
     made: Path | None = None
     for i, step in enumerate(steps):
-        if i == 1 and steps[0] == "stages" and len(steps) > 2 and step not in holder:
-            known = f"(stages: {', '.join(holder)})"
-            message = f"there is no stage `{step}`{did_you_mean(step, holder)} {known}"
-            raise LookupError(message)
         index = _index(holder, step, ".".join(steps[:i]) or "the file")
         path = (*path, index)
         is_last = i == len(steps) - 1

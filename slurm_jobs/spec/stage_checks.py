@@ -8,13 +8,16 @@ from typing import Any
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.references import output_dir_variable
-from slurm_jobs.spec.graph import StageView
+from slurm_jobs.spec.graph import StageView, stage_views
 from slurm_jobs.spec.model import Resources, Stage
 from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 FEATURES = re.compile(r"[A-Za-z0-9_.-]+(&[A-Za-z0-9_.-]+)*")
 """Constraints that can stand beside each of several types of GPU."""
+
+_WITHOUT_LIMIT = frozenset({"consolidate", "train", "report"})
+"""Built-in stages that take what there is."""
 
 
 def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
@@ -36,6 +39,20 @@ def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> lis
         problems += _gpu_problems(view, (*path, "resources"), document)
         problems += _raise_problems(name, view, document)
     return problems
+
+
+def limit_problems(document: YamlDocument) -> list[Problem]:
+    """A limit on the samples where no stage would ask for it."""
+    limit = document.value.get("limit") if isinstance(document.value, dict) else None
+    views = stage_views(document.value).values()
+    may_ask = [v for v in views if v.run not in _WITHOUT_LIMIT and v.keys.get("shell") is None]
+    if not isinstance(limit, int) or may_ask or not views:
+        return []
+    message = (
+        "limit: no stage of this spec takes it: `run: preprocess` takes so many samples of its "
+        "manifest, and a function of yours may (`context.limit`); leave it out"
+    )
+    return [problem_at(document, ("limit",), message)]
 
 
 def _alike_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:

@@ -213,3 +213,49 @@ def test_a_misspelt_stage_of_the_newest_run_is_told_with_the_nearest(
         cli.main(["logs", "trian"])
     assert ended.value.code == 2
     assert "(preprocess, train); did you mean `train`?" in capsys.readouterr().err
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
+    """The newest run: two combinations of `fit`, one of which has a log, and another stage."""
+    monkeypatch.chdir(tmp_path)
+    origins = {"fit-1": "fit", "fit-2": "fit"}
+    paths = make_run(tmp_path / "runs" / "r", {"fit-1": 1, "fit-2": 1, "z": 1}, origins=origins)
+    for number, stage in enumerate(("fit-1", "fit-2", "z")):
+        submit(paths, stage, 1, str(number))
+        end(paths, stage, [0])
+        paths.logs_dir(stage).mkdir(parents=True)
+    paths.rank_log("fit-1", 0, 1, 0).write_text("one\n")
+    return paths
+
+
+def test_a_matrix_stages_own_name_means_the_logs_of_all_its_combinations(
+    sweep: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs(sweep, "fit")
+    assert printed(capsys) == ["==> fit-1/s00000.a0001.rank-00000.log <==", "one"]
+    sweep.rank_log("fit-2", 0, 1, 0).write_text("two\n")
+    whole = [
+        "==> fit-1/s00000.a0001.rank-00000.log <==",
+        "one",
+        "==> fit-2/s00000.a0001.rank-00000.log <==",
+        "two",
+    ]
+    logs(sweep, "fit")
+    assert printed(capsys) == whole
+    logs(sweep, "fit", "--follow")
+    assert printed(capsys) == whole
+    logs(sweep, "fit", "--grep", "w")
+    assert printed(capsys) == ["fit-2/s00000.a0001.rank-00000.log:1:two"]
+    with pytest.raises(SystemExit):
+        cli.main(["logs", "fit", "--tail", "1"])
+    assert printed(capsys) == whole
+
+
+def test_the_name_of_one_combination_means_its_logs_alone(
+    sweep: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs(sweep, "fit-1")
+    assert printed(capsys) == ["one"]
+    logs(sweep, "fitt", expect=2)
+    assert "no stage `fitt`; did you mean `fit`?" in capsys.readouterr().err

@@ -121,3 +121,14 @@ def test_jobs_that_the_runs_own_slurm_jobs_could_not_read_get_todays_and_a_note_
     assert read_json(paths.plan(2))["snapshot"] == plan["snapshot"]
     new = next(j for j in job.parent.iterdir() if j != job)
     assert read_json(new / "job.json")["start_script"] == str(first / "start.py")
+
+
+def test_a_note_says_what_was_set_of_a_stage_that_is_no_more():
+    resumption = Resumption(
+        paths=RunPaths(Path("run")),
+        plan=Plan(name="run", stages=(), jobs=()),
+        preparation=SimpleNamespace(connections=Connections()),
+        code_changed=False,
+        left_out=("--set stages.x.retries=... is left out",),
+    )
+    assert notes_of(resumption) == ["--set stages.x.retries=... is left out"]

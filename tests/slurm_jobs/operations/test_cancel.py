@@ -69,3 +69,15 @@ def test_a_misspelt_stage_is_told_with_the_nearest(tmp_path: Path) -> None:
     made = make_run(tmp_path / "m", {"train": 1, "report": 1})
     with pytest.raises(InputError, match="no stage `trian`; did you mean `train`"):
         cancel(made.run_dir, stage="trian")
+
+
+def test_a_matrix_stages_own_name_means_all_its_combinations(
+    slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    stages = ("a-1", "a-2", "z")
+    made = make_run(tmp_path / "m", dict.fromkeys(stages, 1), origins={"a-1": "a", "a-2": "a"})
+    for number, stage in enumerate(stages, start=1):
+        submit(made, stage, 1, str(number))
+    slurm.says("squeue", "".join(queue_row(job_id, "RUNNING") for job_id in "123"))
+    assert cancel(made.run_dir, stage="a") == ["1", "2"]
+    assert cancel(made.run_dir, stage="z") == ["3"]

@@ -8,8 +8,9 @@ import pytest
 
 from slurm_jobs.cluster.profile import LOCAL
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.files import read_json
 from slurm_jobs.operations.load import load
-from slurm_jobs.operations.run_spec import spec_of
+from slurm_jobs.operations.run_spec import keep_spec, spec_of
 from slurm_jobs.run.create import create_run
 from slurm_jobs.run.paths import RunPaths
 
@@ -69,3 +70,16 @@ def test_what_a_run_keeps_for_good_is_not_set_however_it_is_written(
 ) -> None:
     with pytest.raises(InputError, match="a run keeps its"):
         spec_of(paths, [f"{key}=zzz"], update_spec=update_spec)
+
+
+def test_what_has_no_stage_in_the_file_any_more_is_not_remembered_further(paths: RunPaths) -> None:
+    keep_spec(paths, spec_of(paths, ["stages.t-2.retries=1"], update_spec=False))
+    file = Path(read_json(paths.spec_origin)["spec_file"])
+    file.write_text(SPEC.replace("[1, 2]", "[1]"))
+    given = spec_of(paths, ["stages.q.retries=3"], update_spec=True)
+    assert list(given.spec.stages) == ["q", "t-1"]
+    keep_spec(paths, given)
+    assert read_json(paths.spec_origin)["overrides"] == ["stages.q.retries=3"]
+    file.write_text(SPEC)
+    stages = spec_of(paths, [], update_spec=True).spec.stages
+    assert {name: stage.retries for name, stage in stages.items()} == {"q": 3, "t-1": 0, "t-2": 0}

@@ -19,6 +19,7 @@ def make_run(
     stages: Mapping[str, int],
     *,
     after: Mapping[str, Mapping[str, str]] | None = None,
+    origins: Mapping[str, str] | None = None,
     scheduler: str = "slurm",
     created_unix_s: float | None = None,
 ) -> RunPaths:
@@ -40,6 +41,7 @@ def make_run(
     listed = [
         {
             "name": name,
+            "origin": (origins or {}).get(name, ""),
             "run": "shell",
             "num_slices": num_slices,
             "is_array": num_slices > 1,

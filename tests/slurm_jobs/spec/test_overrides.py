@@ -123,10 +123,23 @@ def test_an_override_mends_what_the_file_has_wrong(check: Check) -> None:
 
 def test_limit_becomes_a_value_of_the_spec(tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
-    file.write_text(TEXT.replace("    config:\n", ""))
+    (tmp_path / "mine.py").write_text("def work(context):\n    return None\n")
+    file.write_text(TEXT.replace("    shell: x\n    config:\n", "    run: mine:work\n"))
     loaded = load(file, limit=500)
     assert loaded.spec.limit == 500
     assert loaded.overrides == ("limit=500",)
+
+
+def test_a_limit_that_no_stage_takes_is_refused_where_it_is_typed(check: Check) -> None:
+    text = TEXT.replace("    config:\n", "")
+    (line,) = check(text, overrides=("limit=5",))
+    assert line.startswith("--set limit=5: limit: no stage of this spec takes it: `run: preproc")
+    assert check(text, overrides=("limit=null",)) == []
+    assert check(f"limit: 5\n{text}") == []
+    (line,) = check(text, overrides=("limit=x",))
+    assert "no stage" not in line
+    (line,) = check(text.replace("shell: x", "run: preproces"), overrides=("limit=5",))
+    assert "no stage" not in line
 
 
 def test_the_document_given_is_not_changed() -> None:
