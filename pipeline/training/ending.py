@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _REMEDY = (
     "raise resources.timeout_min, or lower evaluate.num_samples or evaluate.max_new_tokens; with "
-    "either, `slurm-jobs resume RUN --set` goes on from the last checkpoint"
+    "either, `slurm-jobs resume RUN --set KEY=VALUE` goes on from the last checkpoint"
 )
 
 
