@@ -3,7 +3,8 @@
 `preprocess` and `consolidate` start anew after a stop. So near the time limit
 a stop would only be repeated by every attempt of the same length: what fits in
 the time left is finished, and what does not is an error that says so. `train`
-saves its state and needs none of this.
+saves its state while it makes steps; what comes after the last of them keeps
+nothing either (`pipeline.training.ending`).
 """
 
 from __future__ import annotations
@@ -96,7 +97,13 @@ class StopGuard:
             self._first_unix_s = time.time()  # seeking and loading before it are not the pace
         if not stop_requested():
             return
-        pace = self._pace(num_done, num_total, self._first_unix_s)
+        pace = measure_pace(
+            self.context,
+            num_done=num_done,
+            num_total=num_total,
+            started_unix_s=self._started_unix_s,
+            first_unix_s=self._first_unix_s,
+        )
         answer = answer_stop(pace, must_end=end_requested())
         if answer == "stop":
             message = f"stopped after {num_done} of {num_total} {self.unit}"
@@ -107,18 +114,27 @@ class StopGuard:
             log.warning("asked to stop near the time limit; the rest may fit in, so it goes on")
             self._goes_on = True
 
-    def _pace(self, num_done: int, num_total: int, first_unix_s: float) -> Pace:
-        now, deadline = time.time(), self.context.deadline_unix_s
-        # Slurm says since when the job runs; elsewhere the attempt counts as its only one.
-        job_started = float(os.environ.get("SLURM_JOB_START_TIME", self._started_unix_s))
-        return Pace(
-            num_done=num_done,
-            num_total=num_total,
-            spent_s=now - first_unix_s,
-            late_s=self._started_unix_s - job_started,
-            elapsed_s=now - self._started_unix_s,
-            left_s=None if deadline is None else deadline - now,
-        )
+
+def measure_pace(
+    context: TaskContext,
+    *,
+    num_done: int,
+    num_total: int,
+    started_unix_s: float,
+    first_unix_s: float,
+) -> Pace:
+    """How far an attempt is now, that began at `started_unix_s`, its first item at the other."""
+    now, deadline = time.time(), context.deadline_unix_s
+    # Slurm says since when the job runs; elsewhere the attempt counts as its only one.
+    job_started = float(os.environ.get("SLURM_JOB_START_TIME", started_unix_s))
+    return Pace(
+        num_done=num_done,
+        num_total=num_total,
+        spent_s=now - first_unix_s,
+        late_s=started_unix_s - job_started,
+        elapsed_s=now - started_unix_s,
+        left_s=None if deadline is None else deadline - now,
+    )
 
 
 def describe_shortage(pace: Pace, *, unit: str, remedy: str) -> str:

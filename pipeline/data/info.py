@@ -96,7 +96,7 @@ def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
 
     Raises:
         StageError: it is missing (consolidate did not finish), of another
-            format, or was changed by hand.
+            format, damaged, or was changed by hand.
     """
     path = dataset_dir / INFO_NAME
     try:
@@ -104,16 +104,28 @@ def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
     except FileNotFoundError as error:
         message = f"{path}: missing, so the data set is not finished; run consolidate"
         raise StageError(message) from error
-    found = values.pop("format", None)
+    except ValueError as error:
+        message = f"{path}: damaged, no valid JSON ({error}); run consolidate again"
+        raise StageError(message) from error
+    found = values.get("format") if isinstance(values, dict) else None
     if found != DATASET_FORMAT:
         message = f"{path}: format {found!r}, expected {DATASET_FORMAT!r}; run consolidate again"
         raise StageError(message)
-    fingerprint = values.pop("fingerprint")
-    values["shards"] = tuple(ShardInfo(**shard) for shard in values["shards"])
-    for name in ("image_mean", "image_std"):
-        values[name] = tuple(values[name])
-    info = DatasetInfo(**values)
-    if info.fingerprint != fingerprint:
+    try:
+        info = _info_from_json(values)
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"{path}: damaged ({error!r}); run consolidate again"
+        raise StageError(message) from error
+    if info.fingerprint != values.get("fingerprint"):
         message = f"{path}: its content does not match its fingerprint; run consolidate again"
         raise StageError(message)
     return info
+
+
+def _info_from_json(values: Mapping[str, Any]) -> DatasetInfo:
+    """What `dataset_info_to_json` described; raises what a field that is missing or wrong does."""
+    fields = {key: value for key, value in values.items() if key not in ("format", "fingerprint")}
+    fields["shards"] = tuple(ShardInfo(**shard) for shard in fields["shards"])
+    for name in ("image_mean", "image_std"):
+        fields[name] = tuple(fields[name])
+    return DatasetInfo(**fields)

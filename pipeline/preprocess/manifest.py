@@ -129,14 +129,7 @@ def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestR
         records = _csv_records(csv.reader(lines, strict=True), lines, path)
         _, first = next(records, (1, []))
         header = first if isinstance(first, list) else [first]
-        missing = [name for name in CSV_COLUMNS if name not in header]
-        if missing:
-            message = (
-                f"{path}:1: column {', '.join(missing)} missing; the first line must name the "
-                f"columns `image_path` and `text`, found: {', '.join(header) or 'nothing'}"
-            )
-            raise StageConfigError(message)
-        columns = [header.index(name) for name in CSV_COLUMNS]
+        columns = _find_columns(path, header)
         filled = (record for record in records if record[1])  # csv gives [] for an empty line
         for row, (line, cells) in enumerate(filled):
             origin = RowOrigin(row=row, line=line, manifest=path)
@@ -147,6 +140,20 @@ def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestR
             else:
                 image, text = (cells[column] for column in columns)
                 yield row_from_csv(origin, image, text, prompt, system_prompt)
+
+
+def _find_columns(path: Path, header: Sequence[str]) -> list[int]:
+    """Where the columns of `CSV_COLUMNS` stand, each of which the first line must name once."""
+    missing = [name for name in CSV_COLUMNS if name not in header]
+    twice = [name for name in CSV_COLUMNS if header.count(name) > 1]
+    if missing or twice:
+        wrong = f"{', '.join(missing)} missing" if missing else f"{', '.join(twice)} named twice"
+        message = (
+            f"{path}:1: column {wrong}; the first line must name the columns `image_path` and "
+            f"`text`, each once, found: {', '.join(header) or 'nothing'}"
+        )
+        raise StageConfigError(message)
+    return [header.index(name) for name in CSV_COLUMNS]
 
 
 def _wrong_number(cells: Sequence[str], header: Sequence[str]) -> str:

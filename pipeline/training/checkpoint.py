@@ -24,9 +24,6 @@ from slurm_jobs.common.errors import StageConfigError, StageError
 log = logging.getLogger(__name__)
 
 
-_OTHER_WORK = "of other work"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Restored:
     """Where training goes on."""
@@ -35,6 +32,15 @@ class Restored:
     """Optimizer steps completed; 0 without a checkpoint."""
     loss: float | None
     """Of the last of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Unfit:
+    """Why a checkpoint is not gone on from."""
+
+    reason: str
+    is_other_work: bool = False
+    """It is sound, and of the work that the stage had before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,27 +116,27 @@ class Checkpointer:
             files.remove_leftovers(self.root)
         candidates = self.ranks.from_main(files.list_checkpoints(self.root))
         for _, folder in candidates:
-            restored, problem = self._try_restore(folder)
-            if restored is not None:
-                return restored
+            found = self._try_restore(folder)
+            if isinstance(found, Restored):
+                return found
             if self.ranks.rank == 0:
-                self._set_aside(folder, problem)
+                self._set_aside(folder, found)
             self.ranks.barrier()
         if candidates and self.ranks.rank == 0:
             log.warning("no checkpoint to go on from in %s: training starts at step 0", self.root)
         return Restored(step=0, loss=None)
 
-    def _set_aside(self, folder: Path, problem: str | None) -> None:
-        if problem == _OTHER_WORK:
+    def _set_aside(self, folder: Path, unfit: _Unfit) -> None:
+        if unfit.is_other_work:
             aside = files.set_other_work_aside(folder, self.attempt)
             where = f"kept as {aside}" if aside else "another writer took it away"
-            log.warning("checkpoint %s is of other work; %s", folder, where)
+            log.warning("checkpoint %s is of other work (%s); %s", folder, unfit.reason, where)
             return
         unreadable = files.set_aside(folder, self.attempt)
         log.warning(
             "checkpoint %s is unreadable (%s); %s, trying the one before",
             folder,
-            problem,
+            unfit.reason,
             f"kept as {unreadable.name}" if unreadable else "another writer took it away",
         )
 
@@ -154,17 +160,17 @@ class Checkpointer:
         )
         return info
 
-    def _try_restore(self, folder: Path) -> tuple[Restored | None, str | None]:
+    def _try_restore(self, folder: Path) -> Restored | _Unfit:
         """Load `folder`; or what is wrong with it, the same on every rank."""
         info, problem = self.ranks.from_main(_read_info(folder) if self.ranks.rank == 0 else None)
         if problem:
-            return None, problem
-        if self._is_other_work(folder, info):
-            return None, _OTHER_WORK
+            return _Unfit(reason=problem)
+        if reason := self._describe_other_work(folder, info):
+            return _Unfit(reason=reason, is_other_work=True)
         mine = files.share_of_files(info.files, self.ranks.rank, self.ranks.num_ranks)
         found = self.ranks.from_main(self.ranks.gather(files.damaged_files(folder, mine)))
         if damaged := [line for lines in found for line in lines]:
-            return None, "; ".join(damaged)
+            return _Unfit(reason="; ".join(damaged))
         state = self._load(folder, with_rng=info.num_ranks == self.ranks.num_ranks)
         set_state_dict(
             self.model,
@@ -173,7 +179,7 @@ class Checkpointer:
             optim_state_dict=state["optimizer"],
         )
         _set_rng_state(state.get("rng", {}))
-        return Restored(step=info.step, loss=info.loss), None
+        return Restored(step=info.step, loss=info.loss)
 
     def _load(self, folder: Path, *, with_rng: bool) -> dict[str, Any]:
         """The state in a checkpoint whose checksums all match: what fails now is not its fault.
@@ -198,14 +204,14 @@ class Checkpointer:
             raise StageError(message) from error
         return state
 
-    def _is_other_work(self, folder: Path, info: files.CheckpointInfo) -> bool:
-        """Whether the checkpoint is not to be continued; the same on every rank.
+    def _describe_other_work(self, folder: Path, info: files.CheckpointInfo) -> str:
+        """Why the checkpoint is not to be continued, if so; the same on every rank.
 
         Raises:
             StageConfigError: it is of the same work, and cannot be continued all the same.
         """
         if info.work.num_again != self.work.num_again:
-            return True
+            return "the stage was asked for again"
         changes = describe_changes(info.config, self.lasting_config)
         if info.dataset_fingerprint != self.dataset_fingerprint:
             changes.append(
@@ -217,7 +223,7 @@ class Checkpointer:
                 "stage's spec is the same: submit a new run, or set these back"
             )
             raise StageConfigError(message)
-        return bool(changes)
+        return "; ".join(changes)
 
     def _state(self) -> dict[str, Any]:
         model_state, optimizer_state = get_state_dict(self.model, self.optimizer)

@@ -19,6 +19,7 @@ from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training.device import Workplace
+from pipeline.training.ending import Ending
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic, write_text_atomic
@@ -50,6 +51,7 @@ def evaluate(
     out_dir: Path,
     ranks: Ranks,
     workplace: Workplace,
+    ending: Ending,
 ) -> dict[str, Any]:
     """Generate on every rank's share; `evaluation.json` and `generations.jsonl` on rank 0.
 
@@ -61,16 +63,14 @@ def evaluate(
 
     Raises:
         StageConfigError: no row can be used, on rank 0; or as `read_manifest`.
+        StageStoppedError, TimeLimitError: asked to stop, on all ranks; as `Ending.between`.
     """
     model = load_model(model_dir).to(workplace.device).eval()
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
     rows = read_rows(config, manifest, preprocess)
     prompts, rejected = _encode(encoder, rows, range(ranks.rank, len(rows), ranks.num_ranks))
-    answers = [
-        generation
-        for batch in in_batches(prompts, config.batch_size)
-        for generation in _answer(model, encoder, batch, config, workplace)
-    ]
+    batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
+    answers = [g for batch in batches for g in _answer(model, encoder, batch, config, workplace)]
     shares = ranks.gather((answers, rejected))
     if ranks.rank != 0:
         return {}

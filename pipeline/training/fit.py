@@ -46,6 +46,8 @@ class Job:
     spans: SpanLog
     workplace: Workplace
     ranks: Ranks
+    began_unix_s: float
+    """When this attempt began."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +60,11 @@ class Trained:
     end: LoopEnd
     tokens_per_s: float | None
     """Over all ranks, padding not counted; None if no step was made."""
+
+    @property
+    def made_steps(self) -> bool:
+        """Whether this attempt made any; not if it began where the training ends."""
+        return self.resumed.step < self.end.num_steps_done
 
 
 def fit(job: Job, dataset: ShardedDataset, facts: DataFacts) -> Trained:

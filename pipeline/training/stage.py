@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pipeline.data.dataset import open_dataset
 from pipeline.data.info import PROCESSOR_DIR
 from pipeline.timing import SpanLog
 from pipeline.training.device import prepare_device
+from pipeline.training.ending import Ending, TimeLimitError
 from pipeline.training.evaluate import check_heldout, evaluate
 from pipeline.training.export import export_model
 from pipeline.training.facts import load_tokenizer, read_facts
@@ -31,6 +33,7 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
     Raises:
         StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
     """
+    began_unix_s = time.time()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     workplace = prepare_device(config, context)
     dataset_dir = find_dataset(config, context)
@@ -40,10 +43,17 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
             device_type=workplace.device.type,
             timeout_min=config.collective_timeout_min,
         )
-    job = Job(config=config, context=context, spans=spans, workplace=workplace, ranks=ranks)
+    job = Job(
+        config=config,
+        context=context,
+        spans=spans,
+        workplace=workplace,
+        ranks=ranks,
+        began_unix_s=began_unix_s,
+    )
     try:
         result = _run(job, dataset_dir)
-    except StageStoppedError:
+    except (StageStoppedError, TimeLimitError):  # on every rank
         leave_ranks()
         raise
     # After any other error the process ends without leave_ranks, which might wait for the others.
@@ -73,6 +83,10 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
     facts = read_facts(dataset.info, load_tokenizer(processor_dir))
     _check_heldout(job, dataset.info.preprocess, processor_dir)
     trained = fit(job, dataset, facts)
+    ending = Ending(
+        job.ranks, job.context, began_unix_s=job.began_unix_s, made_steps=trained.made_steps
+    )
+    ending.check("exports")
     model_dir = job.context.output_dir / "model"
     with job.spans.span("export"):
         export_model(
@@ -82,7 +96,7 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
             ranks=job.ranks,
             attempt=job.context.attempt,
         )
-    evaluation = _evaluate(job, dataset.info.preprocess, model_dir, processor_dir)
+    evaluation = _evaluate(job, ending, dataset.info.preprocess, model_dir, processor_dir)
     if job.ranks.rank != 0:
         return None
     return {
@@ -109,11 +123,16 @@ def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path)
 
 
 def _evaluate(
-    job: Job, preprocess: Mapping[str, Any], model_dir: Path, processor_dir: Path
+    job: Job,
+    ending: Ending,
+    preprocess: Mapping[str, Any],
+    model_dir: Path,
+    processor_dir: Path,
 ) -> dict[str, Any]:
     manifest = job.config.evaluate.manifest
     if manifest is None:
         return {}
+    ending.check("evaluations")
     with job.spans.span("evaluation"):
         summary = evaluate(
             job.config.evaluate,
@@ -124,6 +143,7 @@ def _evaluate(
             out_dir=job.context.output_dir,
             ranks=job.ranks,
             workplace=job.workplace,
+            ending=ending,
         )
         job.ranks.barrier()
     if summary and summary["exact_match"] is not None:

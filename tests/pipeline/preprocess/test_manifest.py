@@ -49,6 +49,18 @@ def test_csv_without_its_columns_names_them(tmp_path: Path) -> None:
         read_manifest(path)
 
 
+@pytest.mark.parametrize("name", ["image_path", "text"])
+def test_csv_that_names_a_column_twice_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "m.csv", f"image_path,text,{name}\nx.png,a,b\n")
+    with pytest.raises(StageConfigError, match=rf"m\.csv:1: column {name} named twice"):
+        read_manifest(path)
+
+
+def test_csv_may_name_a_column_twice_that_is_not_read(tmp_path: Path) -> None:
+    (row,) = read_manifest(write(tmp_path / "m.csv", "image_path,text,n,n\nx.png,a,b,c\n"))
+    assert row.problem == ""
+
+
 @pytest.mark.parametrize(
     ("line", "cell", "words"),
     [

@@ -40,7 +40,9 @@ def test_a_resume_with_another_config_begins_anew_and_keeps_what_was_there(make_
     rate = {"learning_rate": 3e-3}
     result = run.run_here({"fingerprint": "two"}, optimizer=rate)
     assert result["resumed_from_step"] == 0
-    assert "step-00000006 is of other work" in caplog.text
+    assert (
+        "step-00000006 is of other work (optimizer.learning_rate: 0.0001 then, 0.003 now); kept as"
+    ) in caplog.text
     assert run.weights() != first
     assert list(run.output_dir.glob("checkpoints.before-attempt-2/step-00000006.*"))
     assert run.run_here({"fingerprint": "two"}, optimizer=rate)["resumed_from_step"] == 6
@@ -59,11 +61,12 @@ def test_records_name_the_training_alike_where_one_attempt_may_go_on_from_the_ot
     assert first == went_on != anew
 
 
-def test_a_stage_that_is_asked_for_again_begins_anew_once(make_train_run):
+def test_a_stage_that_is_asked_for_again_begins_anew_once(make_train_run, caplog):
     run = make_train_run()
     run.run_here({"fingerprint": "one"})
     asked = {"fingerprint": "one", "num_again": 1}
     assert run.run_here(asked)["resumed_from_step"] == 0
+    assert "step-00000006 is of other work (the stage was asked for again); kept" in caplog.text
     assert run.run_here(asked)["resumed_from_step"] == 6
 
 
