@@ -12,6 +12,7 @@ from slurm_jobs.common.records import CompletionName, CompletionRecord, Outcome,
 from slurm_jobs.run.intents import intents
 from slurm_jobs.run.ledger import append_entry, read_ledger
 from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.schedulers.fake_slurm import name_of
 
 
 def make_run(
@@ -61,7 +62,7 @@ def submit(paths: RunPaths, stage: str, num_slices: int, job_id: str | None) -> 
         "slices": f"0-{num_slices - 1}" if num_slices > 1 else "0",
         "is_array": num_slices > 1,
         "fingerprint": "f",
-        "job_name": f"{paths.run_dir.name}.{stage}.{token}",
+        "job_name": name_of(job_id or token),
         "base_attempts": {},
     }
     append_entry(paths.ledger_dir, "intent", token, values)

@@ -19,7 +19,7 @@ from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
-from slurm_jobs.schedulers.protocol import Answer, JobDependencies
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.spec.model import RunSpec
 
 
@@ -63,10 +63,10 @@ class FakeScheduler:
             raise self.lookup_error
         return {name: self.queued[name] for name in job_names if name in self.queued}
 
-    def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    def query(self, question: Question) -> Answer:
         raise NotImplementedError
 
-    def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    def accounting(self, question: Question) -> Answer:
         raise NotImplementedError
 
     def cancel(self, job_ids: Sequence[str]) -> None:
