@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_jobs.common.errors import InputError, RunFailedError, SchedulerError
+from slurm_jobs.run.home import refuse_elsewhere
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.model import RunRecords
@@ -26,7 +27,7 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
         The ids that the scheduler was asked to cancel.
 
     Raises:
-        InputError: there is no such stage.
+        InputError: there is no such stage, or the run's jobs are another cluster's or user's.
         SchedulerError: the scheduler could not be asked, or did not say whether some jobs live;
             that those are cancelled is written down, and they do no work should they start.
     """
@@ -37,6 +38,7 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
         near = did_you_mean(stage, names)
         message = f"run {run.meta.run_id} has no stage `{stage}`{near} (stages: {', '.join(names)})"
         raise InputError(message)
+    refuse_elsewhere(paths, run.meta)
     stages = names if stage is None else [stage]
     try:
         return _cancel(paths, run, stages)

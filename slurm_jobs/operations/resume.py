@@ -27,6 +27,7 @@ from slurm_jobs.operations.submit import OnJob, run_context
 from slurm_jobs.operations.trainings import Start, training_starts
 from slurm_jobs.plan import Plan, PlannedStage, make_plan
 from slurm_jobs.run.connections import SubmittedJob
+from slurm_jobs.run.home import refuse_elsewhere
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import clear_the_way, prepare_resume
@@ -95,13 +96,13 @@ def resume(
 
     Raises:
         SpecError: the spec or an override is wrong.
-        InputError: what a run keeps for good was changed, `again` names nothing of it, or the
-            cluster could never run what is missing.
+        InputError: what a run keeps for good was changed, `again` names nothing of it, the
+            cluster could never run what is missing, or its jobs are another cluster's or user's.
         RunFailedError: another command is submitting for this run.
         SchedulerError: the scheduler could not be asked, or refused a job.
     """
     paths = RunPaths(run_dir)
-    read_meta(paths)
+    refuse_elsewhere(paths, read_meta(paths))
     if request.dry_run:
         return _prepare(paths, request)[0]
     with submitting(paths):

@@ -47,7 +47,7 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
     limits = limits_of(profile)
     refuse_unreachable(limits)
     refuse_impossible(loaded, make_plan(loaded.spec, profile, limits=limits), limits)
-    paths = create_run(loaded, profile)
+    paths = create_run(loaded, profile, cluster_name=limits.cluster_name)
     spec_dir = Path(loaded.spec_dir)
     with submitting(paths):
         snapshot = take_snapshot(paths.code_dir, code_sources(loaded.spec, spec_dir))

@@ -23,6 +23,10 @@ class RunMeta:
     spec_file: str
     max_cpus: int | None = None
     """Of the local scheduler."""
+    cluster_name: str | None = None
+    """Slurm's own name of the cluster; None where there is none, or a run is older than this."""
+    uid: int | None = None
+    """Whose jobs they are; None of an older run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

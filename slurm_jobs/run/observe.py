@@ -6,11 +6,13 @@ ago; who acts upon a status asks for a fresh one, which is what comes unasked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from slurm_jobs.reconcile import RunStatus, completed_slices, reconcile
 from slurm_jobs.run.answer_cache import keep_answer, kept_answer, scope_of
+from slurm_jobs.run.home import with_doubts
 from slurm_jobs.run.intents import intents, latest_intents
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.model import RunRecords, submitted_jobs
@@ -70,10 +72,13 @@ def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answe
             found[run_dir] = kept
     if on_slurm:
         shared = _ask(on_slurm)
+        parts = {run_dir: _part_of(shared, run) for run_dir, run in on_slurm.items()}
+        doubtful = with_doubts(on_slurm, parts)
         for run_dir, run in on_slurm.items():
-            found[run_dir] = _part_of(shared, run)
-            path = RunPaths(run_dir).scheduler_answer
-            keep_answer(path, scope_of(run.intents), found[run_dir])
+            found[run_dir] = doubtful.get(run_dir, parts[run_dir])
+            if run_dir not in doubtful:  # who looks from the right place must not be given it
+                path = RunPaths(run_dir).scheduler_answer
+                keep_answer(path, scope_of(run.intents), found[run_dir])
     return {run_dir: found[run_dir] for run_dir in runs}
 
 
@@ -82,8 +87,15 @@ def _ask(runs: Mapping[Path, RunRecords]) -> Answer:
     question = Question(
         jobs={name: job_id for run in runs.values() for name, job_id in run.jobs.items()},
         since_unix_s=min(run.meta.created_unix_s for run in runs.values()),
+        uids=_uids(runs.values()),
     )
     return scheduler_of(RunPaths(next(iter(runs)))).query(question)
+
+
+def _uids(runs: Iterable[RunRecords]) -> frozenset[int]:
+    """Whose jobs they are; of an older run that is not told, and the asker's own are asked for."""
+    told = [run.meta.uid for run in runs]
+    return frozenset(os.getuid() if uid is None else uid for uid in told)
 
 
 def _part_of(answer: Answer, run: RunRecords) -> Answer:
@@ -119,5 +131,7 @@ def accounting_of(run_dir: Path) -> Answer:
     jobs = submitted_jobs(intents(read_ledger(paths.ledger_dir)))
     if not jobs:
         return Answer()
-    question = Question(jobs=jobs, since_unix_s=read_meta(paths).created_unix_s)
+    meta = read_meta(paths)
+    uids = frozenset() if meta.uid is None else frozenset({meta.uid})
+    question = Question(jobs=jobs, since_unix_s=meta.created_unix_s, uids=uids)
     return scheduler_of(paths).accounting(question)

@@ -42,6 +42,8 @@ class Question:
     for itself: a job of that id with another name is somebody else's."""
     since_unix_s: float
     """No later than when the first of them was submitted."""
+    uids: frozenset[int] = frozenset()
+    """Whose they are; empty: the asker's own."""
 
 
 def is_of(task: TaskAccounting, jobs: Mapping[str, str]) -> bool:

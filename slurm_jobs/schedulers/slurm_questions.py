@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from slurm_jobs.cluster.slurm_tables import parse_config
 from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.schedulers.protocol import Answer, Question, is_of
@@ -35,7 +36,7 @@ NO_ACCOUNTS = (
     "this cluster keeps no accounts (sacct is switched off): of a job that has ended Slurm tells "
     "only for some minutes; after that its records alone do"
 )
-_SQUEUE = ["squeue", "--me", "--noheader", "--states=all"]
+_SQUEUE = ["squeue", "--noheader", "--states=all"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +58,7 @@ def find(job_names: Sequence[str]) -> Mapping[str, str]:
     Raises:
         SchedulerError: squeue could not be asked.
     """
-    text = ask([*_SQUEUE, "--name", ",".join(job_names), "-o", "%F|%T|%N|%j"])
+    text = ask([*_SQUEUE, "--me", "--name", ",".join(job_names), "-o", "%F|%T|%N|%j"])
     found = _taken(text)
     missing = [name for name in job_names if name not in found]
     if missing:
@@ -88,7 +89,9 @@ def query(question: Question) -> Answer:
     """One squeue call and one sacct call, at the same time, however many jobs and tasks."""
     asked_unix_s = time.time()
     with ThreadPoolExecutor(max_workers=1) as pool:  # each waits a minute for a dead daemon
-        queue = pool.submit(ask, [*_SQUEUE, "--array", "-o", SQUEUE_FORMAT])
+        queue = pool.submit(
+            ask, [*_SQUEUE, f"--user={_users(question)}", "--array", "-o", SQUEUE_FORMAT]
+        )
         accounts = _sacct(question, details=False)
         try:
             queued: dict[str, TaskAccounting] | None = parse_squeue(queue.result(), question.jobs)
@@ -160,9 +163,23 @@ def _sacct_command(question: Question, *, details: bool) -> list[str]:
     # sacct's default window starts at midnight; an hour's grace covers clocks that differ.
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(question.since_unix_s - 3600))
     ids = list(dict.fromkeys(question.jobs.values()))
-    which = ["-j", ",".join(ids)] if len(ids) <= MAX_IDS_NAMED else ["-u", str(os.getuid())]
+    which = ["-j", ",".join(ids)] if len(ids) <= MAX_IDS_NAMED else ["-u", _users(question)]
     scope = ["--duplicates"] if details else ["-X"]
     return ["sacct", "-n", "-P", "-S", since, *which, *scope, "--format", ",".join(SACCT_FIELDS)]
+
+
+def _users(question: Question) -> str:
+    """Whose jobs: an administrator, too, wants those of the run, and not the own."""
+    return ",".join(str(uid) for uid in sorted(question.uids or {os.getuid()}))
+
+
+def cluster_settings() -> Mapping[str, str]:
+    """Settings of the cluster that this machine belongs to, by Slurm's names.
+
+    Raises:
+        SchedulerError: its controller could not be asked.
+    """
+    return parse_config(ask(["scontrol", "show", "config"]))
 
 
 def _lines(text: str) -> list[str]:

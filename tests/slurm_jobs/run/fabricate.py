@@ -22,6 +22,7 @@ def make_run(
     after: Mapping[str, Mapping[str, str]] | None = None,
     scheduler: str = "slurm",
     created_unix_s: float | None = None,
+    **meta_values: Any,
 ) -> RunPaths:
     """A run of stages with so many slices (1: no array); nothing is submitted yet."""
     paths = RunPaths(run_dir)
@@ -35,6 +36,7 @@ def make_run(
         "scheduler": scheduler,
         "version": "0.1.0",
         "spec_file": "/home/ada/spec.yaml",
+        **meta_values,
     }
     write_json_atomic(paths.run_json, meta)
     paths.plans_dir.mkdir()
