@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.errors import InputError, RunFailedError, SchedulerError
+from slurm_jobs.common.errors import FileError, InputError, SchedulerError
 from slurm_jobs.run.home import refuse_elsewhere
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.ledger import append_entry
@@ -30,6 +30,7 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
         InputError: there is no such stage, or the run's jobs are another cluster's or user's.
         SchedulerError: the scheduler could not be asked, or did not say whether some jobs live;
             that those are cancelled is written down, and they do no work should they start.
+        FileError: the jobs were cancelled, and this could not be written down.
     """
     paths = RunPaths(run_dir)
     run = read_run(run_dir)
@@ -49,7 +50,7 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
             f"the scheduler was asked to cancel {' '.join(ids) or 'nothing'}, but this could not "
             f"be written down: {error}"
         )
-        raise RunFailedError(message) from error
+        raise FileError(message) from error
 
 
 def _cancel(paths: RunPaths, run: RunRecords, stages: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.common.errors import DamagedFileError
 from slurm_jobs.common.files import create_once, dump_json, make_private_dir, read_json
 from slurm_jobs.run.intents import Entry, EntryKind
 
@@ -41,13 +42,21 @@ def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
 
     Numbers have no gaps, so each entry is opened by its name: a listing that a
     network file system serves from its cache cannot hide one below `up_to`.
+
+    Raises:
+        DamagedFileError: an entry holds something else.
+        OSError: an entry cannot be read, or one of those before the last is not there.
     """
     if not folder.is_dir():
         return []
     entries = []
     for number in range(1, max(up_to, _last_number(folder)) + 1):
-        values = read_json(entry_path(folder, number))
-        entries.append(
-            Entry(number=number, kind=values["kind"], token=values["token"], values=values)
-        )
+        path = entry_path(folder, number)
+        values = read_json(path)
+        try:
+            entry = Entry(number=number, kind=values["kind"], token=values["token"], values=values)
+        except (KeyError, TypeError) as error:
+            message = f"{path} is damaged: it is no entry of a ledger; restore it from a backup"
+            raise DamagedFileError(message) from error
+        entries.append(entry)
     return entries
