@@ -105,7 +105,7 @@ def resume(
     refuse_elsewhere(paths, read_meta(paths))
     if request.dry_run:
         return _prepare(paths, request)[0]
-    with submitting(paths):
+    with submitting(paths) as turn:
         resumption, context, given = _prepare(paths, request)
         on_prepared(resumption)
         clear_the_way(paths, resumption.preparation, context.scheduler)
@@ -113,7 +113,7 @@ def resume(
         number = write_plan(context, resumption.plan)
         record_provenance(context, number, request.overrides)
         connections = resumption.preparation.connections
-        jobs = submit_plan(context, resumption.plan, connections, on_job=on_job)
+        jobs = submit_plan(context, resumption.plan, connections, turn=turn, on_job=on_job)
     return replace(resumption, jobs=tuple(jobs))
 
 

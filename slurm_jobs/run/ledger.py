@@ -27,13 +27,14 @@ def append_entry(folder: Path, kind: EntryKind, token: str, values: Mapping[str,
     """Add an entry under the next free number; of several writers each gets its own."""
     make_private_dir(folder)
     data = {**values, "kind": kind, "token": token, "time_unix_s": time.time()}
-    number = _last_number(folder) + 1
+    number = last_number(folder) + 1
     while not create_once(entry_path(folder, number), dump_json(data).encode()):
         number += 1
     return Entry(number=number, kind=kind, token=token, values=data)
 
 
-def _last_number(folder: Path) -> int:
+def last_number(folder: Path) -> int:
+    """Number of the newest entry, from one listing; 0 before the first."""
     return max((int(path.stem) for path in folder.glob("[0-9]*.json")), default=0)
 
 
@@ -50,7 +51,7 @@ def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
     if not folder.is_dir():
         return []
     entries = []
-    for number in range(1, max(up_to, _last_number(folder)) + 1):
+    for number in range(1, max(up_to, last_number(folder)) + 1):
         path = entry_path(folder, number)
         values = read_json(path)
         try:
