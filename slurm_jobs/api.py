@@ -30,7 +30,7 @@ from slurm_jobs.run.find import find_run
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta
-from slurm_jobs.run.waiting import looks_until_over
+from slurm_jobs.run.waiting import in_doubt, looks_until_over
 
 __all__ = ["Plan", "ResumeRequest", "Resumption", "Run", "RunStatus", "plan", "submit"]
 
@@ -79,9 +79,13 @@ class Run:
         return status_of(self.run_dir, fresh=False)
 
     def wait(self) -> RunStatus:
-        """Look until nothing runs and nothing waits that could start, and say how it ended."""
+        """Look until nothing runs and nothing waits that could start, and say how it ended.
+
+        Raises:
+            OSError: the run's files cannot be read, for a minute (2 s on this machine).
+        """
         scheduler = read_meta(RunPaths(self.run_dir)).scheduler
-        looks = looks_until_over(self.status, lambda status: status, scheduler)
+        looks = looks_until_over(self.status, lambda status: status, in_doubt, scheduler)
         (last,) = deque(looks, maxlen=1)
         return last
 

@@ -1,7 +1,7 @@
 """The command line: one file a verb; each parses, calls the library, prints.
 
 Exit codes: 0 fine, 1 the run failed, 2 the user's input is wrong, 3 the
-scheduler could not be asked.
+scheduler could not be asked, or a file not be read or written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn, TextIO, cast
 
 from slurm_jobs import __version__
-from slurm_jobs.common.errors import Problem, SlurmJobsError
+from slurm_jobs.common.errors import FileError, Problem, SlurmJobsError
 
 VERBS = {
     "init": "copy the starter specs and cluster profiles into a folder",
@@ -45,7 +45,7 @@ RUN is a run folder, the start of a run's id, or a spec file (its newest run);
 left out, it is the newest run in ./runs (or $SLURM_JOBS_RUNS_DIR).
 
 Exit codes: 0 fine, 1 the run failed, 2 the input is wrong, 3 the scheduler
-could not be asked.
+could not be asked, or a file not be read or written.
 """
 
 
@@ -107,17 +107,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(error, BrokenPipeError):  # the reader (head, less) has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
-        where = f"{error.filename}: " if error.filename else ""
-        print(
-            f"slurm-jobs: {where}{error.strerror}; mend that and type the same again, "
-            "what was written stays whole",
-            file=sys.stderr,
-        )
-        code = 1
+        told = _as_ours(error)
+        _print_error(told, as_json=getattr(options, "json", False))
+        code = told.exit_code
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         code = 130
     sys.exit(code)
+
+
+def _as_ours(error: OSError) -> FileError:
+    """What the system said of a file, with what to do."""
+    where = f"{error.filename}: " if error.filename else ""
+    return FileError(
+        f"{where}{error.strerror or error}; mend that and type the same again, what was written "
+        "stays whole"
+    )
 
 
 def _print_error(error: SlurmJobsError, *, as_json: bool) -> None:

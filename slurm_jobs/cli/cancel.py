@@ -25,7 +25,10 @@ def run(options: argparse.Namespace) -> int:
     run_dir = find_run(options.run)
     what = f"stage `{options.stage}` of {run_dir.name}" if options.stage else run_dir.name
     if not options.yes and not _confirmed(what):
-        print("nothing was cancelled")
+        if options.json:
+            print_json({"run_dir": str(run_dir), "cancelled": []})
+        else:
+            print("nothing was cancelled")
         return 0
     ids = cancel(run_dir, stage=options.stage)
     if options.json:
@@ -38,7 +41,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _confirmed(what: str) -> bool:
+    """Whether somebody says yes. The end of the input (Ctrl-D) is a no."""
     if not sys.stdin.isatty():
         message = f"cancel asks before it ends {what}, and nobody can answer here; add --yes"
         raise InputError(message)
-    return input(f"cancel {what}? [y/N] ").strip().lower() in {"y", "yes"}
+    # Not on standard output, which may be a file, or JSON that a program reads.
+    print(f"cancel {what}? [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        print(file=sys.stderr)
+    return answer.strip().lower() in {"y", "yes"}

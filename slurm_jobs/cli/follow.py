@@ -9,6 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from slurm_jobs.cli.status_table import tasks_text
 from slurm_jobs.reconcile import RunStatus
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta
-from slurm_jobs.run.waiting import looks_until_over
+from slurm_jobs.run.waiting import in_doubt, looks_until_over
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +59,10 @@ def follow(run_dir: Path, *, quiet: bool) -> RunStatus | None:
 def _looks(run_dir: Path, *, with_failure: bool = False) -> Iterator[Seen]:
     scheduler = read_meta(RunPaths(run_dir)).scheduler
     return looks_until_over(
-        lambda: look(run_dir, with_failure=with_failure), lambda seen: seen.status, scheduler
+        lambda: look(run_dir, with_failure=with_failure),
+        lambda seen: seen.status,
+        lambda seen, problem: replace(seen, status=in_doubt(seen.status, problem)),
+        scheduler,
     )
 
 

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     runs_dir = default_runs_dir() if options.dir is None else options.dir.absolute()
     try:
         catalogue = list_runs(runs_dir, number=options.number)
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         message = f"no runs in {runs_dir}: {error.strerror}; --dir names the folder they lie in"
         raise InputError(message) from error
     if options.json:

@@ -75,6 +75,8 @@ class Association:
 class ClusterLimits:
     """One cluster, as one of its users sees it."""
 
+    cluster_name: str | None = None
+    """Slurm's own word for it."""
     max_array_size: int | None = None
     """Largest index of an array, plus one."""
     max_jobs: int | None = None

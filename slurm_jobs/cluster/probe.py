@@ -57,13 +57,13 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
     if _ENFORCED & enforced:
         more, unanswered = _ask_all(_accounting_questions())
         answers, problems = {**answers, **more}, (*problems, *unanswered)
-    partitions = tables.parse_partitions(
-        answers.get("partitions", ""), tables.parse_kinds(answers.get("kinds", ""))
-    )
+    kinds = tables.parse_kinds(answers.get("kinds", ""))
+    partitions = tables.parse_partitions(answers.get("partitions", ""), kinds)
     if overriding := [name for name in _OVERRIDING if os.environ.get(name)]:
         said = f"{', '.join(overriding)} overrides what the spec says: partitions were not checked"
         partitions, problems = {}, (*problems, said)
     return ClusterLimits(
+        cluster_name=config.get("ClusterName") or None,
         max_array_size=_number(config, "MaxArraySize"),
         max_jobs=_number(config, "MaxJobCount"),
         partitions=partitions,

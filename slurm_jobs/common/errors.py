@@ -1,7 +1,8 @@
 """The one tree of errors, and the exit code that each branch means.
 
 Exit codes: 0 fine, 1 the run failed, 2 the user's input is wrong, 3 the
-scheduler could not be asked. A stage that stopped after saving its state
+scheduler could not be asked or a file not be read or written: whatever the
+verb, nothing follows from that for the run. A stage that stopped after saving its state
 exits with `STOPPED_EXIT_CODE`, which the supervisor answers with a requeue.
 """
 
@@ -31,10 +32,14 @@ class InputError(SlurmJobsError, ValueError):
     exit_code = 2
 
 
-class DamagedFileError(SlurmJobsError, ValueError):
-    """A file of ours does not hold what was written."""
+class FileError(SlurmJobsError):
+    """A file could not be read or written; that says nothing of how the run is."""
 
-    exit_code = 1
+    exit_code = 3
+
+
+class DamagedFileError(FileError, ValueError):
+    """A file of ours does not hold what was written."""
 
 
 class RunFailedError(SlurmJobsError):

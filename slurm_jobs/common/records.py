@@ -90,6 +90,8 @@ class TaskAccounting:
     """Slurm's own word (`COMPLETED`, `TIMEOUT`, `NODE_FAIL`)."""
     source: str
     """`squeue`, `sacct` or `local`."""
+    job_name: str = ""
+    """As Slurm has it; the local scheduler's ids are the run's own, and it tells no name."""
     submit_unix_s: float | None = None
     eligible_unix_s: float | None = None
     start_unix_s: float | None = None

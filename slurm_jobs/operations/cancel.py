@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.errors import InputError, RunFailedError, SchedulerError
+from slurm_jobs.common.errors import FileError, InputError, SchedulerError
+from slurm_jobs.run.home import refuse_elsewhere
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.model import RunRecords, stages_called
@@ -13,6 +16,7 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.resume import adopt_lost_jobs
 from slurm_jobs.run.store import read_run
 from slurm_jobs.run.turns import submitting
+from slurm_jobs.schedulers.states import LIVING_STATES
 from slurm_jobs.spec.validation import did_you_mean
 
 
@@ -25,8 +29,10 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
         The ids that the scheduler was asked to cancel.
 
     Raises:
-        InputError: there is no such stage.
-        SchedulerError: the scheduler could not be asked.
+        InputError: there is no such stage, or the run's jobs are another cluster's or user's.
+        SchedulerError: the scheduler could not be asked, or did not say whether some jobs live;
+            that those are cancelled is written down, and they do no work should they start.
+        FileError: the jobs were cancelled, and this could not be written down.
     """
     paths = RunPaths(run_dir)
     run = read_run(run_dir)
@@ -37,16 +43,17 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
         near = did_you_mean(stage or "", [*origins, *origins.values()])
         message = f"run {run.meta.run_id} has no stage `{stage}`{near} {known}"
         raise InputError(message)
+    refuse_elsewhere(paths, run.meta)
     try:
         return _cancel(paths, run, stages)
     except OSError as error:  # a full disk must not keep anybody from ending jobs
-        ids = _ids(_to_cancel(run_dir, stages))
+        ids = _to_cancel(run_dir, stages).ids
         scheduler_of(paths).cancel(ids)
         message = (
             f"the scheduler was asked to cancel {' '.join(ids) or 'nothing'}, but this could not "
             f"be written down: {error}"
         )
-        raise RunFailedError(message) from error
+        raise FileError(message) from error
 
 
 def _cancel(paths: RunPaths, run: RunRecords, stages: list[str]) -> list[str]:
@@ -54,26 +61,41 @@ def _cancel(paths: RunPaths, run: RunRecords, stages: list[str]) -> list[str]:
     with submitting(paths):
         adopt_lost_jobs(paths, run, scheduler)
         chosen = _to_cancel(paths.run_dir, stages)
-        for intent in chosen:
+        for intent in chosen.intents:
             append_entry(paths.ledger_dir, "cancelled", intent.token, {})
-        ids = _ids(chosen)
-        if ids:
-            scheduler.cancel(ids)
-    return ids
+        if chosen.ids:
+            scheduler.cancel(chosen.ids)
+    if chosen.silence:
+        message = (
+            f"cancelled: {' '.join(chosen.ids) or 'nothing'}. Whether {' '.join(chosen.unseen)} "
+            f"still run nobody says, and they were not ended ({chosen.silence}); should they "
+            "start, they do no work. Type the same again when squeue answers"
+        )
+        raise SchedulerError(message)
+    return chosen.ids
 
 
-def _ids(intents: list[Intent]) -> list[str]:
-    return [intent.job_id for intent in intents if intent.job_id is not None]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Chosen:
+    """What is to be cancelled."""
+
+    intents: list[Intent]
+    """All that has not ended as far as anybody knows: should it still come, it does no work."""
+    ids: list[str]
+    """Of jobs that the scheduler has just said to live, by id and name. Another may be a
+    stranger's by now: Slurm gives ids again."""
+    unseen: list[str]
+    """Of the other jobs."""
+    silence: str
+    """Why nobody can say whether those live; empty where there are none, or they have ended."""
 
 
-def _to_cancel(run_dir: Path, stages: list[str]) -> list[Intent]:
-    """Newest intents of slices that have not ended.
-
-    One whose job was not found counts: should it still come, it does no work.
-    """
+def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
+    """The newest intents of slices that have not ended."""
     status = status_of(run_dir)
     run = read_run(run_dir)
     chosen: dict[str, Intent] = {}
+    living: set[str] = set()
     for name in stages:
         newest = latest_intents(run.intents, name)
         for part in status.stage(name).slices:
@@ -83,6 +105,20 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> list[Intent]:
             intent = newest.get(part.slice_index)
             if going and intent is not None and intent.refused is None:
                 chosen[intent.token] = intent
-    if not status.knows_the_living and not any(intent.job_id for intent in chosen.values()):
-        raise SchedulerError("; ".join(status.problems))
-    return list(chosen.values())
+                # The local scheduler's ids are the run's own.
+                if part.state in LIVING_STATES or run.meta.scheduler == "local":
+                    living.add(intent.token)
+    silence = "" if status.knows_the_living else "; ".join(status.problems)
+    if silence and not any(intent.job_id for intent in chosen.values()):
+        raise SchedulerError(silence)
+    unseen = _ids(intent for token, intent in chosen.items() if token not in living)
+    return _Chosen(
+        intents=list(chosen.values()),
+        ids=_ids(intent for token, intent in chosen.items() if token in living),
+        unseen=unseen,
+        silence=silence if unseen else "",
+    )
+
+
+def _ids(intents: Iterable[Intent]) -> list[str]:
+    return [intent.job_id for intent in intents if intent.job_id is not None]

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import read_json
-from slurm_jobs.common.ranges import parse_ranges
 from slurm_jobs.common.resources import JobResources
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.fingerprints import changed_fields, parents_of
+from slurm_jobs.operations.again import slices_named
 from slurm_jobs.operations.gpu_kinds import kinds_begun_on, kinds_kept
 from slurm_jobs.operations.limits import limits_of, refuse_impossible_resume
 from slurm_jobs.operations.load import code_sources
@@ -27,7 +26,7 @@ from slurm_jobs.operations.submit import OnJob, run_context
 from slurm_jobs.operations.trainings import Start, training_starts
 from slurm_jobs.plan import Plan, PlannedStage, make_plan
 from slurm_jobs.run.connections import SubmittedJob
-from slurm_jobs.run.model import stages_called
+from slurm_jobs.run.home import refuse_elsewhere
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.provenance import record_provenance
 from slurm_jobs.run.resume import clear_the_way, prepare_resume
@@ -38,7 +37,6 @@ from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run.turns import submitting
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import sets_value
-from slurm_jobs.spec.validation import did_you_mean
 from slurm_jobs.troubles import NO_TROUBLE, RAISED, adjusted
 
 
@@ -102,16 +100,16 @@ def resume(
 
     Raises:
         SpecError: the spec or an override is wrong.
-        InputError: what a run keeps for good was changed, `again` names nothing of it, or the
-            cluster could never run what is missing.
+        InputError: what a run keeps for good was changed, `again` names nothing of it, the
+            cluster could never run what is missing, or its jobs are another cluster's or user's.
         RunFailedError: another command is submitting for this run.
         SchedulerError: the scheduler could not be asked, or refused a job.
     """
     paths = RunPaths(run_dir)
-    read_meta(paths)
+    refuse_elsewhere(paths, read_meta(paths))
     if request.dry_run:
         return _prepare(paths, request)[0]
-    with submitting(paths):
+    with submitting(paths) as turn:
         resumption, context, given = _prepare(paths, request)
         on_prepared(resumption)
         clear_the_way(paths, resumption.preparation, context.scheduler)
@@ -119,7 +117,7 @@ def resume(
         number = write_plan(context, resumption.plan)
         record_provenance(context, number, request.overrides)
         connections = resumption.preparation.connections
-        jobs = submit_plan(context, resumption.plan, connections, on_job=on_job)
+        jobs = submit_plan(context, resumption.plan, connections, turn=turn, on_job=on_job)
     return replace(resumption, jobs=tuple(jobs))
 
 
@@ -237,40 +235,6 @@ def _why_not(
         elif preparation.damaged.get(stage.name):
             reasons[stage.name] = "its output is missing or cut short"
     return reasons
-
-
-def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:
-    """The slices that `STAGE` or `STAGE:0-3,7` name, by stage; see `stages_called`.
-
-    Raises:
-        InputError: there is no such stage or slice.
-    """
-    known = {stage.name: stage for stage in stages}
-    origins = {stage.name: stage.origin for stage in stages}
-    found: dict[str, Slices] = {}
-    for text in texts:
-        called, _, ranges = text.partition(":")
-        names = stages_called(called, origins)
-        if not names:
-            near = did_you_mean(called, [*known, *origins.values()])
-            message = f"--again {text}: no stage `{called}`{near} (stages: {', '.join(known)})"
-            raise InputError(message)
-        for name in names:
-            chosen = _slices_of(known[name], text, ranges)
-            found[name] = found.get(name, frozenset()) | chosen
-    return found
-
-
-def _slices_of(stage: PlannedStage, text: str, ranges: str) -> Slices:
-    name, number = stage.name, stage.num_slices
-    try:
-        chosen = parse_ranges(ranges, below=number) if ":" in text else tuple(range(number))
-    except ValueError:
-        chosen = ()
-    if not chosen:
-        message = f"--again {text}: `{name}` has the slices 0 to {number - 1}, as {name}:0-3,7"
-        raise InputError(message)
-    return frozenset(chosen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,16 +47,16 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
     limits = limits_of(profile)
     refuse_unreachable(limits)
     refuse_impossible(loaded, make_plan(loaded.spec, profile, limits=limits), limits)
-    paths = create_run(loaded, profile)
+    paths = create_run(loaded, profile, cluster_name=limits.cluster_name)
     spec_dir = Path(loaded.spec_dir)
-    with submitting(paths):
+    with submitting(paths) as turn:
         snapshot = take_snapshot(paths.code_dir, code_sources(loaded.spec, spec_dir))
         context = run_context(paths, loaded.spec, profile, spec_dir, snapshot)
         code = snapshot.user_fingerprint
         plan = make_plan(loaded.spec, profile, code_fingerprint=code, limits=limits)
         number = write_plan(context, plan)
         record_provenance(context, number, loaded.overrides)
-        jobs = submit_plan(context, plan, Connections(), on_job=on_job)
+        jobs = submit_plan(context, plan, Connections(), turn=turn, on_job=on_job)
     notes = (*dependency_notes(plan), *limits.problems)
     return Submission(paths=paths, plan=plan, jobs=tuple(jobs), notes=notes)
 

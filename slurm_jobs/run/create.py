@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import secrets
 import socket
 import time
@@ -24,8 +25,15 @@ from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 
 
-def create_run(loaded: LoadedSpec, profile: ClusterProfile) -> RunPaths:
+def create_run(
+    loaded: LoadedSpec, profile: ClusterProfile, *, cluster_name: str | None = None
+) -> RunPaths:
     """Make the folder of a new run and write down what was asked for.
+
+    Args:
+        loaded: the spec.
+        profile: of its cluster.
+        cluster_name: what Slurm calls that, if anything.
 
     Raises:
         InputError: the folder cannot be made.
@@ -41,15 +49,7 @@ def create_run(loaded: LoadedSpec, profile: ClusterProfile) -> RunPaths:
     except OSError as error:
         message = f"runs_dir: cannot make {paths.run_dir}: {error.strerror}"
         raise InputError(message) from error
-    write_text_atomic(paths.given_spec, loaded.text)
-    write_resolved_spec(paths, loaded.spec)
-    origin = {
-        "profile": profile.model_dump(mode="json"),
-        "spec_file": loaded.file,
-        "spec_dir": loaded.spec_dir,
-        "overrides": list(loaded.overrides),
-    }
-    write_json_atomic(paths.spec_origin, origin)
+    _write_spec(paths, loaded, profile)
     meta = RunMeta(
         run_id=paths.run_dir.name,
         name=loaded.spec.name,
@@ -60,9 +60,23 @@ def create_run(loaded: LoadedSpec, profile: ClusterProfile) -> RunPaths:
         version=__version__,
         spec_file=loaded.file,
         max_cpus=profile.max_cpus,
+        cluster_name=cluster_name,
+        uid=os.getuid(),
     )
     write_json_atomic(paths.run_json, asdict(meta))
     return paths
+
+
+def _write_spec(paths: RunPaths, loaded: LoadedSpec, profile: ClusterProfile) -> None:
+    write_text_atomic(paths.given_spec, loaded.text)
+    write_resolved_spec(paths, loaded.spec)
+    origin = {
+        "profile": profile.model_dump(mode="json"),
+        "spec_file": loaded.file,
+        "spec_dir": loaded.spec_dir,
+        "overrides": list(loaded.overrides),
+    }
+    write_json_atomic(paths.spec_origin, origin)
 
 
 def write_resolved_spec(paths: RunPaths, spec: RunSpec) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.common.errors import DamagedFileError
 from slurm_jobs.common.files import create_once, dump_json, make_private_dir, read_json
 from slurm_jobs.run.intents import Entry, EntryKind
 
@@ -26,13 +27,14 @@ def append_entry(folder: Path, kind: EntryKind, token: str, values: Mapping[str,
     """Add an entry under the next free number; of several writers each gets its own."""
     make_private_dir(folder)
     data = {**values, "kind": kind, "token": token, "time_unix_s": time.time()}
-    number = _last_number(folder) + 1
+    number = last_number(folder) + 1
     while not create_once(entry_path(folder, number), dump_json(data).encode()):
         number += 1
     return Entry(number=number, kind=kind, token=token, values=data)
 
 
-def _last_number(folder: Path) -> int:
+def last_number(folder: Path) -> int:
+    """Number of the newest entry, from one listing; 0 before the first."""
     return max((int(path.stem) for path in folder.glob("[0-9]*.json")), default=0)
 
 
@@ -41,13 +43,21 @@ def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
 
     Numbers have no gaps, so each entry is opened by its name: a listing that a
     network file system serves from its cache cannot hide one below `up_to`.
+
+    Raises:
+        DamagedFileError: an entry holds something else.
+        OSError: an entry cannot be read, or one of those before the last is not there.
     """
     if not folder.is_dir():
         return []
     entries = []
-    for number in range(1, max(up_to, _last_number(folder)) + 1):
-        values = read_json(entry_path(folder, number))
-        entries.append(
-            Entry(number=number, kind=values["kind"], token=values["token"], values=values)
-        )
+    for number in range(1, max(up_to, last_number(folder)) + 1):
+        path = entry_path(folder, number)
+        values = read_json(path)
+        try:
+            entry = Entry(number=number, kind=values["kind"], token=values["token"], values=values)
+        except (KeyError, TypeError) as error:
+            message = f"{path} is damaged: it is no entry of a ledger; restore it from a backup"
+            raise DamagedFileError(message) from error
+        entries.append(entry)
     return entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slurm_jobs.common.records import CompletionName
@@ -23,6 +23,10 @@ class RunMeta:
     spec_file: str
     max_cpus: int | None = None
     """Of the local scheduler."""
+    cluster_name: str | None = None
+    """Slurm's own name of the cluster; None where there is none, or a run is older than this."""
+    uid: int | None = None
+    """Whose jobs they are; None of an older run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +79,11 @@ class RunRecords:
     """Whether a command is submitting for this run at this moment."""
 
     @property
-    def job_ids(self) -> list[str]:
-        """Ids of all jobs that were ever submitted for this run, oldest first."""
-        return [intent.job_id for intent in self.intents if intent.job_id is not None]
+    def jobs(self) -> dict[str, str]:
+        """Ids by name of all jobs that were ever submitted for this run, oldest first."""
+        return submitted_jobs(self.intents)
+
+
+def submitted_jobs(intents: Iterable[Intent]) -> dict[str, str]:
+    """Ids by name of the jobs among these intents that have one."""
+    return {intent.job_name: intent.job_id for intent in intents if intent.job_id is not None}

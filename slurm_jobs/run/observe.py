@@ -6,19 +6,21 @@ ago; who acts upon a status asks for a fresh one, which is what comes unasked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from slurm_jobs.reconcile import RunStatus, completed_slices, reconcile
 from slurm_jobs.run.answer_cache import keep_answer, kept_answer, scope_of
+from slurm_jobs.run.home import with_doubts
 from slurm_jobs.run.intents import intents, latest_intents
 from slurm_jobs.run.ledger import read_ledger
-from slurm_jobs.run.model import RunRecords
+from slurm_jobs.run.model import RunRecords, submitted_jobs
 from slurm_jobs.run.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta, read_run
 from slurm_jobs.schedulers import scheduler_named
-from slurm_jobs.schedulers.protocol import Answer, Scheduler
+from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler, is_of
 
 
 def scheduler_of(paths: RunPaths) -> Scheduler:
@@ -58,7 +60,7 @@ def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answe
     on_slurm: dict[Path, RunRecords] = {}
     for run_dir, run in runs.items():
         kept = None
-        if not run.job_ids or is_proven_complete(run):
+        if not run.jobs or is_proven_complete(run):
             kept = Answer()
         elif run.meta.scheduler == "local":  # reads small files, and needs no cache
             kept = _ask({run_dir: run})
@@ -70,25 +72,38 @@ def answers(runs: Mapping[Path, RunRecords], *, fresh: bool) -> dict[Path, Answe
             found[run_dir] = kept
     if on_slurm:
         shared = _ask(on_slurm)
+        parts = {run_dir: _part_of(shared, run) for run_dir, run in on_slurm.items()}
+        doubtful = with_doubts(on_slurm, parts)
         for run_dir, run in on_slurm.items():
-            found[run_dir] = _part_of(shared, run)
-            path = RunPaths(run_dir).scheduler_answer
-            keep_answer(path, scope_of(run.intents), found[run_dir])
+            found[run_dir] = doubtful.get(run_dir, parts[run_dir])
+            if run_dir not in doubtful:  # who looks from the right place must not be given it
+                path = RunPaths(run_dir).scheduler_answer
+                keep_answer(path, scope_of(run.intents), found[run_dir])
     return {run_dir: found[run_dir] for run_dir in runs}
 
 
 def _ask(runs: Mapping[Path, RunRecords]) -> Answer:
     """One question about runs of the same scheduler."""
-    ids = list(dict.fromkeys(job_id for run in runs.values() for job_id in run.job_ids))
-    since_unix_s = min(run.meta.created_unix_s for run in runs.values())
-    return scheduler_of(RunPaths(next(iter(runs)))).query(ids, since_unix_s=since_unix_s)
+    question = Question(
+        jobs={name: job_id for run in runs.values() for name, job_id in run.jobs.items()},
+        since_unix_s=min(run.meta.created_unix_s for run in runs.values()),
+        uids=_uids(runs.values()),
+    )
+    return scheduler_of(RunPaths(next(iter(runs)))).query(question)
+
+
+def _uids(runs: Iterable[RunRecords]) -> frozenset[int]:
+    """Whose jobs they are; of an older run that is not told, and the asker's own are asked for."""
+    told = [run.meta.uid for run in runs]
+    return frozenset(os.getuid() if uid is None else uid for uid in told)
 
 
 def _part_of(answer: Answer, run: RunRecords) -> Answer:
     """What an answer says of one of the runs that it is about."""
-    ids = set(run.job_ids)
+    jobs = run.jobs
+    ids = set(jobs.values())
     return Answer(
-        tasks={k: v for k, v in answer.tasks.items() if k.partition("_")[0] in ids},
+        tasks={k: v for k, v in answer.tasks.items() if is_of(v, jobs)},
         lagging={k: v for k, v in answer.lagging.items() if k.partition("_")[0] in ids},
         problems=answer.problems,
         notes=answer.notes,
@@ -113,7 +128,10 @@ def is_proven_complete(run: RunRecords) -> bool:
 def accounting_of(run_dir: Path) -> Answer:
     """What the scheduler accounted for a run's jobs."""
     paths = RunPaths(run_dir)
-    ids = [i.job_id for i in intents(read_ledger(paths.ledger_dir)) if i.job_id is not None]
-    if not ids:
+    jobs = submitted_jobs(intents(read_ledger(paths.ledger_dir)))
+    if not jobs:
         return Answer()
-    return scheduler_of(paths).accounting(ids, since_unix_s=read_meta(paths).created_unix_s)
+    meta = read_meta(paths)
+    uids = frozenset() if meta.uid is None else frozenset({meta.uid})
+    question = Question(jobs=jobs, since_unix_s=meta.created_unix_s, uids=uids)
+    return scheduler_of(paths).accounting(question)

@@ -21,7 +21,7 @@ from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.sort_out import Preparation, sort_out
 from slurm_jobs.run.store import read_completion, read_run
-from slurm_jobs.schedulers.protocol import Answer, Scheduler
+from slurm_jobs.schedulers.protocol import Answer, Question, Scheduler
 from slurm_jobs.schedulers.states import LIVING_STATES
 from slurm_jobs.troubles import Had, trouble_of
 
@@ -98,8 +98,8 @@ def _asked(paths: RunPaths, scheduler: Scheduler, *, act: bool) -> Answer:
         scheduler.settle()
     run = read_run(paths.run_dir)
     answer = Answer()
-    if run.job_ids:
-        answer = scheduler.query(run.job_ids, since_unix_s=run.meta.created_unix_s)
+    if run.jobs:
+        answer = scheduler.query(Question(jobs=run.jobs, since_unix_s=run.meta.created_unix_s))
     if not answer.knows_the_living:
         reasons = "; ".join(answer.problems)
         message = f"cannot resume without knowing which jobs still live: {reasons}"

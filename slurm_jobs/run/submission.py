@@ -22,11 +22,13 @@ from slurm_jobs.common.files import (
 from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
 from slurm_jobs.run.connections import Connections, SubmittedJob, job_dependencies
+from slurm_jobs.run.intents import Entry
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.orders import JobOrder, order_to_json
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run.store import last_plan_number, read_stage_records
+from slurm_jobs.run.turns import Turn, refuse_if_lost
 from slurm_jobs.schedulers.protocol import JobDependencies, Scheduler
 
 MAX_REQUEUES = 50
@@ -150,18 +152,23 @@ def submit_plan(
     plan: Plan,
     connections: Connections,
     *,
+    turn: Turn,
     on_job: Callable[[SubmittedJob], None] = lambda _job: None,
 ) -> list[SubmittedJob]:
-    """Submit the plan's jobs in order; call inside `submitting`.
+    """Submit the plan's jobs in order, inside `submitting`, whose turn this is.
 
     Raises:
         SchedulerError: a job was refused. Jobs before it are queued and stay
             so; the message says how to go on.
+        RunFailedError: another command took this one for dead; jobs before stay queued.
     """
     submitted: list[SubmittedJob] = []
+    newest = turn.begin
     for job in plan.jobs:
         dependencies = job_dependencies(plan, job, submitted, connections)
-        done = _submit_job(context, plan, job, dependencies)
+        # Not after the intent, which would take the slices from the other command's jobs.
+        refuse_if_lost(turn, newest)
+        done, newest = _submit_job(context, plan, job, dependencies)
         submitted.append(done)
         on_job(done)
     context.scheduler.start()
@@ -170,7 +177,8 @@ def submit_plan(
 
 def _submit_job(
     context: RunContext, plan: Plan, job: PlannedJob, dependencies: JobDependencies
-) -> SubmittedJob:
+) -> tuple[SubmittedJob, Entry]:
+    """The job, and the entry of the ledger that says so."""
     paths, scheduler = context.paths, context.scheduler
     token = secrets.token_hex(4)
     order = make_order(context, plan, job, token)
@@ -194,8 +202,8 @@ def _submit_job(
         job_id = scheduler.submit(order, dependencies)
     except SchedulerError as error:
         job_id = _taken_after_all(context, order, error)
-    append_entry(paths.ledger_dir, "submitted", token, {"job_id": job_id})
-    return SubmittedJob(planned=job, token=token, job_id=job_id)
+    entry = append_entry(paths.ledger_dir, "submitted", token, {"job_id": job_id})
+    return SubmittedJob(planned=job, token=token, job_id=job_id), entry
 
 
 def _taken_after_all(context: RunContext, order: JobOrder, error: SchedulerError) -> str:

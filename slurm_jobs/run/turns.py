@@ -13,22 +13,38 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.errors import RunFailedError
 from slurm_jobs.common.files import private_umask
 from slurm_jobs.run.intents import Entry
-from slurm_jobs.run.ledger import append_entry, read_ledger
+from slurm_jobs.run.ledger import append_entry, last_number, read_ledger
 from slurm_jobs.run.paths import RunPaths
 
 OTHER_HOST_PATIENCE_S = 600.0
 """A command on another host that has written nothing for longer than this is taken for dead."""
 
 
+_CLOCKS_DIFFER_S = 30.0
+"""So much earlier than its patience ends another host's command may take this one for dead."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """A command's right to submit for a run. It is lost if another takes the command for dead."""
+
+    ledger_dir: Path
+    begin: Entry
+
+
 @contextmanager
-def submitting(paths: RunPaths) -> Iterator[None]:
+def submitting(paths: RunPaths) -> Iterator[Turn]:
     """Keep other commands from submitting for this run at the same time.
+
+    Yields:
+        The turn; `refuse_if_lost` asks whether it still holds.
 
     Raises:
         RunFailedError: another command is at it; the message names it.
@@ -41,9 +57,42 @@ def submitting(paths: RunPaths) -> Iterator[None]:
         if other is not None:
             raise RunFailedError(_in_the_way(other, earlier))
         with private_umask():  # a notebook's own mask may let others read what jobs write
-            yield
+            yield Turn(ledger_dir=paths.ledger_dir, begin=own)
     finally:
         append_entry(paths.ledger_dir, "end", token, {})
+
+
+def refuse_if_lost(turn: Turn, newest: Entry) -> None:
+    """Raise where a command on another host has begun that took this one for dead.
+
+    That is what a process looks like which was suspended, or whose file system hung, for longer
+    than the others' patience.
+
+    Args:
+        turn: of this command.
+        newest: the last entry that it wrote. Where nobody has written since, the listing of
+            the ledger is all that is read.
+
+    Raises:
+        RunFailedError: the turn is lost; what this command would submit, the other one does.
+    """
+    if last_number(turn.ledger_dir) == newest.number:
+        return
+    entries = read_ledger(turn.ledger_dir, up_to=newest.number)
+    for entry in entries:
+        is_later = entry.kind == "begin" and entry.number > turn.begin.number
+        if not is_later or entry.values["host"] == turn.begin.values["host"]:
+            continue  # on this host it was seen to live
+        sign_unix_s = _last_sign_unix_s(turn.begin, entries[: entry.number - 1])
+        patience_s = OTHER_HOST_PATIENCE_S - _CLOCKS_DIFFER_S
+        if float(entry.values["time_unix_s"]) - sign_unix_s >= patience_s:
+            other = f"pid {entry.values['pid']} on {entry.values['host']}"
+            message = (
+                f"this command said nothing for over {patience_s / 60:.0f} min, and another one "
+                f"({other}) took it for dead and works on the run: what is missing is that one's "
+                "now, and jobs submitted before stay queued; ask `slurm-jobs status`"
+            )
+            raise RunFailedError(message)
 
 
 def _whoami() -> dict[str, Any]:

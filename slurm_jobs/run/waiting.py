@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from slurm_jobs.reconcile import RunStatus, Status
@@ -22,12 +23,29 @@ GOING: tuple[Status, ...] = ("running", "waiting")
 
 
 def looks_until_over(
-    look: Callable[[], Look], status_of: Callable[[Look], RunStatus], scheduler: str
+    look: Callable[[], Look],
+    status_of: Callable[[Look], RunStatus],
+    with_problem: Callable[[Look, str], Look],
+    scheduler: str,
 ) -> Iterator[Look]:
-    """One look after the other; the last is of the run's end."""
-    going_s = time.monotonic()
+    """One look after the other; the last is of the run's end.
+
+    While the run's files cannot be read (a file server is away, a handle is stale), each is the
+    last one that could be had, with that problem.
+
+    Raises:
+        OSError: the files cannot be read at the first look, or for `PATIENCE_S` at a later one.
+    """
+    read_s = going_s = time.monotonic()
+    last: Look | None = None
     while True:
-        seen = look()
+        try:
+            seen = last = look()
+            read_s = time.monotonic()
+        except OSError as error:
+            if last is None or time.monotonic() - read_s >= PATIENCE_S[scheduler]:
+                raise
+            seen = with_problem(last, f"the run's files: {error}")
         status, now_s = status_of(seen), time.monotonic()
         if _lives(status) or not status.knows_the_living:
             going_s = now_s
@@ -35,6 +53,11 @@ def looks_until_over(
         if is_over(status, open_for_s=now_s - going_s, patience_s=PATIENCE_S[scheduler]):
             return
         time.sleep(INTERVAL_S[scheduler])
+
+
+def in_doubt(status: RunStatus, problem: str) -> RunStatus:
+    """The same where somebody could not be asked: what lived may live on."""
+    return replace(status, problems=(*status.problems, problem), knows_the_living=False)
 
 
 def is_over(status: RunStatus, *, open_for_s: float, patience_s: float) -> bool:

@@ -28,7 +28,7 @@ from slurm_jobs.schedulers.local_left import (
     settle_left_tasks,
 )
 from slurm_jobs.schedulers.local_state import ENDED_STATES, NO_RUNNER
-from slurm_jobs.schedulers.protocol import Answer, JobDependencies
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 
 STILL_ENDING = (
     "the local runner has ended, and tasks that it left are still ending; `resume` gives them "
@@ -101,10 +101,10 @@ class LocalScheduler:
         """Ids of jobs by name."""
         return {j.job_name: j.job_id for j in self._book.jobs() if j.job_name in set(job_names)}
 
-    def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:  # noqa: ARG002
+    def query(self, question: Question) -> Answer:
         """State of all tasks of these jobs, from the book."""
         starts_before = self._someone_starts()
-        found = self._read_states(set(job_ids))
+        found = self._read_states(set(question.jobs.values()))
         starts = starts_before or self._someone_starts()  # a runner may have come meanwhile
         if starts:
             return Answer(tasks=found, asked_unix_s=time.time())
@@ -142,9 +142,9 @@ class LocalScheduler:
                     tasks[task_id] = task
         return tasks
 
-    def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    def accounting(self, question: Question) -> Answer:
         """The same: the book holds what each task used."""
-        answer = self.query(job_ids, since_unix_s=since_unix_s)
+        answer = self.query(question)
         return dataclasses.replace(answer, starts=tuple(answer.tasks.values()))
 
     def cancel(self, job_ids: Sequence[str]) -> None:

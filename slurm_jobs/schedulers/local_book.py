@@ -10,9 +10,9 @@ import dataclasses
 import fcntl
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from slurm_jobs.common.files import (
     create_once,
@@ -27,6 +27,8 @@ from slurm_jobs.schedulers.local_state import LocalJob
 
 RUNNER_START_S = 15.0
 """So long a runner may be coming: after a submit, or where nobody here can see who starts tasks."""
+_LOOK_S = 0.001
+"""Until who looks whether a runner lives has surely looked."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,12 +180,27 @@ class LocalBook:
         """Hold the runner's lock; yields False if it is held elsewhere and `wait` is False."""
         self.create()
         with self.lock_file.open("a") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
+            if wait:
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            elif not _locked_but_by_lookers(stream):
                 yield False
                 return
             yield True
+
+
+def _locked_but_by_lookers(stream: IO[str]) -> bool:
+    """Take a lock for good, unless another holds it for good; who only looks is waited for."""
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        # Lookers alone are in the way (`has_runner`), for microseconds; so must this not be.
+        fcntl.flock(stream, fcntl.LOCK_UN)
+        time.sleep(_LOOK_S)
 
 
 def _job(values: Mapping[str, Any]) -> LocalJob:

@@ -33,6 +33,24 @@ class Answer:
     """By job id the state in which accounting still has a job that lives no longer."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """Which jobs a scheduler is asked about."""
+
+    jobs: Mapping[str, str]
+    """Their ids by name. Slurm gives an id again when it has used all, and every cluster counts
+    for itself: a job of that id with another name is somebody else's."""
+    since_unix_s: float
+    """No later than when the first of them was submitted."""
+    uids: frozenset[int] = frozenset()
+    """Whose they are; empty: the asker's own."""
+
+
+def is_of(task: TaskAccounting, jobs: Mapping[str, str]) -> bool:
+    """Whether what Slurm says of a task is about one of these jobs, given as ids by name."""
+    return jobs.get(task.job_name) == task.job_id.partition("_")[0]
+
+
 class Scheduler(Protocol):
     """Slurm, or this machine."""
 
@@ -69,11 +87,11 @@ class Scheduler(Protocol):
         """
         ...
 
-    def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    def query(self, question: Question) -> Answer:
         """State of jobs and their array tasks, in a fixed number of calls."""
         ...
 
-    def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    def accounting(self, question: Question) -> Answer:
         """The same with what was used: memory, processor time; requeued attempts included."""
         ...
 

@@ -19,7 +19,7 @@ from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers import slurm_questions
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
-from slurm_jobs.schedulers.protocol import Answer, JobDependencies
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.schedulers.slurm_output import is_refusal
 from slurm_jobs.schedulers.surrounding_job import of_surrounding_job
 
@@ -85,13 +85,13 @@ class SlurmScheduler:
         """Ids of jobs by name, from squeue and, where it has forgotten them, sacct."""
         return slurm_questions.find(job_names)
 
-    def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    def query(self, question: Question) -> Answer:
         """One squeue call and one sacct call, however many tasks."""
-        return slurm_questions.query(job_ids, since_unix_s=since_unix_s)
+        return slurm_questions.query(question)
 
-    def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    def accounting(self, question: Question) -> Answer:
         """One sacct call: every start of every task, with what its steps used."""
-        return slurm_questions.accounting(job_ids, since_unix_s=since_unix_s)
+        return slurm_questions.accounting(question)
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """scancel; jobs that have ended already are no error."""
@@ -124,10 +124,11 @@ def _without_surrounding_job() -> Iterator[None]:
     """Call sbatch without the variables of the job that this process runs in, if it does.
 
     sbatch passes them on, and the new job's srun, supervisor and ranks would take another job's
-    tasks, memory, restarts and ranks for their own. What a user sets for sbatch (SBATCH_...) stays.
+    tasks, memory, restarts and ranks for their own. What a user sets for sbatch (SBATCH_...) stays,
+    but for the name: sbatch prefers it to the script's, and by its name alone a job is known.
     """
     names = of_surrounding_job(os.environ, in_slurm_job="SLURM_JOB_ID" in os.environ)
-    foreign = {name: os.environ[name] for name in names}
+    foreign = {name: os.environ[name] for name in {*names, "SBATCH_JOB_NAME"} & os.environ.keys()}
     for name in foreign:
         del os.environ[name]
     try:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from slurm_jobs.common.ranges import parse_ranges
 from slurm_jobs.common.records import TaskAccounting
 
-SQUEUE_FORMAT = "%i|%F|%T|%r|%V|%S|%N"
-"""Job id (with array index), array's id, state, reason, submit, start (or expected), nodes."""
+SQUEUE_FORMAT = "%i|%F|%T|%r|%V|%S|%N|%j"
+"""Job id (with array index), array's id, state, reason, submit, start (or expected), nodes, name.
+
+The name is whole: only a width (`%.8j`) would cut it."""
 
 SACCT_FIELDS = (
     "JobID",
+    "JobName",
     "State",
     "ExitCode",
     "Submit",
@@ -55,19 +58,20 @@ def is_refusal(text: str) -> bool:
     )
 
 
-def parse_squeue(text: str, wanted: Collection[str]) -> dict[str, TaskAccounting]:
-    """Tasks by id, of the jobs whose plain id is in `wanted`."""
+def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounting]:
+    """Tasks by id, of the jobs whose plain id is the one in `wanted` for their name."""
     tasks = {}
     for line in text.splitlines():
         fields = line.split("|")
-        if len(fields) != 7 or fields[1] not in wanted:
+        if len(fields) != 8 or wanted.get(fields[7]) != fields[1]:
             continue
-        job_id, _, state, reason, submit, start, nodes = fields
+        job_id, _, state, reason, submit, start, nodes, name = fields
         for task_id in _expand(job_id):
             tasks[task_id] = TaskAccounting(
                 job_id=task_id,
                 state=state,
                 source="squeue",
+                job_name=name,
                 reason="" if reason == "None" else reason,
                 submit_unix_s=_time(submit),
                 start_unix_s=_time(start),
@@ -107,6 +111,7 @@ def _accounting(task_id: str, values: dict[str, str]) -> TaskAccounting:
         job_id=task_id,
         state=values["State"].split(" ")[0].rstrip("+"),
         source="sacct",
+        job_name=values["JobName"],
         submit_unix_s=_time(values["Submit"]),
         eligible_unix_s=_time(values["Eligible"]),
         start_unix_s=_time(values["Start"]),

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from slurm_jobs.cluster.slurm_tables import parse_config
 from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.schedulers.protocol import Answer, Question, is_of
 from slurm_jobs.schedulers.slurm_output import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
@@ -35,7 +36,7 @@ NO_ACCOUNTS = (
     "this cluster keeps no accounts (sacct is switched off): of a job that has ended Slurm tells "
     "only for some minutes; after that its records alone do"
 )
-_SQUEUE = ["squeue", "--me", "--noheader", "--states=all"]
+_SQUEUE = ["squeue", "--noheader", "--states=all"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +58,7 @@ def find(job_names: Sequence[str]) -> Mapping[str, str]:
     Raises:
         SchedulerError: squeue could not be asked.
     """
-    text = ask([*_SQUEUE, "--name", ",".join(job_names), "-o", "%F|%T|%N|%j"])
+    text = ask([*_SQUEUE, "--me", "--name", ",".join(job_names), "-o", "%F|%T|%N|%j"])
     found = _taken(text)
     missing = [name for name in job_names if name not in found]
     if missing:
@@ -84,15 +85,16 @@ def _taken(text: str) -> dict[str, str]:
     return taken
 
 
-def query(job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+def query(question: Question) -> Answer:
     """One squeue call and one sacct call, at the same time, however many jobs and tasks."""
     asked_unix_s = time.time()
-    wanted = set(job_ids)
     with ThreadPoolExecutor(max_workers=1) as pool:  # each waits a minute for a dead daemon
-        queue = pool.submit(ask, [*_SQUEUE, "--array", "-o", SQUEUE_FORMAT])
-        accounts = _sacct(job_ids, since_unix_s, details=False)
+        queue = pool.submit(
+            ask, [*_SQUEUE, f"--user={_users(question)}", "--array", "-o", SQUEUE_FORMAT]
+        )
+        accounts = _sacct(question, details=False)
         try:
-            queued: dict[str, TaskAccounting] | None = parse_squeue(queue.result(), wanted)
+            queued: dict[str, TaskAccounting] | None = parse_squeue(queue.result(), question.jobs)
             problems = accounts.problems
         except SchedulerError as error:
             queued = None
@@ -135,10 +137,10 @@ def _is_newer(queue_state: str, job_id: str, accounted: Mapping[str, TaskAccount
     return job_id not in accounted or accounted[job_id].state in LIVING_STATES
 
 
-def accounting(job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+def accounting(question: Question) -> Answer:
     """One sacct call: every start of every task, with what its steps used."""
     asked_unix_s = time.time()
-    accounts = _sacct(job_ids, since_unix_s, details=True)
+    accounts = _sacct(question, details=True)
     return Answer(
         tasks={task.job_id: task for task in accounts.tasks},
         starts=tuple(accounts.tasks),
@@ -147,26 +149,37 @@ def accounting(job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
     )
 
 
-def _sacct(job_ids: Sequence[str], since_unix_s: float, *, details: bool) -> _Accounts:
+def _sacct(question: Question, *, details: bool) -> _Accounts:
     try:
-        text = ask(_sacct_command(job_ids, since_unix_s, details=details))
+        text = ask(_sacct_command(question, details=details))
     except SchedulerError as error:
         if SWITCHED_OFF in str(error).lower():
             return _Accounts(notes=(NO_ACCOUNTS,))
         return _Accounts(problems=(f"sacct: {error}",))
-    return _Accounts(tasks=_of_jobs(parse_sacct(text), set(job_ids)))
+    return _Accounts(tasks=[task for task in parse_sacct(text) if is_of(task, question.jobs)])
 
 
-def _of_jobs(tasks: Sequence[TaskAccounting], wanted: Collection[str]) -> list[TaskAccounting]:
-    return [task for task in tasks if task.job_id.partition("_")[0] in wanted]
-
-
-def _sacct_command(job_ids: Sequence[str], since_unix_s: float, *, details: bool) -> list[str]:
+def _sacct_command(question: Question, *, details: bool) -> list[str]:
     # sacct's default window starts at midnight; an hour's grace covers clocks that differ.
-    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since_unix_s - 3600))
-    which = ["-j", ",".join(job_ids)] if len(job_ids) <= MAX_IDS_NAMED else ["-u", str(os.getuid())]
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(question.since_unix_s - 3600))
+    ids = list(dict.fromkeys(question.jobs.values()))
+    which = ["-j", ",".join(ids)] if len(ids) <= MAX_IDS_NAMED else ["-u", _users(question)]
     scope = ["--duplicates"] if details else ["-X"]
     return ["sacct", "-n", "-P", "-S", since, *which, *scope, "--format", ",".join(SACCT_FIELDS)]
+
+
+def _users(question: Question) -> str:
+    """Whose jobs: an administrator, too, wants those of the run, and not the own."""
+    return ",".join(str(uid) for uid in sorted(question.uids or {os.getuid()}))
+
+
+def cluster_settings() -> Mapping[str, str]:
+    """Settings of the cluster that this machine belongs to, by Slurm's names.
+
+    Raises:
+        SchedulerError: its controller could not be asked.
+    """
+    return parse_config(ask(["scontrol", "show", "config"]))
 
 
 def _lines(text: str) -> list[str]:

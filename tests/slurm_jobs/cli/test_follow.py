@@ -16,7 +16,9 @@ from rich.console import Console
 from slurm_jobs.api import Run
 from slurm_jobs.cli.follow import follow
 from slurm_jobs.cli.watch import end_lines, watch
+from slurm_jobs.common.files import write_bytes_atomic
 from slurm_jobs.reconcile import Status
+from slurm_jobs.run.ledger import entry_path
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.waiting import INTERVAL_S, PATIENCE_S, is_over
 from tests.slurm_jobs.cli.statuses import seen, stage
@@ -188,6 +190,35 @@ def test_a_notebook_waits_through_a_moment_in_which_nobody_can_say(
     script.events = [fall_silent, nothing, lambda: end(paths, "a", [0, 1])]
     assert Run(paths.run_dir).wait().status == "completed"
     assert script.events == []
+
+
+def test_files_that_cannot_be_read_for_a_while_end_no_watching_and_are_told(
+    script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = entry_path(paths.ledger_dir, 1)
+    data = entry.read_bytes()
+    script.events = [
+        entry.unlink,
+        nothing,
+        lambda: write_bytes_atomic(entry, data),
+        lambda: end(paths, "a", [0, 1]),
+    ]
+    assert watch(paths.run_dir, quiet=False)[1] == 0
+    said = [line for line in lines(capsys) if "could not be asked" in line]
+    assert len(said) == 1
+    assert "the run's files: [Errno 2]" in said[0]
+
+
+def test_files_that_stay_away_end_the_watching_after_a_while(
+    script: Script, slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    num_looks = int(PATIENCE_S["slurm"] / INTERVAL_S["slurm"])
+    script.events = [entry_path(paths.ledger_dir, 1).unlink, *[nothing] * (num_looks - 1)]
+    with pytest.raises(FileNotFoundError):
+        follow(paths.run_dir, quiet=True)
+    assert script.events == []
+    with pytest.raises(FileNotFoundError):  # who has seen nothing has nothing to show meanwhile
+        follow(paths.run_dir, quiet=True)
 
 
 def test_the_while_is_counted_from_when_squeue_answers_again(

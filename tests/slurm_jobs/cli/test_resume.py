@@ -16,6 +16,7 @@ from slurm_jobs.operations.submit import submit
 from slurm_jobs.plan import Plan
 from slurm_jobs.run.connections import Connections
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_run
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
 SPEC = """\
@@ -50,6 +51,12 @@ def paths(slurm: FakeSlurm, tmp_path: Path) -> RunPaths:
     return paths
 
 
+def name_in(paths: RunPaths) -> str:
+    """What the run's job is called."""
+    (name,) = read_run(paths.run_dir).jobs
+    return name
+
+
 def resume(paths: RunPaths) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["resume", str(paths.run_dir), "--dry-run"])
@@ -59,7 +66,7 @@ def resume(paths: RunPaths) -> None:
 def test_a_resume_of_a_run_that_goes_on_says_that_and_of_no_job_that_it_submits_none(
     slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slurm.says("squeue", queue_row("1", "PENDING"))
+    slurm.says("squeue", queue_row("1", "PENDING", name=name_in(paths)))
     resume(paths)
     said = capsys.readouterr().out
     assert "all that is missing is queued or running" in said
@@ -70,7 +77,7 @@ def test_a_resume_of_a_run_that_goes_on_says_that_and_of_no_job_that_it_submits_
 def test_a_resume_says_what_a_job_that_it_submits_asks_for_instead(
     slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slurm.says("squeue", queue_row("1", "FAILED"))
+    slurm.says("squeue", queue_row("1", "FAILED", name=name_in(paths)))
     resume(paths)
     said = capsys.readouterr().out
     assert "asks for something else: train: gpu v100 alone (begun on it)" in said

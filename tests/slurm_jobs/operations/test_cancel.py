@@ -10,10 +10,12 @@ from slurm_jobs.common.errors import InputError, SchedulerError
 from slurm_jobs.operations.cancel import cancel
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_run
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import (
     DATABASE_DOWN,
     FakeSlurm,
+    account_row,
     make_fake_slurm,
     queue_row,
 )
@@ -63,6 +65,28 @@ def test_where_nothing_lives_there_is_nothing_to_cancel_whatever_sacct_says(
     slurm.says("squeue", "", exit_code=1)
     with pytest.raises(SchedulerError, match="squeue"):
         cancel(paths.run_dir)
+
+
+def test_a_strangers_job_that_got_the_id_of_ours_is_not_ended(
+    slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    """desispec#2049: ids are given again."""
+    slurm.says("squeue", queue_row("1", "RUNNING", name="a-strangers"))
+    assert cancel(paths.run_dir) == []
+    assert slurm.calls("scancel") == []
+    assert status_of(paths.run_dir).status == "cancelled"  # should ours still come, it does nothing
+
+
+def test_what_nobody_speaks_of_is_not_ended_by_its_id_and_does_no_work(
+    slurm: FakeSlurm, paths: RunPaths
+) -> None:
+    slurm.says("squeue", "", exit_code=1)
+    with pytest.raises(SchedulerError, match="Whether 1 still run nobody says"):
+        cancel(paths.run_dir)
+    assert slurm.calls("scancel") == []
+    assert [intent.cancelled for intent in read_run(paths.run_dir).intents] == [True]
+    slurm.says("sacct", account_row("1", "RUNNING"))  # with its name, which proves it ours
+    assert cancel(paths.run_dir) == ["1"]
 
 
 def test_a_misspelt_stage_is_told_with_the_nearest(tmp_path: Path) -> None:

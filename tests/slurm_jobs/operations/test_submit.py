@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from slurm_jobs import cli
 from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.operations.load import load
 from slurm_jobs.operations.submit import submit
+from slurm_jobs.run.store import read_meta
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm
 
 SPEC = "name: s\ncluster: auto\nstages: {a: {shell: 'true'}}\n"
@@ -56,6 +58,15 @@ def test_a_submit_goes_on_where_any_question_is_answered(
     assert [job.job_id for job in submission.jobs] == ["12"]
     assert all("could not be asked" in note for note in submission.notes)
     assert submission.notes
+
+
+def test_a_run_remembers_the_cluster_and_the_user_that_have_its_jobs(
+    slurm: FakeSlurm, spec: Path
+) -> None:
+    slurm.says("scontrol", "MaxArraySize            = 1001\nClusterName             = sprint-2\n")
+    slurm.says("sbatch", "Submitted batch job 12")
+    meta = read_meta(submit(load(spec)).paths)
+    assert (meta.cluster_name, meta.uid) == ("sprint-2", os.getuid())
 
 
 def test_where_slurm_has_no_programs_here_nothing_is_made_either(

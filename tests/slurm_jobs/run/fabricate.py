@@ -12,6 +12,7 @@ from slurm_jobs.common.records import CompletionName, CompletionRecord, Outcome,
 from slurm_jobs.run.intents import intents
 from slurm_jobs.run.ledger import append_entry, read_ledger
 from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.schedulers.fake_slurm import name_of
 
 
 def make_run(
@@ -22,6 +23,7 @@ def make_run(
     origins: Mapping[str, str] | None = None,
     scheduler: str = "slurm",
     created_unix_s: float | None = None,
+    **meta_values: Any,
 ) -> RunPaths:
     """A run of stages with so many slices (1: no array); nothing is submitted yet."""
     paths = RunPaths(run_dir)
@@ -35,6 +37,7 @@ def make_run(
         "scheduler": scheduler,
         "version": "0.1.0",
         "spec_file": "/home/ada/spec.yaml",
+        **meta_values,
     }
     write_json_atomic(paths.run_json, meta)
     paths.plans_dir.mkdir()
@@ -63,7 +66,7 @@ def submit(paths: RunPaths, stage: str, num_slices: int, job_id: str | None) -> 
         "slices": f"0-{num_slices - 1}" if num_slices > 1 else "0",
         "is_array": num_slices > 1,
         "fingerprint": "f",
-        "job_name": f"{paths.run_dir.name}.{stage}.{token}",
+        "job_name": name_of(job_id or token),
         "base_attempts": {},
     }
     append_entry(paths.ledger_dir, "intent", token, values)

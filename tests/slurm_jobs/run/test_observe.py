@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.run.answer_cache import FRESH_S, INCOMPLETE_FRESH_S
-from slurm_jobs.run.ledger import append_entry
+from slurm_jobs.run.ledger import append_entry, read_ledger
 from slurm_jobs.run.observe import answers, status_of
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_run
@@ -189,6 +190,23 @@ def test_any_number_of_runs_share_one_question_and_keep_their_part(
     assert num_questions(slurm) == 1
     assert status_of(made[2].run_dir, fresh=False).status == "failed"
     assert num_questions(slurm) == 1
+
+
+def test_of_runs_whose_jobs_have_one_id_each_is_told_of_its_own(
+    slurm: FakeSlurm, paths: RunPaths, tmp_path: Path
+) -> None:
+    """Submitted on two clusters that share a file system."""
+    other = make_run(tmp_path / "other", {"a": 3})
+    append_entry(other.ledger_dir, "intent", "t", {**_intent(paths), "job_name": "words.a.there"})
+    append_entry(other.ledger_dir, "submitted", "t", {"job_id": "1"})
+    runs = {made.run_dir: read_run(made.run_dir) for made in (paths, other)}
+    found = answers(runs, fresh=True)
+    assert [len(answer.tasks) for answer in found.values()] == [3, 0]
+    assert num_questions(slurm) == 1
+
+
+def _intent(paths: RunPaths) -> dict[str, Any]:
+    return dict(read_ledger(paths.ledger_dir)[0].values)
 
 
 def test_without_accounts_what_squeue_says_and_the_records_prove_still_serves(

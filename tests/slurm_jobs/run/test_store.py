@@ -86,7 +86,7 @@ def test_a_run_that_was_never_started_reads_back_empty(paths: RunPaths) -> None:
     write_plan_values(paths, 1, STAGE)
     run = read_run(paths.run_dir)
     assert run.intents == ()
-    assert run.job_ids == []
+    assert run.jobs == {}
     assert run.records["a"].attempts == run.records["a"].endings == {}
 
 
@@ -116,6 +116,6 @@ def test_intents_of_the_ledger_come_with_what_became_of_them(paths: RunPaths) ->
     append_entry(paths.ledger_dir, "submitted", "t1", {"job_id": "12"})
     append_entry(paths.ledger_dir, "intent", "t2", {**INTENT, "slices": "3"})
     run = read_run(paths.run_dir)
-    assert run.job_ids == ["12"]
+    assert list(run.jobs.values()) == ["12"]
     assert [intent.slices for intent in run.intents] == [tuple(range(12)), (3,)]
     assert run.intents[0].base_attempts == {3: 2}

@@ -1,25 +1,28 @@
 """A fake scheduler stands in: Slurm and the local one cannot be made to refuse a job that they
 took, or to fall silent between a submission and its lookup."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from slurm_jobs.cluster.profile import LOCAL
-from slurm_jobs.common.errors import SchedulerError, SubmissionUnknownError
+from slurm_jobs.common.errors import RunFailedError, SchedulerError, SubmissionUnknownError
 from slurm_jobs.common.records import DependencyKind
 from slurm_jobs.plan import Done, Plan, PlannedJob, make_plan
 from slurm_jobs.run.connections import Connections, SubmittedJob, job_dependencies
 from slurm_jobs.run.intents import Entry, intents
-from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.run.ledger import append_entry, read_ledger
 from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
-from slurm_jobs.schedulers.protocol import Answer, JobDependencies
+from slurm_jobs.run.turns import OTHER_HOST_PATIENCE_S, submitting
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.spec.model import RunSpec
 
 
@@ -63,10 +66,10 @@ class FakeScheduler:
             raise self.lookup_error
         return {name: self.queued[name] for name in job_names if name in self.queued}
 
-    def query(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    def query(self, question: Question) -> Answer:
         raise NotImplementedError
 
-    def accounting(self, job_ids: Sequence[str], *, since_unix_s: float) -> Answer:
+    def accounting(self, question: Question) -> Answer:
         raise NotImplementedError
 
     def cancel(self, job_ids: Sequence[str]) -> None:
@@ -101,8 +104,16 @@ def context(tmp_path: Path, **behaviour: Any) -> tuple[RunContext, FakeScheduler
     return made, scheduler
 
 
+def submit_all(given: RunContext, *arguments: Any, **options: Any) -> list[SubmittedJob]:
+    """Within a turn of its own."""
+    with submitting(given.paths) as turn:
+        return submit_plan(given, *arguments, turn=turn, **options)
+
+
 def ledger(given: RunContext) -> list[Entry]:
-    return read_ledger(given.paths.ledger_dir)
+    """But for the entries that begin and end the turn."""
+    entries = read_ledger(given.paths.ledger_dir)
+    return [entry for entry in entries if entry.kind not in {"begin", "end"}]
 
 
 def kinds(given: RunContext) -> list[str]:
@@ -112,7 +123,7 @@ def kinds(given: RunContext) -> list[str]:
 def test_each_job_is_intended_then_submitted_before_the_next(tmp_path: Path) -> None:
     given, scheduler = context(tmp_path)
     told: list[SubmittedJob] = []
-    made = submit_plan(given, plan(), Connections(), on_job=told.append)
+    made = submit_all(given, plan(), Connections(), on_job=told.append)
     assert made == told
     assert [(job.stage, job.job_id, job.num_tasks) for job in made] == [
         ("a", "11", 4),
@@ -132,7 +143,7 @@ def test_each_job_is_intended_then_submitted_before_the_next(tmp_path: Path) -> 
 
 def test_the_name_of_a_job_holds_its_token_so_that_it_can_be_found(tmp_path: Path) -> None:
     given, scheduler = context(tmp_path)
-    made = submit_plan(given, plan(), Connections())
+    made = submit_all(given, plan(), Connections())
     expected = [f"words.{job.stage}.{job.token}" for job in made]
     assert [order.job_name for order, _ in scheduler.seen] == expected
     assert [intent.job_name for intent in intents(ledger(given))] == expected
@@ -144,7 +155,7 @@ def test_attempts_of_earlier_jobs_are_noted_in_the_intent(tmp_path: Path) -> Non
     folder.mkdir(parents=True)
     for name in ("s00001.a0001.json", "s00001.a0002.json", "s00003.a0001.json"):
         (folder / name).write_text("{}")
-    submit_plan(given, plan(Done(completed={"a": frozenset({0, 3})})), Connections())
+    submit_all(given, plan(Done(completed={"a": frozenset({0, 3})})), Connections())
     first = intents(ledger(given))[0]
     assert (first.slices, dict(first.base_attempts)) == ((1, 2), {1: 2})
 
@@ -154,7 +165,7 @@ def test_a_job_that_was_taken_in_spite_of_an_error_is_written_down(
     tmp_path: Path, kind: type[SchedulerError]
 ) -> None:
     given, scheduler = context(tmp_path, error=kind("socket timed out"), takes_it_all_the_same=True)
-    made = submit_plan(given, plan(), Connections())
+    made = submit_all(given, plan(), Connections())
     assert [job.job_id for job in made] == ["11", "12", "13"]
     assert kinds(given) == ["intent", "submitted"] * 3
     assert len(scheduler.queued) == 3
@@ -163,7 +174,7 @@ def test_a_job_that_was_taken_in_spite_of_an_error_is_written_down(
 def test_a_refused_job_is_written_down_and_ends_the_submission(tmp_path: Path) -> None:
     given, scheduler = context(tmp_path, error=SchedulerError("invalid account"))
     with pytest.raises(SchedulerError, match="invalid account") as caught:
-        submit_plan(given, plan(), Connections())
+        submit_all(given, plan(), Connections())
     assert not isinstance(caught.value, SubmissionUnknownError)
     assert f"slurm-jobs resume {given.paths.run_dir}" in str(caught.value)
     assert kinds(given) == ["intent", "submitted", "intent", "refused"]
@@ -190,7 +201,7 @@ def test_a_job_that_may_have_been_taken_is_left_open_to_be_looked_up(
 ) -> None:
     given, scheduler = context(tmp_path, **behaviour)
     with pytest.raises(SubmissionUnknownError) as caught:
-        submit_plan(given, plan(), Connections())
+        submit_all(given, plan(), Connections())
     assert kinds(given) == ["intent", "submitted", "intent"]
     open_one = intents(ledger(given))[1]
     assert (open_one.job_id, open_one.refused) == (None, None)
@@ -284,3 +295,21 @@ def test_plans_are_numbered_and_never_replaced(tmp_path: Path) -> None:
     second = write_plan(given, plan(Done(active={"a": frozenset({0})})))
     assert (first, second) == (1, 2)
     assert given.paths.plan(first).read_text() == text
+
+
+def test_a_command_that_was_taken_for_dead_submits_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was suspended between two jobs, and a resume on another host went in meanwhile."""
+    given, scheduler = context(tmp_path)
+    late_s = time.time() + OTHER_HOST_PATIENCE_S
+
+    def let_another_in(_job: SubmittedJob) -> None:
+        monkeypatch.setattr("slurm_jobs.run.ledger.time", SimpleNamespace(time=lambda: late_s))
+        who = {"pid": 7, "host": "elsewhere", "process_start": None}
+        append_entry(given.paths.ledger_dir, "begin", "other", who)
+
+    with pytest.raises(RunFailedError, match="pid 7 on elsewhere"):
+        submit_all(given, plan(), Connections(), on_job=let_another_in)
+    assert len(scheduler.seen) == 1
+    assert kinds(given) == ["intent", "submitted"]  # no intent that would bar the other's jobs

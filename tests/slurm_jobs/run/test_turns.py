@@ -15,7 +15,7 @@ import pytest
 from slurm_jobs.common.errors import RunFailedError
 from slurm_jobs.run.ledger import append_entry, read_ledger
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.turns import OTHER_HOST_PATIENCE_S, open_command, submitting
+from slurm_jobs.run.turns import OTHER_HOST_PATIENCE_S, open_command, refuse_if_lost, submitting
 
 HOLDER = """
 import sys
@@ -150,6 +150,33 @@ def test_a_command_on_another_host_lives_as_long_as_it_submits(
     assert open_command(read_ledger(paths.ledger_dir)) is not None
     with pytest.raises(RunFailedError, match=r"it counts as dead at \d\d:\d\d:\d\d"):
         submitting(paths).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("host", "silent_s", "expected"),
+    [
+        ("elsewhere", OTHER_HOST_PATIENCE_S, pytest.raises(RunFailedError, match="for dead")),
+        ("elsewhere", OTHER_HOST_PATIENCE_S / 2, nullcontext()),  # it was turned away
+        (socket.gethostname(), OTHER_HOST_PATIENCE_S, nullcontext()),  # it saw that this one lives
+    ],
+)
+def test_a_turn_is_lost_to_who_began_elsewhere_after_patience(
+    paths: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    silent_s: float,
+    expected: AbstractContextManager[object],
+) -> None:
+    with submitting(paths) as turn:
+        refuse_if_lost(turn, turn.begin)
+        newest = append_entry(paths.ledger_dir, "submitted", "job", {"job_id": "7"})
+        sign_s = newest.values["time_unix_s"]
+        clock = SimpleNamespace(time=lambda: sign_s + silent_s)
+        monkeypatch.setattr("slurm_jobs.run.ledger.time", clock)
+        who = {"pid": 7, "host": host, "process_start": "1"}
+        append_entry(paths.ledger_dir, "begin", "there", who)
+        with expected:
+            refuse_if_lost(turn, newest)
 
 
 def test_of_many_commands_that_begin_at_once_exactly_one_gets_in(paths: RunPaths) -> None:

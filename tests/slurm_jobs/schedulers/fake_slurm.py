@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.schedulers.protocol import Question
 from slurm_jobs.schedulers.slurm_output import SACCT_FIELDS
 
 ACCOUNTS_OFF = "Slurm accounting storage is disabled"
@@ -56,12 +57,28 @@ def make_fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     return fake
 
 
-def queue_row(job_id: str, state: str, reason: str = "None", start: str = "N/A") -> str:
+def name_of(job_id: str) -> str:
+    """What the job of an id is called, as long as a test does not say otherwise."""
+    return f"words.a.t{job_id.partition('_')[0]}"
+
+
+def question(*job_ids: str, since_unix_s: float = 0.0) -> Question:
+    """A question about jobs that are called so."""
+    jobs = {name_of(job_id): job_id for job_id in job_ids}
+    return Question(jobs=jobs, since_unix_s=since_unix_s)
+
+
+def queue_row(
+    job_id: str, state: str, reason: str = "None", start: str = "N/A", name: str | None = None
+) -> str:
     """A line of squeue's in the format that it is asked for."""
-    return f"{job_id}|{job_id.partition('_')[0]}|{state}|{reason}|1763651000|{start}|cpu1\n"
+    called = name_of(job_id) if name is None else name
+    plain_id = job_id.partition("_")[0]
+    return f"{job_id}|{plain_id}|{state}|{reason}|1763651000|{start}|cpu1|{called}\n"
 
 
 def account_row(job_id: str, state: str, **values: str) -> str:
     """A line of sacct's in the format that it is asked for."""
-    known = {"JobID": job_id, "State": state, "ExitCode": "0:0"} | values
+    known = {"JobID": job_id, "JobName": name_of(job_id), "State": state, "ExitCode": "0:0"}
+    known |= values
     return "|".join(known.get(name, "") for name in SACCT_FIELDS) + "\n"

@@ -15,6 +15,7 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.local import LocalScheduler
 from slurm_jobs.schedulers.local_book import RUNNER_START_S, LocalBook
 from slurm_jobs.schedulers.local_state import NO_RUNNER
+from slurm_jobs.schedulers.protocol import Question
 
 VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
 
@@ -29,7 +30,7 @@ def book(tmp_path: Path) -> LocalBook:
 
 def reason(book: LocalBook) -> str:
     scheduler = LocalScheduler(run_dir=book.folder.parent)
-    return scheduler.query(["1"], since_unix_s=0.0).tasks["1"].reason
+    return scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks["1"].reason
 
 
 def ended() -> NotedProcess:

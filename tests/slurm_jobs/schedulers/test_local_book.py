@@ -1,6 +1,8 @@
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,6 +103,26 @@ def test_a_runner_counts_while_its_process_lives_and_no_longer(book: LocalBook) 
             assert not is_idle
         runner.kill()
     assert not book.has_runner()
+
+
+def test_who_only_looks_whether_a_runner_lives_is_taken_for_none(
+    book: LocalBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book.create()
+    book.lock_file.touch()
+    looker = book.lock_file.open()
+    fcntl.flock(looker, fcntl.LOCK_SH)
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        looker.close()
+
+    monkeypatch.setattr("slurm_jobs.schedulers.local_book.time", SimpleNamespace(sleep=sleep))
+    with book.runner_lock(wait=False) as is_idle:
+        assert is_idle
+        assert book.has_runner()
+    assert len(waits) == 1
 
 
 def test_asking_for_a_runner_leaves_no_lock_behind(book: LocalBook) -> None:

@@ -20,6 +20,14 @@ def test_sbatch_is_told_nothing_of_the_job_that_it_is_called_from(
     assert os.environ["SLURM_ARRAY_TASK_ID"] == "x"
 
 
+def test_no_setting_of_the_users_takes_a_jobs_name_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sbatch prefers SBATCH_JOB_NAME to the script's own name, by which a job is known."""
+    monkeypatch.setenv("SBATCH_JOB_NAME", "mine")
+    with _without_surrounding_job():
+        assert "SBATCH_JOB_NAME" not in os.environ
+    assert os.environ["SBATCH_JOB_NAME"] == "mine"
+
+
 def test_outside_of_a_job_a_users_settings_of_slurm_are_passed_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

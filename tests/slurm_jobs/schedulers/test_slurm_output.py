@@ -12,12 +12,14 @@ from slurm_jobs.schedulers.slurm_output import (
 
 # As Slurm 22.05 prints them with SLURM_TIME_FORMAT=%s.
 SQUEUE = """\
-12_3|12|RUNNING|None|1763651000|1763651010|cpu1
-12_[4-6%2]|12|PENDING|JobArrayTaskLimit|1763651000|N/A|
-12_[7-9,11]|12|PENDING|Resources|1763651000|1763660000|
-13|13|PENDING|Dependency|1763651001|N/A|
-14|14|RUNNING|None|1763651001|1763651500|gpu[1-2]
-99|99|RUNNING|None|1763651001|1763651500|cpu1
+12_3|12|RUNNING|None|1763651000|1763651010|cpu1|r.a.1
+12_[4-6%2]|12|PENDING|JobArrayTaskLimit|1763651000|N/A||r.a.1
+12_[7-9,11]|12|PENDING|Resources|1763651000|1763660000||r.a.1
+13|13|PENDING|Dependency|1763651001|N/A||r.b.2
+14|14|RUNNING|None|1763651001|1763651500|gpu[1-2]|r.c.3
+99|99|RUNNING|None|1763651001|1763651500|cpu1|r.d.4
+15|15|RUNNING|None|1763651001|1763651500|cpu1|my-other-work
+16|16|RUNNING|None|1763651001|1763651500|cpu1|r.e.5
 slurm_load_jobs error: Unexpected message received
 """
 
@@ -27,7 +29,7 @@ def newest_by_id(text: str) -> dict[str, TaskAccounting]:
 
 
 def test_squeue_gives_every_array_task_of_the_jobs_asked_for() -> None:
-    tasks = parse_squeue(SQUEUE, {"12", "13", "14"})
+    tasks = parse_squeue(SQUEUE, {"r.a.1": "12", "r.b.2": "13", "r.c.3": "14"})
     assert set(tasks) == {"12_3", *(f"12_{i}" for i in (4, 5, 6, 7, 8, 9, 11)), "13", "14"}
     assert tasks["12_3"].state == "RUNNING"
     assert tasks["12_3"].reason == ""
@@ -39,8 +41,15 @@ def test_squeue_gives_every_array_task_of_the_jobs_asked_for() -> None:
     assert {task.source for task in tasks.values()} == {"squeue"}
 
 
+def test_a_job_counts_under_its_own_id_and_its_own_name_alone() -> None:
+    """desispec#2049: an id that Slurm gave again, or that another cluster gave."""
+    assert parse_squeue(SQUEUE, {"r.f.6": "15", "r.e.5": "17"}) == {}
+    assert parse_squeue(SQUEUE, {"r.e.5": "16"})["16"].job_name == "r.e.5"
+
+
 def test_a_list_that_squeue_shortened_proves_nothing() -> None:
-    assert parse_squeue("12_[0-3,5,7,...]|12|PENDING|Priority|1|N/A|\n", {"12"}) == {}
+    row = "12_[0-3,5,7,...]|12|PENDING|Priority|1|N/A||r.a.1\n"
+    assert parse_squeue(row, {"r.a.1": "12"}) == {}
 
 
 def row(job_id: str, state: str, **values: str) -> str:

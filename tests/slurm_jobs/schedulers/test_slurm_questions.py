@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.schedulers.protocol import Question
 from slurm_jobs.schedulers.slurm_questions import MAX_IDS_NAMED, accounting, find, query
 from tests.slurm_jobs.schedulers.fake_slurm import (
     ACCOUNTS_OFF,
@@ -13,6 +14,7 @@ from tests.slurm_jobs.schedulers.fake_slurm import (
     FakeSlurm,
     account_row,
     make_fake_slurm,
+    question,
     queue_row,
 )
 
@@ -23,7 +25,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 
 
 def states(job_ids: list[str]) -> dict[str, tuple[str, str]]:
-    answer = query(job_ids, since_unix_s=0)
+    answer = query(question(*job_ids))
     return {job_id: (task.source, task.state) for job_id, task in answer.tasks.items()}
 
 
@@ -34,6 +36,23 @@ def test_one_call_of_each_asks_for_any_number_of_jobs(slurm: FakeSlurm) -> None:
     slurm.says("sacct", account_row("2", "FAILED") + account_row("999998", "FAILED"))
     assert states(ids) == {"1": ("squeue", "RUNNING"), "2": ("sacct", "FAILED")}
     assert len(slurm.calls("squeue")) == len(slurm.calls("sacct")) == 1
+
+
+def test_a_job_of_the_same_id_and_another_name_is_not_ours(slurm: FakeSlurm) -> None:
+    """desispec#2049: Slurm gives ids again, and every cluster counts for itself."""
+    slurm.says("squeue", queue_row("1", "RUNNING", name="my-other-work"))
+    slurm.says("sacct", account_row("2", "COMPLETED", JobName="a-strangers"))
+    assert states(["1", "2"]) == {}
+    assert accounting(question("2")).starts == ()
+    slurm.says("sacct", account_row("1", "TIMEOUT"))  # the database has not heard of the new one
+    assert states(["1", "2"]) == {"1": ("sacct", "TIMEOUT")}
+
+
+def test_two_jobs_of_one_id_on_two_clusters_are_told_apart(slurm: FakeSlurm) -> None:
+    slurm.says("squeue", queue_row("7", "RUNNING", name="words.a.here"))
+    jobs = {"words.a.there": "7", "words.a.here": "7"}
+    (task,) = query(Question(jobs=jobs, since_unix_s=0)).tasks.values()
+    assert task.job_name == "words.a.here"
 
 
 def test_of_what_lives_squeue_is_believed_and_of_what_has_ended_sacct(slurm: FakeSlurm) -> None:
@@ -60,7 +79,7 @@ def test_a_job_that_only_sacct_takes_for_alive_is_not_alive(slurm: FakeSlurm) ->
     """nextflow#5298: a task of a dead node is shown as running for ever."""
     slurm.says("squeue", queue_row("1_0", "RUNNING"))
     slurm.says("sacct", account_row("1_0", "RUNNING") + account_row("1_1", "RUNNING"))
-    answer = query(["1"], since_unix_s=0)
+    answer = query(question("1"))
     assert set(answer.tasks) == {"1_0"}
     assert answer.lagging == {"1_1": "RUNNING"}
 
@@ -68,7 +87,7 @@ def test_a_job_that_only_sacct_takes_for_alive_is_not_alive(slurm: FakeSlurm) ->
 def test_while_squeue_is_silent_sacct_is_taken_at_its_word(slurm: FakeSlurm) -> None:
     slurm.says("squeue", "", errors="slurm_load_jobs error: Unable to contact", exit_code=1)
     slurm.says("sacct", account_row("1", "RUNNING"))
-    answer = query(["1"], since_unix_s=0)
+    answer = query(question("1"))
     assert answer.tasks["1"].state == "RUNNING"
     assert not answer.lagging
     assert not answer.knows_the_living
@@ -79,7 +98,7 @@ def test_a_database_that_is_down_is_a_problem_and_squeue_alone_serves(slurm: Fak
     """snakemake-executor-plugin-slurm#331, #207: it kills runs that go on for days."""
     slurm.says("squeue", queue_row("1", "RUNNING"))
     slurm.says("sacct", "", errors=DATABASE_DOWN, exit_code=1)
-    answer = query(["1", "2"], since_unix_s=0)
+    answer = query(question("1", "2"))
     assert answer.knows_the_living
     assert set(answer.tasks) == {"1"}
     assert answer.problems[0].startswith("sacct: ")
@@ -91,7 +110,7 @@ def test_accounts_are_asked_for_from_before_the_submission_whenever_that_was(
 ) -> None:
     """snakemake#1227: sacct's own window begins at midnight."""
     submitted_unix_s = 1_763_651_000.0
-    query(["1"], since_unix_s=submitted_unix_s)
+    query(question("1", since_unix_s=submitted_unix_s))
     (call,) = slurm.calls("sacct")
     begin = call.split()[call.split().index("-S") + 1]
     begin_unix_s = time.mktime(time.strptime(begin, "%Y-%m-%dT%H:%M:%S"))
@@ -101,10 +120,10 @@ def test_accounts_are_asked_for_from_before_the_submission_whenever_that_was(
 def test_accounting_that_is_switched_off_is_a_fact_and_no_problem(slurm: FakeSlurm) -> None:
     slurm.says("squeue", queue_row("1", "COMPLETED"))
     slurm.says("sacct", "", errors=ACCOUNTS_OFF, exit_code=1)
-    answer = query(["1"], since_unix_s=0)
+    answer = query(question("1"))
     assert (answer.problems, len(answer.notes)) == ((), 1)
     assert answer.tasks["1"].source == "squeue"
-    assert "keeps no accounts" in accounting(["1"], since_unix_s=0).problems[0]
+    assert "keeps no accounts" in accounting(question("1")).problems[0]
 
 
 def test_a_lost_job_is_found_in_the_queue_first_and_then_in_the_accounts(slurm: FakeSlurm) -> None:
@@ -146,7 +165,7 @@ def test_a_program_that_is_not_there_is_named(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    answer = query(["1"], since_unix_s=0)
+    answer = query(question("1"))
     assert not answer.knows_the_living
     assert {"`sacct`" in p or "`squeue`" in p for p in answer.problems} == {True}
     assert len(answer.problems) == 2

@@ -1,0 +1,46 @@
+"""What the user says is to run again, complete or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.ranges import parse_ranges
+from slurm_jobs.dependencies import Slices
+from slurm_jobs.plan import PlannedStage
+from slurm_jobs.run.model import stages_called
+from slurm_jobs.spec.validation import did_you_mean
+
+
+def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:
+    """The slices that `STAGE` or `STAGE:0-3,7` name, by stage; see `stages_called`.
+
+    Raises:
+        InputError: there is no such stage or slice.
+    """
+    known = {stage.name: stage for stage in stages}
+    origins = {stage.name: stage.origin for stage in stages}
+    found: dict[str, Slices] = {}
+    for text in texts:
+        called, _, ranges = text.partition(":")
+        names = stages_called(called, origins)
+        if not names:
+            near = did_you_mean(called, [*known, *origins.values()])
+            message = f"--again {text}: no stage `{called}`{near} (stages: {', '.join(known)})"
+            raise InputError(message)
+        for name in names:
+            chosen = _slices_of(known[name], text, ranges)
+            found[name] = found.get(name, frozenset()) | chosen
+    return found
+
+
+def _slices_of(stage: PlannedStage, text: str, ranges: str) -> Slices:
+    name, number = stage.name, stage.num_slices
+    try:
+        chosen = parse_ranges(ranges, below=number) if ":" in text else tuple(range(number))
+    except ValueError:
+        chosen = ()
+    if not chosen:
+        message = f"--again {text}: `{name}` has the slices 0 to {number - 1}, as {name}:0-3,7"
+        raise InputError(message)
+    return frozenset(chosen)

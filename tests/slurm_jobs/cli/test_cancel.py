@@ -1,0 +1,70 @@
+"""Who answers the question is a text of the test's own that says it is a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs import cli
+from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.run.fabricate import make_run, submit
+from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    fake = make_fake_slurm(tmp_path / "bin", monkeypatch)
+    fake.says("scancel", "")
+    fake.says("squeue", queue_row("1", "RUNNING"))
+    return fake
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    made = make_run(tmp_path / "r", {"a": 1})
+    submit(made, "a", 1, "1")
+    return made
+
+
+def cancel(paths: RunPaths, answer: str, monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["cancel", str(paths.run_dir), *words])
+    assert ended.value.code == 0
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "n\n", "yeah no"])
+def test_all_but_a_yes_is_a_no_and_ctrl_d_too(
+    slurm: FakeSlurm,
+    paths: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+) -> None:
+    cancel(paths, answer, monkeypatch)
+    said = capsys.readouterr()
+    assert said.out == "nothing was cancelled\n"
+    assert "cancel r? [y/N] " in said.err
+    cancel(paths, answer, monkeypatch, "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"run_dir": str(paths.run_dir), "cancelled": []}
+    assert slurm.calls("scancel") == []
+
+
+def test_a_yes_cancels_and_the_question_is_no_part_of_the_json(
+    slurm: FakeSlurm,
+    paths: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cancel(paths, "Yes\n", monkeypatch, "--json")
+    assert json.loads(capsys.readouterr().out)["cancelled"] == ["1"]
+    assert len(slurm.calls("scancel")) == 1

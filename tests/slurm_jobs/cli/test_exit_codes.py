@@ -1,0 +1,69 @@
+"""What a file that cannot be read means: exit code 3, since 1 says that the run failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs import cli
+from slurm_jobs.run.ledger import entry_path
+from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.run.fabricate import make_run, submit
+from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
+    make_fake_slurm(tmp_path / "bin", monkeypatch)
+    made = make_run(tmp_path / "r", {"a": 1})
+    submit(made, "a", 1, "1")
+    return made
+
+
+def _cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:20])
+
+
+def _no_entry(path: Path) -> None:
+    path.write_text("{}")
+
+
+def _a_folder(path: Path) -> None:
+    """EISDIR: root, who runs the tests at some places, may read whatever has no rights."""
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("damage", [_cut_short, _no_entry, _a_folder, Path.unlink])
+@pytest.mark.parametrize("verb", ["status", "watch", "logs", "resume", "cancel"])
+def test_a_ledger_that_cannot_be_read_is_3_with_every_verb(
+    paths: RunPaths,
+    verb: str,
+    damage: Callable[[Path], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    damage(entry_path(paths.ledger_dir, 1))
+    as_json = {"logs": [], "cancel": ["--json", "--yes"]}.get(verb, ["--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb, str(paths.run_dir), *as_json])
+    assert ended.value.code == 3
+    said = capsys.readouterr()
+    if as_json:
+        found = json.loads(said.out)
+        assert found["problems"] == []
+        assert "000001.json" in found["error"]
+    else:
+        assert "000001.json" in said.err
+
+
+def test_a_file_in_place_of_the_runs_is_wrong_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs").touch()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["runs", "--dir", str(tmp_path / "runs")])
+    assert ended.value.code == 2
+    assert "no runs in" in capsys.readouterr().err
