@@ -51,13 +51,13 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, hidden_s: float) -> Clock:
-    clock, last = Clock(hidden_s), ledger._last_number
+    clock, last = Clock(hidden_s), ledger.last_number
     monkeypatch.setattr(fencing, "time", clock)
 
     def listed(folder: Path) -> int:
         return last(folder) if clock.now_s >= clock.hidden_s else 1
 
-    monkeypatch.setattr(ledger, "_last_number", listed)
+    monkeypatch.setattr(ledger, "last_number", listed)
     return clock
 
 
