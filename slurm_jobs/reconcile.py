@@ -15,8 +15,10 @@ from slurm_jobs.run.intents import latest_intents
 from slurm_jobs.run.model import RunRecords, StageSummary
 from slurm_jobs.run.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.schedulers.protocol import Answer
+from slurm_jobs.schedulers.states import LIVING_STATES
 from slurm_jobs.slice_status import (
     CANCELLED_ELSEWHERE,
+    NEVER,
     NOT_SUBMITTED,
     SliceStatus,
     Status,
@@ -62,6 +64,9 @@ class StageStatus:
     status: Status
     slices: tuple[SliceStatus, ...]
     reason: str = ""
+    is_stuck: bool = False
+    """Whether the scheduler leaves jobs in the queue that can never start, as it does with those
+    of earlier versions, so that what comes `afterany` of them never starts either."""
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -159,8 +164,14 @@ def _stage_status(
     is_silent: bool,
 ) -> StageStatus:
     cause = _never_cause(summary, parents)
+    above = [parents[parent] for parent, kind in summary.after.items() if kind == "afterok"]
+    is_stuck = any(s.reason == NEVER for s in slices) or (
+        any(parent.is_stuck for parent in above) and any(s.status == "waiting" for s in slices)
+    )
     slices = tuple(
-        _stranded(s, cause or _element_cause(s, summary, parents), is_silent=is_silent)
+        _stranded(s, cause or _element_cause(s, summary, parents))
+        if not _is_taken_away(s, is_silent=is_silent)
+        else _stranded(s, cause or _taken_away_cause(s, summary, parents), is_taken_away=True)
         for s in slices
     )
     counts = Counter(s.status for s in slices)
@@ -174,20 +185,48 @@ def _stage_status(
         status = "running" if has_begun else "waiting"
     why = cause or next((s.reason for s in slices if s.status == "stranded"), "")
     reason = why if status == "stranded" and (cause or _has_elements_after(summary)) else ""
-    return StageStatus(stage=summary, status=status, slices=slices, reason=reason)
+    return StageStatus(
+        stage=summary, status=status, slices=slices, reason=reason, is_stuck=is_stuck
+    )
 
 
-def _stranded(part: SliceStatus, cause: str | None, *, is_silent: bool) -> SliceStatus:
-    """The same with the cause, if it waits for what never comes.
+def _is_taken_away(part: SliceStatus, *, is_silent: bool) -> bool:
+    """Whether a job may have ended because it could never start (`--kill-on-invalid-dep=yes`).
 
-    Slurm takes such jobs away (`--kill-on-invalid-dep=yes`); without accounts it forgets them.
+    Without accounts Slurm forgets it after some minutes.
     """
-    waits = part.status == "stranded" or (part.status == "waiting" and part.job_id is not None)
     is_forgotten = part.status == "unknown" and part.job_id is not None and not is_silent
-    is_taken_away = part.reason == CANCELLED_ELSEWHERE or is_forgotten
-    if cause is None or not (waits or (is_taken_away and not part.attempt)):
+    return not part.attempt and (part.reason == CANCELLED_ELSEWHERE or is_forgotten)
+
+
+def _stranded(part: SliceStatus, cause: str | None, *, is_taken_away: bool = False) -> SliceStatus:
+    """The same with the cause, if it waits for what never comes."""
+    waits = part.status == "stranded" or (part.status == "waiting" and part.job_id is not None)
+    if cause is None or not (waits or is_taken_away):
         return part
     return replace(part, status="stranded", reason=cause)
+
+
+def _taken_away_cause(
+    part: SliceStatus, summary: StageSummary, parents: Mapping[str, StageStatus]
+) -> str | None:
+    """Why Slurm ended the job of a slice that never started.
+
+    Where arrays do not stand side by side, `aftercorr` waits for all of the other stage. And the
+    scheduler may have lost a node after the last record was written.
+    """
+    cause = _element_cause(part, summary, parents)
+    if cause is not None:
+        return cause
+    for parent, kind in summary.after.items():
+        if kind not in {"afterok", "aftercorr"}:
+            continue
+        if any(parents[parent].counts[word] for word in ("failed", "cancelled", "stranded")):
+            return f"`{parent}` has slices that failed or were cancelled"
+        ended = {s.state for s in parents[parent].slices} - LIVING_STATES - {None, "COMPLETED"}
+        if parents[parent].status == "completed" and ended:
+            return NEVER
+    return None
 
 
 def _has_elements_after(summary: StageSummary) -> bool:
@@ -212,16 +251,20 @@ def _element_cause(
 def _never_cause(summary: StageSummary, parents: Mapping[str, StageStatus]) -> str | None:
     """Why this stage can never start, named by the stage where it began.
 
-    A parent that can never start is taken away, by which `afterany` and `afternotok` are met.
+    A parent that can never start is taken away, by which `afterany` and `afternotok` are met,
+    unless the scheduler leaves it in the queue.
     """
     for parent, kind in summary.after.items():
         above = parents[parent]
         if kind == "afternotok" and above.status == "completed":
             return f"{NOT_NEEDED}: `{parent}` completed"
-        if kind != "afterok":
+        is_met = kind != "afterok" and (above.is_not_needed or not above.is_stuck)
+        if kind == "aftercorr" or is_met:
             continue
         if above.status == "stranded":
             return above.reason or f"`{parent}` can never start"
+        if kind != "afterok":
+            continue
         if above.status in {"failed", "cancelled"}:
             return f"`{parent}` {above.status}"
         if above.counts["failed"] or above.counts["cancelled"]:

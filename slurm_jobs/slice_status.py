@@ -20,8 +20,10 @@ from slurm_jobs.schedulers.states import LIVING_STATES, PENDING_STATES, RUNNING_
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 
+NEVER = "DependencyNeverSatisfied"
+"""Slurm's word for a job that waits for what can never be."""
 NEVER_REASONS = {
-    "DependencyNeverSatisfied": "DependencyNeverSatisfied",
+    NEVER: NEVER,
     NO_RUNNER: "the local runner has ended; `resume` starts one",
 }
 NOT_SUBMITTED = "not submitted"
@@ -93,12 +95,13 @@ def slice_status(
         job_id=intent.element_id(index),
         attempt=_own_attempt(index, intent, records),
     )
+    task = answer.tasks.get(status.job_id) if status.job_id is not None else None
     completed = _own_ending(index, intent, records, "completed")
     if completed is not None:
-        done = replace(status, attempt=completed.attempt, ending=completed)
+        state = task.state if task is not None else None
+        done = replace(status, attempt=completed.attempt, ending=completed, state=state)
         return replace(done, status="completed", source="record")
     failed = _own_ending(index, intent, records, "failed")
-    task = answer.tasks.get(status.job_id) if status.job_id is not None else None
     if task is not None:
         known = _from_scheduler(status, task, intent, failed)
         if _was_not_started(task):

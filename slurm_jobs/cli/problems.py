@@ -11,7 +11,7 @@ from slurm_jobs.cli.log_files import failure_log, last_lines, rank_logs
 from slurm_jobs.common.records import CompletionRecord
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
-from slurm_jobs.schedulers.local_state import NEVER
+from slurm_jobs.slice_status import NEVER
 
 if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus

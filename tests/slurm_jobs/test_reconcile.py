@@ -218,6 +218,23 @@ def test_what_comes_afterany_of_a_stage_that_can_never_start_runs() -> None:
     assert found.status == "waiting"
 
 
+def test_what_comes_afterany_of_a_job_that_stays_in_the_queue_for_ever_never_runs() -> None:
+    """So it is with jobs of earlier versions, which Slurm does not take away."""
+    said = {"a": ("FAILED", ""), "b": ("PENDING", NEVER), "c": ("PENDING", "Dependency")}
+    found = run(CHAIN, said | {"r": ("PENDING", "Dependency")}, set())
+    assert statuses(found)["r"] == "stranded"
+    assert (found.stage("r").reason, found.status) == ("`a` failed", "failed")
+
+
+def test_what_was_taken_away_after_work_that_is_complete_by_its_records_is_stranded() -> None:
+    said = {"a": ("NODE_FAIL", ""), "b": ("CANCELLED", "")}
+    found = run({"a": {}, "b": {"a": "afterok"}}, said, {"a"})
+    assert (statuses(found)["b"], found.stage("b").slices[0].reason) == ("stranded", NEVER)
+    said["a"] = ("COMPLETED", "")
+    found = run({"a": {}, "b": {"a": "afterok"}}, said, {"a"})
+    assert statuses(found)["b"] == "cancelled"
+
+
 def test_a_job_that_could_never_start_and_that_nobody_remembers_is_stranded() -> None:
     """So it is where Slurm has taken it away and keeps no accounts."""
     found = run(CHAIN, {"a": ("FAILED", "")}, {"r"})
@@ -346,6 +363,15 @@ def test_a_failed_slice_strands_its_like_alone_and_is_named_as_the_root() -> Non
     assert found.stage("c").counts == {"completed": 1, "stranded": 1}
     assert found.stage("c").reason == found.stage("b").reason == "`a` slice 1 failed"
     assert found.status == "failed"
+
+
+def test_slices_that_waited_for_all_of_the_other_stage_are_stranded_with_it() -> None:
+    """`aftercorr` of arrays that do not stand side by side."""
+    gone = [(f"{name}_{i}", "CANCELLED", "") for name in "bc" for i in (0, 1)]
+    found = slice_by_slice(("a_1", "FAILED", ""), *gone)
+    assert statuses(found) == {"a": "failed", "b": "stranded", "c": "stranded"}
+    assert found.stage("b").counts == {"stranded": 2}
+    assert found.stage("b").slices[0].reason == "`a` has slices that failed or were cancelled"
 
 
 def test_a_stage_with_a_stranded_slice_waits_while_another_can_start() -> None:
