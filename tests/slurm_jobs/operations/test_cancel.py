@@ -77,6 +77,12 @@ def test_a_strangers_job_that_got_the_id_of_ours_is_not_ended(
     assert status_of(paths.run_dir).status == "cancelled"  # should ours still come, it does nothing
 
 
+def test_a_job_that_was_renamed_is_ended(slurm: FakeSlurm, paths: RunPaths) -> None:
+    script = f"{paths.job_dir('t1')}/submission_file_9.sh"
+    slurm.says("squeue", queue_row("1", "RUNNING", name="mine", command=script))
+    assert cancel(paths.run_dir) == ["1"]
+
+
 def test_what_nobody_speaks_of_is_not_ended_by_its_id_and_does_no_work(
     slurm: FakeSlurm, paths: RunPaths
 ) -> None:
