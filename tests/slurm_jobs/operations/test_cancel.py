@@ -95,6 +95,20 @@ def test_what_nobody_speaks_of_is_not_ended_by_its_id_and_does_no_work(
     assert cancel(paths.run_dir) == ["1"]
 
 
+def test_of_stranded_jobs_that_slurm_has_forgotten_nothing_is_written_down(
+    slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    made = make_run(tmp_path / "s", {"a": 1, "b": 1}, after={"b": {"a": "afterok"}})
+    submit(made, "a", 1, "1")
+    submit(made, "b", 1, "2")
+    end(made, "a", [0], "failed", reason="it broke")
+    assert status_of(made.run_dir).stage("b").status == "stranded"
+    assert cancel(made.run_dir) == []
+    assert not any(intent.cancelled_slices for intent in read_run(made.run_dir).intents)
+    slurm.says("squeue", queue_row("2", "PENDING", "DependencyNeverSatisfied"))
+    assert cancel(made.run_dir) == ["2"]
+
+
 def test_a_misspelt_stage_is_told_with_the_nearest(tmp_path: Path) -> None:
     made = make_run(tmp_path / "m", {"train": 1, "report": 1})
     with pytest.raises(InputError, match="no stage `trian`; did you mean `train`"):
