@@ -100,7 +100,7 @@ def _to_cancel(run_dir: Path, stages: list[str]) -> _Chosen:
         newest = latest_intents(run.intents, name)
         for part in status.stage(name).slices:
             going = part.status in {"running", "waiting", "unknown"} or (
-                part.status == "stranded" and part.may_live
+                part.status == "stranded" and part.state in LIVING_STATES
             )
             intent = newest.get(part.slice_index)
             if going and intent is not None and intent.refused is None:

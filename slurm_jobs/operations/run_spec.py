@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from slurm_jobs.spec.loader import LoadedSpec, load_document
 from slurm_jobs.spec.matrix_changes import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import apply_overrides, steps_of
+from slurm_jobs.spec.stage_checks import limit_problems
 from slurm_jobs.spec.yaml_values import YamlDocument
 
 FIXED = ("name", "cluster", "runs_dir")
@@ -117,6 +118,8 @@ def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str
     given = YamlDocument(file=origin["spec_file"], value=json.loads(text))
     changed = apply_overrides(given, overrides)
     document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
+    problems = (*document.problems, *limit_problems(document, overrides))
+    document = replace(document, problems=problems)
     return load_document(document, text, files, overrides=overrides).spec
 
 

@@ -17,6 +17,7 @@ from slurm_jobs.run.connections import Connections
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.model import RunRecords
 from slurm_jobs.run.outdated import Ages, ages_of, outdated_slices
+from slurm_jobs.schedulers.states import LIVING_STATES
 from slurm_jobs.troubles import Trouble
 
 
@@ -27,9 +28,9 @@ class Preparation:
     done: Done
     connections: Connections
     cancel: tuple[str, ...]
-    """Jobs and array elements that must make way."""
+    """Jobs and array elements that must make way; all of them have just been said to live."""
     taken_away: Mapping[str, Slices] = field(default_factory=dict)
-    """The slices that they have not ended, by the token of their intent."""
+    """Slices on which no job so far may go on, living or forgotten, by the token of its intent."""
     adopted: Mapping[str, str] = field(default_factory=dict)
     """Job ids that were found again, by stage."""
     damaged: Mapping[str, Slices] = field(default_factory=dict)
@@ -176,7 +177,7 @@ def _sort_stage(
         live=live,
         active=_ids(live, newest),
         ending=(*_ids(doomed & _with_status(stage.slices, {"running", "waiting"}), newest), *older),
-        cancel=(*_ids(doomed, newest), *older),
+        cancel=(*_ids(doomed & _said_to_live(stage.slices), newest), *older),
         taken_away=_by_token(doomed, newest),
     )
 
@@ -219,6 +220,11 @@ def _must_make_way(slices: tuple[SliceStatus, ...]) -> Slices:
     """What runs, or is queued, whether it will ever start or not."""
     words = {"running", "waiting", "stranded"}
     return _with_status(slices, words) & {s.slice_index for s in slices if s.may_live}
+
+
+def _said_to_live(slices: tuple[SliceStatus, ...]) -> Slices:
+    """Without what Slurm has forgotten, whose id may be a stranger's by now."""
+    return frozenset(s.slice_index for s in slices if s.state in LIVING_STATES)
 
 
 def _ids(chosen: Slices, newest: Mapping[int, Intent]) -> dict[str, Slices]:

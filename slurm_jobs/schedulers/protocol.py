@@ -39,7 +39,8 @@ class Question:
 
     jobs: Mapping[str, str]
     """Their ids by name. Slurm gives an id again when it has used all, and every cluster counts
-    for itself: a job of that id with another name is somebody else's."""
+    for itself: a job of that id with another name, and a batch script that is not this one's, is
+    somebody else's."""
     since_unix_s: float
     """No later than when the first of them was submitted."""
     uids: frozenset[int] = frozenset()

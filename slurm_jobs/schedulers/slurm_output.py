@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 
 from slurm_jobs.common.ranges import parse_ranges
 from slurm_jobs.common.records import TaskAccounting
 
-SQUEUE_FORMAT = "%i|%F|%T|%r|%V|%S|%N|%j"
-"""Job id (with array index), array's id, state, reason, submit, start (or expected), nodes, name.
+SQUEUE_FORMAT = "%i|%F|%T|%r|%V|%S|%N|%j|%o"
+"""Job id (with array index), array's id, state, reason, submit, start (or expected), nodes, name,
+command: the path of the batch script, in which a `|` may stand.
 
 The name is whole: only a width (`%.8j`) would cut it."""
 
@@ -59,13 +61,21 @@ def is_refusal(text: str) -> bool:
 
 
 def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounting]:
-    """Tasks by id, of the jobs whose plain id is the one in `wanted` for their name."""
+    """Tasks by id, of the jobs in `wanted` (ids by name), each under the name that it has there.
+
+    A user or a site may have renamed a job since; the folder of its batch script stays.
+    """
+    by_folder = {(job_id, name.rpartition(".")[2]): name for name, job_id in wanted.items()}
     tasks = {}
     for line in text.splitlines():
-        fields = line.split("|")
-        if len(fields) != 8 or wanted.get(fields[7]) != fields[1]:
+        fields = line.split("|", maxsplit=8)
+        if len(fields) != 9:
             continue
-        job_id, _, state, reason, submit, start, nodes, name = fields
+        job_id, plain_id, state, reason, submit, start, nodes, name, command = fields
+        if wanted.get(name) != plain_id:
+            name = by_folder.get((plain_id, _token_of(command)), "")
+        if not name:
+            continue
         for task_id in _expand(job_id):
             tasks[task_id] = TaskAccounting(
                 job_id=task_id,
@@ -78,6 +88,12 @@ def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounti
                 node_list=nodes,
             )
     return tasks
+
+
+def _token_of(command: str) -> str:
+    """Of the job whose batch script lies in `jobs/TOKEN/` of a run folder; empty for others."""
+    folder = PurePosixPath(command).parent
+    return folder.name if folder.parent.name == "jobs" else ""
 
 
 def parse_sacct(text: str) -> list[TaskAccounting]:

@@ -23,7 +23,6 @@ from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolv
 from slurm_jobs.spec.matrix import as_in_the_file
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.override_order import expand_with, marked_earlier
-from slurm_jobs.spec.overrides import steps_of
 from slurm_jobs.spec.path_checks import path_problems, runs_dir_problems
 from slurm_jobs.spec.processor_checks import processor_problems
 from slurm_jobs.spec.stage_checks import form_problems, limit_problems, stage_problems
@@ -83,9 +82,8 @@ def load_spec(
     typed = [*overrides, *([f"limit={limit}"] if limit is not None else [])]
     expanded = expand_with(document, typed, earlier=earlier)
     document = expanded.document
-    if any(steps_of(override) == ["limit"] for override in typed):
-        problems = (*document.problems, *limit_problems(document))
-        document = dataclasses.replace(document, problems=problems)
+    problems = (*document.problems, *limit_problems(document, typed))
+    document = dataclasses.replace(document, problems=problems)
     try:
         loaded = load_document(document, text, files, overrides=expanded.overrides)
     except SpecError as error:

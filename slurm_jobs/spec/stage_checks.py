@@ -10,6 +10,7 @@ from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.references import output_dir_variable
 from slurm_jobs.spec.graph import StageView, stage_views
 from slurm_jobs.spec.model import Resources, Stage
+from slurm_jobs.spec.overrides import steps_of
 from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
@@ -41,8 +42,10 @@ def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> lis
     return problems
 
 
-def limit_problems(document: YamlDocument) -> list[Problem]:
-    """A limit on the samples where no stage would ask for it."""
+def limit_problems(document: YamlDocument, typed: Collection[str]) -> list[Problem]:
+    """A limit on the samples among the overrides just `typed`, where no stage would ask for it."""
+    if not any(steps_of(override) == ["limit"] for override in typed):
+        return []
     limit = document.value.get("limit") if isinstance(document.value, dict) else None
     views = stage_views(document.value).values()
     may_ask = [v for v in views if v.run not in _WITHOUT_LIMIT and v.keys.get("shell") is None]

@@ -77,6 +77,12 @@ def test_a_strangers_job_that_got_the_id_of_ours_is_not_ended(
     assert status_of(paths.run_dir).status == "cancelled"  # should ours still come, it does nothing
 
 
+def test_a_job_that_was_renamed_is_ended(slurm: FakeSlurm, paths: RunPaths) -> None:
+    script = f"{paths.job_dir('t1')}/submission_file_9.sh"
+    slurm.says("squeue", queue_row("1", "RUNNING", name="mine", command=script))
+    assert cancel(paths.run_dir) == ["1"]
+
+
 def test_what_nobody_speaks_of_is_not_ended_by_its_id_and_does_no_work(
     slurm: FakeSlurm, paths: RunPaths
 ) -> None:
@@ -87,6 +93,20 @@ def test_what_nobody_speaks_of_is_not_ended_by_its_id_and_does_no_work(
     assert [intent.cancelled for intent in read_run(paths.run_dir).intents] == [True]
     slurm.says("sacct", account_row("1", "RUNNING"))  # with its name, which proves it ours
     assert cancel(paths.run_dir) == ["1"]
+
+
+def test_of_stranded_jobs_that_slurm_has_forgotten_nothing_is_written_down(
+    slurm: FakeSlurm, tmp_path: Path
+) -> None:
+    made = make_run(tmp_path / "s", {"a": 1, "b": 1}, after={"b": {"a": "afterok"}})
+    submit(made, "a", 1, "1")
+    submit(made, "b", 1, "2")
+    end(made, "a", [0], "failed", reason="it broke")
+    assert status_of(made.run_dir).stage("b").status == "stranded"
+    assert cancel(made.run_dir) == []
+    assert not any(intent.cancelled_slices for intent in read_run(made.run_dir).intents)
+    slurm.says("squeue", queue_row("2", "PENDING", "DependencyNeverSatisfied"))
+    assert cancel(made.run_dir) == ["2"]
 
 
 def test_a_misspelt_stage_is_told_with_the_nearest(tmp_path: Path) -> None:

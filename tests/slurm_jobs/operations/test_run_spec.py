@@ -58,6 +58,22 @@ def test_a_whole_stage_may_be_set_that_keeps_its_matrix(paths: RunPaths) -> None
     assert (stages["t-1"].shell, stages["t-1"].matrix) == ("other", [{"lr": 1}])
 
 
+@pytest.mark.parametrize("update_spec", [False, True])
+def test_a_limit_that_no_stage_takes_is_refused_at_a_resume_too(
+    paths: RunPaths, *, update_spec: bool
+) -> None:
+    with pytest.raises(InputError, match="--set limit=5: limit: no stage of this spec takes it"):
+        spec_of(paths, ["limit=5"], update_spec=update_spec)
+    assert spec_of(paths, ["limit=null"], update_spec=update_spec).spec.limit is None
+
+
+def test_a_limit_that_the_run_has_already_is_no_problem_of_another_override(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(f"limit: 5\n{SPEC}")
+    made = create_run(load(file), LOCAL)
+    assert spec_of(made, ["stages.q.retries=1"], update_spec=False).spec.limit == 5
+
+
 def test_with_the_file_read_anew_axes_may_be_set(paths: RunPaths) -> None:
     given = spec_of(paths, ["stages.t.matrix.lr=[3]"], update_spec=True)
     assert list(given.spec.stages) == ["q", "t-3"]

@@ -239,6 +239,18 @@ def test_stranded_jobs_are_cancelled() -> None:
     assert all(ids == () for ids in found.connections.ending.values())
 
 
+def test_no_id_is_cancelled_of_a_stranded_job_that_slurm_has_forgotten() -> None:
+    """So it is without accounts; the id may be a stranger's by now."""
+    found = sorted_out(
+        [stage("a"), stage("b", a="afterok"), stage("c", 2, b="afterok")],
+        [intent(1, "a", "12"), intent(2, "b", "13"), intent(3, "c", "14", 2)],
+        {"12": "FAILED", "14_1": "PENDING:Dependency"},
+        ends={"a": {0: FAILED}},
+    )
+    assert found.cancel == ("14_1",)
+    assert found.taken_away == {"t2": {0}, "t3": {0, 1}}
+
+
 def test_void_slices_run_again_whether_complete_or_running() -> None:
     void = {"a": frozenset({0, 2})}
     found = sorted_out(

@@ -69,12 +69,18 @@ def question(*job_ids: str, since_unix_s: float = 0.0) -> Question:
 
 
 def queue_row(
-    job_id: str, state: str, reason: str = "None", start: str = "N/A", name: str | None = None
+    job_id: str,
+    state: str,
+    reason: str = "None",
+    start: str = "N/A",
+    *,
+    name: str | None = None,
+    command: str = "/home/ada/job.sh",
 ) -> str:
     """A line of squeue's in the format that it is asked for."""
     called = name_of(job_id) if name is None else name
     plain_id = job_id.partition("_")[0]
-    return f"{job_id}|{plain_id}|{state}|{reason}|1763651000|{start}|cpu1|{called}\n"
+    return f"{job_id}|{plain_id}|{state}|{reason}|1763651000|{start}|cpu1|{called}|{command}\n"
 
 
 def account_row(job_id: str, state: str, **values: str) -> str:

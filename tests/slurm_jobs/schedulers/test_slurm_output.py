@@ -12,14 +12,14 @@ from slurm_jobs.schedulers.slurm_output import (
 
 # As Slurm 22.05 prints them with SLURM_TIME_FORMAT=%s.
 SQUEUE = """\
-12_3|12|RUNNING|None|1763651000|1763651010|cpu1|r.a.1
-12_[4-6%2]|12|PENDING|JobArrayTaskLimit|1763651000|N/A||r.a.1
-12_[7-9,11]|12|PENDING|Resources|1763651000|1763660000||r.a.1
-13|13|PENDING|Dependency|1763651001|N/A||r.b.2
-14|14|RUNNING|None|1763651001|1763651500|gpu[1-2]|r.c.3
-99|99|RUNNING|None|1763651001|1763651500|cpu1|r.d.4
-15|15|RUNNING|None|1763651001|1763651500|cpu1|my-other-work
-16|16|RUNNING|None|1763651001|1763651500|cpu1|r.e.5
+12_3|12|RUNNING|None|1763651000|1763651010|cpu1|r.a.1|/r/a.sh
+12_[4-6%2]|12|PENDING|JobArrayTaskLimit|1763651000|N/A||r.a.1|/r/a.sh
+12_[7-9,11]|12|PENDING|Resources|1763651000|1763660000||r.a.1|/r/a.sh
+13|13|PENDING|Dependency|1763651001|N/A||r.b.2|/r/a.sh
+14|14|RUNNING|None|1763651001|1763651500|gpu[1-2]|r.c.3|/r/a.sh
+99|99|RUNNING|None|1763651001|1763651500|cpu1|r.d.4|/r/a.sh
+15|15|RUNNING|None|1763651001|1763651500|cpu1|my-other-work|/r/a.sh
+16|16|RUNNING|None|1763651001|1763651500|cpu1|r.e.5|/r/a.sh
 slurm_load_jobs error: Unexpected message received
 """
 
@@ -47,8 +47,37 @@ def test_a_job_counts_under_its_own_id_and_its_own_name_alone() -> None:
     assert parse_squeue(SQUEUE, {"r.e.5": "16"})["16"].job_name == "r.e.5"
 
 
+@pytest.mark.parametrize("name", ["mine", "a|b", ""])
+def test_a_job_that_was_renamed_is_known_by_the_folder_of_its_batch_script(name: str) -> None:
+    start = f"12_[0-1%2]|12|PENDING|Priority|1|N/A||{name}|"
+    row = f"{start}/home/a|b c/s-1/jobs/1f2e/submission_file_9.sh\n"
+    tasks = parse_squeue(row, {"r.a.1f2e": "12", "r.b.77aa": "12"})
+    assert {task_id: task.job_name for task_id, task in tasks.items()} == {
+        "12_0": "r.a.1f2e",
+        "12_1": "r.a.1f2e",
+    }
+
+
+@pytest.mark.parametrize(
+    ("job_id", "command"),
+    [
+        ("12", "/home/ada/s-1/jobs/77aa/submission_file_9.sh"),
+        ("12", "/home/ada/1f2e/jobs.sh"),
+        ("12", "/home/ada/1f2e/a.sh"),
+        ("12", "(null)"),
+        ("12", ""),
+        ("13", "/home/ada/s-1/jobs/1f2e/submission_file_9.sh"),
+    ],
+)
+def test_a_job_of_another_name_and_another_batch_script_or_id_is_a_strangers(
+    job_id: str, command: str
+) -> None:
+    row = f"{job_id}|{job_id}|PENDING|Priority|1|N/A||mine|{command}\n"
+    assert parse_squeue(row, {"r.a.1f2e": "12", "": "12"}) == {}
+
+
 def test_a_list_that_squeue_shortened_proves_nothing() -> None:
-    row = "12_[0-3,5,7,...]|12|PENDING|Priority|1|N/A||r.a.1\n"
+    row = "12_[0-3,5,7,...]|12|PENDING|Priority|1|N/A||r.a.1|/r/a.sh\n"
     assert parse_squeue(row, {"r.a.1": "12"}) == {}
 
 

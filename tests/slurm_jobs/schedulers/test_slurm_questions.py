@@ -48,6 +48,15 @@ def test_a_job_of_the_same_id_and_another_name_is_not_ours(slurm: FakeSlurm) -> 
     assert states(["1", "2"]) == {"1": ("sacct", "TIMEOUT")}
 
 
+def test_a_renamed_job_is_ours_whatever_sacct_calls_it(slurm: FakeSlurm) -> None:
+    script = "/home/ada/s-1/jobs/t1/submission_file_9.sh"
+    slurm.says("squeue", queue_row("1", "RUNNING", name="mine", command=script))
+    slurm.says("sacct", account_row("1", "RUNNING", JobName="mine"))
+    answer = query(question("1"))
+    assert [(t.job_name, t.source) for t in answer.tasks.values()] == [("words.a.t1", "squeue")]
+    assert answer.lagging == {}
+
+
 def test_two_jobs_of_one_id_on_two_clusters_are_told_apart(slurm: FakeSlurm) -> None:
     slurm.says("squeue", queue_row("7", "RUNNING", name="words.a.here"))
     jobs = {"words.a.there": "7", "words.a.here": "7"}
