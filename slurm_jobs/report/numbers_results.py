@@ -42,8 +42,10 @@ def _slice_results(stage: StageInputs, intents: Sequence[Intent] | None) -> Slic
 def has_newest_steps(
     stage: StageInputs, slice_index: int, intents: Sequence[Intent] | None
 ) -> bool:
-    """Whether steps were recorded under the plan, config and code that the slice has now.
+    """Whether the steps are of the plan, config and code that the slice has now.
 
+    They are where some were recorded under those, and where the training went on from a
+    checkpoint under those: its steps before are then its own, though it may have had none left.
     Where the ledger could not be read, or does not know the slice, config and code are taken to be
     those.
     """
@@ -52,16 +54,33 @@ def has_newest_steps(
     newest = latest_intents(intents or (), stage.name).get(slice_index)
     if newest is None:
         return True
-    with_steps = {
-        t.attempt
-        for t in stage.timings
-        if t.slice_index == slice_index and t.steps is not None and len(t.steps.steps)
-    }
-    return any(
-        a.fingerprint == newest.fingerprint
+    own = {
+        a.attempt
         for a in stage.attempts
-        if a.slice_index == slice_index and a.attempt in with_steps
-    )
+        if a.slice_index == slice_index and a.fingerprint == newest.fingerprint
+    }
+    return not own.isdisjoint(_with_steps(stage, slice_index))
+
+
+def _with_steps(stage: StageInputs, slice_index: int) -> set[int]:
+    """The attempts that made steps, or went on from a checkpoint that holds some."""
+    timings = [t for t in stage.timings if t.slice_index == slice_index]
+    found = {t.attempt for t in timings if t.steps is not None and len(t.steps.steps)}
+    found |= {
+        t.attempt
+        for t in timings
+        for span in t.spans
+        if span["name"] == "checkpoint_load" and _is_past_start(span.get("step"))
+    }
+    return found | {
+        done.attempt
+        for done in stage.completions
+        if done.slice_index == slice_index and _is_past_start(done.result.get("resumed_from_step"))
+    }
+
+
+def _is_past_start(step: object) -> bool:
+    return isinstance(step, int) and step > 0
 
 
 def stage_results(stage: StageInputs, results: SliceResults) -> Mapping[str, float]:

@@ -66,6 +66,11 @@ class JobOrder:
         return array_indices(self.slices, self.slices_per_task)
 
 
+def name_of_job(run_name: str, stage: str, token: str) -> str:
+    """As squeue shows it; the token is the job's own, so that it can be found by its name."""
+    return f"{run_name}.{stage}.{token}"
+
+
 def order_to_json(order: JobOrder) -> dict[str, Any]:
     """The order as JSON values."""
     values = {f.name: getattr(order, f.name) for f in dataclasses.fields(order)}

@@ -24,7 +24,8 @@ from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
 from slurm_jobs.run.connections import Connections, SubmittedJob, job_dependencies
 from slurm_jobs.run.intents import Entry
 from slurm_jobs.run.ledger import append_entry
-from slurm_jobs.run.orders import JobOrder, order_to_json
+from slurm_jobs.run.orders import JobOrder, name_of_job, order_to_json
+from slurm_jobs.run.parents import Parents
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run.store import last_plan_number, read_stage_records
@@ -103,7 +104,7 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         run_id=context.run_id,
         run_dir=str(paths.run_dir),
         token=token,
-        job_name=f"{plan.name}.{stage.name}.{token}",
+        job_name=name_of_job(plan.name, stage.name, token),
         scheduler=context.scheduler.name,
         stage=stage.name,
         run=stage.run,
@@ -158,18 +159,21 @@ def submit_plan(
     """Submit the plan's jobs in order, inside `submitting`, whose turn this is.
 
     Raises:
-        SchedulerError: a job was refused. Jobs before it are queued and stay
-            so; the message says how to go on.
+        SchedulerError: a job was refused, or what it comes after can no longer be
+            waited for. Jobs before it are queued and stay so; the message says how to go on.
         RunFailedError: another command took this one for dead; jobs before stay queued.
     """
     submitted: list[SubmittedJob] = []
     newest = turn.begin
+    parents = Parents(context.paths, plan, context.scheduler)
     for job in plan.jobs:
         dependencies = job_dependencies(plan, job, submitted, connections)
+        parents.refuse_gone(job, dependencies)
         # Not after the intent, which would take the slices from the other command's jobs.
         refuse_if_lost(turn, newest)
         done, newest = _submit_job(context, plan, job, dependencies)
         submitted.append(done)
+        parents.add(done)
         on_job(done)
     context.scheduler.start()
     return submitted

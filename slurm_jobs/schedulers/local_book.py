@@ -103,7 +103,7 @@ class LocalBook:
                 eligible_unix_s=None if job.dependencies else job.submitted_unix_s,
             )
             # Once only: a runner that was quicker has written more than this.
-            create_once(self._state_path(task_id), dump_json(record_to_json(task)).encode())
+            create_once(self._state_path(task_id), dump_json(_state(task)).encode())
         return job
 
     def jobs(self) -> list[LocalJob]:
@@ -115,7 +115,7 @@ class LocalBook:
 
     def write_state(self, task: TaskAccounting) -> None:
         """Replace the state of a task."""
-        write_json_atomic(self._state_path(task.job_id), record_to_json(task))
+        write_json_atomic(self._state_path(task.job_id), _state(task))
 
     def state(self, task_id: str) -> TaskAccounting | None:
         """State of a task; None if the book has none (its job is just being queued)."""
@@ -205,3 +205,14 @@ def _locked_but_by_lookers(stream: IO[str]) -> bool:
 
 def _job(values: Mapping[str, Any]) -> LocalJob:
     return LocalJob(**{**values, "task_ids": tuple(values["task_ids"])})
+
+
+def _state(task: TaskAccounting) -> dict[str, Any]:
+    """As JSON values, without the name, which is always empty here.
+
+    A runner of an earlier version may still live. It does not know the name, and would end over
+    it with all of its tasks.
+    """
+    values = record_to_json(task)
+    del values["job_name"]
+    return values

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from fabricate_steps import CREATED
 
 from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.common.timings import spans_path, steps_header, steps_path
 from slurm_jobs.report.html import render_html
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.json_form import report_to_json
@@ -100,6 +102,60 @@ def test_what_an_abandoned_training_reached_is_no_result_of_one_that_failed(run)
     hours = stage_of(report, "train").gpu_hours.value
     assert hours == pytest.approx(hours_before + 2 * 100 / 3600)
     assert report.training[0].num_steps == before.training[0].num_steps
+
+
+def begin_under_another_config(run, step):
+    """A training's job that loaded what `step` steps made, and has made none so far."""
+    submit_again(run, "train", "0", "30")
+    run._attempt("train", 0, 3, "30", LATER, ("gpu-01",))
+    path = run.paths.attempt("train", 0, 3)
+    write_json_atomic(path, {**read_json(path), "fingerprint": "0ther"})
+    folder = run.paths.timing_dir("train", 0, 3)
+    folder.mkdir(parents=True)
+    loaded = {"name": "checkpoint_load", "start_unix_s": LATER, "duration_s": 1, "step": step}
+    spans_path(folder, 0).write_text(json.dumps(loaded) + "\n")
+    steps_path(folder, 0).write_bytes(steps_header({"rank": 0}))
+
+
+def end(run, outcome, **result):
+    run._end("train", 0, 3, "30", LATER, LATER + 100, outcome, result=result)
+    run._row("30", outcome.upper(), LATER - 9, LATER - 8, LATER, LATER + 100, num_gpus=2)
+
+
+@pytest.mark.parametrize("evaluation", [None, {"exact_match": 0.8, "num_samples": 50}])
+def test_a_training_that_went_on_to_export_and_evaluate_alone_has_the_loss_it_reached(
+    run, evaluation
+):
+    before = report_of(run).training[0].last_loss
+    begin_under_another_config(run, 100)
+    end(run, "completed", num_steps=100, resumed_from_step=100, evaluation=evaluation)
+    report = report_of(run)
+    assert report.header.status == "completed"
+    assert report.tiles[-1].label == ("exact match" if evaluation else "loss")
+    assert not report.training[0].is_earlier
+    assert report.training[0].last_loss == before
+    assert not any("all steps are of an earlier config" in note for note in report.notes)
+
+
+def test_the_checkpoint_that_an_unfinished_training_went_on_from_makes_its_steps_its_own(run):
+    begin_under_another_config(run, 100)
+    assert report_of(run).tiles[-1].label == "loss"
+
+
+def test_what_a_training_returned_tells_where_it_went_on_from_without_its_spans(run):
+    begin_under_another_config(run, 100)
+    spans_path(run.paths.timing_dir("train", 0, 3), 0).unlink()
+    assert report_of(run).training[0].is_earlier
+    end(run, "completed", resumed_from_step=100)
+    assert not report_of(run).training[0].is_earlier
+
+
+def test_a_training_that_begins_at_step_0_and_fails_before_its_first_step_has_no_result(run):
+    begin_under_another_config(run, 0)
+    end(run, "failed")
+    report = report_of(run)
+    assert report.tiles[-1].note == "the newest job has no step"
+    assert report.training[0].is_earlier
 
 
 def test_a_training_that_the_same_config_goes_on_with_keeps_its_loss(run):

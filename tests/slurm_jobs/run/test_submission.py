@@ -18,6 +18,7 @@ from slurm_jobs.run.connections import Connections, SubmittedJob, job_dependenci
 from slurm_jobs.run.intents import Entry, intents
 from slurm_jobs.run.ledger import append_entry, read_ledger
 from slurm_jobs.run.orders import JobOrder, read_order
+from slurm_jobs.run.parents import TRUSTED_S
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
@@ -38,6 +39,7 @@ class FakeScheduler:
     queued: dict[str, str] = field(default_factory=dict)
     seen: list[tuple[JobOrder, JobDependencies]] = field(default_factory=list)
     was_started: bool = False
+    answer: Answer | None = None
 
     def render(self, order: JobOrder, dependencies: JobDependencies) -> str:
         return f"# {order.job_name} {dict(dependencies)}\n"
@@ -67,7 +69,8 @@ class FakeScheduler:
         return {name: self.queued[name] for name in job_names if name in self.queued}
 
     def query(self, question: Question) -> Answer:
-        raise NotImplementedError
+        assert self.answer is not None, "a quick submit asks nothing"
+        return self.answer
 
     def accounting(self, question: Question) -> Answer:
         raise NotImplementedError
@@ -313,3 +316,19 @@ def test_a_command_that_was_taken_for_dead_submits_no_more(
         submit_all(given, plan(), Connections(), on_job=let_another_in)
     assert len(scheduler.seen) == 1
     assert kinds(given) == ["intent", "submitted"]  # no intent that would bar the other's jobs
+
+
+def test_a_submit_that_was_held_up_leaves_no_intent_for_what_can_never_be_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Suspended after its first job, which Slurm took away and forgot meanwhile."""
+    given, scheduler = context(tmp_path)
+    scheduler.answer = Answer()
+
+    def hold_up(_job: SubmittedJob) -> None:
+        late_s = time.time() + TRUSTED_S + 1
+        monkeypatch.setattr("slurm_jobs.run.parents.time", SimpleNamespace(time=lambda: late_s))
+
+    with pytest.raises(SchedulerError, match="`b` comes after `a`, whose job 11 is gone"):
+        submit_all(given, plan(), Connections(), on_job=hold_up)
+    assert kinds(given) == ["intent", "submitted"]

@@ -1,4 +1,5 @@
 import fcntl
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,19 @@ def test_a_job_that_another_command_queued_meanwhile_keeps_its_number(
     monkeypatch.setattr(local_book, "create_once", slow)
     assert book.add_job(VALUES, None).job_id == "2"
     assert others[0].read_bytes() == b"another's"
+
+
+def test_states_say_nothing_that_a_runner_of_an_earlier_version_does_not_know(
+    book: LocalBook,
+) -> None:
+    """It reads them with `TaskAccounting(**values)`, as that class was then."""
+    book.add_job(VALUES, (0, 1))
+    book.write_state(TaskAccounting(job_id="1_0", state="RUNNING", source="local"))
+    for path in book.states_dir.iterdir():
+        assert "job_name" not in json.loads(path.read_text())
+    task = book.state("1_0")
+    assert task is not None
+    assert (task.state, task.job_name) == ("RUNNING", "")
 
 
 def test_a_state_that_a_quicker_runner_wrote_is_kept(

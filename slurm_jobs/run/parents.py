@@ -1,0 +1,122 @@
+"""The jobs of a command that is slow: can those that it handed in still be waited for?
+
+Slurm takes away a job that can never start, and forgets a job that has ended after `MinJobAge`
+(300 s unless the site lowers it). A dependency on a job that it has forgotten counts as met: a job
+that is handed in after that would start on nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.common.records import DependencyKind
+from slurm_jobs.plan import Plan, PlannedJob
+from slurm_jobs.run.connections import SubmittedJob
+from slurm_jobs.run.elements import array_indices, slices_of_element
+from slurm_jobs.run.orders import name_of_job
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_stage_records
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question, Scheduler
+from slurm_jobs.schedulers.states import LIVING_STATES
+
+TRUSTED_S = 30.0
+"""So long a job is taken to be as it was when Slurm took it, or when it was last asked about.
+
+Own choice: a tenth of Slurm's default for `MinJobAge`, and more than a submit takes that nothing
+holds up, so that one asks nothing."""
+
+_NEED_SUCCESS: frozenset[DependencyKind] = frozenset({"afterok", "aftercorr"})
+"""What Slurm has forgotten has ended, so that `afterany` of it is rightly met."""
+
+
+class Parents:
+    """The jobs that a command handed in, and until when each is trusted to be there."""
+
+    def __init__(self, paths: RunPaths, plan: Plan, scheduler: Scheduler) -> None:
+        self._paths = paths
+        self._plan = plan
+        self._scheduler = scheduler
+        self._jobs: dict[str, SubmittedJob] = {}
+        self._since_unix_s = time.time()
+        self._trusted_until_s: dict[str, float] = {}
+
+    def add(self, job: SubmittedJob) -> None:
+        """Slurm took a job just now."""
+        self._jobs[job.job_id] = job
+        self._trusted_until_s[job.job_id] = time.time() + TRUSTED_S
+
+    def refuse_gone(self, job: PlannedJob, dependencies: JobDependencies) -> None:
+        """Raise if a job is to wait for the success of one that is gone, or has ended otherwise.
+
+        Raises:
+            SchedulerError: that is so; the message names the stage and says how to go on.
+        """
+        due = self._due(i for kind in _NEED_SUCCESS for i in dependencies.get(kind, ()))
+        if not due or self._scheduler.name == "local":  # whose book forgets nothing
+            return
+        answer = self._scheduler.query(
+            Question(
+                jobs={self._name(self._jobs[job_id]): job_id for job_id in due},
+                since_unix_s=self._since_unix_s,
+            )
+        )
+        for job_id in due:
+            # Where nobody can say, the id counts: Slurm took it.
+            why = _why_gone(self._paths, self._jobs[job_id], answer)
+            if answer.knows_the_living and why:
+                raise SchedulerError(self._message(job, self._jobs[job_id], why))
+            self._trusted_until_s[job_id] = time.time() + TRUSTED_S
+
+    def _due(self, job_ids: Iterable[str]) -> list[str]:
+        now = time.time()
+        return [i for i in dict.fromkeys(job_ids) if self._trusted_until_s.get(i, now) < now]
+
+    def _name(self, job: SubmittedJob) -> str:
+        return name_of_job(self._plan.name, job.stage, job.token)
+
+    def _message(self, job: PlannedJob, parent: SubmittedJob, why: str) -> str:
+        return (
+            f"`{job.stage}` comes after `{parent.stage}`, whose job {parent.job_id} {why} while "
+            "this command was at work: it can no longer be waited for. Nothing after it was "
+            "submitted; jobs submitted before stay queued. This goes on: "
+            f"slurm-jobs resume {self._paths.run_dir}"
+        )
+
+
+def _why_gone(paths: RunPaths, job: SubmittedJob, answer: Answer) -> str:
+    """What has come of a job that nothing can wait for any more; empty if it lives or ended well.
+
+    What Slurm has forgotten has ended well if its records say so.
+    """
+    states = {i: t.state for i, t in answer.tasks.items() if i.partition("_")[0] == job.job_id}
+    ended = [s for s in states.values() if s not in LIVING_STATES and s != "COMPLETED"]
+    if ended:
+        return f"ended as {ended[0]}"
+    forgotten = _slices_without(job, states)
+    if not forgotten or forgotten <= _completed(paths, job):
+        return ""
+    return "is gone"
+
+
+def _slices_without(job: SubmittedJob, states: Mapping[str, str]) -> frozenset[int]:
+    """The slices of which Slurm knows neither the job nor the array element."""
+    if job.job_id in states:
+        return frozenset()
+    slices, per_task = job.planned.slices, job.planned.slices_per_task
+    missing = [
+        slices_of_element(slices, per_task, element)
+        for element in array_indices(slices, per_task)
+        if f"{job.job_id}_{element}" not in states
+    ]
+    return frozenset(index for several in missing for index in several)
+
+
+def _completed(paths: RunPaths, job: SubmittedJob) -> frozenset[int]:
+    endings = read_stage_records(paths, job.stage).endings
+    return frozenset(
+        index
+        for index, by_attempt in endings.items()
+        if any(e.token == job.token and e.outcome == "completed" for e in by_attempt.values())
+    )

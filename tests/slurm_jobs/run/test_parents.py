@@ -1,0 +1,186 @@
+"""A fake scheduler and a fake clock stand in: Slurm forgets a job after minutes at the soonest."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.cluster.profile import LOCAL
+from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.common.records import CompletionName, TaskAccounting, completion_name
+from slurm_jobs.plan import Plan, PlannedJob, make_plan
+from slurm_jobs.run.connections import SubmittedJob
+from slurm_jobs.run.parents import TRUSTED_S, Parents
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
+from slurm_jobs.spec.model import RunSpec
+
+STAGES = {
+    "clean": {"run": "own:a"},
+    "cut": {"run": "own:b", "array": {"num_slices": 3}},
+    "train": {"run": "own:c", "after": ["clean", "cut"]},
+}
+BEGAN = 1_700_000_000.0
+
+
+class Fake:
+    """A scheduler that says what it is told to, and a clock that stands until it is moved."""
+
+    def __init__(self, states: Mapping[str, str], *, knows: bool = True, name: str = "fake"):
+        self.states, self.knows, self.name = dict(states), knows, name
+        self.asked: list[Question] = []
+        self.now_unix_s = BEGAN
+
+    def time(self) -> float:
+        return self.now_unix_s
+
+    def query(self, question: Question) -> Answer:
+        self.asked.append(question)
+        tasks = {
+            i: TaskAccounting(job_id=i, state=s, source="squeue") for i, s in self.states.items()
+        }
+        return Answer(tasks=tasks, knows_the_living=self.knows)
+
+
+def plan() -> Plan:
+    spec = RunSpec.model_validate({"name": "words", "cluster": "local", "stages": STAGES})
+    return make_plan(spec, LOCAL)
+
+
+def job_of(stage: str) -> PlannedJob:
+    return next(job for job in plan().jobs if job.stage == stage)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    return RunPaths(tmp_path / "run")
+
+
+def handed_in(paths: RunPaths, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Parents:
+    """`clean` as job 11 and `cut` as array 12, just now."""
+    monkeypatch.setattr("slurm_jobs.run.parents.time", fake)
+    parents = Parents(paths, plan(), fake)  # type: ignore[arg-type]
+    for job_id, stage in (("11", "clean"), ("12", "cut")):
+        token = f"t{job_id}"
+        parents.add(SubmittedJob(planned=job_of(stage), token=token, job_id=job_id))
+    return parents
+
+
+def complete(paths: RunPaths, stage: str, token: str, slices: Sequence[int]) -> None:
+    folder = paths.completions_dir(stage)
+    folder.mkdir(parents=True)
+    for index in slices:
+        (folder / completion_name(CompletionName(index, 1, token, "completed"))).write_text("{}")
+
+
+CLEAN: JobDependencies = {"afterok": ["11"]}
+CUT: JobDependencies = {"aftercorr": ["12"]}
+LATE_S = TRUSTED_S + 1
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "states", "why"),
+    [
+        (CLEAN, {}, "`clean`, whose job 11 is gone"),
+        (CLEAN, {"11": "CANCELLED"}, "`clean`, whose job 11 ended as CANCELLED"),
+        (CUT, {"12_0": "RUNNING", "12_1": "COMPLETED"}, "`cut`, whose job 12 is gone"),
+        (CUT, {"12_0": "RUNNING", "12_1": "PENDING", "12_2": "FAILED"}, "ended as FAILED"),
+    ],
+)
+def test_a_slow_submit_hands_in_nothing_after_what_can_no_longer_be_waited_for(
+    paths: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    dependencies: JobDependencies,
+    states: Mapping[str, str],
+    why: str,
+) -> None:
+    fake = Fake(states)
+    parents = handed_in(paths, fake, monkeypatch)
+    fake.now_unix_s += LATE_S
+    with pytest.raises(SchedulerError, match="can no longer be waited for") as caught:
+        parents.refuse_gone(job_of("train"), dependencies)
+    for words in ("`train` comes after", why, f"slurm-jobs resume {paths.run_dir}"):
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "states", "completed"),
+    [
+        (CLEAN, {"11": "PENDING"}, ()),
+        (CLEAN, {"11": "COMPLETED"}, ()),
+        (CLEAN, {}, (0,)),
+        (CUT, {"12_0": "COMPLETED", "12_1": "RUNNING"}, (2,)),
+    ],
+)
+def test_what_lives_or_ended_well_is_waited_for_however_slow_the_submit(
+    paths: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    dependencies: JobDependencies,
+    states: Mapping[str, str],
+    completed: Sequence[int],
+) -> None:
+    fake = Fake(states)
+    parents = handed_in(paths, fake, monkeypatch)
+    stage, token = ("clean", "t11") if dependencies is CLEAN else ("cut", "t12")
+    complete(paths, stage, token, completed)
+    fake.now_unix_s += LATE_S
+    parents.refuse_gone(job_of("train"), dependencies)
+    (question,) = fake.asked
+    job_id = token.removeprefix("t")
+    assert (question.jobs, question.since_unix_s) == ({f"words.{stage}.{token}": job_id}, BEGAN)
+
+
+def test_a_record_of_another_job_does_not_speak_for_one_that_is_gone(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Fake({})
+    parents = handed_in(paths, fake, monkeypatch)
+    complete(paths, "clean", "before", (0,))
+    fake.now_unix_s += LATE_S
+    with pytest.raises(SchedulerError, match="is gone"):
+        parents.refuse_gone(job_of("train"), CLEAN)
+
+
+def test_a_submit_that_nothing_holds_up_asks_nothing(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Fake({})
+    parents = handed_in(paths, fake, monkeypatch)
+    fake.now_unix_s += TRUSTED_S
+    parents.refuse_gone(job_of("train"), {**CLEAN, **CUT})
+    assert not fake.asked
+
+
+def test_it_asks_once_for_all_parents_and_again_only_when_that_is_old(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Fake({"11": "RUNNING", "12": "PENDING"})
+    parents = handed_in(paths, fake, monkeypatch)
+    fake.now_unix_s += LATE_S
+    for _ in range(2):
+        parents.refuse_gone(job_of("train"), {**CLEAN, **CUT})
+    assert [sorted(question.jobs.values()) for question in fake.asked] == [["11", "12"]]
+    fake.now_unix_s += LATE_S
+    parents.refuse_gone(job_of("train"), CLEAN)
+    assert len(fake.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("fake", "dependencies"),
+    [
+        (Fake({}, knows=False), CLEAN),  # nobody can say: Slurm took the id
+        (Fake({}, name="local"), CLEAN),  # its book forgets nothing
+        (Fake({}), {"afterany": ["11"]}),  # what is gone has ended
+        (Fake({}), {"afterok": ["9", "10_2"]}),  # handed in by another command
+    ],
+)
+def test_what_may_be_waited_for_all_the_same_is(
+    paths: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    fake: Fake,
+    dependencies: JobDependencies,
+) -> None:
+    parents = handed_in(paths, fake, monkeypatch)
+    fake.now_unix_s += LATE_S
+    parents.refuse_gone(job_of("train"), dependencies)
+    assert len(fake.asked) == (not fake.knows)
