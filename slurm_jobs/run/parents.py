@@ -27,6 +27,11 @@ TRUSTED_S = 30.0
 Own choice: a tenth of Slurm's default for `MinJobAge`, and more than a submit takes that nothing
 holds up, so that one asks nothing."""
 
+REMEMBERED_S = 120.0
+"""So long after its end Slurm is taken to know a job: what waits for it then can never start, and
+Slurm takes it away too, so that what comes `afterany` of it is still handed in. Own choice: well
+below the default of `MinJobAge`."""
+
 _NEED_SUCCESS: frozenset[DependencyKind] = frozenset({"afterok", "aftercorr"})
 """What Slurm has forgotten has ended, so that `afterany` of it is rightly met."""
 
@@ -90,10 +95,15 @@ def _why_gone(paths: RunPaths, job: SubmittedJob, answer: Answer) -> str:
 
     What Slurm has forgotten has ended well if its records say so.
     """
-    states = {i: t.state for i, t in answer.tasks.items() if i.partition("_")[0] == job.job_id}
-    ended = [s for s in states.values() if s not in LIVING_STATES and s != "COMPLETED"]
-    if ended:
-        return f"ended as {ended[0]}"
+    tasks = {i: t for i, t in answer.tasks.items() if i.partition("_")[0] == job.job_id}
+    states = {i: task.state for i, task in tasks.items()}
+    ended = [t for t in tasks.values() if t.state not in LIVING_STATES and t.state != "COMPLETED"]
+    before_unix_s = time.time() - REMEMBERED_S
+    forgotten_by_now = [
+        t for t in ended if t.source != "squeue" and (t.end_unix_s or 0.0) < before_unix_s
+    ]
+    if forgotten_by_now:
+        return f"ended as {forgotten_by_now[0].state}"
     forgotten = _slices_without(job, states)
     if not forgotten or forgotten <= _completed(paths, job):
         return ""

@@ -10,7 +10,7 @@ from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.common.records import CompletionName, TaskAccounting, completion_name
 from slurm_jobs.plan import Plan, PlannedJob, make_plan
 from slurm_jobs.run.connections import SubmittedJob
-from slurm_jobs.run.parents import TRUSTED_S, Parents
+from slurm_jobs.run.parents import REMEMBERED_S, TRUSTED_S, Parents
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.spec.model import RunSpec
@@ -29,6 +29,7 @@ class Fake:
     def __init__(self, states: Mapping[str, str], *, knows: bool = True, name: str = "fake"):
         self.states, self.knows, self.name = dict(states), knows, name
         self.asked: list[Question] = []
+        self.end_unix_s: float | None = None
         self.now_unix_s = BEGAN
 
     def time(self) -> float:
@@ -37,7 +38,8 @@ class Fake:
     def query(self, question: Question) -> Answer:
         self.asked.append(question)
         tasks = {
-            i: TaskAccounting(job_id=i, state=s, source="squeue") for i, s in self.states.items()
+            i: TaskAccounting(job_id=i, state=s, source="sacct", end_unix_s=self.end_unix_s)
+            for i, s in self.states.items()
         }
         return Answer(tasks=tasks, knows_the_living=self.knows)
 
@@ -128,6 +130,20 @@ def test_what_lives_or_ended_well_is_waited_for_however_slow_the_submit(
     (question,) = fake.asked
     job_id = token.removeprefix("t")
     assert (question.jobs, question.since_unix_s) == ({f"words.{stage}.{token}": job_id}, BEGAN)
+
+
+def test_what_ended_a_moment_ago_is_left_to_slurm(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes away what waits for that, and starts what comes `afterany`."""
+    fake = Fake({"11": "FAILED"})
+    parents = handed_in(paths, fake, monkeypatch)
+    fake.end_unix_s = BEGAN
+    fake.now_unix_s += LATE_S
+    parents.refuse_gone(job_of("train"), CLEAN)
+    fake.now_unix_s += REMEMBERED_S
+    with pytest.raises(SchedulerError, match="ended as FAILED"):
+        parents.refuse_gone(job_of("train"), CLEAN)
 
 
 def test_a_record_of_another_job_does_not_speak_for_one_that_is_gone(
