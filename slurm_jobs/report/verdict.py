@@ -43,7 +43,8 @@ def make_verdict(
         )
     largest = max(timeline, key=lambda s: s.seconds, default=None)
     if largest is not None and not worth:
-        parts.append(f"most of the time went to {largest.name} ({words.percent(largest.share)})")
+        part = "most" if largest.share > 0.5 else "the largest part"
+        parts.append(f"{part} of the time went to {largest.name} ({words.percent(largest.share)})")
     return "; ".join(parts) + "."
 
 
