@@ -89,7 +89,7 @@ def _rate_tile(main: TrainingNumbers | None) -> Tile:
     if rate.value is None:
         return Tile(label="tokens/s", value=words.NOT_KNOWN, note=rate.missing)
     note = f"real ones, {words.number_of('rank', main.num_ranks)}"
-    return Tile(label="tokens/s", value=words.count(rate.value), note=note)
+    return Tile(label="tokens/s", value=words.significant(rate.value), note=note)
 
 
 def _wait_tile(main: TrainingNumbers | None) -> Tile:

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from slurm_jobs.report import words
 from slurm_jobs.report.model import EvaluationNumbers
 from slurm_jobs.report.model_values import TimeShare
 from slurm_jobs.report.verdict import make_tiles, make_verdict
@@ -78,3 +79,10 @@ def test_only_more_than_half_is_called_most_of_the_time(small, share, part):
     assert verdict.endswith(
         f"; {part} of the time went to prep running ({share:.0%}).".replace("%", " %")
     )
+
+
+def test_the_rate_is_written_alike_in_the_tile_and_in_the_training(small):
+    rate = dataclasses.replace(small.training[0].tokens_per_s, value=4411.7)
+    train = dataclasses.replace(small.training[0], tokens_per_s=rate)
+    shown = make_tiles(small.header, small.timeline, "", (train,), ())[2]
+    assert f"{shown.value} tokens/s" == words.quantity(rate) == "4,410 tokens/s"
