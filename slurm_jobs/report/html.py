@@ -15,6 +15,7 @@ from slurm_jobs.report.html_timeline import timeline_section
 from slurm_jobs.report.html_training import step_section, training_section
 from slurm_jobs.report.markup import Html, definitions, el, join, table
 from slurm_jobs.report.model import DataNumbers, EvaluationNumbers, Finding, RunReport, StageNumbers
+from slurm_jobs.report.model_values import Quantity
 from slurm_jobs.shipped import shipped_path
 
 _MAX_FAILURES = 20
@@ -118,17 +119,22 @@ def _finding_card(number: int, finding: Finding) -> Html:
 
 
 def _data_section(numbers: DataNumbers) -> Html:
+    part = words.of_slices(numbers.num_slices_reported, numbers.num_slices)
+    more = f", {part}" if part else ""
+    counts = {
+        "rows": numbers.num_rows,
+        "samples": numbers.num_samples,
+        "rejected": numbers.num_rejects,
+        "of these too long": numbers.num_too_long,
+        "truncated": numbers.num_truncated,
+        "tokens": numbers.num_tokens,
+        "mean length": numbers.mean_tokens,
+    }
     facts = [
-        ("rows", words.with_reason(numbers.num_rows)),
-        ("samples", words.with_reason(numbers.num_samples)),
-        ("rejected", words.with_reason(numbers.num_rejects)),
-        ("of these too long", words.with_reason(numbers.num_too_long)),
-        ("truncated", words.with_reason(numbers.num_truncated)),
-        ("tokens", words.with_reason(numbers.num_tokens)),
-        ("mean length", words.with_reason(numbers.mean_tokens)),
+        *((name, _count(count, more)) for name, count in counts.items()),
         ("shards", words.with_reason(numbers.num_shards)),
         ("slices that reported", f"{numbers.num_slices_reported} of {numbers.num_slices}"),
-        *((f"{name} time", words.seconds(s)) for name, s in numbers.work_s.items()),
+        *((f"{name} time", words.seconds(s) + more) for name, s in numbers.work_s.items()),
     ]
     lengths = [(f"to {most:,} tokens", float(count)) for most, count in numbers.length_counts]
     rejects = [(reason, float(count)) for reason, count in numbers.rejects[:20]]
@@ -138,16 +144,21 @@ def _data_section(numbers: DataNumbers) -> Html:
         definitions(facts),
         el(
             "div",
-            el("div", el("h3", "Rejects by reason"), count_bars(rejects, "rejects"))
+            el("div", el("h3", f"Rejects by reason{more}"), count_bars(rejects, "rejects"))
             if rejects
             else None,
-            el("div", el("h3", "Samples by length"), count_bars(lengths, "lengths"))
+            el("div", el("h3", f"Samples by length{more}"), count_bars(lengths, "lengths"))
             if lengths
             else None,
             class_="charts",
         ),
         id="data",
     )
+
+
+def _count(count: Quantity, more: str) -> str:
+    """A count and of which slices it is; one that is missing says why, and is of none."""
+    return words.with_reason(count) + ("" if count.value is None else more)
 
 
 def _evaluation_section(evaluation: EvaluationNumbers) -> Html:

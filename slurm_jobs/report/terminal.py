@@ -136,7 +136,7 @@ def _stages(stages: Sequence[StageNumbers]) -> RenderableType:
     return Group(_StageTable(stages), *failures)
 
 
-_STAGE_COLUMNS = ("done", "attempts", "queue", "ran for", "CPU", "memory")
+_STAGE_COLUMNS = ("done", "attempts", "median queue", "ran for", "CPU", "memory")
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class _StageTable:
         for name in ("stage", "status"):
             table.add_column(name, no_wrap=True)
         for name in _STAGE_COLUMNS:
-            table.add_column(name, justify="right", no_wrap=True)
+            table.add_column(name.replace("median ", "median\n"), justify="right", no_wrap=True)
         for stage in self.stages:
             table.add_row(Text(_stage_name(stage)), stage.status, *_stage_facts(stage))
         unbounded = options.update(max_width=10_000)
@@ -229,7 +229,9 @@ def _data(numbers: DataNumbers) -> RenderableType:
     ]
     rejects = ", ".join(f"{reason} {count:,}" for reason, count in numbers.rejects[:6])
     lines = [Text(f"  rejects: {rejects}")] if rejects else []
-    return Group(_pairs(pairs), *lines)
+    part = words.of_slices(numbers.num_slices_reported, numbers.num_slices)
+    caption = [Text(f"  {part}, those that completed:", style="dim")] if part else []
+    return Group(*caption, _pairs(pairs), *lines)
 
 
 def _method(report: RunReport) -> RenderableType:

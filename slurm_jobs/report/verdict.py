@@ -43,7 +43,8 @@ def make_verdict(
         )
     largest = max(timeline, key=lambda s: s.seconds, default=None)
     if largest is not None and not worth:
-        parts.append(f"most of the time went to {largest.name} ({words.percent(largest.share)})")
+        part = "most" if largest.share > 0.5 else "the largest part"
+        parts.append(f"{part} of the time went to {largest.name} ({words.percent(largest.share)})")
     return "; ".join(parts) + "."
 
 
@@ -88,7 +89,7 @@ def _rate_tile(main: TrainingNumbers | None) -> Tile:
     if rate.value is None:
         return Tile(label="tokens/s", value=words.NOT_KNOWN, note=rate.missing)
     note = f"real ones, {words.number_of('rank', main.num_ranks)}"
-    return Tile(label="tokens/s", value=words.count(rate.value), note=note)
+    return Tile(label="tokens/s", value=words.significant(rate.value), note=note)
 
 
 def _wait_tile(main: TrainingNumbers | None) -> Tile:

@@ -86,6 +86,13 @@ def last_steps(num_steps: int) -> str:
     return "last step" if num_steps <= 1 else f"mean of the last {num_steps:,} steps"
 
 
+def of_slices(num_reported: int, num_slices: int) -> str:
+    """Of which slices a count is, where not all reported: `of 1 of 2 slices`; else empty."""
+    if num_reported == num_slices:
+        return ""
+    return f"of {num_reported:,} of {number_of('slice', num_slices)}"
+
+
 def with_reason(given: Quantity) -> str:
     """A quantity, and where it has no value, or is a lower bound, why."""
     reason = given.missing or given.at_least

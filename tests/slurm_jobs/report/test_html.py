@@ -126,6 +126,14 @@ def test_every_cell_names_its_column_for_screens_too_narrow_for_a_table(report_o
     assert "content: attr(data-label)" in style
 
 
+def test_names_of_ranks_and_slices_wrap_on_narrow_screens():
+    style = shipped_path("templates", "report", "page.css").read_text()
+    narrow = style.partition("@media (max-width: 620px)")[2].partition("@media")[0]
+    labels = re.search(r"\.row \.label, \.rank \.label \{(.*?)\}", narrow)
+    assert labels
+    assert "white-space: normal" in labels[1]
+
+
 def relative_luminance(colour: str) -> float:
     """WCAG 2.1, definition of relative luminance."""
     channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]

@@ -75,3 +75,21 @@ def test_terminal_and_page_show_the_same_parts_of_the_time(report_of):
     assert (
         in_terminal == re.findall(r'class="name">(.*?)<', legend) == ["first", "queue wait", "idle"]
     )
+
+
+def test_counts_of_a_part_of_the_slices_say_so_in_terminal_and_page(report_of):
+    report = report_of()
+    assert "of 4 slices" not in printed(report) + render_html(report)
+    (data,) = report.data
+    part = dataclasses.replace(report, data=(dataclasses.replace(data, num_slices_reported=1),))
+    assert "of 1 of 4 slices, those that completed:" in printed(part).partition("Data: ")[2]
+    facts = dict(re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", render_html(part), re.DOTALL))
+    assert facts["rejected"] == "16, of 1 of 4 slices"
+    assert facts["shards"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("width", "name"), [(80, r"median *\n.* queue +ran for"), (40, "median queue")]
+)
+def test_the_queue_of_a_stage_is_called_a_median(report_of, width, name):
+    assert re.search(name, printed(report_of(), width=width).partition("\nStages")[2])

@@ -5,8 +5,10 @@ import re
 
 import pytest
 
+from slurm_jobs.report import words
 from slurm_jobs.report.model import EvaluationNumbers
-from slurm_jobs.report.verdict import make_tiles
+from slurm_jobs.report.model_values import TimeShare
+from slurm_jobs.report.verdict import make_tiles, make_verdict
 
 
 def tile(report, label):
@@ -66,3 +68,21 @@ def test_a_training_of_an_earlier_config_gives_the_tiles_only_where_there_is_no_
     earlier = dataclasses.replace(train, stage="old", num_steps=10_000, is_earlier=True)
     assert result_tile(small, (earlier, train)).label == "loss"
     assert result_tile(small, (earlier,)).note == "the newest job has no step"
+
+
+@pytest.mark.parametrize(
+    ("share", "part"), [(0.29, "the largest part"), (0.5, "the largest part"), (0.51, "most")]
+)
+def test_only_more_than_half_is_called_most_of_the_time(small, share, part):
+    largest = TimeShare(name="prep running", kind="running", seconds=100 * share, share=share)
+    verdict = make_verdict(small.header, (largest,), (), ())
+    assert verdict.endswith(
+        f"; {part} of the time went to prep running ({share:.0%}).".replace("%", " %")
+    )
+
+
+def test_the_rate_is_written_alike_in_the_tile_and_in_the_training(small):
+    rate = dataclasses.replace(small.training[0].tokens_per_s, value=4411.7)
+    train = dataclasses.replace(small.training[0], tokens_per_s=rate)
+    shown = make_tiles(small.header, small.timeline, "", (train,), ())[2]
+    assert f"{shown.value} tokens/s" == words.quantity(rate) == "4,410 tokens/s"
