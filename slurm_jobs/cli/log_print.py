@@ -10,6 +10,17 @@ from pathlib import Path
 
 from slurm_jobs.cli.log_files import last_lines, numbered_lines, shown_name
 
+SUPERVISOR_TAIL_LINES = 20
+"""Of a supervisor's log that nobody asked for; a Python traceback's end fits."""
+
+
+def print_explaining(logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
+    """Print the ends of supervisors' logs, shown because the ranks of a failed slice are silent."""
+    for log in logs:
+        shown = shown_name(log, with_stage=with_stage)
+        print(f"==> {shown} <== (the supervisor's, as no rank said why it failed)")
+        _print_log(log, SUPERVISOR_TAIL_LINES if tail is None else tail)
+
 
 def print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
     """Print each under its name where there are several; say so where nothing stands in any."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_run
-from slurm_jobs.cli.log_files import rank_logs, supervisor_logs
-from slurm_jobs.cli.log_print import print_logs, print_matches
+from slurm_jobs.cli.log_files import explaining_logs, rank_logs, supervisor_logs
+from slurm_jobs.cli.log_print import print_explaining, print_logs, print_matches
 from slurm_jobs.common.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,7 +94,22 @@ def run(options: argparse.Namespace) -> int:
         found = print_matches(logs, pattern, options.tail, with_stage=with_stage)
         return 0 if found else NO_MATCH_EXIT_CODE
     print_logs(name, logs, options.tail, with_stage=with_stage)
+    explaining = [log for stage in stages for log in _explaining(run_dir, stage, logs, options)]
+    print_explaining(explaining, options.tail, with_stage=with_stage)
     return 0
+
+
+def _explaining(
+    run_dir: Path, stage: StageStatus, shown: Sequence[Path], options: argparse.Namespace
+) -> list[Path]:
+    """Supervisors' logs that are shown unasked: of the newest attempts, where ranks are silent."""
+    from slurm_jobs.run.paths import RunPaths
+
+    if options.supervisor or options.attempt is not None:
+        return []
+    paths, name = RunPaths(run_dir), stage.stage.name
+    own = [log for log in shown if log.parent == paths.logs_dir(name)]
+    return explaining_logs(paths, name, _chosen_slices(stage, options), own)
 
 
 def _with_slice(stages: Sequence[StageStatus], index: int | None) -> Sequence[StageStatus]:
