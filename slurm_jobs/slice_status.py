@@ -27,6 +27,8 @@ NEVER_REASONS = {
     NO_RUNNER: "the local runner has ended; `resume` starts one",
 }
 NOT_SUBMITTED = "not submitted"
+CANCELLED_UNSEEN = "an array task that was cancelled while it waited looks like this"
+"""squeue forgets one within minutes, and sacct of Slurm 22.05 never hears of it."""
 CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
 
 
@@ -210,4 +212,6 @@ def _without_scheduler(status: SliceStatus, intent: Intent, answer: Answer) -> S
     if status.attempt:
         reason = f"it started, has no completion record, and {reason}"
         return replace(status, source="record", reason=reason)
+    if lags is None and not silent:
+        reason += f" ({CANCELLED_UNSEEN}); `resume` runs it"
     return replace(status, reason=reason)

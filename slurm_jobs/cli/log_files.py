@@ -57,6 +57,42 @@ def supervisor_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) 
     return [log for log in dict.fromkeys(named) if log.exists()]
 
 
+def explaining_logs(
+    paths: RunPaths, stage: str, slices: Sequence[SliceStatus], shown: Sequence[Path]
+) -> list[Path]:
+    """Supervisors' logs, not among those shown, of slices that failed without record and word.
+
+    So it is where a disk is full: the supervisor cannot write the record, and says so in its log.
+    """
+    spoken = {match[1] for log in shown if (match := _RANK_LOG.match(log.name)) and _says(log)}
+    silent = [
+        part
+        for part in slices
+        if failed_unrecorded(part) and f"{part.slice_index:05d}" not in spoken
+    ]
+    known = set(shown)
+    return [log for log in supervisor_logs(paths, stage, silent) if log not in known and _says(log)]
+
+
+def has_explaining_log(paths: RunPaths, stage: str, part: SliceStatus) -> bool:
+    """Whether a slice failed without a record, and its supervisor's log says more than its ranks'.
+
+    Where there is no log of a rank, its supervisor's is shown without being asked for.
+    """
+    own = supervisor_logs(paths, stage, [part])
+    is_apart = failed_unrecorded(part) and rank_logs(paths, stage, [part]) != own
+    return is_apart and any(_says(log) for log in own)
+
+
+def failed_unrecorded(part: SliceStatus) -> bool:
+    """Whether a slice failed and no record of its end says why."""
+    return part.status == "failed" and part.ending is None
+
+
+def _says(log: Path) -> bool:
+    return log.stat().st_size > 0
+
+
 def failure_log(
     paths: RunPaths, stage: str, part: SliceStatus, record: CompletionRecord | None
 ) -> Path | None:
@@ -65,7 +101,8 @@ def failure_log(
         log = paths.rank_log(stage, part.slice_index, record.attempt, record.failed_rank)
         if log.exists():
             return log
-    return next(iter(rank_logs(paths, stage, [part])), None)
+    shown = rank_logs(paths, stage, [part])
+    return next(iter([*explaining_logs(paths, stage, [part], shown), *shown]), None)
 
 
 def shown_name(log: Path, *, with_stage: bool) -> str:

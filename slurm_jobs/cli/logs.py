@@ -5,19 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_run
-from slurm_jobs.cli.log_files import (
-    last_lines,
-    numbered_lines,
-    rank_logs,
-    shown_name,
-    supervisor_logs,
-)
+from slurm_jobs.cli.log_files import explaining_logs, rank_logs, supervisor_logs
+from slurm_jobs.cli.log_print import print_explaining, print_logs, print_matches
 from slurm_jobs.common.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     add_run(parser)
     parser.add_argument(
-        "stage", metavar="STAGE", nargs="?", help="default: the one that failed or runs"
+        "stage",
+        metavar="STAGE",
+        nargs="?",
+        help="default: the one that failed or runs; with --grep all",
     )
     parser.add_argument("--slice", dest="slice_index", type=int, help="only this slice")
     parser.add_argument("--rank", type=int, help="only this rank")
@@ -56,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--grep",
         metavar="PATTERN",
         help="only lines in which this regular expression (Python's) is found, with file and "
-        "number; exit code 1 if there is none",
+        "number, of all stages unless one is named; exit code 1 if there is none",
     )
 
 
@@ -78,7 +75,11 @@ def run(options: argparse.Namespace) -> int:
     def says_something(name: str) -> bool:
         return any(log.stat().st_size for log in _chosen_logs(run_dir, status.stage(name), options))
 
-    stages = [status.stage(name) for name in _stages(status, stage_name, says_something)]
+    everywhere = stage_name is None and pattern is not None
+    if everywhere:
+        stages = _with_slice(status.stages, options.slice_index)
+    else:
+        stages = [status.stage(name) for name in _stages(status, stage_name, says_something)]
     for stage in stages:
         _check_slice(stage, options.slice_index)
     name = stages[0].stage.name if len(stages) == 1 else str(stage_name)
@@ -88,12 +89,33 @@ def run(options: argparse.Namespace) -> int:
     if not logs:
         for stage in stages:
             _say_why_none(run_dir, stage, options)
-    with_stage = len(stages) > 1
+    with_stage = len(stages) > 1 or (everywhere and len(status.stages) > 1)
     if pattern is not None:
-        found = _print_matches(logs, pattern, options.tail, with_stage=with_stage)
+        found = print_matches(logs, pattern, options.tail, with_stage=with_stage)
         return 0 if found else NO_MATCH_EXIT_CODE
-    _print_logs(name, logs, options.tail, with_stage=with_stage)
+    print_logs(name, logs, options.tail, with_stage=with_stage)
+    explaining = [log for stage in stages for log in _explaining(run_dir, stage, logs, options)]
+    print_explaining(explaining, options.tail, with_stage=with_stage)
     return 0
+
+
+def _explaining(
+    run_dir: Path, stage: StageStatus, shown: Sequence[Path], options: argparse.Namespace
+) -> list[Path]:
+    """Supervisors' logs that are shown unasked: of the newest attempts, where ranks are silent."""
+    from slurm_jobs.run.paths import RunPaths
+
+    if options.supervisor or options.attempt is not None:
+        return []
+    paths, name = RunPaths(run_dir), stage.stage.name
+    own = [log for log in shown if log.parent == paths.logs_dir(name)]
+    return explaining_logs(paths, name, _chosen_slices(stage, options), own)
+
+
+def _with_slice(stages: Sequence[StageStatus], index: int | None) -> Sequence[StageStatus]:
+    """Those that have this slice; where none has, all."""
+    having = [stage for stage in stages if index is None or 0 <= index < stage.stage.num_slices]
+    return having or stages
 
 
 def _check_slice(stage: StageStatus, index: int | None) -> None:
@@ -219,45 +241,6 @@ def _stage_to_look_at(status: RunStatus, says_something: Callable[[str], bool]) 
             return found[0] if word == "failed" else found[-1]
     ended = [stage.stage.name for stage in reversed(status.stages) if stage.status == "completed"]
     return next((stage for stage in ended if says_something(stage)), (ended or names)[0])
-
-
-def _print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage: bool) -> None:
-    """Print each under its name where there are several; say so where nothing stands in any."""
-    empty = {log for log in logs if not log.stat().st_size}
-    if logs and len(empty) == len(logs):
-        said = f"logs of `{name}` are empty" if len(logs) > 1 else f"log of `{name}` is empty"
-        print(f"the {said}", file=sys.stderr)
-        return
-    for log in logs:
-        if len(logs) > 1 or with_stage:
-            shown = shown_name(log, with_stage=with_stage)
-            print(f"==> {shown} <=={' (empty)' if log in empty else ''}")
-        _print_log(log, tail)
-
-
-def _print_log(log: Path, tail: int | None) -> None:
-    if tail is not None:
-        for line in last_lines(log, tail):
-            print(line)
-        return
-    for _, line in numbered_lines(log):
-        print(line)
-
-
-def _print_matches(
-    logs: Sequence[Path], pattern: re.Pattern[str], tail: int | None, *, with_stage: bool
-) -> bool:
-    """Print the lines that match as grep does, `FILE:NUMBER:LINE`, and whether there were any."""
-    found = False
-    for log in logs:
-        shown = shown_name(log, with_stage=with_stage)
-        lines: Iterable[tuple[int, str]] = numbered_lines(log)
-        for number, line in lines if tail is None else deque(lines, maxlen=tail):
-            for part in line.split("\r"):  # the states of a progress bar
-                if pattern.search(part):
-                    print(f"{shown}:{number}:{part}")
-                    found = True
-    return found
 
 
 def _follow(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import command_text, shown_path
-from slurm_jobs.cli.log_files import failure_log, last_lines, rank_logs
+from slurm_jobs.cli.log_files import failure_log, has_explaining_log, last_lines, rank_logs
 from slurm_jobs.common.records import CompletionRecord
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
@@ -81,6 +81,7 @@ def _ways_on(
         name = stage.stage.name
         if rank_logs(paths, name, [part]):
             where = [name, *(["--slice", str(part.slice_index)] if stage.stage.is_array else [])]
+            where += ["--supervisor"] if has_explaining_log(paths, name, part) else []
             return [f"next: {command_text('logs', folder, *where)}", f"then: {resume}"]
     slices = (part for stage in status.stages for part in stage.slices)
     renews = any(part.status == "stranded" and "`resume`" in part.reason for part in slices)

@@ -152,6 +152,11 @@ def notes_of(resumption: Resumption) -> list[str]:
             "this run's copy of slurm-jobs is of another version, which cannot read the jobs of "
             "this one; new jobs run slurm-jobs as it is now, with your code as the run has it"
         )
+    if resumption.spec_changed:
+        notes.append(
+            "the spec's file differs from what this run was given, which is used; "
+            "--update-spec takes the file as it is now"
+        )
     if resumption.code_changed:
         notes.append(
             "your code differs from the snapshot of this run, which is used; "
@@ -181,6 +186,7 @@ def resumption_values(resumption: Resumption) -> dict[str, Any]:
         "adopted": dict(preparation.adopted),
         "problems": list(preparation.problems),
         "code_changed": resumption.code_changed,
+        "spec_changed": resumption.spec_changed,
         "adjusted": list(resumption.adjustments),
         "notes": notes_of(resumption),
     }

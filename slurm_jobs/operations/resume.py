@@ -21,7 +21,7 @@ from slurm_jobs.operations.again import slices_named
 from slurm_jobs.operations.gpu_kinds import kinds_begun_on, kinds_kept
 from slurm_jobs.operations.limits import limits_of, refuse_impossible_resume
 from slurm_jobs.operations.load import code_sources
-from slurm_jobs.operations.run_spec import GivenSpec, keep_spec, spec_of
+from slurm_jobs.operations.run_spec import GivenSpec, file_differs, keep_spec, spec_of
 from slurm_jobs.operations.submit import OnJob, run_context
 from slurm_jobs.operations.trainings import Start, training_starts
 from slurm_jobs.plan import Plan, PlannedStage, make_plan
@@ -49,6 +49,8 @@ class Resumption:
     preparation: Preparation
     code_changed: bool
     """The user's code differs from what this resume used."""
+    spec_changed: bool = False
+    """The spec's file differs from the text that this resume used."""
     ours_renewed: bool = False
     """The run's copy of slurm-jobs does not read today's orders: new jobs run today's, with the
     user's code as the run has it."""
@@ -126,10 +128,9 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     given = spec_of(paths, request.overrides, update_spec=update, spec_file=file)
     spec, profile, spec_dir = given.spec, given.profile, Path(given.spec_dir)
     code = _code(paths, spec, spec_dir, request)
-    snapshot = code.snapshot
-    context = run_context(paths, spec, profile, spec_dir, snapshot)
+    context = run_context(paths, spec, profile, spec_dir, code.snapshot)
     limits = limits_of(profile)
-    planned = partial(make_plan, spec, profile, code_fingerprint=snapshot.user_fingerprint)
+    planned = partial(make_plan, spec, profile, code_fingerprint=code.snapshot.user_fingerprint)
     stages = planned().stages
     again = slices_named(request.again, stages)
     context = replace(context, num_again=_num_again(paths, stages, again))
@@ -152,6 +153,7 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         plan=plan,
         preparation=preparation,
         code_changed=code.has_changed,
+        spec_changed=not update and file_differs(paths),
         ours_renewed=code.ours_renewed,
         adjustments=(
             *(a for a in adjustments if a.partition(": ")[0] in with_jobs),

@@ -123,6 +123,15 @@ def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str
     return load_document(document, text, files, overrides=overrides).spec
 
 
+def file_differs(paths: RunPaths) -> bool:
+    """Whether the spec's file is there and holds another text than the run was given last."""
+    try:
+        now = Path(read_json(paths.spec_origin)["spec_file"]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return now != paths.given_spec.read_text(encoding="utf-8")
+
+
 def keep_spec(paths: RunPaths, given: GivenSpec) -> None:
     """Write down the spec that the run has from now on, and what was set in it."""
     kept = {**read_json(paths.spec_origin), "overrides": list(given.overrides)}

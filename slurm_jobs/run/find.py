@@ -44,9 +44,10 @@ def find_run(text: str | None) -> Path:
         message = f"{text} is no run, it holds runs; name one, such as the newest: {held[-1]}"
         raise InputError(message)
     found = ", ".join(run.name for run in matches[:5]) or "none"
+    newest = "; a spec's file means its newest run" if matches else ""
     message = (
         f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: {found}. "
-        "Name the folder, or set SLURM_JOBS_RUNS_DIR"
+        f"Name the folder{newest}, or set SLURM_JOBS_RUNS_DIR"
     )
     raise InputError(message)
 

@@ -234,6 +234,6 @@ def _taken_after_all(context: RunContext, order: JobOrder, error: SchedulerError
     append_entry(context.paths.ledger_dir, "refused", order.token, {"reason": str(error)})
     message = (
         f"{error}\nJobs submitted before it stay queued. Mend the cause, then: "
-        f"slurm-jobs resume {folder}"
+        f"slurm-jobs resume {folder} (with --update-spec where the spec's file was mended)"
     )
     raise SchedulerError(message) from error

@@ -124,6 +124,22 @@ def test_a_dependency_that_can_never_be_met_strands() -> None:
     assert status(intent(), records(), said) == ("stranded", "squeue")
 
 
+@pytest.mark.parametrize(
+    ("attempts", "said", "is_told"),
+    [
+        ((), Answer(), True),
+        ((1,), Answer(), False),
+        ((), Answer(problems=("sacct: no answer",)), False),
+        ((), Answer(lagging={"12": "PENDING"}), False),
+    ],
+)
+def test_a_task_that_never_started_and_that_nobody_knows_may_have_been_cancelled_while_it_waited(
+    attempts: tuple[int, ...], said: Answer, *, is_told: bool
+) -> None:
+    reason = slice_status(0, intent(), records(attempts), said).reason
+    assert ("cancelled while it waited looks like this); `resume` runs it" in reason) is is_told
+
+
 def test_a_submission_that_was_cut_off_is_unknown_and_names_the_remedy() -> None:
     found = slice_status(0, intent(job_id=None), records(), Answer())
     assert found.status == "unknown"

@@ -130,6 +130,31 @@ def test_grep_without_a_match_ends_with_1_as_grep_does(
     assert printed(capsys) == []
 
 
+def test_grep_without_a_stage_searches_all_stages(
+    sweep: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep.rank_log("z", 0, 1, 0).write_text("one more\n")
+    logs(sweep, "--grep", "one")
+    both = [
+        "fit-1/s00000.a0001.rank-00000.log:1:one",
+        "z/s00000.a0001.rank-00000.log:1:one more",
+    ]
+    assert printed(capsys) == both
+    logs(sweep, "--grep", "one", "--slice", "0")
+    assert printed(capsys) == both
+    logs(sweep, "--grep", "nowhere", expect=1)
+    assert printed(capsys) == []
+
+
+def test_grep_without_a_stage_searches_those_that_have_the_slice(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs(paths, "--grep", "quota", "--slice", "3")
+    assert printed(capsys) == ["preprocess/s00003.a0001.rank-00000.log:32:disk quota of 3 exceeded"]
+    logs(paths, "--grep", "quota", "--slice", "4", expect=2)
+    assert "`preprocess` has the slices 0 to 3" in capsys.readouterr().err
+
+
 def test_a_bad_pattern_is_an_input_error_that_says_what_is_wrong(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,6 +31,22 @@ def test_logs_are_offered_of_the_first_failure_that_has_one(
     ]
 
 
+def test_the_supervisors_log_is_offered_where_a_slice_failed_without_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: RunStatus
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = RunPaths(tmp_path / "run")
+    log = paths.job_log("a", "7")
+    log.parent.mkdir(parents=True)
+    log.write_text("OSError: [Errno 28] No space left on device\n")
+    shown = command_text("logs", "run", "a", "--slice", "0")
+    assert f"next: {shown}" in problem_lines(tmp_path / "run", failed)  # shown unasked
+    paths.rank_log("a", 0, 1, 0).write_text("")
+    assert f"next: {shown} --supervisor" in problem_lines(tmp_path / "run", failed)
+    log.write_text("")
+    assert f"next: {shown}" in problem_lines(tmp_path / "run", failed)
+
+
 def test_no_logs_are_offered_where_nothing_ever_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: RunStatus
 ) -> None:

@@ -139,3 +139,22 @@ def test_a_note_says_what_was_set_of_a_stage_that_is_no_more():
         left_out=("--set stages.x.retries=... is left out",),
     )
     assert notes_of(resumption) == ["--set stages.x.retries=... is left out"]
+
+
+def test_a_note_says_that_an_edit_of_the_specs_file_is_not_used(
+    slurm: FakeSlurm, paths: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm.says("squeue", queue_row("1", "FAILED", name=name_in(paths)))
+    note = "the spec's file differs from what this run was given, which is used; --update-spec"
+
+    def says(*words: str) -> bool:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["resume", str(paths.run_dir), "--dry-run", *words])
+        assert ended.value.code == 0
+        return note in capsys.readouterr().out
+
+    assert not says()
+    (tmp_path / "spec.yaml").write_text(SPEC.replace('"true"', '"false"'))
+    assert says()
+    assert says("--json")
+    assert not says("--update-spec")

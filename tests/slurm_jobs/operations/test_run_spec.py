@@ -10,7 +10,7 @@ from slurm_jobs.cluster.profile import LOCAL
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import read_json
 from slurm_jobs.operations.load import load
-from slurm_jobs.operations.run_spec import keep_spec, spec_of
+from slurm_jobs.operations.run_spec import file_differs, keep_spec, spec_of
 from slurm_jobs.run.create import create_run
 from slurm_jobs.run.paths import RunPaths
 
@@ -99,3 +99,22 @@ def test_what_has_no_stage_in_the_file_any_more_is_not_remembered_further(paths:
     file.write_text(SPEC)
     stages = spec_of(paths, [], update_spec=True).spec.stages
     assert {name: stage.retries for name, stage in stages.items()} == {"q": 3, "t-1": 0, "t-2": 0}
+
+
+def test_a_file_that_was_edited_differs_until_the_run_is_given_it(paths: RunPaths) -> None:
+    file = Path(read_json(paths.spec_origin)["spec_file"])
+    assert not file_differs(paths)
+    file.write_text(SPEC + "# edited\n")
+    assert file_differs(paths)
+    keep_spec(paths, spec_of(paths, ["stages.q.retries=1"], update_spec=False))
+    assert file_differs(paths)
+    keep_spec(paths, spec_of(paths, [], update_spec=True))
+    assert not file_differs(paths)
+
+
+def test_of_a_file_that_is_gone_or_no_text_nothing_is_said(paths: RunPaths) -> None:
+    file = Path(read_json(paths.spec_origin)["spec_file"])
+    file.write_bytes(b"\xff")
+    assert not file_differs(paths)
+    file.unlink()
+    assert not file_differs(paths)

@@ -103,3 +103,12 @@ def test_a_folder_of_runs_is_no_run_and_one_of_them_is_named(runs: Path, tmp_pat
         assert str(caught.value).endswith(f"{text}/{newest.name}")
     words = make(runs, "shared-20250101-000000-aaaa")
     assert find_run("shared") == words  # the start of a run's id
+
+
+def test_where_several_begin_so_the_error_says_what_means_the_newest(runs: Path) -> None:
+    make(runs, "words-20250101-000000-aaaa")
+    make(runs, "words-20250102-000000-bbbb")
+    with pytest.raises(InputError, match="; a spec's file means its newest run"):
+        find_run("words")
+    with pytest.raises(InputError, match=r"begin so: none\. Name the folder, or set"):
+        find_run("wards")
