@@ -6,6 +6,7 @@ import pytest
 
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.run.find import find_run
+from tests.slurm_jobs.run.closed import close
 
 SPEC = "name: {name}\ncluster: local\nstages:\n  a:\n    shell: 'true'\n"
 
@@ -103,3 +104,21 @@ def test_a_folder_of_runs_is_no_run_and_one_of_them_is_named(runs: Path, tmp_pat
         assert str(caught.value).endswith(f"{text}/{newest.name}")
     words = make(runs, "shared-20250101-000000-aaaa")
     assert find_run("shared") == words  # the start of a run's id
+
+
+@pytest.mark.parametrize("text", [None, "wo"])
+def test_a_closed_folder_of_runs_is_not_taken_for_an_empty_one(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    make(runs, "words-20250101-000000-aaaa")
+    close(runs, monkeypatch)
+    with pytest.raises(PermissionError, match=str(runs)):
+        find_run(text)
+
+
+def test_the_closed_runs_of_others_in_a_shared_folder_are_passed_over(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = make(runs, "words-20250101-000000-aaaa", age_s=10)
+    close(make(runs, "words-20250102-000000-bbbb"), monkeypatch)
+    assert find_run(None) == find_run("words") == own
