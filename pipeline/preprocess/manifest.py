@@ -26,13 +26,13 @@ from pipeline.preprocess.manifest_rows import (
     row_from_conversations,
     row_from_csv,
 )
+from slurm_jobs.common.csv_columns import CSV_COLUMNS, wrong_columns
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.preprocess import DEFAULT_PROMPT
 
 if TYPE_CHECKING:
     from _csv import Reader as _CsvReader
 
-CSV_COLUMNS = ("image_path", "text")
 _TOO_DEEP = "lists or mappings are nested too deeply to be read"
 
 
@@ -144,14 +144,9 @@ def _read_csv(path: Path, prompt: str, system_prompt: str) -> Iterator[ManifestR
 
 def _find_columns(path: Path, header: Sequence[str]) -> list[int]:
     """Where the columns of `CSV_COLUMNS` stand, each of which the first line must name once."""
-    missing = [name for name in CSV_COLUMNS if name not in header]
-    twice = [name for name in CSV_COLUMNS if header.count(name) > 1]
-    if missing or twice:
-        wrong = f"{', '.join(missing)} missing" if missing else f"{', '.join(twice)} named twice"
-        message = (
-            f"{path}:1: column {wrong}; the first line must name the columns `image_path` and "
-            f"`text`, each once, found: {', '.join(header) or 'nothing'}"
-        )
+    wrong = wrong_columns(header)
+    if wrong:
+        message = f"{path}:1: {wrong}"
         raise StageConfigError(message)
     return [header.index(name) for name in CSV_COLUMNS]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_json, add_spec, print_json, shown_path
@@ -26,10 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check, and say that all is well; what is not well is raised as one error."""
     from slurm_jobs.dependencies import stage_dependencies
-    from slurm_jobs.operations.load import load
+    from slurm_jobs.operations.load import code_sources, load
     from slurm_jobs.report.words import number_of
+    from slurm_jobs.run.snapshot import refuse_uncopyable
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit, to_submit=True)
+    refuse_uncopyable(code_sources(loaded.spec, Path(loaded.spec_dir)))
     stages = loaded.spec.stages
     notes = [*(check_cluster(loaded) if options.cluster else ()), *secret_notes(loaded)]
     notes += [d.instead for s in stages for d in stage_dependencies(s, loaded.spec) if d.instead]

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from slurm_jobs.cli.arguments import add_json, command_text, print_json, shown_path
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.errors import FileError, InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,5 +44,5 @@ def _copy(source: Path, target: Path) -> Path:
         target.write_bytes(source.read_bytes())
     except OSError as error:
         message = f"cannot write {target}: {error.strerror}"
-        raise InputError(message) from error
+        raise FileError(message) from error
     return target

@@ -23,6 +23,7 @@ def disk_files(*, to_write: bool = False) -> Files:
         exists=lambda file: Path(file).exists(),
         variables=os.environ,
         small_text=_small_text,
+        first_line=_first_line,
         modules_in=_modules_in,
         has_module=_has_module,
         write_obstacle=_write_obstacle if to_write else lambda _folder: "",
@@ -36,6 +37,18 @@ def _small_text(file: str) -> str | None:
         if not stat.S_ISREG(found.st_mode) or found.st_size > SMALL_BYTES:
             return None
         return path.read_bytes().decode("utf-8-sig", errors="replace")
+    except (OSError, ValueError):
+        return None
+
+
+def _first_line(file: str) -> str | None:
+    path = Path(file)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as stream:
+            line = stream.readline(SMALL_BYTES)
+        return line.decode("utf-8-sig") if len(line) < SMALL_BYTES else None
     except (OSError, ValueError):
         return None
 

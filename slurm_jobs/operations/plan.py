@@ -11,14 +11,16 @@ from slurm_jobs.operations.submit import run_context
 from slurm_jobs.plan import Plan, make_plan
 from slurm_jobs.run.connections import Connections, SubmittedJob, job_dependencies
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.snapshot import CodeSnapshot, tree_fingerprint
+from slurm_jobs.run.snapshot import CodeSnapshot, refuse_uncopyable, tree_fingerprint
 from slurm_jobs.run.submission import make_order
 from slurm_jobs.spec.loader import LoadedSpec
 
 
 def plan_spec(loaded: LoadedSpec, profile: ClusterProfile, limits: ClusterLimits) -> Plan:
     """The plan of a first submit."""
-    code = tree_fingerprint(code_sources(loaded.spec, Path(loaded.spec_dir)))
+    sources = code_sources(loaded.spec, Path(loaded.spec_dir))
+    refuse_uncopyable(sources)
+    code = tree_fingerprint(sources)
     return make_plan(loaded.spec, profile, code_fingerprint=code, limits=limits)
 
 

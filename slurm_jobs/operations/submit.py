@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from slurm_jobs.run.connections import Connections, SubmittedJob, dependency_not
 from slurm_jobs.run.create import create_run
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.provenance import record_provenance
-from slurm_jobs.run.snapshot import CodeSnapshot, take_snapshot
+from slurm_jobs.run.snapshot import CodeSnapshot, refuse_uncopyable, take_snapshot
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
 from slurm_jobs.run.turns import submitting
 from slurm_jobs.schedulers import scheduler_for
@@ -40,6 +42,7 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
 
     Raises:
         SpecError: the cluster could never run it; nothing was made or queued.
+        InputError: the code cannot be copied; nothing was made or queued.
         SchedulerError: the scheduler cannot be reached, then nothing was made; or a job was
             refused.
     """
@@ -47,14 +50,18 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
     limits = limits_of(profile)
     refuse_unreachable(limits)
     refuse_impossible(loaded, make_plan(loaded.spec, profile, limits=limits), limits)
-    paths = create_run(loaded, profile, cluster_name=limits.cluster_name)
     spec_dir = Path(loaded.spec_dir)
-    with submitting(paths) as turn:
-        snapshot = take_snapshot(paths.code_dir, code_sources(loaded.spec, spec_dir))
+    sources = code_sources(loaded.spec, spec_dir)
+    refuse_uncopyable(sources)
+    paths = create_run(loaded, profile, cluster_name=limits.cluster_name)
+    with ExitStack() as undo, submitting(paths) as turn:
+        undo.callback(shutil.rmtree, paths.run_dir, ignore_errors=True)
+        snapshot = take_snapshot(paths.code_dir, sources)
         context = run_context(paths, loaded.spec, profile, spec_dir, snapshot)
         code = snapshot.user_fingerprint
         plan = make_plan(loaded.spec, profile, code_fingerprint=code, limits=limits)
         number = write_plan(context, plan)
+        undo.pop_all()  # there is a run from here on, and soon its jobs
         record_provenance(context, number, loaded.overrides)
         jobs = submit_plan(context, plan, Connections(), turn=turn, on_job=on_job)
     notes = (*dependency_notes(plan), *limits.problems)

@@ -24,6 +24,7 @@ def find_run(text: str | None) -> Path:
 
     Raises:
         InputError: there is no such run, or several begin so.
+        OSError: the folder where it would lie cannot be listed.
     """
     runs_dir = default_runs_dir()
     if text is None:
@@ -53,7 +54,18 @@ def find_run(text: str | None) -> Path:
 
 
 def _runs(runs_dir: Path) -> list[Path]:
-    return [path.parent for path in runs_dir.glob("*/run.json")]
+    try:
+        folders = list(runs_dir.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder for folder in folders if _is_run(folder)]
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return (folder / "run.json").is_file()
+    except PermissionError:  # somebody else's, in a folder that many share
+        return False
 
 
 def _by_age(runs_dir: Path) -> list[Path]:

@@ -7,11 +7,13 @@ name and what it lists under `code:`. `start.py` puts them on `sys.path`, and
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,8 +77,12 @@ def user_sources(run_names: Sequence[str], code: Sequence[str], spec_dir: Path) 
     """The user's files and folders: top-level modules of the entry points, and `code:`.
 
     A module that does not lie beside the spec belongs to the stage's Python and is not copied.
+
+    Raises:
+        InputError: a folder of a module is closed to this user.
     """
-    beside = (module_source(top_module(run), spec_dir) for run in run_names)
+    with _naming_what_is_closed():
+        beside = [module_source(top_module(run), spec_dir) for run in run_names]
     return sorted({*(Path(path) for path in code), *(path for path in beside if path is not None)})
 
 
@@ -94,12 +100,36 @@ def module_source(module: str, spec_dir: Path) -> Path | None:
 
 
 def source_files(source: Path) -> dict[str, Path]:
-    """Files of a source by their names in the snapshot; links are followed, dead ones left out."""
-    if source.is_file():
-        return {source.name: source}
+    """Files of a source by their names in the snapshot; links are followed, dead ones left out.
+
+    Raises:
+        InputError: a file or folder of it is closed to this user: it cannot be copied whole.
+    """
+    with _naming_what_is_closed():
+        files = {source.name: source} if source.is_file() else _files_below(source)
+        for path in files.values():
+            if not os.access(path, os.R_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    return files
+
+
+@contextmanager
+def _naming_what_is_closed() -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as error:
+        message = (
+            f"{error.filename}: {error.strerror}; a run copies the code that its jobs use, and "
+            "cannot copy this whole: have its owner open it (`chmod -R u=rwX,go=rX`), or move it "
+            "out of the code"
+        )
+        raise InputError(message) from error
+
+
+def _files_below(source: Path) -> dict[str, Path]:
     files: dict[str, Path] = {}
     seen: set[str] = set()
-    for root, folders, names in os.walk(source, followlinks=True):
+    for root, folders, names in os.walk(source, onerror=_refuse_closed, followlinks=True):
         if os.path.realpath(root) in seen:  # a link that leads back
             folders.clear()
             continue
@@ -114,12 +144,28 @@ def source_files(source: Path) -> dict[str, Path]:
     return files
 
 
+def _refuse_closed(error: OSError) -> None:
+    if isinstance(error, PermissionError):  # another folder has only just gone
+        raise error
+
+
 def _holds_runs(folder: Path) -> bool:
-    """Whether a folder is one of runs, or is a run."""
-    if RunPaths(folder).run_json.is_file():
-        return True
-    with os.scandir(folder) as entries:
-        return any(RunPaths(Path(entry)).run_json.is_file() for entry in entries if entry.is_dir())
+    """Whether a folder is one of runs, or is a run, as far as this user may look."""
+    try:
+        if RunPaths(folder).run_json.is_file():
+            return True
+        with os.scandir(folder) as entries:
+            inner = [Path(e) for e in entries if e.name not in _LEFT_OUT and e.is_dir()]
+    except PermissionError:  # whoever lists the files in it comes upon that again
+        return False
+    return any(_is_run(path) for path in inner)
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return RunPaths(folder).run_json.is_file()
+    except PermissionError:
+        return False
 
 
 def tree_fingerprint(sources: Sequence[Path]) -> str:
@@ -132,14 +178,29 @@ def tree_fingerprint(sources: Sequence[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
+def refuse_uncopyable(sources: Sequence[Path]) -> None:
+    """Refuse what no snapshot could be taken of, before anything is made.
+
+    Raises:
+        InputError: two sources have the same name, or something in one is closed to this user.
+    """
+    _refuse_equal_names(sources)
+    for source in (*_packages(), *sources):
+        source_files(source)
+
+
+def _packages() -> list[Path]:
+    """Our own."""
+    return [path for path in (PACKAGE_DIR, PACKAGE_DIR.parent / "pipeline") if path.is_dir()]
+
+
 def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
     """Copy our packages and the user's sources; an equal snapshot is used again.
 
     Raises:
-        InputError: two of the user's sources have the same name.
+        InputError: two of the user's sources have the same name, or one is closed to this user.
     """
-    packages = [PACKAGE_DIR, PACKAGE_DIR.parent / "pipeline"]
-    packages = [package for package in packages if package.is_dir()]
+    packages = _packages()
     user = tree_fingerprint(sources)
     total = hashlib.sha256(f"{tree_fingerprint(packages)}{user}".encode()).hexdigest()[:16]
     folder = code_dir / total

@@ -23,6 +23,8 @@ class Files:
     """Environment variables, for paths that begin with `$NAME` or `~`; None leaves them alone."""
     small_text: Callable[[str], str | None] = lambda _file: None
     """Text of a file of a few lines; None of a longer one, and where nobody looks."""
+    first_line: Callable[[str], str | None] = lambda _file: None
+    """First line of a file in UTF-8; None of another or an endless one, and where nobody looks."""
     modules_in: Callable[[str], Collection[str]] = lambda _folder: ()
     """Names of the Python modules and packages in a folder."""
     has_module: Callable[[str], bool] = lambda _name: True

@@ -181,7 +181,7 @@ def _file_problems(
     return [
         *_path_problems(marked, document, files, profile),
         *processor_problems(marked, document, files.holds, files.read_text),
-        *manifest_problems(marked, document, files.small_text),
+        *manifest_problems(marked, document, files),
         *runs_dir_problems(marked, document, files.write_obstacle),
     ]
 

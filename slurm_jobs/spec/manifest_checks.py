@@ -1,12 +1,14 @@
-"""Whether the manifests that a spec names hold any row; what rows say is left to the job. PURE."""
+"""Whether manifests that a spec names have rows and columns; rows are left to the job. PURE."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from slurm_jobs.common.csv_columns import wrong_columns
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
@@ -19,21 +21,34 @@ _MANIFESTS: dict[Path, str] = {
 
 
 def manifest_problems(
-    marked: Sequence[MarkedString],
-    document: YamlDocument,
-    small_text: Callable[[str], str | None],
+    marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """The manifests without a row, each at its line; one of more than a few lines is not read."""
+    """The manifests of no use, each at its line; of a long one the first line alone is read."""
     problems = []
     for item in marked:
         verb = _MANIFESTS.get(item.path[2:])
-        text = small_text(item.resolved) if verb else None
-        if text is not None and _is_empty(text, is_csv=item.resolved.lower().endswith(".csv")):
-            message = (
-                f"{path_text(item.path)}: {item.resolved} has no rows; there is nothing to {verb}"
-            )
+        wrong = _wrong(item.resolved, verb, files) if verb else ""
+        if wrong:
+            message = f"{path_text(item.path)}: {item.resolved}{wrong}"
             problems.append(problem_at(document, item.path, message))
     return problems
+
+
+def _wrong(manifest: str, verb: str, files: Files) -> str:
+    """What to say after the manifest's name; nothing if it may hold rows, or cannot be read."""
+    is_csv = manifest.lower().endswith(".csv")
+    text = files.small_text(manifest)
+    if text is not None and _is_empty(text, is_csv=is_csv):
+        return f" has no rows; there is nothing to {verb}"
+    line = files.first_line(manifest) if is_csv else None
+    if line is None or (text is None and not line.strip()):  # the whole file may be blank
+        return ""
+    try:
+        header = next(csv.reader([line], strict=True), [])
+    except csv.Error:
+        return ""
+    wrong = wrong_columns(header)
+    return f":1: {wrong}" if wrong else ""
 
 
 def _is_empty(text: str, *, is_csv: bool) -> bool:

@@ -24,6 +24,8 @@ _WITHOUT_LIMIT = frozenset({"consolidate", "train", "report"})
 def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
     """Keys of a stage that need or exclude each other, whatever else may be wrong with it."""
     problems = _alike_problems(views, document)
+    stages = document.value["stages"] if views else {}
+    with_keys = {name for name, stage in stages.items() if isinstance(stage, dict)}
     for name, view in views.items():
         given = {key for key, value in view.keys.items() if value is not None}
         path: Path = ("stages", name)
@@ -31,7 +33,7 @@ def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> lis
         if len(both) == 2:
             message = f"stage `{name}` has `run` and `shell`; give one of the two"
             problems.append(problem_at(document, (*path, "shell"), message, at_key=True))
-        elif not both and given <= set(Stage.model_fields) and view.keys:
+        elif not both and given <= set(Stage.model_fields) and name in with_keys:
             message = (
                 f"stage `{name}` has neither `run` (a built-in stage, or package.module:function) "
                 "nor `shell` (a command); give one of the two"

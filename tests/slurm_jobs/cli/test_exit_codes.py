@@ -11,6 +11,7 @@ import pytest
 from slurm_jobs import cli
 from slurm_jobs.run.ledger import entry_path
 from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
 
@@ -67,3 +68,26 @@ def test_a_file_in_place_of_the_runs_is_wrong_input(
         cli.main(["runs", "--dir", str(tmp_path / "runs")])
     assert ended.value.code == 2
     assert "no runs in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["status", "watch", "logs", "resume", "cancel", "report"])
+def test_a_closed_folder_of_runs_is_3_with_every_verb(
+    paths: RunPaths,
+    verb: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SLURM_JOBS_RUNS_DIR", str(paths.run_dir.parent))
+    close(paths.run_dir.parent, monkeypatch)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb])
+    assert ended.value.code == 3
+    assert f"{paths.run_dir.parent}: Permission denied" in capsys.readouterr().err
+
+
+def test_an_init_that_cannot_write_is_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["init", str(tmp_path / "file" / "configs")])
+    assert ended.value.code == 3
+    assert "cannot write" in capsys.readouterr().err

@@ -38,7 +38,7 @@ def test_a_program_that_hangs_is_killed_with_its_children(
     begun = tmp_path / "begun"
     clock = SimpleNamespace(monotonic=lambda: 1e9 if begun.exists() else 0.0)
     monkeypatch.setattr("slurm_jobs.common.commands.time", clock)  # its time is up once it hangs
-    script = f"sleep 1000 & echo $$ $! > {tmp_path}/pids; touch {begun}; echo begun; wait"
+    script = f"sleep 1000 & echo $$ $! > {tmp_path}/pids; echo begun; touch {begun}; wait"
     answer = ask(["sh", "-c", script])
     assert answer == CommandAnswer(output=b"begun\n", problem="sh: no answer in 60 s")
     for pid in (tmp_path / "pids").read_text().split():

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs import cli
-from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.common.errors import InputError, SchedulerError
 from slurm_jobs.operations.load import load
 from slurm_jobs.operations.submit import submit
 from slurm_jobs.run.store import read_meta
+from tests.slurm_jobs.run.closed import close
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm
 
 SPEC = "name: s\ncluster: auto\nstages: {a: {shell: 'true'}}\n"
@@ -92,3 +93,50 @@ def test_check_cluster_asks_the_other_questions_where_the_environment_names_the_
         cli.main(["check", "--cluster", str(spec)])
     assert ended.value.code == 0
     assert "SBATCH_PARTITION overrides what the spec says" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["check", "plan", "submit"])
+def test_code_that_cannot_be_copied_is_told_before_anything_is_made(
+    spec: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+) -> None:
+    (tmp_path / "helpers" / "deep").mkdir(parents=True)
+    spec.write_text(SPEC.replace("auto", "local") + "code: [helpers]\n")
+    close(tmp_path / "helpers" / "deep", monkeypatch)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb, str(spec)])
+    assert ended.value.code == 2
+    assert f"{tmp_path}/helpers/deep: Permission denied" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("step", ["take_snapshot", "write_plan"])
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_a_submit_that_fails_before_its_plan_is_written_leaves_no_run(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    spec.write_text(SPEC.replace("auto", "local"))
+    monkeypatch.setattr(f"slurm_jobs.operations.submit.{step}", fails)
+    with pytest.raises(type(error)):
+        submit(load(spec))
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_submit_that_fails_after_its_plan_is_written_keeps_its_run(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise InputError
+
+    spec.write_text(SPEC.replace("auto", "local"))
+    monkeypatch.setattr("slurm_jobs.operations.submit.submit_plan", fails)
+    with pytest.raises(InputError):
+        submit(load(spec))
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert (run_dir / "plans" / "0001.json").is_file()

@@ -6,6 +6,7 @@ import pytest
 
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.run.find import find_run
+from tests.slurm_jobs.run.closed import close
 
 SPEC = "name: {name}\ncluster: local\nstages:\n  a:\n    shell: 'true'\n"
 
@@ -112,3 +113,21 @@ def test_where_several_begin_so_the_error_says_what_means_the_newest(runs: Path)
         find_run("words")
     with pytest.raises(InputError, match=r"begin so: none\. Name the folder, or set"):
         find_run("wards")
+
+
+@pytest.mark.parametrize("text", [None, "wo"])
+def test_a_closed_folder_of_runs_is_not_taken_for_an_empty_one(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    make(runs, "words-20250101-000000-aaaa")
+    close(runs, monkeypatch)
+    with pytest.raises(PermissionError, match=str(runs)):
+        find_run(text)
+
+
+def test_the_closed_runs_of_others_in_a_shared_folder_are_passed_over(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = make(runs, "words-20250101-000000-aaaa", age_s=10)
+    close(make(runs, "words-20250102-000000-bbbb"), monkeypatch)
+    assert find_run(None) == find_run("words") == own

@@ -10,12 +10,14 @@ import pytest
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.run.snapshot import (
+    refuse_uncopyable,
     renew_ours,
     source_files,
     take_snapshot,
     tree_fingerprint,
     user_sources,
 )
+from tests.slurm_jobs.run.closed import close
 
 
 @pytest.fixture
@@ -224,3 +226,48 @@ def test_our_code_can_be_renewed_under_the_users_old_code(project: Path, tmp_pat
     assert os.access(renewed.folder / "user" / "package" / "deep" / "tool.sh", os.X_OK)
     assert "main" in (renewed.folder / "lib" / "slurm_jobs" / "task" / "__init__.py").read_text()
     assert renewed.user_fingerprint == used.user_fingerprint  # nothing of theirs runs again
+
+
+@pytest.mark.parametrize("parent", [".", "deep"])
+def test_caches_that_root_has_left_closed_are_not_looked_into(
+    project: Path, monkeypatch: pytest.MonkeyPatch, parent: str
+) -> None:
+    package = project / "package"
+    expected = source_files(package)
+    (package / parent / "__pycache__").mkdir()
+    close(package / parent / "__pycache__", monkeypatch)
+    assert source_files(package) == expected
+
+
+@pytest.mark.parametrize("closed", [".", "deep", "deep/deeper"])
+def test_code_with_a_closed_folder_is_refused_and_the_folder_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    package = project / "package"
+    (package / "deep" / "deeper").mkdir()
+    close(package / closed, monkeypatch)
+    with pytest.raises(InputError, match="Permission denied; a run copies the code") as refused:
+        refuse_uncopyable([package])
+    assert str(refused.value).startswith(str(package / closed))
+
+
+def test_code_with_a_closed_file_is_refused_and_the_file_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = project / "package" / "deep" / "tool.sh"
+    real = os.access
+    monkeypatch.setattr("os.access", lambda path, mode: path != tool and real(path, mode))
+    with pytest.raises(InputError, match=f"^{tool}: Permission denied"):
+        refuse_uncopyable([project / "package"])
+
+
+def test_a_closed_run_does_not_hide_that_its_folder_holds_runs(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = project / "package" / "runs"
+    for name in ("a", "b", "c"):
+        (runs / name).mkdir(parents=True)
+        (runs / name / "run.json").write_text("{}")
+    close(runs / "a", monkeypatch)
+    close(runs / "c", monkeypatch)
+    assert not any("runs" in name for name in source_files(project / "package"))

@@ -83,3 +83,41 @@ def test_held_out_rows_that_are_none_are_told_too(check: Check, tmp_path: Path) 
     )
     (line,) = check(spec, held__csv=HEADER)
     assert line.startswith("11:28: stages.t.config.evaluate.manifest: held.csv has no rows")
+
+
+ROWS = "a.png,words\n" * 9000
+"""More than is read of a file to see whether it has rows."""
+
+
+@pytest.mark.parametrize("rows", ["a.png,words\n", ROWS])
+@pytest.mark.parametrize(
+    ("header", "wrong"),
+    [
+        ("path,caption\n", "column image_path, text missing"),
+        ("\ufeffimage_path;text\r\n", "column image_path, text missing"),
+        ("image_path, text\n", "column text missing"),
+        ("text,image_path,text\n", "column text named twice"),
+    ],
+)
+def test_a_csv_whose_first_line_lacks_a_column_is_a_problem_at_its_line(
+    check: Check, tmp_path: Path, header: str, wrong: str, rows: str
+) -> None:
+    (line,) = found(check, tmp_path, "m.CSV", header + rows)
+    assert line.startswith(f"7:17: stages.p.config.manifest: m.CSV:1: {wrong}; the first line")
+    assert line.endswith(f"found: {', '.join(header.strip(chr(0xFEFF)).strip().split(','))}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + HEADER + ROWS,
+        'id,"text","image_path"\r\n' + ROWS,
+        '"an\nid",image_path,text\n' + ROWS,  # a name over two lines is left to the job
+        "\n" + " " * SMALL_BYTES,  # it may be blank to its end
+        "a" * SMALL_BYTES + ",image_path,text\n" + ROWS,
+    ],
+)
+def test_a_csv_whose_first_line_may_name_the_columns_is_left_to_the_job(
+    check: Check, tmp_path: Path, text: str
+) -> None:
+    assert found(check, tmp_path, "m.csv", text) == []

@@ -96,6 +96,8 @@ def test_no_rule_hangs_on_a_value_that_is_wrong(
         ("{run: train, shell: make}", "4:19", "`run` and `shell`; give one"),
         ("{retries: 1}", "4:3", "neither `run`"),
         ("{run: null}", "4:3", "neither `run`"),
+        ("{}", "4:3", "neither `run`"),
+        ("", "4:3", "found nothing"),
         ("{run: trian}", "4:12", "neither a built-in stage"),
         ("{run: 'a.b: c'}", "4:12", "neither a built-in stage"),
         ("{shell: ''}", "4:14", "must not be empty"),

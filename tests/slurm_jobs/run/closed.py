@@ -1,0 +1,28 @@
+"""Folders that their owner has closed; root, who runs the tests at some places, may enter all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def close(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process neither list a folder nor look at what is in it, as with mode 0000."""
+    for name in ("listdir", "scandir", "stat"):
+        _refuse(name, folder, monkeypatch, itself=name != "stat")
+
+
+def _refuse(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, itself: bool) -> None:
+    real = getattr(os, name)
+
+    def call(path: Any = ".", *args: Any, **options: Any) -> Any:
+        at = None if isinstance(path, int) else Path(os.fspath(path))
+        if at is not None and (folder in at.parents or (itself and at == folder)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, name, call)
