@@ -1,5 +1,6 @@
 """Whatever another program does, the asker gets an answer in time."""
 
+import itertools
 import os
 import signal
 import sys
@@ -36,9 +37,13 @@ def test_a_program_that_hangs_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = tmp_path / "begun"
-    clock = SimpleNamespace(monotonic=lambda: 1e9 if begun.exists() else 0.0)
-    monkeypatch.setattr("slurm_jobs.common.commands.time", clock)  # its time is up once it hangs
-    script = f"sleep 1000 & echo $$ $! > {tmp_path}/pids; echo begun; touch {begun}; wait"
+    looks = itertools.count()  # the first sets the end, the second lets it read what is said
+
+    def now_s() -> float:
+        return 1e9 if next(looks) >= 2 and begun.exists() else 0.0  # time is up once it hangs
+
+    monkeypatch.setattr("slurm_jobs.common.commands.time", SimpleNamespace(monotonic=now_s))
+    script = f"sleep 1000 & echo $$ $! > {tmp_path}/pids; touch {begun}; echo begun; wait"
     answer = ask(["sh", "-c", script])
     assert answer == CommandAnswer(output=b"begun\n", problem="sh: no answer in 60 s")
     for pid in (tmp_path / "pids").read_text().split():
