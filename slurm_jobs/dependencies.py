@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from slurm_jobs.common.records import DependencyKind
-from slurm_jobs.spec.model import Array, RunSpec
+
+if TYPE_CHECKING:
+    from slurm_jobs.spec.model import Array, RunSpec
 
 Slices = frozenset[int]
 

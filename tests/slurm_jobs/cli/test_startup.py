@@ -43,3 +43,12 @@ def test_the_command_imports_nothing_heavy(name: str) -> None:
     assert "slurm_jobs.cli" in modules
     heavy = {module for module in modules if module.partition(".")[0] in HEAVY}
     assert heavy == set()
+
+
+def test_looking_at_a_run_does_not_load_the_model_of_specs() -> None:
+    """It takes twice as long as all the rest."""
+    command = [sys.executable, "-X", "importtime", "-c", "import slurm_jobs.cli.look"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert "slurm_jobs.reconcile" in modules
+    assert not {module for module in modules if module.partition(".")[0] in {"pydantic", "yaml"}}
