@@ -18,7 +18,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One comparison; smaller is better."""
+    """One comparison. Smaller is better, unless its goal says `at least`."""
 
     case: str
     unit: str
@@ -44,12 +44,27 @@ def row(
     peer: str = "-",
     peer_value: float | None = None,
     at_most: float | None = None,
+    at_least: float | None = None,
+    ratio_at_most: float | None = None,
+    ratio_at_least: float | None = None,
 ) -> Row:
-    """A row whose goal is an absolute one."""
-    goal = "" if at_most is None else f"at most {at_most:g}"
-    met = None if at_most is None else ours <= at_most
+    """A row, and whether it meets its goal: of our own value, or of its ratio to the peer's."""
+    ratio = ours / peer_value if peer_value else None
+    goals = (
+        ("at most", at_most, lambda goal: ours <= goal),
+        ("at least", at_least, lambda goal: ours >= goal),
+        ("ratio at most", ratio_at_most, lambda goal: ratio is not None and ratio <= goal),
+        ("ratio at least", ratio_at_least, lambda goal: ratio is not None and ratio >= goal),
+    )
+    stated = [(f"{words} {goal:g}", met(goal)) for words, goal, met in goals if goal is not None]
     return Row(
-        case=case, unit=unit, ours=ours, peer=peer, peer_value=peer_value, goal=goal, met=met
+        case=case,
+        unit=unit,
+        ours=ours,
+        peer=peer,
+        peer_value=peer_value,
+        goal=", ".join(text for text, _ in stated),
+        met=all(met for _, met in stated) if stated else None,
     )
 
 
