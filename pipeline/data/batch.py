@@ -1,4 +1,9 @@
-"""Samples to one batch of tensors."""
+"""Samples to one batch of tensors, one or several of them in a row.
+
+Samples that share a row never see each other: their positions begin anew, the
+bounds of all segments are given for attention kernels, and no sample's first
+token is learned, because it would be learned from the sample before.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +13,35 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from pipeline.data.buffers import BufferPool
 from pipeline.data.sample_format import IGNORED_LABEL, Sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """A microbatch of one rank, on the host."""
+    """A microbatch of one rank, on the host.
+
+    The pixels' memory is used again once nobody holds `images`: hold the batch until the device
+    has copied it.
+    """
 
     input_ids: torch.Tensor
-    """int64 [num_samples, length], padded on the right."""
+    """int64 [num_rows, length], padded on the right."""
     labels: torch.Tensor
-    """int64 [num_samples, length], -100 where nothing is learned; not shifted."""
+    """int64 [num_rows, length], -100 where nothing is learned; not shifted."""
+    position_ids: torch.Tensor
+    """int64 [num_rows, length], from 0 in every sample, and from 0 in the padding of a row."""
+    segment_bounds: torch.Tensor
+    """int32 [num_segments + 1]: where segments begin and end in the rows one after the other. A
+    segment is a sample, or the padding of a row."""
     images: torch.Tensor
     """uint8 [num_images, height, width, 3], in the order of the image tokens."""
     keys: tuple[str, ...]
     """Keys of the samples."""
     epoch: int
-    """Of the first sample of the global batch."""
+    """Of the first row of the global batch."""
+    is_packed: bool
+    """Whether any row holds more than one sample."""
     num_samples: int
     num_tokens: int
     """Real ones, image tokens included."""
@@ -33,65 +50,110 @@ class Batch:
     num_images: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenRows:
+    """The text side of a batch; all arrays are [num_rows, length] but the last."""
+
+    input_ids: np.ndarray
+    """int64."""
+    labels: np.ndarray
+    """int64."""
+    position_ids: np.ndarray
+    """int64."""
+    segment_bounds: np.ndarray
+    """int32 [num_segments + 1]."""
+
+
 def collate(
-    samples: Sequence[Sample],
+    rows: Sequence[Sequence[Sample]],
     *,
     image_shape: tuple[int, int, int],
     pad_token_id: int,
     epoch: int,
+    buffers: BufferPool,
+    length: int | None = None,
     pin_memory: bool = False,
 ) -> Batch:
-    """Pad the samples to the longest, and stack their images.
+    """Put the samples of each row one after the other, pad the rows, and stack the images.
 
-    `pin_memory` puts the tensors where a GPU can copy them from without the host waiting.
+    `rows` are the samples of each row, none empty; `image_shape` is (height, width, 3) of every
+    image; `length` None pads to the longest row; `pin_memory` puts the tensors where a GPU can copy
+    them from without the host waiting.
 
     Raises:
-        ValueError: an image is not of `image_shape` (height, width, 3).
+        ValueError: an image is not of `image_shape`.
     """
-    input_ids, labels = pad_tokens(samples, pad_token_id=pad_token_id)
+    tokens = lay_out_tokens(rows, pad_token_id=pad_token_id, length=length)
+    samples = [sample for row in rows for sample in row]
+    images = stack_images(samples, image_shape, buffers)
     num_tokens = sum(len(sample.input_ids) for sample in samples)
-    images = stack_images(samples, image_shape)
-
-    def tensor(array: np.ndarray) -> torch.Tensor:
-        values = torch.from_numpy(array)
-        return values.pin_memory() if pin_memory else values
-
+    tensor = _pinned if pin_memory else torch.from_numpy
     return Batch(
-        input_ids=tensor(input_ids),
-        labels=tensor(labels),
-        images=tensor(images),
+        input_ids=tensor(tokens.input_ids),
+        labels=tensor(tokens.labels),
+        position_ids=tensor(tokens.position_ids),
+        segment_bounds=tensor(tokens.segment_bounds),
+        images=torch.from_numpy(images),  # pinned already, if `buffers` pins
         keys=tuple(sample.key for sample in samples),
         epoch=epoch,
+        is_packed=len(samples) > len(rows),
         num_samples=len(samples),
         num_tokens=num_tokens,
-        num_padding_tokens=input_ids.size - num_tokens,
-        num_supervised_tokens=int(np.count_nonzero(labels != IGNORED_LABEL)),
+        num_padding_tokens=tokens.input_ids.size - num_tokens,
+        num_supervised_tokens=int(np.count_nonzero(tokens.labels != IGNORED_LABEL)),
         num_images=len(images),
     )
 
 
-def pad_tokens(samples: Sequence[Sample], *, pad_token_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids and labels, each int64 [num_samples, length of the longest], padded on the right.
+def _pinned(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(array).pin_memory()
 
-    No mask is needed: with causal attention no real token sees the padding after it.
+
+def lay_out_tokens(
+    rows: Sequence[Sequence[Sample]], *, pad_token_id: int, length: int | None = None
+) -> TokenRows:
+    """Token ids, labels, positions and segments; rows are padded on the right.
+
+    Rows of one sample need no mask: with causal attention no real token sees the padding after it.
     """
-    shape = (len(samples), max(len(sample.input_ids) for sample in samples))
+    lengths = [sum(len(sample.input_ids) for sample in row) for row in rows]
+    shape = (len(rows), max(lengths) if length is None else length)
+    assert max(lengths) <= shape[1]
     input_ids = np.full(shape, pad_token_id, dtype=np.int64)
     labels = np.full(shape, IGNORED_LABEL, dtype=np.int64)
-    for row, sample in enumerate(samples):
-        num_tokens = len(sample.input_ids)
-        input_ids[row, :num_tokens] = sample.input_ids
-        labels[row, :num_tokens] = sample.labels
-    return input_ids, labels
+    position_ids = np.empty(shape, dtype=np.int64)
+    bounds = [0]
+    for number, row in enumerate(rows):
+        start = 0
+        for sample in row:
+            end = start + len(sample.input_ids)
+            input_ids[number, start:end] = sample.input_ids
+            labels[number, start + 1 : end] = sample.labels[1:]
+            position_ids[number, start:end] = np.arange(end - start)
+            bounds.append(number * shape[1] + end)
+            start = end
+        position_ids[number, start:] = np.arange(shape[1] - start)
+        if start < shape[1]:
+            bounds.append((number + 1) * shape[1])
+    return TokenRows(
+        input_ids=input_ids,
+        labels=labels,
+        position_ids=position_ids,
+        segment_bounds=np.asarray(bounds, dtype=np.int32),
+    )
 
 
-def stack_images(samples: Sequence[Sample], image_shape: tuple[int, int, int]) -> np.ndarray:
+def stack_images(
+    samples: Sequence[Sample], image_shape: tuple[int, int, int], buffers: BufferPool
+) -> np.ndarray:
     """The images of all samples, uint8 [num_images, height, width, 3].
 
     Raises:
         ValueError: an image is not of `image_shape`.
     """
-    stacked = np.empty((sum(len(s.images) for s in samples), *image_shape), dtype=np.uint8)
+    num_images = sum(len(sample.images) for sample in samples)
+    num_bytes = num_images * int(np.prod(image_shape))
+    stacked = buffers.take(num_bytes).reshape(num_images, *image_shape)
     row = 0
     for sample in samples:
         for image in sample.images:

@@ -24,6 +24,8 @@ INDEX_NAME = "index.parquet"
 REJECTS_NAME = "rejects.jsonl"
 PROCESSOR_DIR = "processor"
 SHARDS_DIR = "shards"
+PACKS_DIR = "packs"
+"""What trainings packed; made anew where it is missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

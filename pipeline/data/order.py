@@ -1,33 +1,45 @@
-"""Which sample comes when: pure functions of seed, step and sizes.
+"""Pure rules of the order in which packs are learned, whatever the number of ranks.
 
-The samples form one endless stream, the epochs' permutations one after the
-other. Global batch n is `stream[n * G : (n + 1) * G]`, so that every sample
-comes exactly once an epoch and no batch is ever short. A global batch is cut
-into lanes of equal size; rank r of R takes its run of lanes. What a batch
-holds depends on the seed and on G, never on the number of ranks, and the
-position after any step follows from the step alone.
+A pack is what stands in one row of a batch: one sample, or several that share
+the row. Training reads one endless stream: the packs of one epoch after those
+of the other, each epoch in an order of its own. Global batch n is
+`stream[n * G : (n + 1) * G]`, so that every pack comes exactly once an epoch
+and no batch is ever short: the last one of an epoch is filled up with the first
+packs of the next. A global batch is cut into lanes of equal size; rank r of R
+takes its run of lanes. What a batch holds depends on the seed and on G, never
+on the number of ranks, and the position after any step follows from the step
+alone.
+
+An epoch's order is computed where it is read, so that beginning anywhere costs
+the same however many packs there are.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.data.packing.deal import WINDOW_GROUPS, deal_by_work
+from pipeline.data.permutation import Permutation, make_permutation
 from slurm_jobs.common.errors import StageConfigError
 
-EpochOrder = Callable[[int], np.ndarray]
-"""From an epoch to its permutation, int64 [num_samples]."""
+EpochOrder = Callable[[int, int, int], np.ndarray]
+"""`order(epoch, start, stop)`: packs `start` up to `stop` of an epoch's order, int64."""
+
+_ORDER_WORD, _DEAL_WORD = 1, 4
+"""Tell the seeds of epochs and windows from those of other permutations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreamPosition:
-    """A place in the stream of samples."""
+    """A place in the stream of packs."""
 
     epoch: int
     offset: int
-    """Samples of the epoch that came before."""
+    """Packs of the epoch that came before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +47,7 @@ class BatchLayout:
     """How a global batch is divided."""
 
     global_batch_size: int
-    """Samples in one step, over all ranks."""
+    """Packs in one step, over all ranks."""
     num_lanes: int
     num_ranks: int
     num_microbatches: int
@@ -53,7 +65,7 @@ class BatchLayout:
 
     @property
     def rank_batch_size(self) -> int:
-        """Samples of one rank in one step."""
+        """Packs of one rank in one step."""
         return self.global_batch_size // self.num_ranks
 
 
@@ -66,27 +78,107 @@ def _check_divides(whole_name: str, whole: int, part_name: str, part: int) -> No
         raise StageConfigError(message)
 
 
-def epoch_order(num_samples: int, seed: int, epoch: int) -> np.ndarray:
-    """The permutation of one epoch, int64 [num_samples]: PCG64 seeded by (seed, epoch)."""
-    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
-    return generator.permutation(num_samples)
+def shuffled_order(num_packs: int, seed: int) -> EpochOrder:
+    """Each epoch a seeded permutation of its own."""
+
+    def packs(epoch: int, start: int, stop: int) -> np.ndarray:
+        return _epoch_permutation(num_packs, seed, epoch).slice(start, stop)
+
+    return packs
 
 
-def position_at(step: int, global_batch_size: int, num_samples: int) -> StreamPosition:
-    """Where the first sample of a step stands."""
-    epoch, offset = divmod(step * global_batch_size, num_samples)
+def dealt_order(
+    work: np.ndarray, seed: int, layout: BatchLayout, *, alike: bool = False
+) -> EpochOrder:
+    """Shuffled, then dealt so that the lanes of a global batch have equal work (`deal_by_work`).
+
+    That is done in windows of each epoch's permutation, `WINDOW_GROUPS` global batches long. The
+    packs before an epoch's first whole batch and after its last, which share one with the epochs
+    beside, stay as they were shuffled.
+
+    Args:
+        work: float [num_packs], of each pack, in any unit.
+        seed: Of the permutations and the windows.
+        layout: Global batch and lanes; the number of ranks has no influence.
+        alike: The packs of a batch are of similar work, too.
+    """
+    dealt = _DealtOrder(work=work, seed=seed, layout=layout, alike=alike)
+    # Neighbouring steps share a window.
+    return functools.partial(dealt.packs, functools.lru_cache(maxsize=4)(dealt.window))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _DealtOrder:
+    """The arguments of `dealt_order`."""
+
+    work: np.ndarray
+    seed: int
+    layout: BatchLayout
+    alike: bool
+
+    def window(self, epoch: int, start: int, stop: int) -> np.ndarray:
+        """Packs `start` up to `stop` of an epoch's permutation, dealt."""
+        packs = _epoch_permutation(len(self.work), self.seed, epoch).slice(start, stop)
+        dealt = deal_by_work(
+            self.work[packs],
+            group_size=self.layout.global_batch_size,
+            num_lanes=self.layout.num_lanes,
+            words=[_DEAL_WORD, self.seed, epoch, start],
+            alike=self.alike,
+        )
+        return packs[dealt]
+
+    def packs(
+        self, window: Callable[[int, int, int], np.ndarray], epoch: int, start: int, stop: int
+    ) -> np.ndarray:
+        """As `EpochOrder`, of windows that the first argument gives."""
+        num_packs, group = len(self.work), self.layout.global_batch_size
+        first, last = whole_batches(epoch, num_packs, group)
+        size = WINDOW_GROUPS * group
+        pieces = [np.empty(0, dtype=np.int64)]
+        while start < stop:
+            if first <= start < last:
+                begin = start - (start - first) % size
+                end = min(begin + size, last)
+                taken = min(end, stop)
+                pieces.append(window(epoch, begin, end)[start - begin : taken - begin])
+            else:
+                taken = min(first if start < first else num_packs, stop)
+                packs = _epoch_permutation(num_packs, self.seed, epoch).slice(start, taken)
+                pieces.append(packs)
+            start = taken
+        return np.concatenate(pieces)
+
+
+def whole_batches(epoch: int, num_packs: int, global_batch_size: int) -> tuple[int, int]:
+    """First and last offset (not included) of the epoch's packs that share no batch with others."""
+    first = min(-epoch * num_packs % global_batch_size, num_packs)
+    return first, first + (num_packs - first) // global_batch_size * global_batch_size
+
+
+@functools.lru_cache(maxsize=4)
+def _epoch_permutation(num_packs: int, seed: int, epoch: int) -> Permutation:
+    return make_permutation(num_packs, [_ORDER_WORD, seed, epoch])
+
+
+def position_at(step: int, global_batch_size: int, num_packs: int) -> StreamPosition:
+    """Where the first pack of a step stands."""
+    epoch, offset = divmod(step * global_batch_size, num_packs)
     return StreamPosition(epoch=epoch, offset=offset)
 
 
-def stream_range(start: int, stop: int, num_samples: int, order_of: EpochOrder) -> np.ndarray:
-    """Sample numbers of `stream[start:stop]`, int64 [stop - start]."""
-    pieces = []
+def stream_range(
+    start: int, stop: int, num_packs: int, order: EpochOrder
+) -> tuple[np.ndarray, np.ndarray]:
+    """Packs of `stream[start:stop]`, and the epoch of each: int64 [stop - start] both."""
+    packs, epochs = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     while start < stop:
-        epoch, offset = divmod(start, num_samples)
-        num_taken = min(num_samples - offset, stop - start)
-        pieces.append(order_of(epoch)[offset : offset + num_taken])
+        epoch, offset = divmod(start, num_packs)
+        num_taken = min(num_packs - offset, stop - start)
+        packs.append(order(epoch, offset, offset + num_taken))
+        epochs.append(np.full(num_taken, epoch, dtype=np.int64))
         start += num_taken
-    return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
+    return np.concatenate(packs), np.concatenate(epochs)
 
 
 def lanes_of_rank(layout: BatchLayout, rank: int) -> range:
@@ -95,14 +187,29 @@ def lanes_of_rank(layout: BatchLayout, rank: int) -> range:
     return range(rank * num_own, (rank + 1) * num_own)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Microbatch:
+    """Which packs a rank learns at once."""
+
+    packs: np.ndarray
+    """int64 [num_packs]."""
+    epochs: np.ndarray
+    """int64 [num_packs]: the epoch that each belongs to."""
+
+
 def rank_microbatches(
-    step: int, layout: BatchLayout, rank: int, num_samples: int, order_of: EpochOrder
-) -> list[np.ndarray]:
-    """Sample numbers of one rank in one step: int64 arrays of equal size, one a microbatch."""
+    step: int, layout: BatchLayout, rank: int, num_packs: int, order: EpochOrder
+) -> list[Microbatch]:
+    """What one rank learns in one step: microbatches of equal size."""
     lane_size = layout.global_batch_size // layout.num_lanes
     lanes = lanes_of_rank(layout, rank)
     first = step * layout.global_batch_size
-    numbers = stream_range(
-        first + lanes.start * lane_size, first + lanes.stop * lane_size, num_samples, order_of
+    packs, epochs = stream_range(
+        first + lanes.start * lane_size, first + lanes.stop * lane_size, num_packs, order
     )
-    return np.split(numbers, layout.num_microbatches)
+    parts = zip(
+        np.split(packs, layout.num_microbatches),
+        np.split(epochs, layout.num_microbatches),
+        strict=True,
+    )
+    return [Microbatch(packs=part, epochs=epoch) for part, epoch in parts]

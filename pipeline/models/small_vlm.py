@@ -115,6 +115,7 @@ class SmallVLM(nn.Module):
         input_ids: torch.Tensor,
         images: torch.Tensor,
         labels: torch.Tensor,
+        position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Summed cross-entropy over the supervised tokens, in nats.
 
@@ -127,12 +128,18 @@ class SmallVLM(nn.Module):
             images: Normalised float [num_images, 3, height, width].
             labels: int64 [batch, tokens], aligned with `input_ids`; -100, which
                 torch ignores by default, is not supervised.
+            position_ids: int64 [batch, tokens], where rows hold several samples: they begin
+                at 0 in each, which keeps attention within it. None for one sample a row.
 
         Returns:
             float32 scalar.
         """
         hidden = self.language.model(
             inputs_embeds=self.embed(input_ids, images),
+            # transformers sees packed rows only without a mask and without a cache; with either,
+            # samples would see each other, and nothing would say so.
+            attention_mask=None,
+            position_ids=position_ids,
             use_cache=False,
         ).last_hidden_state
         logits = self.language.lm_head(hidden[:, :-1]).float()

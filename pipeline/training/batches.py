@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -26,15 +27,35 @@ def count_batches(batches: Sequence[Batch]) -> StepCounts:
     )
 
 
-def to_device(
-    batch: Batch, workplace: Workplace, facts: DataFacts
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Token ids, labels and normalised images on the device."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelInputs:
+    """A microbatch on the device."""
+
+    input_ids: torch.Tensor
+    """int64 [num_rows, length]."""
+    labels: torch.Tensor
+    """int64 [num_rows, length]."""
+    images: torch.Tensor
+    """Normalised float [num_images, 3, height, width]."""
+    position_ids: torch.Tensor | None
+    """int64 [num_rows, length] where rows hold several samples, else None."""
+
+
+def to_device(batch: Batch, workplace: Workplace, facts: DataFacts) -> ModelInputs:
+    """What the model takes, on the device."""
+
     # No SYNC: the reader pins memory for a GPU, which then copies while the host goes on.
-    input_ids = batch.input_ids.to(workplace.device, non_blocking=True)
-    labels = batch.labels.to(workplace.device, non_blocking=True)
-    pixels = batch.images.to(workplace.device, non_blocking=True)
-    images = normalise_pixels(
-        pixels, mean=facts.image_mean, std=facts.image_std, dtype=workplace.dtype
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(workplace.device, non_blocking=True)
+
+    return ModelInputs(
+        input_ids=move(batch.input_ids),
+        labels=move(batch.labels),
+        images=normalise_pixels(
+            move(batch.images),
+            mean=facts.image_mean,
+            std=facts.image_std,
+            dtype=workplace.dtype,
+        ),
+        position_ids=move(batch.position_ids) if batch.is_packed else None,
     )
-    return input_ids, labels, images

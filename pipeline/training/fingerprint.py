@@ -16,7 +16,8 @@ def lasting_config(config: TrainConfig, num_steps: int) -> dict[str, Any]:
     values = asdict(config)
     for name in (*MAY_CHANGE, "num_epochs"):
         del values[name]
-    return {**values, "num_steps": num_steps}
+    # As a checkpoint's file gives them back: tuples become lists.
+    return json.loads(json.dumps({**values, "num_steps": num_steps}))
 
 
 def fingerprint(values: Mapping[str, Any]) -> str:

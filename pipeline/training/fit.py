@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from pipeline.data.augment import make_augmentation
 from pipeline.data.dataset import ShardedDataset
+from pipeline.data.info import PACKS_DIR
+from pipeline.data.prefetch import Prefetcher
 from pipeline.data.reader import BatchReader
+from pipeline.data.reading_plan import ReadingPlan
+from pipeline.data.stream import ShardStream, StreamReader, expand_urls, shard_paths
 from pipeline.models import SmallVLM, build_model
 from pipeline.timing import SpanLog, StepRecorder
+from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
 from pipeline.training.checkpoint import Checkpointer, Restored
 from pipeline.training.checkpoint_files import Work
@@ -29,7 +35,7 @@ from pipeline.training.report import TrainingReporter
 from pipeline.training.stop_time import StopTime
 from pipeline.training.strategy import apply_strategy, count_parameters
 from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError, StageStoppedError
+from slurm_jobs.common.errors import StageStoppedError
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.common.stop import note_stop_time
@@ -67,18 +73,21 @@ class Trained:
         return self.resumed.step < self.end.num_steps_done
 
 
-def fit(job: Job, dataset: ShardedDataset, facts: DataFacts) -> Trained:
-    """Train from the newest checkpoint, or from the start, to the last step; raises as `run`."""
-    num_steps = steps_to_make(job.config, len(dataset))
+def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) -> Trained:
+    """Train from the newest checkpoint, or from the start, to the last step; raises as `run`.
+
+    `packs_dir` keeps packs for other attempts and trainings, if it may be written.
+    """
     with job.spans.span("model_build"):
         model, num_parameters = _build(job, facts)
         optimizer = make_optimizer(model, job.config.optimizer)
+    plan, num_steps = _plan(job, dataset, model, packs_dir)
     checkpointer = _make_checkpointer(job, model, optimizer, dataset, num_steps)
     resumed = _restore(job, checkpointer)
     _announce(job, num_parameters, resumed.step, num_steps)
     reporter = _make_reporter(job, num_steps)
     with (
-        _make_reader(job, dataset, resumed.step) as batches,
+        _make_reader(job, dataset, plan, resumed.step) as batches,
         _make_recorder(job, model, checkpointer, num_steps) as recorder,
     ):
         setup = LoopSetup(
@@ -96,9 +105,7 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts) -> Trained:
             report=reporter,
         )
         end = run_steps(setup, resumed.step)
-    if end.stopped:
-        message = f"asked to stop: the state after step {end.num_steps_done} is saved"
-        raise StageStoppedError(message)
+    _check_stopped(end)
     return Trained(
         model=model,
         num_parameters=num_parameters,
@@ -108,24 +115,10 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts) -> Trained:
     )
 
 
-def steps_to_make(config: TrainConfig, num_samples: int) -> int:
-    """`num_steps`, or what `num_epochs` comes to.
-
-    Raises:
-        StageConfigError: the epochs do not fill one step.
-    """
-    if config.num_steps is not None:
-        return config.num_steps
-    # Of the number as it is written: 0.29 epochs of 100 samples are 29, in floats a bit less.
-    num_epochs = Fraction(str(config.num_epochs))
-    num_steps = math.floor(num_epochs * num_samples / config.global_batch_size)
-    if num_steps < 1:
-        message = (
-            f"num_epochs is {config.num_epochs}: with {num_samples} samples that is less than one "
-            f"step of global_batch_size {config.global_batch_size}; give more epochs or num_steps"
-        )
-        raise StageConfigError(message)
-    return num_steps
+def _check_stopped(end: LoopEnd) -> None:
+    if end.stopped:
+        message = f"asked to stop: the state after step {end.num_steps_done} is saved"
+        raise StageStoppedError(message)
 
 
 def versions() -> dict[str, str]:
@@ -139,6 +132,22 @@ def _build(job: Job, facts: DataFacts) -> tuple[SmallVLM, int]:
     num_parameters = count_parameters([model])
     spread = apply_strategy(model, job.config, job.workplace, num_ranks=job.ranks.num_ranks)
     return spread, num_parameters
+
+
+def _plan(
+    job: Job, dataset: ShardedDataset, model: SmallVLM, packs_dir: Path
+) -> tuple[ReadingPlan, int]:
+    """What is read, and how many steps are made of it."""
+    with job.spans.span("batch_plan") as notes:
+        plan = plan_reading(
+            job.config,
+            dataset,
+            model=read_work_model(model),
+            ranks=job.ranks,
+            packs_dirs=(packs_dir, job.context.output_dir / PACKS_DIR),
+        )
+        notes |= {"kind": job.config.batching.kind, "num_packs": plan.num_packs}
+    return plan, steps_to_make(job.config, plan)
 
 
 def _make_checkpointer(
@@ -169,21 +178,27 @@ def _restore(job: Job, checkpointer: Checkpointer) -> Restored:
     return resumed
 
 
-def _make_reader(job: Job, dataset: ShardedDataset, start_step: int) -> BatchReader:
+def _make_reader(
+    job: Job, dataset: ShardedDataset, plan: ReadingPlan, start_step: int
+) -> Prefetcher:
     config = job.config
-    return BatchReader(
-        dataset,
+    options: dict[str, Any] = {
+        "augment": make_augmentation(config.augment, config.seed),
+        "gpu": job.workplace.device if job.workplace.device.type == "cuda" else None,
+        "num_threads": config.num_loader_threads,
+        "prefetch": config.num_prefetch_batches,
+    }
+    if config.reader == "index":
+        return BatchReader(dataset, plan, rank=job.ranks.rank, start_step=start_step, **options)
+    stream = ShardStream(
+        urls=expand_urls(config.stream.urls) or shard_paths(dataset),
         seed=config.seed,
-        global_batch_size=config.global_batch_size,
-        num_lanes=config.num_lanes,
         rank=job.ranks.rank,
         num_ranks=job.ranks.num_ranks,
-        num_microbatches=config.num_microbatches,
+        shuffle_buffer=config.stream.shuffle_buffer,
         start_step=start_step,
-        gpu=job.workplace.device if job.workplace.device.type == "cuda" else None,
-        num_threads=config.num_loader_threads,
-        prefetch=config.num_prefetch_batches,
     )
+    return StreamReader(dataset.info, stream, plan.layout, **options)
 
 
 def _timed_save(

@@ -108,10 +108,12 @@ def _accumulate(setup: LoopSetup, batches: Sequence[Batch], num_supervised: floa
     scale = setup.ranks.num_ranks / max(1.0, num_supervised)
     loss_sum = torch.zeros((), device=setup.workplace.device)
     for batch in batches:
-        input_ids, labels, images = to_device(batch, setup.workplace, setup.facts)
+        inputs = to_device(batch, setup.workplace, setup.facts)
         setup.recorder.lap("host_to_device_s")
         with _autocast(setup):
-            batch_loss = setup.model(input_ids, images, labels)
+            batch_loss = setup.model(
+                inputs.input_ids, inputs.images, inputs.labels, inputs.position_ids
+            )
         setup.recorder.lap("forward_s")
         (batch_loss * scale).backward()
         loss_sum += batch_loss.detach()

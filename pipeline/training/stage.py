@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.dataset import open_dataset
-from pipeline.data.info import PROCESSOR_DIR
+from pipeline.data.info import PACKS_DIR, PROCESSOR_DIR
 from pipeline.timing import SpanLog
 from pipeline.training.device import prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
@@ -82,7 +82,7 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
     processor_dir = dataset_dir / PROCESSOR_DIR
     facts = read_facts(dataset.info, load_tokenizer(processor_dir))
     _check_heldout(job, dataset.info.preprocess, processor_dir)
-    trained = fit(job, dataset, facts)
+    trained = fit(job, dataset, facts, dataset_dir / PACKS_DIR)
     ending = Ending(
         job.ranks, job.context, began_unix_s=job.began_unix_s, made_steps=trained.made_steps
     )

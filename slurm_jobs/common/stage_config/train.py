@@ -14,6 +14,7 @@ from slurm_jobs.common.config_values import (
     ShareBelowOne,
     check_bounds,
 )
+from slurm_jobs.common.stage_config.reading import AugmentConfig, BatchingConfig, StreamConfig
 
 MAY_CHANGE = (
     "dataset",  # its content is compared by its own fingerprint
@@ -203,12 +204,22 @@ class TrainConfig:
     num_epochs: Positive | None = None
     """Passes over the data set, rounded down to whole steps."""
     global_batch_size: Count = 64
-    """Samples in one optimizer step, over all ranks and microbatches."""
+    """Samples in one optimizer step, over all ranks and microbatches; with `batching.kind: packed`
+    on average: the number of rows is the multiple of `num_lanes` that comes nearest."""
     num_microbatches: Count = 1
     """Into how many pieces each rank cuts its share of a step, to save memory."""
     num_lanes: Count = 8
     """Fixed division of the data order; the number of ranks must divide it. The order of samples
     depends on it and the seed, not on the number of ranks."""
+    batching: BatchingConfig = BatchingConfig()
+    """Which samples share a batch, and which a row of it."""
+    reader: Literal["index", "webdataset"] = "index"
+    """`index` reads any sample directly: exact order, exact resume, any number of ranks.
+    `webdataset` streams shards through that library, and promises none of these."""
+    stream: StreamConfig = StreamConfig()
+    """For `reader: webdataset`: what is streamed."""
+    augment: AugmentConfig = AugmentConfig()
+    """Random changes of pictures while they are read."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """AdamW's settings."""
     schedule: ScheduleConfig = ScheduleConfig()
@@ -243,6 +254,12 @@ class TrainConfig:
             message = (
                 f"num_steps is {self.num_steps} and num_epochs is {self.num_epochs}: "
                 "give exactly one of them"
+            )
+            raise ValueError(message)
+        if self.reader == "webdataset" and self.batching.kind != "shuffled":
+            message = (
+                f"batching.kind is {self.batching.kind} and reader is webdataset: a stream knows "
+                f"no lengths ahead; use `reader: index`, or `batching: {{kind: shuffled}}`"
             )
             raise ValueError(message)
         if self.global_batch_size % self.num_lanes:

@@ -14,20 +14,28 @@ import pytest
 import torch
 
 from pipeline.data import BatchReader, dataset, open_dataset
+from pipeline.data.order import BatchLayout
+from pipeline.data.reading_plan import plan_shuffled
 from slurm_jobs.common.errors import StageError
 
 
-def reader(folder: Path, **changes: Any) -> BatchReader:
-    values = {
-        "seed": 5,
-        "global_batch_size": 8,
-        "num_lanes": 4,
-        "rank": 0,
-        "num_ranks": 1,
-        "num_threads": 2,
-        "prefetch": 3,
-    }
-    return BatchReader(open_dataset(folder), **{**values, **changes})
+def reader(
+    folder: Path,
+    *,
+    global_batch_size: int = 8,
+    num_ranks: int = 1,
+    num_microbatches: int = 1,
+    **changes: Any,
+) -> BatchReader:
+    opened = open_dataset(folder)
+    layout = BatchLayout(
+        global_batch_size=global_batch_size,
+        num_lanes=4,
+        num_ranks=num_ranks,
+        num_microbatches=num_microbatches,
+    )
+    plan = plan_shuffled(len(opened), seed=5, layout=layout)
+    return BatchReader(opened, plan, **{"rank": 0, "num_threads": 2, "prefetch": 3, **changes})
 
 
 def keys_of(folder: Path, num_steps: int, **changes: Any) -> list[tuple[str, ...]]:

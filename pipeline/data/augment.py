@@ -1,0 +1,101 @@
+"""Random changes of pictures while they are read: another one each epoch, the same after a resume.
+
+What becomes of a picture depends on the seed, the epoch and the sample's
+number, not on ranks, threads or the step at which training began.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageEnhance
+
+from pipeline.data.sample_format import Sample
+from slurm_jobs.common.stage_config.reading import AugmentConfig
+
+_AUGMENT_WORD = 2
+"""Tells these seeds from those of the order."""
+_MAX_STRETCH = 4 / 3
+"""Of a crop's sides against each other, as in torchvision's RandomResizedCrop."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Augmentation:
+    """Changes the pictures of samples as the config says."""
+
+    config: AugmentConfig
+    seed: int
+
+    def __call__(self, sample: Sample, *, number: int, epoch: int) -> Sample:
+        """The sample with other pictures of the same sizes; tokens stay.
+
+        Args:
+            sample: As it is stored.
+            number: Of the sample in the index.
+            epoch: In which it is learned.
+        """
+        if not sample.images:
+            return sample
+        words = [_AUGMENT_WORD, self.seed, epoch, number]
+        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+        colours = self._draw_colours(draw)
+        images = tuple(self._change(image, draw, colours) for image in sample.images)
+        return dataclasses.replace(sample, images=images)
+
+    def _draw_colours(self, draw: np.random.Generator) -> list[tuple[Enhancer, float]]:
+        """Enhancers and factors, the same for all pictures of a sample, in random order."""
+        ranges = (
+            (ImageEnhance.Brightness, self.config.brightness),
+            (ImageEnhance.Contrast, self.config.contrast),
+            (ImageEnhance.Color, self.config.saturation),
+        )
+        factors = [(kind, draw.uniform(1 - most, 1 + most)) for kind, most in ranges]
+        order = draw.permutation(len(factors))
+        return [factors[i] for i in order if factors[i][1] != 1.0]
+
+    def _change(
+        self,
+        pixels: np.ndarray,
+        draw: np.random.Generator,
+        colours: list[tuple[Enhancer, float]],
+    ) -> np.ndarray:
+        """One picture, uint8 [height, width, 3], of the same size."""
+        image = Image.fromarray(pixels)
+        box = draw_box(draw, image.size, self.config.min_crop_share)
+        if box is not None:
+            image = image.resize(image.size, Image.Resampling.BICUBIC, box=box)
+        if draw.random() < self.config.mirror_share:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        for kind, factor in colours:
+            image = kind(image).enhance(factor)
+        return np.asarray(image)
+
+
+Enhancer = Callable[[Image.Image], ImageEnhance._Enhance]  # noqa: SLF001 - no public base class
+
+
+def draw_box(
+    draw: np.random.Generator, size: tuple[int, int], min_share: float
+) -> tuple[float, float, float, float] | None:
+    """Where a crop of `min_share` of the area or more is cut out; None for the whole picture.
+
+    Drawn as torchvision's RandomResizedCrop draws it: area uniform, stretch log-uniform.
+    """
+    share = draw.uniform(min_share, 1.0)
+    stretch = np.exp(draw.uniform(-np.log(_MAX_STRETCH), np.log(_MAX_STRETCH)))
+    x_share, y_share = draw.random(2)
+    if min_share >= 1.0:
+        return None
+    width, height = size
+    cut_width = min(width, width * np.sqrt(share * stretch))
+    cut_height = min(height, height * np.sqrt(share / stretch))
+    left, top = x_share * (width - cut_width), y_share * (height - cut_height)
+    return (left, top, left + cut_width, top + cut_height)
+
+
+def make_augmentation(config: AugmentConfig, seed: int) -> Augmentation | None:
+    """The augmentation that a config asks for; None if it asks for none."""
+    return None if config == AugmentConfig() else Augmentation(config=config, seed=seed)

@@ -1,0 +1,79 @@
+"""Memory for the pixels of batches, used again as soon as nobody holds it.
+
+Fresh memory costs a page fault for every 4 KiB, which is slower than the copy
+into it, and pinning it costs more still. So each buffer comes back to the pool
+when the last array or tensor that looks at it is gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import torch
+
+_SMALLEST_BYTES = 1 << 20
+_MOST_WASTE = 4
+"""A buffer is not given to whoever needs less than this share of it."""
+
+
+class BufferPool:
+    """Gives out arrays of bytes; may be used from several threads.
+
+    With `pin_memory` a GPU can copy from them while the host goes on. Whoever starts such a copy
+    holds the array until it is done: the pool knows of Python's references alone.
+    """
+
+    def __init__(self, *, pin_memory: bool) -> None:
+        self._pin_memory = pin_memory
+        self._free: deque[torch.Tensor] = deque()
+
+    def take(self, num_bytes: int) -> np.ndarray:
+        """Uninitialised uint8 [num_bytes]."""
+        buffer = self._find(num_bytes)
+        if buffer is None:
+            buffer = torch.empty(_round_up(num_bytes), dtype=torch.uint8)
+            buffer = buffer.pin_memory() if self._pin_memory else buffer
+        return np.asarray(_Lease(self._free, buffer, num_bytes))
+
+    @property
+    def num_free(self) -> int:
+        """Buffers that nobody holds."""
+        return len(self._free)
+
+    def _find(self, num_bytes: int) -> torch.Tensor | None:
+        """A free buffer that is large enough, and not much too large."""
+        for _ in range(len(self._free)):
+            try:
+                buffer = self._free.popleft()
+            except IndexError:  # another thread took the last one
+                return None
+            if num_bytes <= len(buffer) <= max(_MOST_WASTE * num_bytes, _SMALLEST_BYTES):
+                return buffer
+            self._free.append(buffer)
+        return None
+
+
+def _round_up(num_bytes: int) -> int:
+    """To an eighth of the next smaller power of two, so that batches of like size share buffers."""
+    step = max(_SMALLEST_BYTES, 1 << max(0, num_bytes.bit_length() - 4))
+    return max(1, -(-num_bytes // step)) * step
+
+
+class _Lease:
+    """What an array over a buffer has as its base; its end gives the buffer back."""
+
+    __slots__ = ("__array_interface__", "_buffer", "_free")
+
+    def __init__(self, free: deque[torch.Tensor], buffer: torch.Tensor, num_bytes: int) -> None:
+        self._free, self._buffer = free, buffer
+        self.__array_interface__ = {
+            "shape": (num_bytes,),
+            "typestr": "|u1",
+            "data": (buffer.data_ptr(), False),
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        # No lock: this may run in any thread at any allocation. deque.append is atomic.
+        self._free.append(self._buffer)

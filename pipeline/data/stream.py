@@ -1,0 +1,204 @@
+"""`reader: webdataset`: shards streamed through the webdataset library, from files or URLs.
+
+For shards that cannot be reached at random, and for users who want the
+library's pipeline. What it gives is weaker than what the index gives, by
+nature: each rank reads its own share of the shards, again and again, so a
+sample comes once in each pass of its rank, not once an epoch over all; order
+and content of batches depend on the number of ranks; samples are not compared
+with checksums; and a resume begins a new pass elsewhere instead of going on.
+Ranks stay in step, because no rank's stream ends.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.data.augment import Augmentation
+from pipeline.data.batch import Batch, collate
+from pipeline.data.buffers import BufferPool
+from pipeline.data.dataset import ShardedDataset
+from pipeline.data.info import DatasetInfo
+from pipeline.data.order import BatchLayout
+from pipeline.data.prefetch import Prefetcher, make_pool
+from pipeline.data.sample_format import (
+    IMAGE_PREFIX,
+    META_SUFFIX,
+    TOKENS_SUFFIX,
+    Sample,
+    decode_stored_image,
+    view_npy,
+)
+from slurm_jobs.common.errors import StageConfigError, StageError
+
+_STREAM_WORD = 3
+"""Tells these seeds from those of the order and of augmentation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardStream:
+    """The samples of one rank, endlessly: pass after pass over its share of the shards."""
+
+    urls: tuple[str, ...]
+    """Of all ranks' shards."""
+    seed: int
+    rank: int
+    num_ranks: int
+    shuffle_buffer: int
+    """Samples among which the next one is drawn; 1 keeps the order of the shards."""
+    start_step: int
+
+    def __post_init__(self) -> None:
+        if len(self.urls) < self.num_ranks:
+            message = (
+                f"`reader: webdataset` gives each rank shards of its own: {len(self.urls)} shards "
+                f"are too few for {self.num_ranks} ranks; set num_shards of consolidate higher, "
+                f"or use `reader: index`"
+            )
+            raise StageConfigError(message)
+
+    def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Pass, from 0, and the members of a sample as webdataset gives them."""
+        number = 0
+        while True:
+            for sample in self._one_pass(number):
+                yield number, sample
+            number += 1
+
+    def shards_of_pass(self, number: int) -> list[str]:
+        """This rank's shards, in the order of one pass."""
+        own = self.urls[self.rank :: self.num_ranks]
+        draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self._words(number))))
+        return [own[place] for place in draw.permutation(len(own))]
+
+    def _words(self, number: int) -> list[int]:
+        return [_STREAM_WORD, self.seed, self.start_step, number, self.rank]
+
+    def _one_pass(self, number: int) -> Iterator[Mapping[str, Any]]:
+        import webdataset as wds
+
+        shards = wds.WebDataset(
+            self.shards_of_pass(number),
+            shardshuffle=False,
+            nodesplitter=None,
+            workersplitter=None,
+            seed=0,
+        )
+        draw = random.Random(repr(self._words(number)))  # noqa: S311 - an order, no secret
+        return iter(shards.shuffle(self.shuffle_buffer, initial=self.shuffle_buffer, rng=draw))
+
+
+class StreamReader(Prefetcher):
+    """The steps of one rank, read from a `ShardStream`; each gives its microbatches as a list.
+
+    Raises `StageError` for a shard that cannot be read, from the step that it belongs to.
+    """
+
+    def __init__(
+        self,
+        info: DatasetInfo,
+        stream: ShardStream,
+        layout: BatchLayout,
+        *,
+        augment: Augmentation | None = None,
+        gpu: torch.device | None = None,
+        num_threads: int = 2,
+        prefetch: int = 4,
+    ) -> None:
+        """Start to read `prefetch` steps ahead; one thread reads shards, `num_threads` decode."""
+        self._info, self._layout, self._augment = info, layout, augment
+        self._samples = iter(stream)
+        self._buffers = BufferPool(pin_memory=gpu is not None)
+        self._pin_memory = gpu is not None
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="batch-shards")
+        super().__init__(make_pool(num_threads, gpu), prefetch)
+
+    def close(self) -> None:
+        """Stop the threads; batches read ahead are dropped."""
+        super().close()
+        self._reading.shutdown(cancel_futures=True)
+
+    def _submit_step(self) -> list[Future[Batch]]:
+        num_rows = self._layout.rank_batch_size // self._layout.num_microbatches
+        return [
+            self._pool.submit(self._assemble, self._reading.submit(self._read, num_rows))
+            for _ in range(self._layout.num_microbatches)
+        ]
+
+    def _read(self, num_rows: int) -> list[tuple[int, Mapping[str, Any]]]:
+        try:
+            return [next(self._samples) for _ in range(num_rows)]
+        except (OSError, ValueError, EOFError, tarfile.TarError) as error:
+            message = f"a shard of the stream cannot be read: {error}"
+            raise StageError(message) from error
+
+    def _assemble(self, rows: Future[list[tuple[int, Mapping[str, Any]]]]) -> Batch:
+        read = rows.result()
+        samples = [self._sample(number, members) for number, members in read]
+        return collate(
+            [[sample] for sample in samples],
+            image_shape=(self._info.image_height, self._info.image_width, 3),
+            pad_token_id=self._info.pad_token_id,
+            epoch=read[0][0],
+            buffers=self._buffers,
+            pin_memory=self._pin_memory,
+        )
+
+    def _sample(self, number: int, members: Mapping[str, Any]) -> Sample:
+        try:
+            sample = sample_from_members(members)
+        except (ValueError, OSError, KeyError) as error:
+            message = f"{members['__url__']}: sample {members['__key__']}: {error}"
+            raise StageError(message) from error
+        if self._augment is None:
+            return sample
+        return self._augment(sample, number=int(sample.key), epoch=number)
+
+
+def sample_from_members(members: Mapping[str, Any]) -> Sample:
+    """A sample from what webdataset gives: `__key__`, and bytes by suffix.
+
+    Raises:
+        ValueError, OSError, KeyError: a member is missing or damaged.
+    """
+    tokens = view_npy(memoryview(members[TOKENS_SUFFIX]))
+    names = [name for name in members if name.startswith(IMAGE_PREFIX)]
+    in_order = sorted(names, key=lambda name: int(name[len(IMAGE_PREFIX) :].partition(".")[0]))
+    return Sample(
+        key=members["__key__"],
+        input_ids=tokens[0],
+        labels=tokens[1],
+        images=tuple(decode_stored_image(memoryview(members[name]), name) for name in in_order),
+        meta=json.loads(members[META_SUFFIX]),
+    )
+
+
+def expand_urls(urls: Sequence[str]) -> tuple[str, ...]:
+    """The shards that URLs or paths stand for, `{000..099}` written out.
+
+    Raises:
+        StageConfigError: one would run a command, or has characters that a shell might read.
+    """
+    from webdataset.shardlists import expand_urls as expand
+
+    for url in urls:
+        if url.startswith("pipe:") or any(sign in url for sign in "'\"`$;|&<>\\\n"):
+            message = (
+                f"stream.urls {url!r}: commands and characters that a shell reads are refused; "
+                f"give paths, or http, https or s3 addresses"
+            )
+            raise StageConfigError(message)
+    return tuple(shard for url in urls for shard in expand(url))
+
+
+def shard_paths(dataset: ShardedDataset) -> tuple[str, ...]:
+    """The shards of a data set, as they lie on this node."""
+    return tuple(str(dataset.shards_dir / shard.name) for shard in dataset.info.shards)

@@ -1,0 +1,220 @@
+"""Which samples share a batch and a row in this training: decided once, the same on every rank."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from pipeline.data.dataset import ShardedDataset
+from pipeline.data.order import BatchLayout
+from pipeline.data.packing import (
+    PackBudget,
+    Packs,
+    WorkModel,
+    open_packs,
+    pack_order,
+    pack_work,
+    plan_name,
+    work_model,
+    write_packs,
+)
+from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
+from pipeline.models import SmallVLM
+from pipeline.training.ranks import Ranks
+from slurm_jobs.common.errors import DamagedFileError, StageConfigError
+from slurm_jobs.common.files import make_private_dir
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+log = logging.getLogger(__name__)
+
+_LAYER_PARAMETERS = 12
+"""Of a transformer layer, as a multiple of its width squared; exact enough to compare towers."""
+
+
+def plan_reading(
+    config: TrainConfig,
+    dataset: ShardedDataset,
+    *,
+    model: WorkModel,
+    ranks: Ranks,
+    packs_dirs: tuple[Path, ...],
+) -> ReadingPlan:
+    """The plan that the config asks for.
+
+    Packs are computed by rank 0, and kept for other attempts and trainings in the first of
+    `packs_dirs` that may be written.
+
+    Raises:
+        StageConfigError: sizes do not divide, or a sample fits in no row.
+    """
+    kind = config.batching.kind
+    if kind == "packed":
+        return _plan_packed(config, dataset, model, ranks, packs_dirs)
+    layout = _layout(config, ranks, config.global_batch_size)
+    if kind == "grouped":
+        return plan_grouped(dataset.index.num_tokens, seed=config.seed, layout=layout)
+    return plan_shuffled(len(dataset), seed=config.seed, layout=layout)
+
+
+def read_work_model(model: SmallVLM) -> WorkModel:
+    """What images and attention cost in this model, in tokens' worth."""
+    vision, language = model.config.vision, model.config.language
+    return work_model(
+        hidden_size=language["hidden_size"],
+        num_patches=model.config.num_image_tokens,
+        vision_parameters=_layers_parameters(vision),
+        language_parameters=_layers_parameters(language),
+    )
+
+
+def _layers_parameters(tower: Mapping[str, Any]) -> int:
+    return _LAYER_PARAMETERS * tower["num_hidden_layers"] * tower["hidden_size"] ** 2
+
+
+def _layout(config: TrainConfig, ranks: Ranks, global_batch_size: int) -> BatchLayout:
+    return BatchLayout(
+        global_batch_size=global_batch_size,
+        num_lanes=config.num_lanes,
+        num_ranks=ranks.num_ranks,
+        num_microbatches=config.num_microbatches,
+    )
+
+
+def _plan_packed(
+    config: TrainConfig,
+    dataset: ShardedDataset,
+    model: WorkModel,
+    ranks: Ranks,
+    packs_dirs: tuple[Path, ...],
+) -> ReadingPlan:
+    budget = PackBudget(
+        max_tokens=config.batching.max_tokens or dataset.info.preprocess["max_tokens"],
+        max_images=config.batching.max_images,
+    )
+    key = {
+        "dataset": dataset.info.fingerprint,
+        "strategy": config.batching.strategy,
+        "max_tokens": budget.max_tokens,
+        "max_images": budget.max_images,
+        "seed": config.seed,
+    }
+    path = None
+    if ranks.rank == 0:
+        path = _keep_packs(config, dataset, budget, key, packs_dirs)
+    ranks.meet("packing", speaks=ranks.rank == 0)
+    path = ranks.from_main(path)
+    packs = open_packs(path, key, verify=False)  # rank 0 has compared the checksums
+    rows = rows_per_step(config, num_samples=len(dataset), num_packs=len(packs))
+    if ranks.rank == 0:
+        _announce(packs, dataset, budget, rows)
+    return plan_packed(
+        packs,
+        pack_work(packs, dataset.index.num_tokens, dataset.index.num_images, model),
+        seed=config.seed,
+        layout=_layout(config, ranks, rows),
+        row_length=None if config.batching.strategy == "none" else budget.max_tokens,
+    )
+
+
+def _keep_packs(
+    config: TrainConfig,
+    dataset: ShardedDataset,
+    budget: PackBudget,
+    key: Mapping[str, Any],
+    folders: tuple[Path, ...],
+) -> Path:
+    """Where the packs lie, computed if they are nowhere.
+
+    Raises:
+        StageConfigError: a sample fits in no row.
+        OSError: none of the folders can be written.
+    """
+    name = plan_name(key)
+    for folder in folders:
+        if _is_sound(folder / name, key):
+            return folder / name
+    for folder in folders:
+        try:
+            make_private_dir(folder)
+            write_packs(folder / name, _pack(config, dataset, budget), key)
+        except ValueError as error:
+            message = f"batching: {error} (batching.max_tokens, batching.max_images)"
+            raise StageConfigError(message) from error
+        except OSError as error:
+            if folder == folders[-1]:
+                raise
+            log.warning("packs cannot be kept in %s (%s); trying the next folder", folder, error)
+            continue
+        return folder / name
+    message = "no folder for packs"
+    raise AssertionError(message)
+
+
+def _is_sound(path: Path, key: Mapping[str, Any]) -> bool:
+    try:
+        open_packs(path, key)
+    except FileNotFoundError:
+        return False
+    except (OSError, DamagedFileError) as error:
+        log.warning("packs are made anew: %s", error)
+        return False
+    return True
+
+
+def _pack(config: TrainConfig, dataset: ShardedDataset, budget: PackBudget) -> Any:
+    return pack_order(
+        dataset.index.num_tokens,
+        dataset.index.num_images,
+        budget=budget,
+        strategy=config.batching.strategy,
+        words=[config.seed],
+    )
+
+
+def _announce(packs: Packs, dataset: ShardedDataset, budget: PackBudget, rows: int) -> None:
+    num_places = len(packs) * budget.max_tokens
+    log.info(
+        "%d samples in %d rows of %d tokens, %.2f %% padding; %d rows a step, %.1f samples",
+        len(dataset),
+        len(packs),
+        budget.max_tokens,
+        100 * (1 - dataset.info.num_tokens / num_places),
+        rows,
+        rows * len(dataset) / len(packs),
+    )
+
+
+def rows_per_step(config: TrainConfig, *, num_samples: int, num_packs: int) -> int:
+    """Rows of a global batch of packs: the multiple of `num_lanes` nearest to the wanted samples.
+
+    At least one row a lane.
+    """
+    lane_rows = config.global_batch_size * num_packs / num_samples / config.num_lanes
+    return max(1, round(lane_rows)) * config.num_lanes
+
+
+def steps_to_make(config: TrainConfig, plan: ReadingPlan) -> int:
+    """`num_steps`, or what `num_epochs` comes to.
+
+    Raises:
+        StageConfigError: the epochs do not fill one step.
+    """
+    if config.num_steps is not None:
+        return config.num_steps
+    # Of the number as it is written: 0.29 epochs of 100 samples are 29, in floats a bit less.
+    num_epochs = Fraction(str(config.num_epochs))
+    batch_size = plan.layout.global_batch_size
+    num_steps = math.floor(num_epochs * plan.num_packs / batch_size)
+    if num_steps < 1:
+        what = "samples" if plan.packs is None else "rows"
+        message = (
+            f"num_epochs is {config.num_epochs}: {plan.num_packs} {what} of it are less than one "
+            f"step of {batch_size}; give more epochs, num_steps, or a smaller global_batch_size "
+            f"({config.global_batch_size})"
+        )
+        raise StageConfigError(message)
+    return num_steps

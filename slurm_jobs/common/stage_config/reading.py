@@ -1,0 +1,70 @@
+"""What the `train` stage's config says of reading: what shares a batch, how pictures change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slurm_jobs.common.config_values import Count, Share, ShareBelowOne, check_bounds
+
+PackingStrategy = Literal["exact", "none", "constrained", "greedy", "ffd", "bfd", "knapsack"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchingConfig:
+    """Which samples share a batch, and which a row of it."""
+
+    kind: Literal["shuffled", "grouped", "packed"] = "shuffled"
+    """`shuffled`: one sample a row, in random order, padded to the longest of the microbatch.
+    `grouped`: one sample a row, samples of like work in a batch, so that little is padded.
+    `packed`: several samples a row that never see each other, and next to no padding."""
+    strategy: PackingStrategy = "exact"
+    """How `packed` fills rows: `exact` looks for samples that fill a row to the last token; the
+    others are the field's rules, for comparison."""
+    max_tokens: Count | None = None
+    """`packed`: tokens of a row; null takes the data set's own limit (`max_tokens` of
+    `preprocess`). No sample may be longer."""
+    max_images: Count | None = None
+    """`packed`: most images in a row; null for no limit."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of bounds."""
+        check_bounds(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AugmentConfig:
+    """Random changes of pictures while they are read. They depend on `seed`, epoch and sample."""
+
+    mirror_share: Share = 0.0
+    """Share of pictures that are mirrored left to right; not where texts say left and right."""
+    min_crop_share: Share = 1.0
+    """Pictures are cut to a random share of their area, at least this, and resized; 1 cuts none."""
+    brightness: ShareBelowOne = 0.0
+    """Largest change of brightness: 0.2 draws factors of 0.8 to 1.2."""
+    contrast: ShareBelowOne = 0.0
+    """Largest change of contrast, as of brightness."""
+    saturation: ShareBelowOne = 0.0
+    """Largest change of saturation, as of brightness."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of bounds."""
+        check_bounds(self)
+        if self.min_crop_share <= 0:
+            message = f"min_crop_share is {self.min_crop_share}: give a share above 0, to 1"
+            raise ValueError(message)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StreamConfig:
+    """For `reader: webdataset`: what is streamed."""
+
+    urls: tuple[str, ...] = ()
+    """Paths or addresses of shards; `{000..099}` stands for each number. Empty: the data set's own
+    shards. `dataset` still says what the samples are."""
+    shuffle_buffer: Count = 1000
+    """Samples among which the next one is drawn; 1 keeps the order of the shards."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of bounds."""
+        check_bounds(self)

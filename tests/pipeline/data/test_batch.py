@@ -1,0 +1,109 @@
+"""How samples are laid out in rows."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.data.batch import Batch, collate, lay_out_tokens
+from pipeline.data.buffers import BufferPool
+from pipeline.data.sample_format import Sample
+
+PAD = 0
+SHAPE = (4, 6, 3)
+
+
+def make_sample(number: int, num_tokens: int, num_images: int = 0) -> Sample:
+    ids = np.arange(num_tokens, dtype=np.int32) + 100 * number + 1
+    images = tuple(np.full(SHAPE, 10 * number + i, dtype=np.uint8) for i in range(num_images))
+    return Sample(key=f"{number:09d}", input_ids=ids, labels=ids, images=images, meta={})
+
+
+def make_batch(rows: list[list[Sample]], length: int | None = None) -> Batch:
+    return collate(
+        rows,
+        image_shape=SHAPE,
+        pad_token_id=PAD,
+        epoch=2,
+        buffers=BufferPool(pin_memory=False),
+        length=length,
+    )
+
+
+def test_samples_of_a_row_follow_each_other() -> None:
+    batch = make_batch([[make_sample(1, 3), make_sample(2, 2)], [make_sample(3, 4)]], length=6)
+    assert batch.input_ids.tolist() == [[101, 102, 103, 201, 202, 0], [301, 302, 303, 304, 0, 0]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 0, 1]]
+    assert batch.segment_bounds.tolist() == [0, 3, 5, 6, 10, 12]
+    assert batch.keys == ("000000001", "000000002", "000000003")
+    assert (batch.num_samples, batch.num_tokens, batch.num_padding_tokens) == (3, 9, 3)
+    assert batch.is_packed
+    assert batch.epoch == 2
+
+
+def test_first_token_of_a_sample_is_never_learned() -> None:
+    batch = make_batch([[make_sample(1, 3), make_sample(2, 2)]])
+    assert batch.labels.tolist() == [[-100, 102, 103, -100, 202]]
+    assert batch.num_supervised_tokens == 3
+
+
+def test_one_sample_a_row_is_not_packed() -> None:
+    batch = make_batch([[make_sample(1, 3)], [make_sample(2, 5)]])
+    assert not batch.is_packed
+    assert batch.input_ids.shape == (2, 5)
+
+
+def test_images_come_in_the_order_of_rows_and_samples() -> None:
+    rows = [[make_sample(1, 3, 2), make_sample(2, 2)], [make_sample(3, 4, 1)]]
+    batch = make_batch(rows)
+    assert batch.images.shape == (3, *SHAPE)
+    assert batch.images.dtype == torch.uint8
+    assert batch.images[:, 0, 0, 0].tolist() == [10, 11, 30]
+    assert (batch.images == batch.images[:, :1, :1, :1]).all()
+
+
+def test_image_of_another_size_is_named() -> None:
+    wrong = Sample(
+        key="7",
+        input_ids=np.ones(2, dtype=np.int32),
+        labels=np.ones(2, dtype=np.int32),
+        images=(np.zeros((5, 6, 3), dtype=np.uint8),),
+        meta={},
+    )
+    with pytest.raises(ValueError, match=r"sample 7: image \(5, 6, 3\), expected \(4, 6, 3\)"):
+        make_batch([[wrong]])
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(
+        st.lists(st.integers(1, 12), min_size=1, max_size=5).map(tuple), min_size=1, max_size=4
+    ),
+    spare=st.integers(0, 5),
+)
+def test_segments_tile_the_rows_and_hold_one_sample_each(
+    rows: list[tuple[int, ...]], spare: int
+) -> None:
+    length = max(sum(row) for row in rows) + spare
+    numbered = iter(range(1, 100))
+    samples = [[make_sample(next(numbered), n) for n in row] for row in rows]
+    tokens = lay_out_tokens(samples, pad_token_id=PAD, length=length)
+    ids, positions = tokens.input_ids.ravel(), tokens.position_ids.ravel()
+    bounds = tokens.segment_bounds
+    assert bounds[0] == 0
+    assert bounds[-1] == len(ids) == len(rows) * length
+    found = []
+    for start, end in itertools.pairwise(bounds):
+        assert start < end
+        assert start // length == (end - 1) // length  # within one row
+        assert positions[start:end].tolist() == list(range(end - start))
+        if ids[start] != PAD:
+            found.append(ids[start:end].tolist())
+        else:
+            assert (ids[start:end] == PAD).all()
+    assert found == [sample.input_ids.tolist() for row in samples for sample in row]

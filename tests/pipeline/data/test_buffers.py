@@ -1,0 +1,71 @@
+"""Memory of batches that comes back by itself."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import torch
+
+from pipeline.data.buffers import BufferPool
+
+
+def address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def test_memory_comes_back_when_the_last_tensor_over_it_is_gone() -> None:
+    pool = BufferPool(pin_memory=False)
+    array = pool.take(3_000_000)
+    where = address(array)
+    tensor = torch.from_numpy(array.reshape(1000, 3000))
+    row = tensor[5]
+    del array, tensor
+    gc.collect()
+    assert pool.num_free == 0
+    del row
+    assert pool.num_free == 1
+    assert address(pool.take(2_900_000)) == where
+
+
+def test_held_memory_is_never_given_out_again() -> None:
+    pool = BufferPool(pin_memory=False)
+    held = [pool.take(100_000) for _ in range(8)]
+    for number, array in enumerate(held):
+        array[:] = number
+    assert [int(array[0]) for array in held] == list(range(8))
+    assert all((array == array[0]).all() for array in held)
+
+
+def test_a_small_batch_takes_no_large_buffer() -> None:
+    pool = BufferPool(pin_memory=False)
+    large = pool.take(100_000_000)
+    del large
+    small = pool.take(5_000_000)
+    assert pool.num_free == 1
+    assert len(small) == 5_000_000
+
+
+def test_nothing_may_be_asked_for() -> None:
+    assert BufferPool(pin_memory=False).take(0).shape == (0,)
+
+
+def test_threads_that_take_and_drop_share_few_buffers() -> None:
+    pool = BufferPool(pin_memory=False)
+    wrong: list[int] = []
+
+    def work(value: int) -> None:
+        for _ in range(300):
+            array = pool.take(50_000)
+            array[:] = value
+            if not (array == value).all():
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(value,)) for value in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert 1 <= pool.num_free <= 8
