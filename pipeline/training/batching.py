@@ -105,7 +105,7 @@ def _plan_packed(
     path = None
     if ranks.rank == 0:
         path = _keep_packs(config, dataset, budget, key, packs_dirs)
-    ranks.meet("packing", speaks=ranks.rank == 0)
+    ranks.meet(f"packing/{plan_name(key)}", speaks=ranks.rank == 0)
     path = ranks.from_main(path)
     packs = open_packs(path, key, verify=False)  # rank 0 has compared the checksums
     rows = rows_per_step(config, num_samples=len(dataset), num_packs=len(packs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import logging
 import time
@@ -25,6 +26,7 @@ from pipeline.training.batching import plan_reading, read_work_model, steps_to_m
 from pipeline.training.boundary import Boundary
 from pipeline.training.checkpoint import Checkpointer, Restored
 from pipeline.training.checkpoint_files import Work
+from pipeline.training.choose_batching import Trial, choose_batching
 from pipeline.training.device import Workplace, read_device_memory
 from pipeline.training.facts import DataFacts
 from pipeline.training.fingerprint import lasting_config
@@ -81,7 +83,7 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
     with job.spans.span("model_build"):
         model, num_parameters = _build(job, facts)
         optimizer = make_optimizer(model, job.config.optimizer)
-    plan, num_steps = _plan(job, dataset, model, packs_dir)
+    job, plan, num_steps = _plan(job, dataset, facts, model, packs_dir)
     checkpointer = _make_checkpointer(job, model, optimizer, dataset, num_steps)
     resumed = _restore(job, checkpointer)
     _announce(job, num_parameters, resumed.step, num_steps)
@@ -135,19 +137,30 @@ def _build(job: Job, facts: DataFacts) -> tuple[SmallVLM, int]:
 
 
 def _plan(
-    job: Job, dataset: ShardedDataset, model: SmallVLM, packs_dir: Path
-) -> tuple[ReadingPlan, int]:
-    """What is read, and how many steps are made of it."""
+    job: Job, dataset: ShardedDataset, facts: DataFacts, model: SmallVLM, packs_dir: Path
+) -> tuple[Job, ReadingPlan, int]:
+    """The job with its batching decided, what is read, and how many steps are made of it."""
+    packs_dirs = (packs_dir, job.context.output_dir / PACKS_DIR)
     with job.spans.span("batch_plan") as notes:
+        trial = Trial(
+            config=job.config,
+            dataset=dataset,
+            model=model,
+            facts=facts,
+            workplace=job.workplace,
+            ranks=job.ranks,
+            packs_dirs=packs_dirs,
+        )
+        config = choose_batching(trial, job.context.output_dir)
         plan = plan_reading(
-            job.config,
+            config,
             dataset,
             model=read_work_model(model),
             ranks=job.ranks,
-            packs_dirs=(packs_dir, job.context.output_dir / PACKS_DIR),
+            packs_dirs=packs_dirs,
         )
-        notes |= {"kind": job.config.batching.kind, "num_packs": plan.num_packs}
-    return plan, steps_to_make(job.config, plan)
+        notes |= {"kind": config.batching.kind, "num_packs": plan.num_packs}
+    return dataclasses.replace(job, config=config), plan, steps_to_make(config, plan)
 
 
 def _make_checkpointer(

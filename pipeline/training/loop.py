@@ -7,7 +7,6 @@ loss or a gradient that is not finite reaches the weights.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pipeline.training.facts import DataFacts
 from pipeline.training.optimizer import set_learning_rate
 from pipeline.training.ranks import Ranks
 from pipeline.training.schedule import learning_rate_at
+from pipeline.training.strategy import autocast
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -110,7 +110,7 @@ def _accumulate(setup: LoopSetup, batches: Sequence[Batch], num_supervised: floa
     for batch in batches:
         inputs = to_device(batch, setup.workplace, setup.facts)
         setup.recorder.lap("host_to_device_s")
-        with _autocast(setup):
+        with autocast(setup.config, setup.workplace):
             batch_loss = setup.model(
                 inputs.input_ids, inputs.images, inputs.labels, inputs.position_ids
             )
@@ -140,14 +140,6 @@ def _update(setup: LoopSetup, step: int) -> float:
     setup.optimizer.step()
     setup.optimizer.zero_grad()
     return learning_rate
-
-
-def _autocast(setup: LoopSetup) -> contextlib.AbstractContextManager[None]:
-    """fsdp2 casts by its own policy; a single process needs autocast for bf16."""
-    workplace = setup.workplace
-    if setup.config.strategy == "single" and workplace.precision == "bf16":
-        return torch.autocast(workplace.device.type, dtype=workplace.dtype)
-    return contextlib.nullcontext()
 
 
 def _not_finite(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
+import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -38,8 +40,6 @@ def apply_strategy(
 
 
 def _shard(model: SmallVLM, config: TrainConfig, workplace: Workplace, num_ranks: int) -> None:
-    import torch
-
     model.to(workplace.device)
     mesh = init_device_mesh(workplace.device.type, (num_ranks,))
     policy = MixedPrecisionPolicy(param_dtype=workplace.dtype, reduce_dtype=torch.float32)
@@ -48,6 +48,13 @@ def _shard(model: SmallVLM, config: TrainConfig, workplace: Workplace, num_ranks
             for layer in tower:
                 fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def autocast(config: TrainConfig, workplace: Workplace) -> contextlib.AbstractContextManager[None]:
+    """Around a forward pass: fsdp2 casts by its own policy, a single process needs it for bf16."""
+    if config.strategy == "single" and workplace.precision == "bf16":
+        return torch.autocast(workplace.device.type, dtype=workplace.dtype)
+    return contextlib.nullcontext()
 
 
 def assert_strategy(model: nn.Module, strategy: str) -> None:

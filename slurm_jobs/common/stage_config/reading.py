@@ -14,10 +14,11 @@ PackingStrategy = Literal["exact", "none", "constrained", "greedy", "ffd", "bfd"
 class BatchingConfig:
     """Which samples share a batch, and which a row of it."""
 
-    kind: Literal["shuffled", "grouped", "packed"] = "shuffled"
+    kind: Literal["shuffled", "grouped", "packed", "auto"] = "shuffled"
     """`shuffled`: one sample a row, in random order, padded to the longest of the microbatch.
     `grouped`: one sample a row, samples of like work in a batch, so that little is padded.
-    `packed`: several samples a row that never see each other, and next to no padding."""
+    `packed`: several samples a row that never see each other, and next to no padding.
+    `auto`: `grouped` or `packed`, whichever was faster when the training began."""
     strategy: PackingStrategy = "exact"
     """How `packed` fills rows: `exact` looks for samples that fill a row to the last token; the
     others are the field's rules, for comparison."""

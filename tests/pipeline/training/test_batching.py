@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -134,6 +135,27 @@ def test_augmented_pictures_change_the_losses_and_repeat_after_a_resume(make_tra
     shutil.rmtree(resumed.output_dir / "checkpoints/step-00000006")
     resumed.run_here()
     assert resumed.losses() == through.losses()[3:]
+
+
+def test_auto_chooses_once_and_keeps_to_it(make_train_run):
+    run = make_train_run(
+        batching={**PACKED, "kind": "auto"}, checkpoint={"every_min": None, "every_steps": 3}
+    )
+    run.run(num_ranks=2)
+    file = run.output_dir / "batching.json"
+    choice = json.loads(file.read_text())
+    rates = choice["tokens_per_s"]
+    assert set(rates) == {"grouped", "packed"}
+    assert rates[choice["kind"]] == max(rates.values()) > 0
+    same = make_train_run(batching={**PACKED, "kind": choice["kind"]})
+    same.run(num_ranks=2)
+    assert run.losses() == same.losses()  # the trials have left no trace in the weights
+    shutil.rmtree(run.output_dir / "checkpoints/step-00000006")
+    choice["tokens_per_s"] = "kept"
+    file.write_text(json.dumps(choice))
+    run.run(num_ranks=2)
+    assert json.loads(file.read_text())["tokens_per_s"] == "kept"
+    assert run.losses() == same.losses()[3:]
 
 
 def test_streamed_training_stays_in_step_on_two_ranks_with_shards_of_unequal_length(

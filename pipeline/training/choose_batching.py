@@ -1,0 +1,139 @@
+"""`batching.kind: auto`: whether rows of several samples or batches of like lengths are faster.
+
+Packing saves padding, and where attention takes a dense mask it pays for the
+square of the row instead of the samples' squares: which weighs more depends on
+model, lengths and kernel, so both are tried on the data itself. What was chosen
+is kept beside the checkpoints, because the order of samples depends on it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from pipeline.data.batch import Batch
+from pipeline.data.dataset import ShardedDataset
+from pipeline.data.reader import BatchReader
+from pipeline.models import SmallVLM
+from pipeline.training.batches import to_device
+from pipeline.training.batching import plan_reading, read_work_model
+from pipeline.training.device import Workplace
+from pipeline.training.facts import DataFacts
+from pipeline.training.ranks import Ranks
+from pipeline.training.strategy import autocast
+from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+log = logging.getLogger(__name__)
+
+CHOICE_NAME = "batching.json"
+_KINDS: tuple[Literal["grouped", "packed"], ...] = ("grouped", "packed")
+_NUM_TRIALS = 3
+"""Steps of each kind that are timed, taking turns, after one of each that is not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """Where a choice is tried."""
+
+    config: TrainConfig
+    dataset: ShardedDataset
+    model: SmallVLM
+    facts: DataFacts
+    workplace: Workplace
+    ranks: Ranks
+    packs_dirs: tuple[Path, ...]
+
+
+def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
+    """The config with the kind of batching that is to be used; the same on every rank.
+
+    `folder` keeps the choice. It is made anew for another data set or other settings.
+    """
+    config = trial.config
+    if config.batching.kind != "auto":
+        return config
+    key = {
+        "dataset": trial.dataset.info.fingerprint,
+        "batching": asdict(config.batching),
+        "global_batch_size": config.global_batch_size,
+        "num_lanes": config.num_lanes,
+        "seed": config.seed,
+    }
+    file = folder / CHOICE_NAME
+    kind = trial.ranks.from_main(_read_choice(file, key) if trial.ranks.rank == 0 else None)
+    if kind is None:
+        rates = _measure(trial)
+        kind = max(_KINDS, key=lambda name: rates[name])
+        if trial.ranks.rank == 0:
+            write_json_atomic(file, {"key": key, "kind": kind, "tokens_per_s": rates})
+            log.info(
+                "batching: %s (%s)",
+                kind, ", ".join(f"{name} {rate:.0f} tokens/s" for name, rate in rates.items()),
+            )  # fmt: skip
+    return replace(config, batching=replace(config.batching, kind=kind))
+
+
+def _read_choice(file: Path, key: dict[str, Any]) -> str | None:
+    try:
+        kept = json.loads(file.read_bytes())
+        return kept["kind"] if kept["key"] == key and kept["kind"] in _KINDS else None
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("%s is damaged (%r): the kinds of batching are tried anew", file, error)
+        return None
+
+
+def _measure(trial: Trial) -> dict[str, float]:
+    """Tokens a second of all ranks, padding not counted, by kind: of the fastest trial of each."""
+    readers = {kind: _reader(trial, kind) for kind in _KINDS}
+    try:
+        rates: dict[str, list[float]] = {kind: [] for kind in _KINDS}
+        for number in range(1 + _NUM_TRIALS):
+            for kind, reader in readers.items():
+                batches = next(reader)
+                spent_s = _time_step(trial, batches)
+                tokens, seconds = trial.ranks.sums([sum(b.num_tokens for b in batches), spent_s])
+                if number:
+                    rates[kind].append(tokens / (seconds / trial.ranks.num_ranks))
+    finally:
+        for reader in readers.values():
+            reader.close()
+    return {kind: max(found) for kind, found in rates.items()}
+
+
+def _reader(trial: Trial, kind: Literal["grouped", "packed"]) -> BatchReader:
+    config = replace(trial.config, batching=replace(trial.config.batching, kind=kind))
+    plan = plan_reading(
+        config,
+        trial.dataset,
+        model=read_work_model(trial.model),
+        ranks=trial.ranks,
+        packs_dirs=trial.packs_dirs,
+    )
+    gpu = trial.workplace.device if trial.workplace.device.type == "cuda" else None
+    return BatchReader(trial.dataset, plan, rank=trial.ranks.rank, gpu=gpu, prefetch=1)
+
+
+def _time_step(trial: Trial, batches: Sequence[Batch]) -> float:
+    """Seconds of forward and backward; gradients are thrown away, nothing is learned."""
+    trial.ranks.barrier()
+    start_s = time.perf_counter()
+    for batch in batches:
+        inputs = to_device(batch, trial.workplace, trial.facts)
+        with autocast(trial.config, trial.workplace):
+            loss = trial.model(inputs.input_ids, inputs.images, inputs.labels, inputs.position_ids)
+        loss.backward()
+    if trial.workplace.device.type == "cuda":
+        torch.cuda.synchronize(trial.workplace.device)  # SYNC: what is timed must have ended
+    spent_s = time.perf_counter() - start_s
+    trial.model.zero_grad()
+    return spent_s
