@@ -7,7 +7,7 @@ left to the reader.
 """
 
 from pipeline.data.packing.budget import PackBudget, Packs, check_sizes, join_packs, too_large
-from pipeline.data.packing.deal import WINDOW_GROUPS, deal_by_work
+from pipeline.data.packing.deal import WINDOW_GROUPS, deal_by_work, deal_epoch
 from pipeline.data.packing.files import open_packs, plan_name, write_packs
 from pipeline.data.packing.lower_bound import fewest_packs
 from pipeline.data.packing.plan import make_packs, pack_order
@@ -25,6 +25,7 @@ __all__ = [
     "WorkModel",
     "check_sizes",
     "deal_by_work",
+    "deal_epoch",
     "fewest_packs",
     "join_packs",
     "make_packs",

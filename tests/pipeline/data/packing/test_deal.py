@@ -11,6 +11,7 @@ from pipeline.data.packing import (
     WINDOW_GROUPS,
     PackBudget,
     deal_by_work,
+    deal_epoch,
     make_packs,
     pack_work,
     work_model,
@@ -71,14 +72,22 @@ def test_the_slowest_rank_has_one_percent_more_than_the_mean_at_most(
 ) -> None:
     work = work_of_packs
     group_size = num_ranks * lane_size
-    num_groups = min(WINDOW_GROUPS, len(work) // group_size)
-    window = num_groups * group_size
-    ratios = []
-    for number in range(len(work) // window):
-        part = work[number * window : (number + 1) * window]
-        dealt = deal_by_work(part, group_size=group_size, num_lanes=num_ranks, words=[0, 0, number])
-        ratios.append(slowest_over_mean(part[dealt], group_size, num_ranks))
-    assert np.mean(ratios) <= 1.01
+    dealt = deal_epoch(work, group_size=group_size, num_lanes=num_ranks, words=[0, 0])
+    assert slowest_over_mean(work[dealt], group_size, num_ranks) <= 1.01
+
+
+@settings(max_examples=50, deadline=None)
+@given(num_groups=st.integers(1, 200), rest=st.integers(0, 3), seed=st.integers(0, 2**32))
+def test_an_epoch_is_dealt_in_windows_and_what_fills_no_group_is_left(
+    num_groups: int, rest: int, seed: int
+) -> None:
+    work = generator(seed).random(4 * num_groups + rest)
+    dealt = deal_epoch(work, group_size=4, num_lanes=2, words=[seed])
+    assert np.array_equal(np.sort(dealt), np.arange(4 * num_groups))
+    assert abs(dealt - np.arange(4 * num_groups)).max() < 4 * 2 * WINDOW_GROUPS
+    if num_groups < WINDOW_GROUPS:
+        whole = deal_by_work(work[: 4 * num_groups], group_size=4, num_lanes=2, words=[seed, 0])
+        assert np.array_equal(dealt, whole)
 
 
 def test_lanes_of_several_packs_are_heavy_and_light_ones() -> None:
@@ -134,3 +143,8 @@ def test_the_deal_of_an_earlier_version_is_kept() -> None:
 def test_sizes_that_do_not_divide_each_other_are_refused(size: int, group: int, lanes: int) -> None:
     with pytest.raises(ValueError, match="each must be a multiple of the next"):
         deal_by_work(np.ones(size), group_size=group, num_lanes=lanes, words=[0])
+
+
+def test_fewer_packs_than_a_group_are_refused() -> None:
+    with pytest.raises(ValueError, match="each must be a multiple of the next, and at least 1"):
+        deal_epoch(np.ones(3), group_size=4, num_lanes=2, words=[0])
