@@ -1,0 +1,314 @@
+"""Packing by our default strategy beside nanoVLM's rule, TRL's best fit and first fit decreasing.
+
+    python -m benchmarks.packing [--quick] [--json FILE]
+
+65,536 samples of each of five distributions (benchmarks/sample_lengths.py says which) in one seeded
+order go into packs of 4,096 tokens and, where there are images, 16 images.
+
+nanoVLM: the rule of `ConstantLengthDataset`, rewritten (our strategy `knapsack`, which is quicker
+than its own code and makes the same packs), with its separator token behind each sample and its
+`num_of_sequences` of 1,024; the 8 that its train.py makes of its default batch size are a row too.
+TRL: `trl.pack_dataset(strategy="bfd")` itself, from `pip install -e .[bench]`, on one byte a token,
+so that little is moved; it knows no image budget. First fit decreasing: ours, in chunks of 1,024
+and, for comparison, of everything at once.
+
+Items a second are per second of CPU, medians of rounds in turn; ours include the seeded order. The
+slowest rank's work is the mean over steps of the heaviest rank over the mean one, with one pack a
+rank: ours dealt, nanoVLM's as it shuffles them, TRL's and first fit's in random order, as a sampler
+has them.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+
+import numpy as np
+
+from benchmarks.sample_lengths import SampleLengths, distributions
+from benchmarks.table import Row, arguments, row, show
+from pipeline.data.packing import (
+    STRATEGIES,
+    PackBudget,
+    Packs,
+    Padding,
+    deal_epoch,
+    make_packs,
+    pack_work,
+    padding,
+    waits,
+    work_model,
+)
+from pipeline.data.packing.pool import POOL_SIZE
+from pipeline.data.packing.strategies import ffd, knapsack
+from pipeline.data.packing.window import LONGEST_DELAY
+from pipeline.data.permutation import make_permutation
+
+WORDS = (0, 0)
+EASY = ("captions", "chats", "mixed")
+MODEL = work_model(
+    hidden_size=2048, num_patches=729, vision_parameters=0.4e9, language_parameters=1.6e9
+)
+"""A language model of 1.7 billion parameters with SigLIP-so400m."""
+GOAL_OVER_MEAN = 1.0
+"""Percent: a ratio of 1.01."""
+NUM_ROWS = 10_000_000
+
+
+def main() -> None:
+    """Measure, and print."""
+    options = arguments(__doc__)
+    num_samples, repeats = (16_384, 1) if options.quick else (65_536, 5)
+    with_trl = find_spec("trl") is not None
+    if not with_trl:
+        print("left out: TRL (pip install -e .[bench])")
+    rows = []
+    for name, lengths in distributions(num_samples).items():
+        rows += rows_of(name, lengths, repeats, with_trl=with_trl)
+    scarce = distributions(num_samples)["captions"]
+    budget = PackBudget(max_tokens=scarce.budget.max_tokens, max_images=12)
+    scarce = SampleLengths(
+        num_tokens=scarce.num_tokens, num_images=scarce.num_images, budget=budget
+    )
+    rows += rows_of("captions, at most 12 images", scarce, 1, with_trl=False)
+    rows += growth_rows(100_000 if options.quick else NUM_ROWS)
+    show(rows, options, ("slurm-jobs", "numpy", *(("trl", "datasets") if with_trl else ())))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What one strategy made of a distribution."""
+
+    packs: Packs
+    padding: Padding
+    items_per_s: float
+
+
+def rows_of(name: str, lengths: SampleLengths, repeats: int, *, with_trl: bool) -> list[Row]:
+    """All rows of one distribution."""
+    order = make_permutation(len(lengths.num_tokens), WORDS).slice(0, len(lengths.num_tokens))
+    ways: dict[str, Callable[[], Packs]] = {
+        "ours": partial(_by_name, lengths, "exact"),
+        "nanoVLM": partial(_by_lists, _with_separators, lengths, order),
+        "nanoVLM, 8 packs": partial(
+            _by_lists, partial(_with_separators, num_packs=8), lengths, order
+        ),
+        "first fit": partial(_by_lists, ffd, lengths, order),
+        "first fit of all": partial(_by_lists, partial(ffd, chunk_size=len(order)), lengths, order),
+    }
+    if with_trl:
+        ways["TRL"] = _TrlPacker(lengths, order)
+    found = measured(ways, lengths, repeats)
+    is_one_of_five = lengths.budget.max_images in {None, 16}
+    rows = padding_rows(name, lengths, found, has_goal=is_one_of_five)
+    if is_one_of_five:
+        rows += speed_rows(name, found)
+        rows += rank_rows(name, lengths, found)
+    waited = waits(found["ours"].packs, order)
+    rows += [
+        row(f"{name}: longest wait", "packs", waited.max_packs,
+            at_most=POOL_SIZE - 1 if name in EASY else None),
+        row(f"{name}: longest wait", "samples", waited.max_samples, at_most=LONGEST_DELAY - 1),
+    ]  # fmt: skip
+    return rows
+
+
+def measured(
+    ways: dict[str, Callable[[], Packs]], lengths: SampleLengths, repeats: int
+) -> dict[str, Found]:
+    """Run all ways in turn, several times."""
+    spent_s: dict[str, list[float]] = {name: [] for name in ways}
+    packs: dict[str, Packs] = {}
+    for _ in range(repeats):
+        for name, way in ways.items():
+            start_s = time.process_time()
+            packs[name] = way()
+            spent_s[name].append(time.process_time() - start_s)
+    return {
+        name: Found(
+            packs=packs[name],
+            padding=_padding(packs[name], lengths),
+            items_per_s=len(lengths.num_tokens) / statistics.median(spent_s[name]),
+        )
+        for name in ways
+    }
+
+
+def padding_rows(
+    name: str, lengths: SampleLengths, found: dict[str, Found], *, has_goal: bool
+) -> list[Row]:
+    """Beside the lower bound, the peers, and no packing."""
+    ours = found["ours"].padding
+    least = 100 * ours.least_share
+    allowed = round(least + (0.1 if name in EASY else 0.5), 3)
+    single = _by_name(lengths, "none")
+    others = {
+        "unpacked, batches of 8": _padding(single, lengths, batch_size=8),
+        "unpacked, to 4,096": _padding(single, lengths),
+        "greedy": _padding(_by_name(lengths, "greedy"), lengths),
+    }
+    case = f"{name}: padding"
+    percent = 100 * ours.share
+    rows = [
+        row(case, "%", percent, peer="lower bound", peer_value=least,
+            at_most=allowed if has_goal else None)
+    ]  # fmt: skip
+    for peer in found.keys() - {"ours"}:
+        # A peer with everything at once has no bound on the wait: it only informs.
+        goal = 1.0 if has_goal and peer != "first fit of all" else None
+        share = 100 * found[peer].padding.share
+        rows.append(row(case, "%", percent, peer=peer, peer_value=share, ratio_at_most=goal))
+    rows += [
+        row(case, "%", percent, peer=peer, peer_value=100 * other.share)
+        for peer, other in others.items()
+    ]
+    return rows[:1] + sorted(rows[1:], key=lambda made: made.peer_value or 0)
+
+
+def speed_rows(name: str, found: dict[str, Found]) -> list[Row]:
+    """Items a second of CPU."""
+    goal = 300_000 if name in EASY else 40_000
+    return [
+        row(f"{name}: packing", "items/s", found["ours"].items_per_s, peer=peer,
+            peer_value=found[peer].items_per_s, at_least=goal)
+        for peer in ("nanoVLM", "TRL", "first fit")
+        if peer in found
+    ]  # fmt: skip
+
+
+def rank_rows(name: str, lengths: SampleLengths, found: dict[str, Found]) -> list[Row]:
+    """The slowest rank's work over the mean, beside the best peer's."""
+    rows = []
+    work = {
+        peer: pack_work(made.packs, lengths.num_tokens, lengths.num_images, MODEL)
+        for peer, made in found.items()
+        if peer in {"ours", "nanoVLM", "TRL", "first fit"}
+    }
+    for peer in work.keys() - {"nanoVLM"}:
+        work[peer] = work[peer][make_permutation(len(work[peer]), [1]).slice(0, len(work[peer]))]
+    for num_ranks, lane_size in ((8, 1), (64, 1), (64, 4)):
+        group_size = num_ranks * lane_size
+        dealt = deal_epoch(work["ours"], group_size=group_size, num_lanes=num_ranks, words=WORDS)
+        orders = {**work, "ours": work["ours"][dealt]}
+        over = {
+            peer: 100 * (slowest_over_mean(values, num_ranks, lane_size) - 1)
+            for peer, values in orders.items()
+        }
+        best = min(over.keys() - {"ours"}, key=lambda peer: over[peer])
+        each = "one pack" if lane_size == 1 else f"{lane_size} packs"
+        rows.append(
+            row(f"{name}: slowest of {num_ranks} ranks, {each} each", "% over mean", over["ours"],
+                peer=best, peer_value=over[best], at_most=GOAL_OVER_MEAN)
+        )  # fmt: skip
+    return rows
+
+
+def slowest_over_mean(work: np.ndarray, num_ranks: int, lane_size: int) -> float:
+    """Of ranks' sums, the mean over steps; what fills no step is left out."""
+    num_steps = len(work) // (num_ranks * lane_size)
+    steps = work[: num_steps * num_ranks * lane_size].reshape(num_steps, num_ranks, lane_size)
+    ranks = steps.sum(axis=2)
+    return float((ranks.max(axis=1) / ranks.mean(axis=1)).mean())
+
+
+def growth_rows(num_rows: int) -> list[Row]:
+    """Packing and keeping an index of many rows, in processes of their own."""
+    rows = []
+    for name, num_processes in (("captions", 1), ("long documents", 1), ("long documents", 2)):
+        argv = [sys.executable, "-m", "benchmarks.packing_growth", str(num_rows), name]
+        argv.append(str(num_processes))
+        found = json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)
+        case = f"{num_rows:,} {name}, {num_processes} process{'es' * (num_processes > 1)}"
+        rows.append(row(f"{case}: pack and write", "s", found["pack_s"]))
+        if num_processes == 1:
+            rows.append(row(f"{case}: memory for it", "MB", found["memory_mb"], at_most=300))
+            rows.append(row(f"{case}: open", "ms", 1000 * found["open_s"], at_most=10))
+            rows.append(row(f"{case}: open and verify", "ms", 1000 * found["verify_s"], at_most=10))
+    return rows
+
+
+def _padding(packs: Packs, lengths: SampleLengths, batch_size: int | None = None) -> Padding:
+    return padding(
+        packs,
+        lengths.num_tokens,
+        lengths.num_images,
+        budget=lengths.budget,
+        batch_size=batch_size,
+    )
+
+
+def _by_name(lengths: SampleLengths, strategy: str) -> Packs:
+    assert strategy in STRATEGIES
+    return make_packs(
+        lengths.num_tokens,
+        lengths.num_images,
+        budget=lengths.budget,
+        strategy=strategy,
+        words=WORDS,
+    )
+
+
+def _by_lists(strategy: Callable[..., tuple], lengths: SampleLengths, order: np.ndarray) -> Packs:
+    ends, places = strategy(
+        lengths.num_tokens[order].tolist(), lengths.num_images[order].tolist(), lengths.budget
+    )
+    return Packs(bounds=np.array([0, *ends]), items=order[places])
+
+
+def _with_separators(
+    num_tokens: list[int], num_images: list[int], budget: PackBudget, num_packs: int = 1024
+) -> tuple[list[int], list[int]]:
+    """The rule of nanoVLM with its separators; a sample without room for one goes without."""
+    longer = [min(tokens + 1, budget.max_tokens) for tokens in num_tokens]
+    return knapsack(longer, num_images, budget, num_packs=num_packs)
+
+
+class _TrlPacker:
+    """`trl.pack_dataset` on samples whose tokens are zeros but for the first, a number's mark."""
+
+    def __init__(self, lengths: SampleLengths, order: np.ndarray) -> None:
+        import datasets
+        import pyarrow as pa
+        from trl import pack_dataset
+
+        datasets.disable_progress_bars()
+        tokens = lengths.num_tokens[order]
+        bounds = np.concatenate([[0], np.cumsum(tokens)]).astype(np.int64)
+        column = pa.LargeListArray.from_arrays(bounds, np.zeros(bounds[-1], dtype=np.int8))
+        self.dataset = datasets.Dataset(pa.table({"input_ids": column}))
+        self.max_tokens = lengths.budget.max_tokens
+        self.order, self.tokens = order, tokens
+        self.pack_dataset = pack_dataset
+
+    def __call__(self) -> Packs:
+        """Its packs, with samples of the right lengths."""
+        packed = self.pack_dataset(
+            self.dataset,
+            seq_length=self.max_tokens,
+            strategy="bfd",
+            map_kwargs={"keep_in_memory": True, "load_from_cache_file": False},
+        )
+        column = packed.with_format("arrow")[:]["seq_lengths"].combine_chunks()
+        ends = np.cumsum(column.value_lengths().to_numpy())
+        return Packs(
+            bounds=np.array([0, *ends]), items=self._samples_of(column.flatten().to_numpy())
+        )
+
+    def _samples_of(self, found: np.ndarray) -> np.ndarray:
+        """Samples that have these lengths: TRL says no numbers."""
+        by_length = np.argsort(self.tokens, kind="stable")
+        assert np.array_equal(np.sort(found), self.tokens[by_length])
+        items = np.empty(len(found), dtype=np.int64)
+        items[np.argsort(found, kind="stable")] = self.order[by_length]
+        return items
+
+
+if __name__ == "__main__":
+    main()

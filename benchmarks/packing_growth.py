@@ -1,0 +1,85 @@
+"""Packing an index of N synthetic rows into a plan file, in a process of its own.
+
+    python -m benchmarks.packing_growth N captions|'long documents' [NUM_PROCESSES]
+
+Prints one JSON value: seconds to pack and write, seconds to open, and the most memory that this
+process held beyond what it had before, the pages of the index included, whose arrays are
+memory-mapped as a large one's are.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.sample_lengths import distributions
+from pipeline.data.packing import open_packs, pack_order, write_packs
+
+NUM_DRAWN = 1 << 16
+"""Samples whose lengths are repeated in random order: what is measured is packing."""
+
+
+def main() -> None:
+    """Measure, and print."""
+    num_rows, name = int(sys.argv[1]), sys.argv[2]
+    num_processes = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(grow(Path(folder), num_rows, name, num_processes)))
+
+
+def grow(folder: Path, num_rows: int, name: str, num_processes: int) -> dict[str, float]:
+    """Seconds by step, `memory_mb` and `file_mb`."""
+    lengths = distributions(NUM_DRAWN)[name]
+    generator = np.random.Generator(np.random.PCG64(1))
+    for values, file in ((lengths.num_tokens, "tokens.npy"), (lengths.num_images, "images.npy")):
+        mapped = np.lib.format.open_memmap(
+            folder / file, mode="w+", dtype=np.int32, shape=(num_rows,)
+        )
+        for start in range(0, num_rows, NUM_DRAWN):
+            part = mapped[start : start + NUM_DRAWN]
+            part[:] = values[generator.integers(0, NUM_DRAWN, len(part))]
+        mapped.flush()
+        del mapped
+    tokens, images = (
+        np.load(folder / file, mmap_mode="r") for file in ("tokens.npy", "images.npy")
+    )
+    path, key = folder / "packs.bin", {"name": name}
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
+    before_mb = _peak_mb()
+    start_s = time.perf_counter()
+    parts = pack_order(
+        tokens,
+        images,
+        budget=lengths.budget,
+        strategy="exact",
+        words=[0, 0],
+        num_processes=num_processes,
+    )
+    write_packs(path, parts, key)
+    found = {"pack_s": time.perf_counter() - start_s, "memory_mb": _peak_mb() - before_mb}
+    for step, verify in (("open_s", False), ("verify_s", True)):
+        found[step] = statistics.median(_open_s(path, key, verify=verify) for _ in range(9))
+    found["file_mb"] = path.stat().st_size / 1e6
+    return found
+
+
+def _open_s(path: Path, key: dict[str, str], *, verify: bool) -> float:
+    start_s = time.perf_counter()
+    open_packs(path, key, verify=verify)
+    return time.perf_counter() - start_s
+
+
+def _peak_mb() -> float:
+    """The most memory that was resident since the peak was last reset (proc(5), clear_refs)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+
+
+if __name__ == "__main__":
+    main()

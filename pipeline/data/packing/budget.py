@@ -1,0 +1,110 @@
+"""What a pack may hold, what packs are, and which samples no pack can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackBudget:
+    """What one pack may hold at most."""
+
+    max_tokens: int
+    """Image tokens included."""
+    max_images: int | None = None
+    """None: as many as the tokens allow."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1 or (self.max_images is not None and self.max_images < 1):
+            message = f"{self}: max_tokens and max_images must be at least 1"
+            raise ValueError(message)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Packs:
+    """Samples in packs: pack p holds `items[bounds[p]:bounds[p + 1]]`, in this order."""
+
+    bounds: np.ndarray
+    """int64 [num_packs + 1]; the first is 0, the last the number of items."""
+    items: np.ndarray
+    """int32 or int64 [num_items]: numbers of samples, in the order of the index."""
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def pack(self, number: int) -> np.ndarray:
+        """The samples of one pack."""
+        return self.items[self.bounds[number] : self.bounds[number + 1]]
+
+
+def item_type(num_samples: int) -> np.dtype:
+    """The type of `Packs.items` for an index of so many samples: int32 while they fit."""
+    return np.dtype("<i4" if num_samples <= np.iinfo(np.int32).max else "<i8")
+
+
+def join_packs(parts: Sequence[Packs]) -> Packs:
+    """One value of several, in their order."""
+    starts = np.cumsum([0] + [len(part.items) for part in parts])
+    return Packs(
+        bounds=np.concatenate(
+            [part.bounds[:-1] + start for part, start in zip(parts, starts[:-1], strict=True)]
+            + [starts[-1:]]
+        ).astype(np.int64),
+        items=np.concatenate([part.items for part in parts]) if parts else np.zeros(0, np.int32),
+    )
+
+
+def too_large(num_tokens: np.ndarray, num_images: np.ndarray, budget: PackBudget) -> np.ndarray:
+    """Which samples no pack can hold, bool [num_samples]; its inverse is a `keep` for `pack_order`.
+
+    Args:
+        num_tokens: Integers [num_samples], image tokens included.
+        num_images: Integers [num_samples].
+        budget: Of a pack.
+    """
+    large = np.asarray(num_tokens) > budget.max_tokens
+    if budget.max_images is not None:
+        large = large | (np.asarray(num_images) > budget.max_images)
+    return large
+
+
+def check_sizes(
+    num_tokens: np.ndarray,
+    num_images: np.ndarray,
+    budget: PackBudget,
+    keep: np.ndarray | None = None,
+) -> None:
+    """Refuse samples that no pack can hold, or that are empty.
+
+    Args:
+        num_tokens: Integers [num_samples], image tokens included.
+        num_images: Integers [num_samples].
+        budget: Of a pack.
+        keep: bool [num_samples]: only these are looked at. None: all.
+
+    Raises:
+        ValueError: with how many they are, and the largest of them.
+    """
+    kept = np.ones(len(num_tokens), bool) if keep is None else keep
+    empty = np.flatnonzero(kept & (np.asarray(num_tokens) < 1))
+    if len(empty):
+        message = f"{len(empty)} samples have no tokens, the first is number {empty[0]}"
+        raise ValueError(message)
+    limits = (("tokens", num_tokens, budget.max_tokens), ("images", num_images, budget.max_images))
+    problems = []
+    for name, sizes, limit in limits:
+        if limit is None:
+            continue
+        over = np.flatnonzero(kept & (np.asarray(sizes) > limit))
+        if len(over):
+            worst = int(over[np.argmax(sizes[over])])
+            problems.append(
+                f"{len(over)} of {int(kept.sum())} samples have more than max_{name} = {limit} "
+                f"{name}, the largest has {int(sizes[worst])} (number {worst})"
+            )
+    if problems:
+        message = f"{'; '.join(problems)}: raise the budget, or leave them out"
+        raise ValueError(message)

@@ -1,0 +1,183 @@
+"""Plan files: the packs of an epoch, computed once and memory-mapped by every rank.
+
+```
+4,096 bytes   magic, JSON (format version, sizes, types, checksums, key), spaces, xxh3 of all that
+items         int32 or int64, little-endian
+bounds        int64, little-endian, from the next multiple of 8 on
+```
+
+The key says what the packs were made from and how; whoever opens a file says
+which key it must have. What belongs into it is the caller's affair: the data
+set's fingerprint, the strategy, the budget, the seed, the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import xxhash
+
+from pipeline.data.packing.budget import Packs
+from slurm_jobs.common.errors import DamagedFileError
+from slurm_jobs.common.files import atomic_writer
+
+FORMAT_VERSION = 1
+"""Raised when the layout changes, or the packs that equal keys lead to."""
+_MAGIC = b"slurm-jobs-packs\n"
+_HEADER_BYTES = 4096
+_DIGEST_BYTES = 16
+_CHECKED_BYTES = 1 << 24
+
+
+def plan_name(key: Mapping[str, Any]) -> str:
+    """A file name for packs with this key: another key, another name."""
+    return f"packs-{xxhash.xxh3_64_hexdigest(_as_json({'version': FORMAT_VERSION, **key}))}.bin"
+
+
+def write_packs(path: Path, parts: Iterable[Packs], key: Mapping[str, Any]) -> None:
+    """Write packs as they come; the file appears whole or not at all.
+
+    Memory holds one part at a time. Ends of packs wait in an unnamed file
+    beside `path`, eight bytes a pack.
+
+    Args:
+        path: Of the file; replaced if it is there.
+        parts: The packs, in their order (`pack_order`), at least one part.
+        key: JSON values that say what they were made from, and how.
+
+    Raises:
+        ValueError: there are no packs, or the key is longer than 3,500 bytes as JSON.
+        OSError: the file cannot be written, as on a full disk.
+    """
+    with atomic_writer(path) as stream, tempfile.TemporaryFile(dir=path.parent) as bounds:
+        stream.write(bytes(_HEADER_BYTES))
+        facts = _write_parts(stream, bounds, parts)
+        if not facts["num_packs"]:
+            message = f"{path}: there are no packs to write"
+            raise ValueError(message)
+        stream.write(bytes(-stream.tell() % 8))
+        bounds.seek(0)
+        shutil.copyfileobj(bounds, stream)
+        stream.seek(0)
+        stream.write(_header({"version": FORMAT_VERSION, "key": key, **facts}))
+
+
+def _write_parts(stream: IO[bytes], bounds: IO[bytes], parts: Iterable[Packs]) -> dict[str, Any]:
+    """Append all items to one stream and all bounds to another; what the header says of them."""
+    items_sum, bounds_sum = xxhash.xxh3_64(), xxhash.xxh3_64()
+    num_items = num_packs = 0
+    item_kind = ""
+    for number, part in enumerate(parts):
+        item_kind = item_kind or f"<i{part.items.dtype.itemsize}"
+        ends = part.bounds[1 if number else 0 :] + num_items
+        _append(stream, items_sum, part.items.astype(item_kind, copy=False))
+        _append(bounds, bounds_sum, ends.astype("<i8", copy=False))
+        num_items, num_packs = num_items + len(part.items), num_packs + len(part)
+    return {
+        "num_items": num_items,
+        "num_packs": num_packs,
+        "item_type": item_kind,
+        "items_xxh3": items_sum.hexdigest(),
+        "bounds_xxh3": bounds_sum.hexdigest(),
+    }
+
+
+def open_packs(path: Path, key: Mapping[str, Any], *, verify: bool = True) -> Packs:
+    """Memory-map packs that `write_packs` wrote.
+
+    Args:
+        path: Of the file.
+        key: That it must have been written with.
+        verify: Compare items and bounds with their checksums, which reads all of them. Without,
+            only the header and the file's size are looked at: for all but one rank of a node.
+
+    Raises:
+        DamagedFileError: the file is another one, of another version, made from something else, cut
+            short or changed.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as stream:
+        facts = _facts(path, stream.read(_HEADER_BYTES))
+        size = stream.seek(0, 2)
+    _check(path, facts, key)
+    items, bounds = _mapped(path, facts, size)
+    if verify:
+        for name, values in (("items", items), ("bounds", bounds)):
+            if _checksum(values) != facts[f"{name}_xxh3"]:
+                raise _damaged(path, f"its {name} do not match their checksum")
+    return Packs(bounds=bounds, items=items)
+
+
+def _mapped(path: Path, facts: Mapping[str, Any], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Items and bounds of a file of this size."""
+    kind = np.dtype(facts["item_type"])
+    end_of_items = _HEADER_BYTES + facts["num_items"] * kind.itemsize
+    start_of_bounds = end_of_items + -end_of_items % 8
+    expected = start_of_bounds + 8 * (facts["num_packs"] + 1)
+    if size != expected:
+        raise _damaged(path, f"it has {size:,} bytes, and its header says {expected:,}")
+    content = np.memmap(path, mode="r", dtype=np.uint8)
+    return content[_HEADER_BYTES:end_of_items].view(kind), content[start_of_bounds:].view("<i8")
+
+
+def _as_json(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, sort_keys=True, ensure_ascii=True).encode()
+
+
+def _append(stream: IO[bytes], checksum: Any, values: np.ndarray) -> None:
+    data = np.ascontiguousarray(values).data.cast("B")
+    checksum.update(data)
+    stream.write(data)
+
+
+def _header(facts: Mapping[str, Any]) -> bytes:
+    text = _MAGIC + _as_json(facts)
+    room = _HEADER_BYTES - _DIGEST_BYTES
+    if len(text) > room:
+        message = f"the key of a plan file is too long: {len(text)} bytes of {room}"
+        raise ValueError(message)
+    text = text.ljust(room)
+    return text + xxhash.xxh3_64_hexdigest(text).encode()
+
+
+def _facts(path: Path, header: bytes) -> dict[str, Any]:
+    if not header.startswith(_MAGIC):
+        raise _damaged(path, "it does not begin as a plan file does")
+    text, digest = header[:-_DIGEST_BYTES], header[-_DIGEST_BYTES:]
+    if len(header) < _HEADER_BYTES or xxhash.xxh3_64_hexdigest(text).encode() != digest:
+        raise _damaged(path, "its header does not match its checksum")
+    return json.loads(text[len(_MAGIC) :])
+
+
+def _check(path: Path, facts: Mapping[str, Any], key: Mapping[str, Any]) -> None:
+    if facts["version"] != FORMAT_VERSION:
+        raise _damaged(path, f"it has version {facts['version']}, and this is {FORMAT_VERSION}")
+    expected = json.loads(_as_json(key))
+    found = facts["key"]
+    if found != expected:
+        names = sorted(found.keys() | expected.keys())
+        differences = ", ".join(
+            f"{name} {found.get(name)!r} instead of {expected.get(name)!r}"
+            for name in names
+            if found.get(name) != expected.get(name)
+        )
+        raise _damaged(path, f"its packs were made with {differences}")
+
+
+def _checksum(values: np.ndarray) -> str:
+    checksum = xxhash.xxh3_64()
+    data = values.data.cast("B")
+    for start in range(0, len(data), _CHECKED_BYTES):
+        checksum.update(data[start : start + _CHECKED_BYTES])
+    return checksum.hexdigest()
+
+
+def _damaged(path: Path, reason: str) -> DamagedFileError:
+    message = f"{path} cannot be used: {reason}. Remove it; packs are then computed again"
+    return DamagedFileError(message)

@@ -1,0 +1,85 @@
+"""Exact fits from a pool of the oldest samples: for samples much smaller than a pack.
+
+Each pack begins with the oldest sample of the pool and is filled by the first
+exact subset of the others, oldest first. So no sample waits for more packs
+than the pool has places, and the order of the samples is nearly kept.
+"""
+
+from __future__ import annotations
+
+from pipeline.data.packing.measures import Measures, choose
+from pipeline.data.packing.subset import fill
+
+POOL_SIZE = 64
+"""A sample is in one of the first `POOL_SIZE` packs that are begun once it is in the pool."""
+
+
+def pack_by_pool(measures: Measures) -> tuple[list[int], list[int]]:
+    """Packs as the end of each in the second list, which has the places of the samples."""
+    pool = _Pool(measures)
+    ends: list[int] = []
+    items: list[int] = []
+    while pool.places:
+        pool.take_pack(items)
+        ends.append(len(items))
+    return ends, items
+
+
+class _Pool:
+    """The samples that are looked at, oldest first, as lists that lie side by side."""
+
+    __slots__ = ("costs", "measures", "next_place", "places", "sizes", "sum_of_sizes")
+
+    def __init__(self, measures: Measures) -> None:
+        self.measures = measures
+        self.places: list[int] = []
+        self.sizes: list[int] = []
+        self.costs: list[int] = []
+        self.next_place = 0
+        self.sum_of_sizes = 0
+        self._refill()
+
+    def _refill(self) -> None:
+        start = self.next_place
+        stop = min(len(self.measures), start + POOL_SIZE - len(self.places))
+        if stop > start:
+            sizes = self.measures.sizes[start:stop]
+            self.places += range(start, stop)
+            self.sizes += sizes
+            self.costs += self.measures.costs[start:stop]
+            self.sum_of_sizes += sum(sizes)
+            self.next_place = stop
+
+    def _take(self, number: int, items: list[int]) -> None:
+        items.append(self.places.pop(number))
+        del self.costs[number]
+        self.sum_of_sizes -= self.sizes.pop(number)
+
+    def take_pack(self, items: list[int]) -> None:
+        """Move one pack of samples from the pool to the end of `items`, and refill."""
+        room = self.measures.size_limit - self.sizes[0]
+        cost_room = self.measures.cost_limit - self.costs[0]
+        self._take(0, items)
+        # Where a pack holds more than the pool does, the oldest go in until the pool has four
+        # times of what is still missing: enough to choose from.
+        while self.next_place < len(self.measures) and 4 * room > self.sum_of_sizes:
+            self._refill()
+            size, cost = self.sizes[0], self.costs[0]
+            if size > room or cost > cost_room:
+                break
+            room, cost_room = room - size, cost_room - cost
+            self._take(0, items)
+        chosen, _, cost_left = choose(self.sizes, room, self.costs, cost_room)
+        for number in chosen:
+            self._take(number, items)
+        if self.measures.some_are_free and cost_left:
+            self._fill_with_costs(cost_left, items)
+        self._refill()
+
+    def _fill_with_costs(self, cost_room: int, items: list[int]) -> None:
+        """Where images fill packs: add samples without images, as far as tokens allow."""
+        free = [number for number, size in enumerate(self.sizes) if not size]
+        if free:
+            chosen, _ = fill([self.costs[number] for number in free], cost_room)
+            for number in chosen:
+                self._take(free[number], items)

@@ -1,0 +1,242 @@
+"""The strategies by name: pure functions from samples in their order to packs.
+
+Each is told lengths as lists, because it looks at them one by one, and sees one
+stretch of the order; which samples these are is `plan`'s affair.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+
+from pipeline.data.packing.budget import PackBudget
+from pipeline.data.packing.exact import exact
+from pipeline.data.permutation import make_permutation
+
+Strategy = Callable[[list[int], list[int], PackBudget], tuple[list[int], list[int]]]
+"""From tokens and images of samples, each within the budget and with one token at least, to the
+end of each pack in a second list, and that list: places of the samples, pack by pack."""
+
+CHUNK_SIZE = 1024
+"""Samples that `ffd` and `bfd` sort together; TRL's `pack_dataset` does 1,000 at a time, the
+default batch of `datasets.map`."""
+KNAPSACK_PACKS = 1024
+"""nanoVLM collects this many packs' worth of tokens (`num_of_sequences`)."""
+KNAPSACK_SPARES = 5
+"""and deals them to so many packs more than their tokens need (`delta`)."""
+
+
+def one_by_one(
+    num_tokens: list[int],
+    num_images: list[int],  # noqa: ARG001 - as every strategy
+    budget: PackBudget,  # noqa: ARG001
+) -> tuple[list[int], list[int]]:
+    """One sample a pack: both `none` and `constrained`, which differ in how packs are padded.
+
+    `none` pads to the longest of a batch, `constrained` to the budget; see `statistics.padding`.
+    """
+    return list(range(1, len(num_tokens) + 1)), list(range(len(num_tokens)))
+
+
+def greedy(
+    num_tokens: list[int], num_images: list[int], budget: PackBudget
+) -> tuple[list[int], list[int]]:
+    """Next fit: samples in their order, a new pack when the next one does not fit."""
+    max_images = _image_limit(num_images, budget)
+    ends: list[int] = []
+    tokens = images = 0
+    for place, (more_tokens, more_images) in enumerate(zip(num_tokens, num_images, strict=True)):
+        tokens, images = tokens + more_tokens, images + more_images
+        if place and (tokens > budget.max_tokens or images > max_images):
+            ends.append(place)
+            tokens, images = more_tokens, more_images
+    return [*ends, len(num_tokens)] if num_tokens else [], list(range(len(num_tokens)))
+
+
+def ffd(
+    num_tokens: list[int],
+    num_images: list[int],
+    budget: PackBudget,
+    chunk_size: int = CHUNK_SIZE,
+) -> tuple[list[int], list[int]]:
+    """First fit decreasing within chunks: the longest first, each into the first pack it fits."""
+    packs: list[list[int]] = []
+    max_images = _image_limit(num_images, budget)
+    for chunk in _chunks(len(num_tokens), chunk_size):
+        tree = _RoomTree(len(chunk), budget.max_tokens)
+        room_for_images = [max_images] * len(chunk)
+        made: list[list[int]] = [[] for _ in chunk]
+        for place in _falling(chunk, num_tokens):
+            pack = tree.first(num_tokens[place])
+            while room_for_images[pack] < num_images[place]:
+                pack = tree.first(num_tokens[place], pack + 1)
+            made[pack].append(place)
+            room_for_images[pack] -= num_images[place]
+            tree.take(pack, num_tokens[place])
+        packs += [pack for pack in made if pack]
+    return _joined(packs)
+
+
+def bfd(
+    num_tokens: list[int],
+    num_images: list[int],
+    budget: PackBudget,
+    chunk_size: int = CHUNK_SIZE,
+) -> tuple[list[int], list[int]]:
+    """Best fit decreasing within chunks: the longest first, each into the fullest pack it fits."""
+    packs: list[list[int]] = []
+    max_images = _image_limit(num_images, budget)
+    for chunk in _chunks(len(num_tokens), chunk_size):
+        rooms: list[tuple[int, int]] = []  # room and number of each pack, by rising room
+        first = len(packs)
+        room_for_images: list[int] = []
+        for place in _falling(chunk, num_tokens):
+            number = bisect_left(rooms, (num_tokens[place], -1))
+            while number < len(rooms) and room_for_images[rooms[number][1]] < num_images[place]:
+                number += 1
+            if number == len(rooms):
+                room, pack = budget.max_tokens, len(room_for_images)
+                packs.append([])
+                room_for_images.append(max_images)
+            else:
+                room, pack = rooms.pop(number)
+            packs[first + pack].append(place)
+            room_for_images[pack] -= num_images[place]
+            insort(rooms, (room - num_tokens[place], pack))
+    return _joined(packs)
+
+
+def knapsack(
+    num_tokens: list[int],
+    num_images: list[int],
+    budget: PackBudget,
+    num_packs: int = KNAPSACK_PACKS,
+) -> tuple[list[int], list[int]]:
+    """The rule of nanoVLM: the longest first, each into the emptiest pack that it fits.
+
+    Source: `_balanced_greedy_knapsack` of huggingface/nanoVLM,
+    data/advanced_datasets.py. It starts with `KNAPSACK_SPARES` packs more than
+    the tokens need and shuffles them at the end. nanoVLM also puts a separator
+    behind each sample, which takes one token more; packs here need none.
+    """
+    packs: list[list[int]] = []
+    for number, chunk in enumerate(_chunks_of_tokens(num_tokens, num_packs * budget.max_tokens)):
+        made = _dealt(chunk, num_tokens, num_images, budget)
+        order = make_permutation(len(made), [number]).slice(0, len(made))
+        packs += [made[pack] for pack in order if made[pack]]
+    return _joined(packs)
+
+
+def _dealt(
+    chunk: range, num_tokens: list[int], num_images: list[int], budget: PackBudget
+) -> list[list[int]]:
+    """One chunk by the rule of `knapsack`; some of its packs may be empty."""
+    max_images = _image_limit(num_images, budget)
+    tokens = sum([num_tokens[place] for place in chunk])
+    made: list[list[int]] = [[] for _ in range(-(-tokens // budget.max_tokens) + KNAPSACK_SPARES)]
+    loads = [(0, pack) for pack in range(len(made))]
+    images = [0] * len(made)
+    for place in _falling(chunk, num_tokens):
+        load, pack = _emptiest(loads, images, max_images - num_images[place])
+        if pack < 0 or load + num_tokens[place] > budget.max_tokens:
+            if pack >= 0:
+                heappush(loads, (load, pack))
+            load, pack = 0, len(made)
+            made.append([])
+            images.append(0)
+        made[pack].append(place)
+        images[pack] += num_images[place]
+        heappush(loads, (load + num_tokens[place], pack))
+    return made
+
+
+def _emptiest(loads: list[tuple[int, int]], images: list[int], most_images: int) -> tuple[int, int]:
+    """Take the pack with the least load and at most so many images from a heap; -1 if none."""
+    passed = []
+    found = (0, -1)
+    while loads and found[1] < 0:
+        load = heappop(loads)
+        if images[load[1]] <= most_images:
+            found = load
+        else:
+            passed.append(load)
+    for load in passed:
+        heappush(loads, load)
+    return found
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "none": one_by_one,
+    "constrained": one_by_one,
+    "greedy": greedy,
+    "ffd": ffd,
+    "bfd": bfd,
+    "knapsack": knapsack,
+    "exact": exact,
+}
+
+
+class _RoomTree:
+    """The room in each of a row of packs, and the greatest of every half of it."""
+
+    __slots__ = ("rooms", "width")
+
+    def __init__(self, num_packs: int, room: int) -> None:
+        self.width = 1 << (num_packs - 1).bit_length()
+        self.rooms = [room] * (2 * self.width)
+
+    def first(self, size: int, start: int = 0) -> int:
+        """The first pack from `start` on with room for `size`; there must be one."""
+        node = start + self.width
+        while self.rooms[node] < size:
+            while node & 1:
+                node >>= 1
+            node += 1
+        while node < self.width:
+            node *= 2
+            node += self.rooms[node] < size
+        return node - self.width
+
+    def take(self, pack: int, size: int) -> None:
+        """Fill `size` of one pack's room."""
+        node = pack + self.width
+        self.rooms[node] -= size
+        while node > 1:
+            node >>= 1
+            self.rooms[node] = max(self.rooms[2 * node], self.rooms[2 * node + 1])
+
+
+def _image_limit(num_images: list[int], budget: PackBudget) -> int:
+    return sum(num_images) if budget.max_images is None else budget.max_images
+
+
+def _falling(chunk: range, sizes: list[int]) -> list[int]:
+    """Places by falling size; equal sizes in their order."""
+    return sorted(chunk, key=sizes.__getitem__, reverse=True)
+
+
+def _chunks(num_places: int, chunk_size: int) -> Iterator[range]:
+    for start in range(0, num_places, chunk_size):
+        yield range(start, min(start + chunk_size, num_places))
+
+
+def _chunks_of_tokens(num_tokens: list[int], enough: int) -> Iterator[range]:
+    """Runs of places that end as soon as they have enough tokens."""
+    start = tokens = 0
+    for place, more in enumerate(num_tokens):
+        tokens += more
+        if tokens >= enough:
+            yield range(start, place + 1)
+            start, tokens = place + 1, 0
+    if start < len(num_tokens):
+        yield range(start, len(num_tokens))
+
+
+def _joined(packs: list[list[int]]) -> tuple[list[int], list[int]]:
+    ends: list[int] = []
+    items: list[int] = []
+    for pack in packs:
+        items += pack
+        ends.append(len(items))
+    return ends, items

@@ -1,0 +1,69 @@
+"""What fits no pack, and is said so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.data.packing.budget import (
+    PackBudget,
+    Packs,
+    check_sizes,
+    item_type,
+    join_packs,
+    too_large,
+)
+
+TOKENS = np.array([10, 101, 50, 300, 7])
+IMAGES = np.array([1, 0, 9, 2, 0])
+BUDGET = PackBudget(max_tokens=100, max_images=4)
+
+
+def test_samples_above_the_budget_are_counted_and_the_largest_is_named() -> None:
+    with pytest.raises(ValueError) as caught:
+        check_sizes(TOKENS, IMAGES, BUDGET)
+    assert str(caught.value) == (
+        "2 of 5 samples have more than max_tokens = 100 tokens, the largest has 300 (number 3); "
+        "1 of 5 samples have more than max_images = 4 images, the largest has 9 (number 2): "
+        "raise the budget, or leave them out"
+    )
+
+
+def test_what_is_too_large_can_be_left_out() -> None:
+    large = too_large(TOKENS, IMAGES, BUDGET)
+    assert large.tolist() == [False, True, True, True, False]
+    check_sizes(TOKENS, IMAGES, BUDGET, ~large)
+
+
+def test_without_an_image_budget_images_are_not_counted() -> None:
+    budget = PackBudget(max_tokens=300)
+    assert not too_large(TOKENS, IMAGES, budget).any()
+    check_sizes(TOKENS, IMAGES, budget)
+
+
+def test_a_sample_without_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 samples have no tokens, the first is number 1"):
+        check_sizes(np.array([3, 0]), np.array([0, 0]), BUDGET)
+
+
+def test_a_budget_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        PackBudget(max_tokens=0)
+    with pytest.raises(ValueError, match="at least 1"):
+        PackBudget(max_tokens=1, max_images=0)
+
+
+def test_joined_packs_are_those_of_the_parts_in_their_order() -> None:
+    first = Packs(bounds=np.array([0, 2, 3]), items=np.array([5, 1, 0], dtype=np.int32))
+    empty = Packs(bounds=np.array([0]), items=np.zeros(0, dtype=np.int32))
+    last = Packs(bounds=np.array([0, 2]), items=np.array([9, 8], dtype=np.int32))
+    joined = join_packs([first, empty, last])
+    assert [joined.pack(number).tolist() for number in range(len(joined))] == [[5, 1], [0], [9, 8]]
+    assert joined.bounds.dtype == np.int64
+    assert joined.items.dtype == np.int32
+    assert len(join_packs([])) == 0
+
+
+def test_numbers_of_samples_are_wide_where_they_must_be() -> None:
+    assert item_type(2**31 - 1) == np.int32
+    assert item_type(2**31) == np.int64

@@ -1,0 +1,126 @@
+"""The default strategy: how close it comes, how long samples wait, which search it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from pipeline.data.packing import PackBudget, Packs, fewest_packs, waits
+from pipeline.data.packing.exact import exact, windows_are_better
+from pipeline.data.packing.measures import Measures, measure
+from pipeline.data.packing.pool import POOL_SIZE, pack_by_pool
+from pipeline.data.packing.strategies import bfd, ffd, knapsack
+from pipeline.data.packing.window import LONGEST_DELAY, pack_by_windows
+from tests.pipeline.data.packing.lengths import Sized, captions, documents, sized_samples, sums
+
+BUDGET = PackBudget(max_tokens=4096)
+Search = Callable[[Measures], tuple[list[int], list[int]]]
+
+
+def share_of_padding(num_packs: int, tokens: np.ndarray) -> float:
+    return 1 - int(tokens.sum()) / (num_packs * 4096)
+
+
+def as_packs(found: tuple[list[int], list[int]]) -> Packs:
+    return Packs(bounds=np.array([0, *found[0]]), items=np.array(found[1]))
+
+
+def test_short_samples_are_packed_without_a_gap() -> None:
+    tokens, images = captions(20_000)
+    ends, _ = exact(tokens.tolist(), images.tolist(), BUDGET)
+    assert not windows_are_better(tokens.tolist(), images.tolist(), BUDGET)
+    assert len(ends) <= fewest_packs(tokens, images, BUDGET) + 1
+
+
+def test_long_samples_are_packed_by_windows_and_closer_than_by_any_other_strategy() -> None:
+    tokens, images = documents(20_000)
+    lists = tokens.tolist(), images.tolist(), BUDGET
+    assert windows_are_better(*lists)
+    found = share_of_padding(len(exact(*lists)[0]), tokens)
+    assert found < share_of_padding(fewest_packs(tokens, images, BUDGET), tokens) + 0.005
+    assert found < min(share_of_padding(len(f(*lists)[0]), tokens) for f in (ffd, bfd, knapsack))
+
+
+def test_where_images_are_scarce_packs_are_full_of_images() -> None:
+    tokens, images = captions(20_000)
+    budget = PackBudget(max_tokens=4096, max_images=12)
+    ends, places = exact(tokens.tolist(), images.tolist(), budget)
+    assert len(ends) == -(-20_000 // 12)
+    packs = as_packs((ends, places))
+    assert set(sums(packs, images)[:-1]) == {12}
+
+
+def test_where_images_are_scarce_samples_without_any_fill_the_rest() -> None:
+    generator = np.random.Generator(np.random.PCG64(3))
+    images = generator.integers(0, 2, 6000) * 4
+    tokens = np.where(images > 0, 100, generator.integers(50, 300, 6000))
+    budget = PackBudget(max_tokens=1000, max_images=8)
+    for search in (pack_by_pool, pack_by_windows):
+        packs = as_packs(search(measure(tokens.tolist(), images.tolist(), budget)))
+        texts_and_images = [
+            (int((images[packs.pack(n)] == 0).sum()), int(images[packs.pack(n)].sum()))
+            for n in range(len(packs))
+        ]
+        assert len(packs) <= 1.01 * fewest_packs(tokens, images, budget)
+        mixed = sum(1 for texts, found in texts_and_images if texts and found)
+        assert mixed > len(packs) / 3
+
+
+@settings(max_examples=100, deadline=None)
+@given(sized=sized_samples())
+def test_a_sample_from_the_pool_leaves_with_one_of_the_next_64_packs(sized: Sized) -> None:
+    tokens, images, budget = sized
+    packs = as_packs(pack_by_pool(measure(tokens.tolist(), images.tolist(), budget)))
+    assert waits(packs, np.arange(len(tokens))).max_packs < POOL_SIZE == 64
+
+
+@pytest.mark.parametrize("make", [captions, documents])
+def test_the_pools_wait_is_bounded_where_many_packs_are_made(
+    make: Callable[[int], tuple[np.ndarray, np.ndarray]],
+) -> None:
+    tokens, images = make(20_000)
+    packs = as_packs(pack_by_pool(measure(tokens.tolist(), images.tolist(), BUDGET)))
+    assert 0 < waits(packs, np.arange(len(tokens))).max_packs < POOL_SIZE
+
+
+@pytest.mark.parametrize("make", [captions, documents])
+def test_a_sample_in_windows_leaves_before_16384_more_are_looked_at(
+    make: Callable[[int], tuple[np.ndarray, np.ndarray]],
+) -> None:
+    tokens, images = make(40_000)
+    packs = as_packs(pack_by_windows(measure(tokens.tolist(), images.tolist(), BUDGET)))
+    found = waits(packs, np.arange(len(tokens)))
+    assert 4096 < found.max_samples < LONGEST_DELAY == 16_384
+
+
+@pytest.mark.parametrize("search", [pack_by_pool, pack_by_windows])
+@settings(max_examples=150, deadline=None)
+@given(sized=sized_samples())
+def test_either_search_packs_every_sample_once_within_the_budget(
+    search: Search, sized: Sized
+) -> None:
+    tokens, images, budget = sized
+    packs = as_packs(search(measure(tokens.tolist(), images.tolist(), budget)))
+    assert np.array_equal(np.sort(packs.items), np.arange(len(tokens)))
+    assert max(sums(packs, tokens)) <= budget.max_tokens
+    if budget.max_images is not None:
+        assert max(sums(packs, images)) <= budget.max_images
+
+
+def test_packs_that_hold_more_samples_than_the_pool_are_filled_too() -> None:
+    generator = np.random.Generator(np.random.PCG64(1))
+    tokens = generator.integers(100, 500, 30_000)
+    budget = PackBudget(max_tokens=131_072)
+    ends, _ = pack_by_pool(measure(tokens.tolist(), [0] * len(tokens), budget))
+    assert len(ends) <= fewest_packs(tokens, np.zeros_like(tokens), budget) + 1
+
+
+def test_equal_lengths_are_packed_in_their_order() -> None:
+    ends, places = exact([1024] * 1000, [0] * 1000, BUDGET)
+    assert ends == list(range(4, 1001, 4))
+    assert [sorted(places[end - 4 : end]) for end in ends] == [
+        list(range(end - 4, end)) for end in ends
+    ]
