@@ -23,6 +23,7 @@ PURE = {
         for name in ("graph", "loader", "markers", "model", "overrides")
     ),
     *(f"slurm_jobs/spec/{name}.py" for name in ("path_checks", "schema", "stage_checks")),
+    "slurm_jobs/spec/stage_references.py",
     *(
         f"slurm_jobs/spec/{name}.py"
         for name in ("stage_configs", "validation", "value_types", "yaml_values")
