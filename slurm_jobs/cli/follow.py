@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from slurm_jobs.cli.arguments import command_text, shown_path
 from slurm_jobs.cli.look import Seen, look
 from slurm_jobs.cli.problems import FailedAttempt, source_lines
-from slurm_jobs.cli.status_table import tasks_text
-from slurm_jobs.reconcile import RunStatus
+from slurm_jobs.cli.status_table import reason_to_wait, tasks_text
+from slurm_jobs.reconcile import RunStatus, StageStatus
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta
 from slurm_jobs.run.waiting import in_doubt, looks_until_over
@@ -114,9 +114,12 @@ def _follow_lines(run_dir: Path) -> RunStatus:
 
 def lines_of(seen: Seen) -> dict[str, str]:
     """A line each for the stages, and for the sources that are silent."""
-    lines = {
-        stage.stage.name: f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})"
-        for stage in seen.status.stages
-    }
+    lines = {stage.stage.name: _stage_line(stage) for stage in seen.status.stages}
     lines |= {f"source {number}": text for number, text in enumerate(source_lines(seen.status))}
     return lines
+
+
+def _stage_line(stage: StageStatus) -> str:
+    """`train: running (0/1, 1 running)`; of what can never start also why, as in `status`."""
+    why = reason_to_wait(stage) if stage.status == "stranded" else ""
+    return f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})" + (f": {why}" if why else "")

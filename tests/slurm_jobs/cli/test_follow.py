@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.api import Run
-from slurm_jobs.cli.follow import follow
+from slurm_jobs.cli.follow import follow, lines_of
 from slurm_jobs.cli.watch import end_lines, watch
 from slurm_jobs.common.files import write_bytes_atomic
 from slurm_jobs.reconcile import Status
@@ -168,6 +168,21 @@ def test_each_failure_is_told_once_also_where_several_come_at_one_look(
     told = [int(line.split()[2]) for line in printed if line.startswith("a slice")]
     assert told == [*range(12), 13]
     assert printed.count("... and 1 more (`status --json` has all)") == 1
+
+
+def test_what_can_never_start_is_told_with_the_reason() -> None:
+    told = lines_of(
+        seen(
+            stage("work", ["completed"]),
+            stage("alarm", ["stranded"], reason="not needed: `work` completed"),
+            stage("late", ["stranded"]),
+        )
+    )
+    assert told == {
+        "work": "work: completed (1/1)",
+        "alarm": "alarm: stranded (0/1): not needed: `work` completed",
+        "late": "late: stranded (0/1)",
+    }
 
 
 def test_an_interrupt_ends_the_watching_alone_and_says_so(
