@@ -30,6 +30,7 @@ PURE = {
     ),
     *(f"slurm_jobs/run/{name}.py" for name in ("elements", "intents", "model")),
     *(f"slurm_jobs/cluster/{n}.py" for n in ("checks", "limits", "placement", "slurm_tables")),
+    "slurm_jobs/causes.py",
     "slurm_jobs/fingerprints.py",
     "slurm_jobs/pieces.py",
     *(

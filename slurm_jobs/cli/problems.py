@@ -12,7 +12,7 @@ from slurm_jobs.cli.log_files import failure_log, has_explaining_log, last_lines
 from slurm_jobs.common.records import CompletionRecord
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
-from slurm_jobs.slice_status import NEVER
+from slurm_jobs.schedulers.states import NEVER
 
 if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
