@@ -125,7 +125,8 @@ def _without_surrounding_job() -> Iterator[None]:
 
     sbatch passes them on, and the new job's srun, supervisor and ranks would take another job's
     tasks, memory, restarts and ranks for their own. What a user sets for sbatch (SBATCH_...) stays,
-    but for the name: sbatch prefers it to the script's, and by its name alone a job is known.
+    but for the name: sbatch prefers it to the script's, by which a job without an id is looked up,
+    and told from strangers with the same id.
     """
     names = of_surrounding_job(os.environ, in_slurm_job="SLURM_JOB_ID" in os.environ)
     foreign = {name: os.environ[name] for name in {*names, "SBATCH_JOB_NAME"} & os.environ.keys()}
