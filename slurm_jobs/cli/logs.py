@@ -194,9 +194,10 @@ def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None
     """`logs train` means that stage of the newest run, unless a run folder is called so."""
     from slurm_jobs.run.find import find_run
     from slurm_jobs.run.model import stages_called
+    from slurm_jobs.run.paths import RunPaths
     from slurm_jobs.spec.validation import did_you_mean
 
-    if run is None or stage is not None or (Path(run) / "run.json").is_file():
+    if run is None or stage is not None or RunPaths(Path(run)).run_json.is_file():
         return find_run(run), stage
     newest, names = _newest_stages()
     if stages_called(run, names):
@@ -229,19 +230,11 @@ def _stages(
     status: RunStatus, name: str | None, says_something: Callable[[str], bool]
 ) -> list[str]:
     """The stage that a user means, or the combinations of a matrix."""
-    from slurm_jobs.run.model import stages_called
+    from slurm_jobs.run.model import stages_named
 
     if name is None:
         return [_stage_to_look_at(status, says_something)]
-    origins = {stage.stage.name: stage.stage.origin for stage in status.stages}
-    names = stages_called(name, origins)
-    if not names:
-        from slurm_jobs.spec.validation import did_you_mean
-
-        near = did_you_mean(name, [*origins, *origins.values()])
-        message = f"no stage `{name}`{near} (stages: {', '.join(origins)})"
-        raise InputError(message)
-    return names
+    return stages_named(name, {stage.stage.name: stage.stage.origin for stage in status.stages})
 
 
 def _stage_to_look_at(status: RunStatus, says_something: Callable[[str], bool]) -> str:
