@@ -64,7 +64,8 @@ class SlurmScheduler:
             raise SubmissionUnknownError(message) from error
         except FailedSubmissionError as error:
             message = (
-                f"sbatch's answer for stage `{order.stage}` makes no sense: {_last_line(error)}"
+                f"whether sbatch took the job of stage `{order.stage}` is not known: it ended well "
+                f"and named no job, but said: {_quoted(error)}"
             )
             raise SubmissionUnknownError(message) from error
         except (FileNotFoundError, RuntimeError) as error:
@@ -136,6 +137,13 @@ def _without_surrounding_job() -> Iterator[None]:
         yield
     finally:
         os.environ.update(foreign)
+
+
+def _quoted(error: Exception) -> str:
+    """What sbatch said, which submitit quotes among advice on its own objects; in one line."""
+    text = str(error)
+    said = text[text.find('"') + 1 : text.rfind('"')]
+    return " ".join(said.split()) or "nothing"
 
 
 def _last_line(error: Exception) -> str:
