@@ -110,7 +110,7 @@ class Run:
         """Make the report anew from the records, and return its page.
 
         Raises:
-            OSError: the page cannot be written.
+            OSError: the page cannot be written, or the run is another user's.
         """
         from slurm_jobs.report.stage import ask, build_and_write
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from slurm_jobs.run.intents import latest_intents
+from slurm_jobs.causes import NOT_NEEDED, AwaitedJobs, stage_cause, with_causes
+from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.model import RunRecords, StageSummary
 from slurm_jobs.run.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.schedulers.states import LIVING_STATES
+from slurm_jobs.schedulers.states import NEVER
 from slurm_jobs.slice_status import (
-    CANCELLED_ELSEWHERE,
-    NEVER,
     NOT_SUBMITTED,
     SliceStatus,
     Status,
@@ -39,7 +38,6 @@ __all__ = [
     "slice_status",
 ]
 
-NOT_NEEDED = "not needed"
 OUTDATED = "older than what it comes after; `resume` runs it again"
 DECIDING_FIRST: tuple[Status, ...] = (
     "running",
@@ -120,6 +118,7 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
     """Status of every slice, stage and the run."""
     stages: dict[str, StageStatus] = {}
     ages: dict[str, Ages] = {}
+    numbers: dict[str, Mapping[int, int]] = {}
     for summary in run.stages:
         name, after = summary.name, summary.after
         newest, records = latest_intents(run.intents, name), run.records[name]
@@ -132,8 +131,10 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
             _to_run_again(s, is_submitting=run.is_submitting) if s.slice_index in outdated else s
             for s in slices
         )
+        numbers[name] = {index: own.number for index, own in newest.items()}
+        jobs = AwaitedJobs(numbers=numbers, earlier=_earlier_numbers(run.intents, name, newest))
         silent = not answer.knows_the_living
-        stages[name] = _stage_status(summary, slices, stages, is_silent=silent)
+        stages[name] = _stage_status(summary, slices, stages, jobs, is_silent=silent)
         own = {} if stages[name].is_not_needed else newest
         ages[name] = ages_of(after, own, ages, summary.num_slices)
     listed = tuple(stages.values())
@@ -145,6 +146,14 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
         asked_unix_s=answer.asked_unix_s or None,
         knows_the_living=answer.knows_the_living,
     )
+
+
+def _earlier_numbers(
+    intents: Iterable[Intent], stage: str, newest: Mapping[int, Intent]
+) -> dict[int, int]:
+    """By slice of a stage the number of the intent before its newest."""
+    older = (i for i in intents if i.stage == stage)
+    return {n: i.number for i in older for n in i.slices if newest[n] is not i}
 
 
 def _to_run_again(part: SliceStatus, *, is_submitting: bool) -> SliceStatus:
@@ -160,20 +169,16 @@ def _stage_status(
     summary: StageSummary,
     slices: tuple[SliceStatus, ...],
     parents: Mapping[str, StageStatus],
+    jobs: AwaitedJobs,
     *,
     is_silent: bool,
 ) -> StageStatus:
-    cause = _never_cause(summary, parents)
+    cause = stage_cause(summary.after, parents)
     above = [parents[parent] for parent, kind in summary.after.items() if kind == "afterok"]
     is_stuck = any(s.reason == NEVER for s in slices) or (
         any(parent.is_stuck for parent in above) and any(s.status == "waiting" for s in slices)
     )
-    slices = tuple(
-        _stranded(s, cause or _element_cause(s, summary, parents))
-        if not _is_taken_away(s, is_silent=is_silent)
-        else _stranded(s, cause or _taken_away_cause(s, summary, parents), is_taken_away=True)
-        for s in slices
-    )
+    slices = with_causes(slices, summary.after, parents, cause, jobs, is_silent=is_silent)
     counts = Counter(s.status for s in slices)
     order: tuple[Status, ...] = ("running", "failed", "unknown", "cancelled", "stranded", "waiting")
     status: Status = next((word for word in order if counts[word]), "completed")
@@ -184,92 +189,11 @@ def _stage_status(
         has_begun = status != "stranded" and (counts["completed"] or counts["failed"])
         status = "running" if has_begun else "waiting"
     why = cause or next((s.reason for s in slices if s.status == "stranded"), "")
-    reason = why if status == "stranded" and (cause or _has_elements_after(summary)) else ""
+    has_elements_after = "aftercorr" in summary.after.values()
+    reason = why if status == "stranded" and (cause or has_elements_after) else ""
     return StageStatus(
         stage=summary, status=status, slices=slices, reason=reason, is_stuck=is_stuck
     )
-
-
-def _is_taken_away(part: SliceStatus, *, is_silent: bool) -> bool:
-    """Whether a job may have ended because it could never start (`--kill-on-invalid-dep=yes`).
-
-    Without accounts Slurm forgets it after some minutes.
-    """
-    is_forgotten = part.status == "unknown" and part.job_id is not None and not is_silent
-    return not part.attempt and (part.reason == CANCELLED_ELSEWHERE or is_forgotten)
-
-
-def _stranded(part: SliceStatus, cause: str | None, *, is_taken_away: bool = False) -> SliceStatus:
-    """The same with the cause, if it waits for what never comes."""
-    waits = part.status == "stranded" or (part.status == "waiting" and part.job_id is not None)
-    if cause is None or not (waits or is_taken_away):
-        return part
-    return replace(part, status="stranded", reason=cause)
-
-
-def _taken_away_cause(
-    part: SliceStatus, summary: StageSummary, parents: Mapping[str, StageStatus]
-) -> str | None:
-    """Why Slurm ended the job of a slice that never started.
-
-    Where arrays do not stand side by side, `aftercorr` waits for all of the other stage. And the
-    scheduler may have lost a node after the last record was written.
-    """
-    cause = _element_cause(part, summary, parents)
-    if cause is not None:
-        return cause
-    for parent, kind in summary.after.items():
-        if kind not in {"afterok", "aftercorr"}:
-            continue
-        if any(parents[parent].counts[word] for word in ("failed", "cancelled", "stranded")):
-            return f"`{parent}` has slices that failed or were cancelled"
-        ended = {s.state for s in parents[parent].slices} - LIVING_STATES - {None, "COMPLETED"}
-        if parents[parent].status == "completed" and ended:
-            return NEVER
-    return None
-
-
-def _has_elements_after(summary: StageSummary) -> bool:
-    return "aftercorr" in summary.after.values()
-
-
-def _element_cause(
-    part: SliceStatus, summary: StageSummary, parents: Mapping[str, StageStatus]
-) -> str | None:
-    """Why this slice alone can never start: the like of it in another stage (`aftercorr`)."""
-    for parent, kind in summary.after.items():
-        if kind != "aftercorr":
-            continue
-        above = parents[parent].slices[part.slice_index]
-        if above.status == "stranded":
-            return above.reason
-        if above.status in {"failed", "cancelled"}:
-            return f"`{parent}` slice {above.slice_index} {above.status}"
-    return None
-
-
-def _never_cause(summary: StageSummary, parents: Mapping[str, StageStatus]) -> str | None:
-    """Why this stage can never start, named by the stage where it began.
-
-    A parent that can never start is taken away, by which `afterany` and `afternotok` are met,
-    unless the scheduler leaves it in the queue.
-    """
-    for parent, kind in summary.after.items():
-        above = parents[parent]
-        if kind == "afternotok" and above.status == "completed":
-            return f"{NOT_NEEDED}: `{parent}` completed"
-        is_met = kind != "afterok" and (above.is_not_needed or not above.is_stuck)
-        if kind == "aftercorr" or is_met:
-            continue
-        if above.status == "stranded":
-            return above.reason or f"`{parent}` can never start"
-        if kind != "afterok":
-            continue
-        if above.status in {"failed", "cancelled"}:
-            return f"`{parent}` {above.status}"
-        if above.counts["failed"] or above.counts["cancelled"]:
-            return f"`{parent}` has slices that failed or were cancelled"
-    return None
 
 
 def _run_status(stages: tuple[StageStatus, ...], *, is_silent: bool) -> Status:

@@ -16,12 +16,10 @@ from slurm_jobs.run.intents import Intent
 from slurm_jobs.run.model import StageRecords
 from slurm_jobs.schedulers.local_state import NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.schedulers.states import LIVING_STATES, PENDING_STATES, RUNNING_STATES
+from slurm_jobs.schedulers.states import LIVING_STATES, NEVER, PENDING_STATES, RUNNING_STATES
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 
-NEVER = "DependencyNeverSatisfied"
-"""Slurm's word for a job that waits for what can never be."""
 NEVER_REASONS = {
     NEVER: NEVER,
     NO_RUNNER: "the local runner has ended; `resume` starts one",

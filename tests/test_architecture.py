@@ -23,12 +23,14 @@ PURE = {
         for name in ("graph", "loader", "markers", "model", "overrides")
     ),
     *(f"slurm_jobs/spec/{name}.py" for name in ("path_checks", "schema", "stage_checks")),
+    "slurm_jobs/spec/stage_references.py",
     *(
         f"slurm_jobs/spec/{name}.py"
         for name in ("stage_configs", "validation", "value_types", "yaml_values")
     ),
     *(f"slurm_jobs/run/{name}.py" for name in ("elements", "intents", "model")),
     *(f"slurm_jobs/cluster/{n}.py" for n in ("checks", "limits", "placement", "slurm_tables")),
+    "slurm_jobs/causes.py",
     "slurm_jobs/fingerprints.py",
     "slurm_jobs/pieces.py",
     *(

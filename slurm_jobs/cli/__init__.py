@@ -101,15 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = module.run(options)
         sys.stdout.flush()
     except SlurmJobsError as error:
-        _print_error(error, as_json=getattr(options, "json", False))
-        code = error.exit_code
+        code = _tell(error, as_json=getattr(options, "json", False))
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        _print_to_nobody()
+        code = 0
     except OSError as error:
-        if isinstance(error, BrokenPipeError):  # the reader (head, less) has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
-        told = _as_ours(error)
-        _print_error(told, as_json=getattr(options, "json", False))
-        code = told.exit_code
+        code = _tell(_as_ours(error), as_json=getattr(options, "json", False))
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         code = 130
@@ -125,19 +122,49 @@ def _as_ours(error: OSError) -> FileError:
     )
 
 
-def _print_error(error: SlurmJobsError, *, as_json: bool) -> None:
+def _tell(error: SlurmJobsError, *, as_json: bool) -> int:
+    """Print an error, and return the exit code.
+
+    Where standard output takes no JSON (a full disk, a reader that has left) it is told on
+    standard error. What the verb had printed before is tried here, not when Python ends, which
+    would end with an exit code of its own.
+    """
+    try:
+        if as_json:
+            print(_error_as_json(error), end="")
+        sys.stdout.flush()
+    except OSError as broken:
+        _print_to_nobody()
+        _print_error(error)
+        if isinstance(broken, BrokenPipeError):
+            return error.exit_code
+        if not isinstance(error, FileError):
+            print(f"slurm-jobs: standard output: {broken.strerror}", file=sys.stderr)
+        return FileError.exit_code
+    if not as_json:
+        _print_error(error)
+    return error.exit_code
+
+
+def _print_to_nobody() -> None:
+    """From now on; what could not be written yet, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _error_as_json(error: SlurmJobsError) -> str:
+    from slurm_jobs.common.errors import SpecError
+    from slurm_jobs.common.files import dump_json
+
+    problems = error.problems if isinstance(error, SpecError) else ()
+    listed = [
+        {"file": p.file, "line": p.line, "column": p.column, "message": p.message} for p in problems
+    ]
+    return dump_json({"error": str(error), "problems": listed})
+
+
+def _print_error(error: SlurmJobsError) -> None:
     from slurm_jobs.common.errors import SpecError
 
-    if as_json:
-        from slurm_jobs.common.files import dump_json
-
-        problems = error.problems if isinstance(error, SpecError) else ()
-        listed = [
-            {"file": p.file, "line": p.line, "column": p.column, "message": p.message}
-            for p in problems
-        ]
-        print(dump_json({"error": str(error), "problems": listed}), end="")
-        return
     if isinstance(error, SpecError):
         for problem in error.problems:
             print(_with_short_path(problem), file=sys.stderr)

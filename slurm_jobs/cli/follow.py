@@ -8,16 +8,16 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import command_text, shown_path
 from slurm_jobs.cli.look import Seen, look
-from slurm_jobs.cli.problems import source_lines
-from slurm_jobs.cli.status_table import tasks_text
-from slurm_jobs.reconcile import RunStatus
+from slurm_jobs.cli.problems import FailedAttempt, source_lines
+from slurm_jobs.cli.status_table import reason_to_wait, tasks_text
+from slurm_jobs.reconcile import RunStatus, StageStatus
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta
 from slurm_jobs.run.waiting import in_doubt, looks_until_over
@@ -56,10 +56,12 @@ def follow(run_dir: Path, *, quiet: bool) -> RunStatus | None:
         return None
 
 
-def _looks(run_dir: Path, *, with_failure: bool = False) -> Iterator[Seen]:
+def _looks(
+    run_dir: Path, *, with_failure: bool = False, told: Collection[FailedAttempt] | None = None
+) -> Iterator[Seen]:
     scheduler = read_meta(RunPaths(run_dir)).scheduler
     return looks_until_over(
-        lambda: look(run_dir, with_failure=with_failure),
+        lambda: look(run_dir, with_failure=with_failure, told=told),
         lambda seen: seen.status,
         lambda seen, problem: replace(seen, status=in_doubt(seen.status, problem)),
         scheduler,
@@ -88,28 +90,36 @@ def _follow_live(run_dir: Path, console: Console) -> RunStatus:
 
 def _follow_lines(run_dir: Path) -> RunStatus:
     shown: dict[str, str] = {}
+    told: set[FailedAttempt] = set()
     began_s = time.monotonic()
     last_progress_s = began_s
-    for seen in _looks(run_dir, with_failure=True):
+    for seen in _looks(run_dir, told=told):
         now_s = time.monotonic()
         is_time = now_s - last_progress_s > PROGRESS_INTERVAL_S
         last_progress_s = now_s if is_time else last_progress_s
         lines = lines_of(seen)
+        changes = []
         for name, line in lines.items():
             progress = seen.progress.get(name, "") if is_time else ""
             if shown.get(name) != line or progress:
-                print(f"[{now_s - began_s:6.1f} s] {line} {progress}".rstrip(), flush=True)
+                changes.append(f"{line} {progress}".rstrip())
+        if not told.issuperset(seen.new_failures.attempts):  # else it is the last look once more
+            changes += seen.new_failures.lines
+        told |= seen.new_failures.attempts
+        for change in changes:
+            print(f"[{now_s - began_s:6.1f} s] {change}", flush=True)
         shown = lines
     return seen.status
 
 
 def lines_of(seen: Seen) -> dict[str, str]:
-    """A line each for the stages, the sources that are silent, and the last failure."""
-    lines = {
-        stage.stage.name: f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})"
-        for stage in seen.status.stages
-    }
+    """A line each for the stages, and for the sources that are silent."""
+    lines = {stage.stage.name: _stage_line(stage) for stage in seen.status.stages}
     lines |= {f"source {number}": text for number, text in enumerate(source_lines(seen.status))}
-    if seen.failure is not None:
-        lines["last failure"] = seen.failure.line
     return lines
+
+
+def _stage_line(stage: StageStatus) -> str:
+    """`train: running (0/1, 1 running)`; of what can never start also why, as in `status`."""
+    why = reason_to_wait(stage) if stage.status == "stranded" else ""
+    return f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})" + (f": {why}" if why else "")

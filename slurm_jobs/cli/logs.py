@@ -87,8 +87,7 @@ def run(options: argparse.Namespace) -> int:
         return _follow(run_dir, name, stages, options)
     logs = [log for stage in stages for log in _chosen_logs(run_dir, stage, options)]
     if not logs:
-        for stage in stages:
-            _say_why_none(run_dir, stage, options)
+        _say_why_none(run_dir, stages, options)
     with_stage = len(stages) > 1 or (everywhere and len(status.stages) > 1)
     if pattern is not None:
         found = print_matches(logs, pattern, options.tail, with_stage=with_stage)
@@ -154,19 +153,32 @@ def _chosen_logs(
     return rank_logs(paths, name, chosen, rank=rank, attempt=attempt, since=since)
 
 
-def _say_why_none(run_dir: Path, stage: StageStatus, options: argparse.Namespace) -> None:
+def _say_why_none(
+    run_dir: Path, stages: Sequence[StageStatus], options: argparse.Namespace
+) -> None:
+    """Say of every stage that was looked at why no log of it was chosen.
+
+    Raises:
+        InputError: some have logs, and none of the rank or attempt that was named.
+    """
     from slurm_jobs.run.paths import RunPaths
 
-    name = stage.stage.name
-    all_logs = rank_logs(RunPaths(run_dir), name, _chosen_slices(stage, options))
-    if options.failed and not _chosen_slices(stage, options):
-        which = "" if options.slice_index is None else f" {options.slice_index}"
-        print(f"no slice{which} of `{name}` failed", file=sys.stderr)
-    elif all_logs and (options.rank, options.attempt) != (None, None):
-        message = f"`{name}` has no log of that rank or attempt; without --rank and --attempt: all"
+    others = []
+    for stage in stages:
+        name, chosen = stage.stage.name, _chosen_slices(stage, options)
+        if options.failed and not chosen:
+            which = "" if options.slice_index is None else f" {options.slice_index}"
+            print(f"no slice{which} of `{name}` failed", file=sys.stderr)
+        elif (options.rank, options.attempt) != (None, None) and rank_logs(
+            RunPaths(run_dir), name, chosen
+        ):
+            others.append(f"`{name}`")
+        else:
+            print(f"no log of `{name}` yet", file=sys.stderr)
+    if others:
+        has = f"{others[0]} has no" if len(others) == 1 else f"none of {', '.join(others)} has a"
+        message = f"{has} log of that rank or attempt; without --rank and --attempt: all"
         raise InputError(message)
-    else:
-        print(f"no log of `{name}` yet", file=sys.stderr)
 
 
 def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[SliceStatus]:
@@ -182,9 +194,10 @@ def _run_and_stage(run: str | None, stage: str | None) -> tuple[Path, str | None
     """`logs train` means that stage of the newest run, unless a run folder is called so."""
     from slurm_jobs.run.find import find_run
     from slurm_jobs.run.model import stages_called
+    from slurm_jobs.run.paths import RunPaths
     from slurm_jobs.spec.validation import did_you_mean
 
-    if run is None or stage is not None or (Path(run) / "run.json").is_file():
+    if run is None or stage is not None or RunPaths(Path(run)).run_json.is_file():
         return find_run(run), stage
     newest, names = _newest_stages()
     if stages_called(run, names):
@@ -217,19 +230,11 @@ def _stages(
     status: RunStatus, name: str | None, says_something: Callable[[str], bool]
 ) -> list[str]:
     """The stage that a user means, or the combinations of a matrix."""
-    from slurm_jobs.run.model import stages_called
+    from slurm_jobs.run.model import stages_named
 
     if name is None:
         return [_stage_to_look_at(status, says_something)]
-    origins = {stage.stage.name: stage.stage.origin for stage in status.stages}
-    names = stages_called(name, origins)
-    if not names:
-        from slurm_jobs.spec.validation import did_you_mean
-
-        near = did_you_mean(name, [*origins, *origins.values()])
-        message = f"no stage `{name}`{near} (stages: {', '.join(origins)})"
-        raise InputError(message)
-    return names
+    return stages_named(name, {stage.stage.name: stage.stage.origin for stage in status.stages})
 
 
 def _stage_to_look_at(status: RunStatus, says_something: Callable[[str], bool]) -> str:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.cli.problems import Failure, last_failure
+from slurm_jobs.cli.problems import (
+    NO_NEW_FAILURES,
+    FailedAttempt,
+    Failure,
+    NewFailures,
+    last_failure,
+    new_failures,
+)
 from slurm_jobs.common.files import read_json
 from slurm_jobs.reconcile import RunStatus, SliceStatus
 from slurm_jobs.run.observe import status_of
@@ -26,10 +33,25 @@ class Seen:
     progress: Mapping[str, str]
     """How far the single task of a running stage is, by stage."""
     failure: Failure | None = None
+    """The last one, where that is looked for."""
+    new_failures: NewFailures = NO_NEW_FAILURES
 
 
-def look(run_dir: Path, *, fresh: bool = False, with_failure: bool = False) -> Seen:
-    """Read a run and ask its scheduler; see `observe.status_of` for `fresh`."""
+def look(
+    run_dir: Path,
+    *,
+    fresh: bool = False,
+    with_failure: bool = False,
+    told: Collection[FailedAttempt] | None = None,
+) -> Seen:
+    """Read a run and ask its scheduler.
+
+    Args:
+        run_dir: the run's folder.
+        fresh: see `observe.status_of`.
+        with_failure: look for the last failure, with the end of its log.
+        told: look for the failures that are not among these.
+    """
     status = status_of(run_dir, fresh=fresh)
     meta = read_meta(RunPaths(run_dir))
     running = [s for s in status.stages if s.status == "running" and s.stage.num_slices == 1]
@@ -40,6 +62,7 @@ def look(run_dir: Path, *, fresh: bool = False, with_failure: bool = False) -> S
         status=status,
         progress={s.stage.name: progress_text(run_dir, s.stage.name, s.slices[0]) for s in running},
         failure=last_failure(run_dir, status) if with_failure else None,
+        new_failures=NO_NEW_FAILURES if told is None else new_failures(run_dir, status, told),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from slurm_jobs.cli.log_files import failure_log, has_explaining_log, last_lines
 from slurm_jobs.common.records import CompletionRecord
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
-from slurm_jobs.slice_status import NEVER
+from slurm_jobs.schedulers.states import NEVER
 
 if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
@@ -32,6 +33,22 @@ class Failure:
     """The last lines of its log."""
 
 
+FailedAttempt = tuple[str, int, str | None, int]
+"""Stage, slice, job and attempt: a slice that fails again, after a resume, is another."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewFailures:
+    """Slices that failed since somebody was told."""
+
+    attempts: frozenset[FailedAttempt] = frozenset()
+    lines: tuple[str, ...] = ()
+    """One each, as many as are shown, and how many more there are."""
+
+
+NO_NEW_FAILURES = NewFailures()
+
+
 def source_lines(status: RunStatus) -> list[str]:
     """Who could not be asked, and what this cluster never tells."""
     silent = [f"could not be asked: {problem}" for problem in status.problems]
@@ -47,9 +64,7 @@ def problem_lines(run_dir: Path, status: RunStatus) -> list[str]:
         for part in stage.slices
         if part.status in {"failed", "unknown", "cancelled"}
     ]
-    lines += [problem_line(run_dir, stage, part) for stage, part in failed[:MAX_PROBLEMS_SHOWN]]
-    if len(failed) > MAX_PROBLEMS_SHOWN:
-        lines.append(f"... and {len(failed) - MAX_PROBLEMS_SHOWN} more (--json has all)")
+    lines += _shortened(run_dir, failed, where_all_are="--json has all")
     barred = [stage.stage.name for stage in status.stages if _is_barred_for_nothing(stage, status)]
     lines += [
         f"{name} stranded: what it comes after is complete by its records, failed for the scheduler"
@@ -57,6 +72,31 @@ def problem_lines(run_dir: Path, status: RunStatus) -> list[str]:
     ]
     lines += _ways_on(run_dir, status, failed, is_barred=bool(barred))
     return lines
+
+
+def _shortened(
+    run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]], *, where_all_are: str
+) -> list[str]:
+    """The first failures, a line each, and how many more there are."""
+    lines = [problem_line(run_dir, stage, part) for stage, part in failed[:MAX_PROBLEMS_SHOWN]]
+    if len(failed) > MAX_PROBLEMS_SHOWN:
+        lines.append(f"... and {len(failed) - MAX_PROBLEMS_SHOWN} more ({where_all_are})")
+    return lines
+
+
+def new_failures(run_dir: Path, status: RunStatus, told: Collection[FailedAttempt]) -> NewFailures:
+    """The slices that have failed and are not among those `told`."""
+    failed = {
+        (stage.stage.name, part.slice_index, part.job_id, part.attempt): (stage, part)
+        for stage in status.stages
+        for part in stage.slices
+        if part.status == "failed"
+    }
+    new = {attempt: found for attempt, found in failed.items() if attempt not in told}
+    return NewFailures(
+        attempts=frozenset(new),
+        lines=tuple(_shortened(run_dir, [*new.values()], where_all_are="`status --json` has all")),
+    )
 
 
 def _is_barred_for_nothing(stage: StageStatus, status: RunStatus) -> bool:

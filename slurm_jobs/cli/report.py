@@ -31,8 +31,8 @@ def run(options: argparse.Namespace) -> int:
 def write_report(run_dir: Path, *, as_json: bool = False) -> None:
     """Print the report, and write page and JSON into the run folder.
 
-    Printing comes first: who cannot write there (another user's run, a full
-    disk) is told so, and has the report all the same.
+    Printing comes first: where no page can be kept (a full disk) or is (another user's run),
+    that is said, and the report has been told all the same.
     """
     from rich.console import Console
 
@@ -54,7 +54,7 @@ def write_report(run_dir: Path, *, as_json: bool = False) -> None:
         keep_report(report, paths)
     except OSError as error:
         older = "; the page there is an older one" if paths.report_html.exists() else ""
-        print(f"the page could not be kept: {error}{older}", file=sys.stderr)
+        print(f"no page was kept: {error}{older}", file=sys.stderr)
         return
     if not as_json:
         print(f"\npage: {shown_path(paths.report_html)}")

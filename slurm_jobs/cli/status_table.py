@@ -90,10 +90,15 @@ def detail_text(seen: Seen, stage: StageStatus, now_unix_s: float) -> str:
     if stage.status == "running":
         return seen.progress.get(stage.stage.name) or _start_text(stage, now_unix_s)
     if stage.status in {"waiting", "stranded"}:
-        waits = [part for part in stage.slices if part.status == stage.status]
-        reason = stage.reason or (waits or stage.slices)[0].reason
-        return "; ".join(text for text in (reason, _start_text(stage, now_unix_s)) if text)
+        texts = (reason_to_wait(stage), _start_text(stage, now_unix_s))
+        return "; ".join(text for text in texts if text)
     return ""
+
+
+def reason_to_wait(stage: StageStatus) -> str:
+    """Why a stage waits, or can never start: its own reason, or that of its first such slice."""
+    waits = [part for part in stage.slices if part.status == stage.status]
+    return stage.reason or (waits or stage.slices)[0].reason
 
 
 def _start_text(stage: StageStatus, now_unix_s: float) -> str:

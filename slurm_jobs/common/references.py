@@ -13,12 +13,20 @@ from slurm_jobs.common.errors import StageConfigError
 
 REFERENCE = re.compile(r"\$\{([^}]*)\}")
 """Whatever looks like a reference; its group is what the braces hold."""
+UNESCAPED_REFERENCE = re.compile(r"(?<!\\)\$\{([^}]*)\}")
+"""The same where a shell reads it: after a backslash it is plain text there."""
 _OUTPUT_OF = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)\.output_dir")
 
 
 def referenced_stage(inner: str) -> str | None:
     """The stage that `${stage.output_dir}` names; None if the reference is of no known form."""
     match = _OUTPUT_OF.fullmatch(inner)
+    return match[1] if match else None
+
+
+def stage_that_begins(inner: str) -> str | None:
+    """The stage of what begins as a reference, such as `stage.output_dir/file`; None if none."""
+    match = re.match(rf"{_OUTPUT_OF.pattern}\b", inner)
     return match[1] if match else None
 
 

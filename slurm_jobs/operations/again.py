@@ -8,12 +8,11 @@ from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.ranges import parse_ranges
 from slurm_jobs.dependencies import Slices
 from slurm_jobs.plan import PlannedStage
-from slurm_jobs.run.model import stages_called
-from slurm_jobs.spec.validation import did_you_mean
+from slurm_jobs.run.model import stages_named
 
 
 def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[str, Slices]:
-    """The slices that `STAGE` or `STAGE:0-3,7` name, by stage; see `stages_called`.
+    """The slices that `STAGE` or `STAGE:0-3,7` name, by stage; see `stages_named`.
 
     Raises:
         InputError: there is no such stage or slice.
@@ -23,12 +22,7 @@ def slices_named(texts: Sequence[str], stages: Sequence[PlannedStage]) -> dict[s
     found: dict[str, Slices] = {}
     for text in texts:
         called, _, ranges = text.partition(":")
-        names = stages_called(called, origins)
-        if not names:
-            near = did_you_mean(called, [*known, *origins.values()])
-            message = f"--again {text}: no stage `{called}`{near} (stages: {', '.join(known)})"
-            raise InputError(message)
-        for name in names:
+        for name in stages_named(called, origins, where=f"--again {text}: "):
             chosen = _slices_of(known[name], text, ranges)
             found[name] = found.get(name, frozenset()) | chosen
     return found

@@ -6,18 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.errors import FileError, InputError, SchedulerError
+from slurm_jobs.common.errors import FileError, SchedulerError
 from slurm_jobs.run.home import refuse_elsewhere
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.ledger import append_entry
-from slurm_jobs.run.model import RunRecords, stages_called
+from slurm_jobs.run.model import RunRecords, stages_named
 from slurm_jobs.run.observe import scheduler_of, status_of
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.resume import adopt_lost_jobs
 from slurm_jobs.run.store import read_run
 from slurm_jobs.run.turns import submitting
 from slurm_jobs.schedulers.states import LIVING_STATES
-from slurm_jobs.spec.validation import did_you_mean
 
 
 def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
@@ -37,12 +36,9 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
     paths = RunPaths(run_dir)
     run = read_run(run_dir)
     origins = {s.name: s.origin for s in run.stages}
-    stages = list(origins) if stage is None else stages_called(stage, origins)
-    if not stages:
-        known = f"(stages: {', '.join(origins)})"
-        near = did_you_mean(stage or "", [*origins, *origins.values()])
-        message = f"run {run.meta.run_id} has no stage `{stage}`{near} {known}"
-        raise InputError(message)
+    stages = list(origins)
+    if stage is not None:
+        stages = stages_named(stage, origins, where=f"run {run.meta.run_id}: ")
     refuse_elsewhere(paths, run.meta)
     try:
         return _cancel(paths, run, stages)

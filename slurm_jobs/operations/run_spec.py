@@ -124,12 +124,15 @@ def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str
 
 
 def file_differs(paths: RunPaths) -> bool:
-    """Whether the spec's file is there and holds another text than the run was given last."""
+    """Whether the spec's file is there and holds another text than the run was given last.
+
+    It makes a note and nothing else, so that what cannot be read or compared does not differ.
+    """
     try:
         now = Path(read_json(paths.spec_origin)["spec_file"]).read_text(encoding="utf-8")
+        return now != paths.given_spec.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    return now != paths.given_spec.read_text(encoding="utf-8")
 
 
 def keep_spec(paths: RunPaths, given: GivenSpec) -> None:

@@ -172,6 +172,7 @@ def _stages_section(report: RunReport) -> Html:
         for stage in report.stages
         if stage.task_time and stage.task_time.num > 1
     ]
+    stranded = words.why_stranded(report.stages)
     note = (
         "Waits are medians over jobs: submit to eligible, eligible to start. A stage ran for as "
         "long as one of its attempts did, or more at once. Hours are allocated, not busy. A "
@@ -181,6 +182,7 @@ def _stages_section(report: RunReport) -> Html:
         "section",
         el("h2", "Stages: waits and use"),
         table(_PROGRESS_COLUMNS, [_progress_row(stage) for stage in report.stages], num_text=2),
+        el("ul", [el("li", line) for line in stranded]) if stranded else None,
         el("p", "; ".join(slowest), class_="dim") if slowest else None,
         table(_USE_COLUMNS, [_use_row(stage) for stage in report.stages]),
         _failures(report),

@@ -50,12 +50,16 @@ def timeline(
     claims: list[tuple[str, str, Sequence[Interval]]] = [
         (f"{stage} running", "running", _running(attempts[stage])) for stage in _worked(inputs)
     ]
+    claims += [
+        (f"{stage} running", "running", _running(facts))
+        for stage, facts in _earlier_reports(inputs, attempts, end).items()
+    ]
     claims.append(("job start, end, pauses", "startup", _jobs(inputs)))
     claims.append(("requeue wait", "queue", _requeue_waits(attempts)))
     claims.append(("queue wait", "queue", _queue_waits(inputs, end)))
     parents_end = _parents_end(inputs)
     claims.append(("waiting for a parent stage", "held", _held(inputs, parents_end)))
-    note = _coverage_note(inputs, attempts)
+    note = _coverage_note(inputs, attempts, end)
     if not note:
         idle = _nothing_submitted(inputs, parents_end, start, end)
         claims.append(("nothing could start", "idle", idle))
@@ -64,6 +68,21 @@ def timeline(
 
 def _worked(inputs: ReportInputs) -> list[str]:
     return [stage.name for stage in inputs.stages if stage.run != REPORT_RUN]
+
+
+def _earlier_reports(
+    inputs: ReportInputs, attempts: Attempts, end: float
+) -> dict[str, list[AttemptFacts]]:
+    """Reports of the run that were made before it went on, by a resume; by their stage."""
+    return {
+        stage.name: [
+            fact
+            for fact in attempts[stage.name]
+            if fact.completion is not None and fact.bar.start_unix_s < end
+        ]
+        for stage in inputs.stages
+        if stage.run == REPORT_RUN
+    }
 
 
 def _running(facts: Sequence[AttemptFacts]) -> list[Interval]:
@@ -171,14 +190,16 @@ def _nothing_submitted(
     return idle
 
 
-def _coverage_note(inputs: ReportInputs, attempts: Attempts) -> str:
+def _coverage_note(inputs: ReportInputs, attempts: Attempts, end: float) -> str:
     """Why the queue wait is not fully known; empty if it is."""
     if not inputs.accounting:
         return (
             "no accounting was available: queue wait cannot be told from other gaps, "
             "which count as unexplained"
         )
-    starts, num_starts = starts_without_row(f for s in _worked(inputs) for f in attempts[s])
+    earlier = _earlier_reports(inputs, attempts, end)
+    facts = {**{stage: attempts[stage] for stage in _worked(inputs)}, **earlier}
+    starts, num_starts = starts_without_row(f for own in facts.values() for f in own)
     if starts:
         lacking = sorted(set(starts))
         shown = ", ".join(lacking[:5]) + (" ..." if len(lacking) > 5 else "")

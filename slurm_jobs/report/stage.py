@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,9 +74,21 @@ def make_report(
 def keep_report(report: RunReport, paths: RunPaths) -> None:
     """Write page and JSON into the run's report folder.
 
+    Not into another user's run, whatever this one may write there: what only its owner may read
+    is missing from this report, which they could neither read nor, without one before it, replace.
+
     Raises:
-        OSError: the folder cannot be written.
+        OSError: the folder cannot be written, or is another user's run's (PermissionError).
     """
+    from slurm_jobs.run.home import anothers_run
+
+    owner = anothers_run(paths)
+    if owner:
+        message = (
+            f"the run is {owner}, and you are uid {os.getuid()}; what only they may read may be "
+            "missing above"
+        )
+        raise PermissionError(message)
     make_private_dir(paths.report_dir)
     write_json_atomic(paths.report_json, report_to_json(report))
     write_text_atomic(paths.report_html, render_html(report))

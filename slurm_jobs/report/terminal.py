@@ -132,8 +132,9 @@ def _finding(number: int, finding: Finding) -> RenderableType:
 
 
 def _stages(stages: Sequence[StageNumbers]) -> RenderableType:
-    failures = (Text(f"  {line}") for stage in stages for line in _failures(stage))
-    return Group(_StageTable(stages), *failures)
+    failures = [line for stage in stages for line in _failures(stage)]
+    lines = [*words.why_stranded(stages), *failures]
+    return Group(_StageTable(stages), *(Text(f"  {line}") for line in lines))
 
 
 _STAGE_COLUMNS = ("done", "attempts", "median queue", "ran for", "CPU", "memory")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from slurm_jobs.report.model_values import Quantity
+
+if TYPE_CHECKING:
+    from slurm_jobs.report.model import StageNumbers
 
 NOT_KNOWN = "n/a"
 """Stands where a quantity has no value; the reason stands beside it or in the notes."""
@@ -16,6 +20,16 @@ NOT_KNOWN = "n/a"
 def stage_name(name: str, *, is_former: bool) -> str:
     """A stage's name, and whether only earlier plans have it."""
     return f"{name} (former)" if is_former else name
+
+
+def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:
+    """`alarm, last stranded: not needed: ...`: why stages can never start, a line for each why."""
+    names: dict[str, list[str]] = {}
+    for stage in stages:
+        if stage.status == "stranded" and stage.status_reason:
+            name = stage_name(stage.name, is_former=stage.is_former)
+            names.setdefault(stage.status_reason, []).append(name)
+    return [f"{', '.join(stranded)} stranded: {reason}" for reason, stranded in names.items()]
 
 
 def seconds(value: float) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from slurm_jobs.reconcile import RunStatus, reconcile
 from slurm_jobs.run.model import RunMeta, RunRecords
 from slurm_jobs.run.observe import answers
+from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_run
 from slurm_jobs.schedulers.protocol import Answer
 
@@ -93,7 +94,7 @@ def _runs_by_age(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
     unreadable: dict[Path, str] = {}
     for folder in sorted(runs_dir.iterdir()):
         try:
-            written_s[folder] = (folder / "run.json").stat().st_mtime
+            written_s[folder] = RunPaths(folder).run_json.stat().st_mtime
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.run.paths import RunPaths
 
 _STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `run.create` puts after the spec's name."""
@@ -30,7 +31,7 @@ def find_run(text: str | None) -> Path:
     if text is None:
         return _newest(runs_dir)
     path = Path(text)
-    if text and (path / "run.json").is_file():
+    if text and RunPaths(path).run_json.is_file():
         return path.absolute()
     if path.suffix in {".yaml", ".yml"} and path.is_file():
         from slurm_jobs.operations.load import load
@@ -58,19 +59,20 @@ def _runs(runs_dir: Path) -> list[Path]:
         folders = list(runs_dir.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [folder for folder in folders if _is_run(folder)]
+    return [folder for folder in folders if is_run(folder)]
 
 
-def _is_run(folder: Path) -> bool:
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a run, as far as this user may look."""
     try:
-        return (folder / "run.json").is_file()
+        return RunPaths(folder).run_json.is_file()
     except PermissionError:  # somebody else's, in a folder that many share
         return False
 
 
 def _by_age(runs_dir: Path) -> list[Path]:
     """The runs in a folder, the newest last."""
-    return sorted(_runs(runs_dir), key=lambda path: (path / "run.json").stat().st_mtime)
+    return sorted(_runs(runs_dir), key=lambda path: RunPaths(path).run_json.stat().st_mtime)
 
 
 def _newest(runs_dir: Path, name: str | None = None) -> Path:

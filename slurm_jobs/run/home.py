@@ -15,6 +15,7 @@ from slurm_jobs.common.errors import InputError, SchedulerError
 from slurm_jobs.reconcile import reconcile
 from slurm_jobs.run.model import RunMeta, RunRecords
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_meta
 from slurm_jobs.schedulers.protocol import Answer
 
 
@@ -47,6 +48,18 @@ def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
             f"write `{here}` as `cluster_name` into {paths.run_json}"
         )
         raise InputError(message)
+
+
+def anothers_run(paths: RunPaths) -> str:
+    """Whose run it is, if not this user's, in words that follow `it is`; empty if it is theirs.
+
+    Theirs it is who own its folder, which may have been handed over, or whose uid `run.json`
+    has: some file systems show one owner for all.
+    """
+    meta, uid, owner = read_meta(paths), os.getuid(), paths.run_dir.stat().st_uid
+    if uid in {meta.uid, owner}:
+        return ""
+    return f"{meta.submitted_by}'s (uid {owner if meta.uid is None else meta.uid})"
 
 
 def with_doubts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.records import CompletionName
 from slurm_jobs.run.intents import Intent
 
@@ -55,6 +56,27 @@ def stages_called(name: str, origins: Mapping[str, str]) -> list[str]:
     if name in origins:
         return [name]
     return [stage for stage, origin in origins.items() if origin and origin == name]
+
+
+def stages_named(name: str, origins: Mapping[str, str], *, where: str = "") -> list[str]:
+    """The same, where a user must mean one.
+
+    Args:
+        name: as a user says it.
+        origins: see `stages_called`.
+        where: what the message begins with, such as `--again fit: `.
+
+    Raises:
+        InputError: there is none; the nearest is named.
+    """
+    found = stages_called(name, origins)
+    if not found:
+        from slurm_jobs.spec.validation import did_you_mean  # slow, and rarely needed
+
+        near = did_you_mean(name, [*origins, *filter(None, origins.values())])
+        message = f"{where}no stage `{name}`{near} (stages: {', '.join(origins)})"
+        raise InputError(message)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

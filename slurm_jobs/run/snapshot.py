@@ -25,8 +25,8 @@ from slurm_jobs.common.files import (
     write_json_atomic,
     write_text_atomic,
 )
+from slurm_jobs.run.find import is_run
 from slurm_jobs.run.orders import ORDER_FORMAT
-from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.shipped import shipped_path
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
@@ -152,20 +152,13 @@ def _refuse_closed(error: OSError) -> None:
 def _holds_runs(folder: Path) -> bool:
     """Whether a folder is one of runs, or is a run, as far as this user may look."""
     try:
-        if RunPaths(folder).run_json.is_file():
+        if is_run(folder):
             return True
         with os.scandir(folder) as entries:
             inner = [Path(e) for e in entries if e.name not in _LEFT_OUT and e.is_dir()]
     except PermissionError:  # whoever lists the files in it comes upon that again
         return False
-    return any(_is_run(path) for path in inner)
-
-
-def _is_run(folder: Path) -> bool:
-    try:
-        return RunPaths(folder).run_json.is_file()
-    except PermissionError:
-        return False
+    return any(is_run(path) for path in inner)
 
 
 def tree_fingerprint(sources: Sequence[Path]) -> str:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_jobs.common.errors import DamagedFileError
+from slurm_jobs.schedulers.states import NEVER
 
 ENDED_STATES = frozenset(
     {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"}
 )
-NEVER = "DependencyNeverSatisfied"
 WAITING = "Dependency"
 """Not eligible, as Slurm calls it; with any other reason a task waits for its turn."""
 THROTTLED = "JobArrayTaskLimit"

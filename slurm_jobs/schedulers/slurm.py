@@ -64,7 +64,8 @@ class SlurmScheduler:
             raise SubmissionUnknownError(message) from error
         except FailedSubmissionError as error:
             message = (
-                f"sbatch's answer for stage `{order.stage}` makes no sense: {_last_line(error)}"
+                f"whether sbatch took the job of stage `{order.stage}` is not known: it ended well "
+                f"and named no job, but said: {_quoted(error)}"
             )
             raise SubmissionUnknownError(message) from error
         except (FileNotFoundError, RuntimeError) as error:
@@ -125,7 +126,8 @@ def _without_surrounding_job() -> Iterator[None]:
 
     sbatch passes them on, and the new job's srun, supervisor and ranks would take another job's
     tasks, memory, restarts and ranks for their own. What a user sets for sbatch (SBATCH_...) stays,
-    but for the name: sbatch prefers it to the script's, and by its name alone a job is known.
+    but for the name: sbatch prefers it to the script's, by which a job without an id is looked up,
+    and told from strangers with the same id.
     """
     names = of_surrounding_job(os.environ, in_slurm_job="SLURM_JOB_ID" in os.environ)
     foreign = {name: os.environ[name] for name in {*names, "SBATCH_JOB_NAME"} & os.environ.keys()}
@@ -135,6 +137,13 @@ def _without_surrounding_job() -> Iterator[None]:
         yield
     finally:
         os.environ.update(foreign)
+
+
+def _quoted(error: Exception) -> str:
+    """What sbatch said, which submitit quotes among advice on its own objects; in one line."""
+    text = str(error)
+    said = text[text.find('"') + 1 : text.rfind('"')]
+    return " ".join(said.split()) or "nothing"
 
 
 def _last_line(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """Slurm's own words for the state of a job or array task that has not ended. PURE.
 
 Every other word means that it has: `man squeue`, JOB STATE CODES, of Slurm 22.05 to 25.05.
+And its word for why one that is pending will never start.
 """
 
 from __future__ import annotations
@@ -24,3 +25,6 @@ RUNNING_STATES = frozenset(
 """Has its nodes and may still change something."""
 
 LIVING_STATES = PENDING_STATES | RUNNING_STATES
+
+NEVER = "DependencyNeverSatisfied"
+"""The reason of a job that waits for what can never be."""

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.common.references import output_dir_variable, referenced_stage
-from slurm_jobs.spec.markers import references
-from slurm_jobs.spec.matrix_names import axis_variable, is_member
 from slurm_jobs.spec.model import MAX_STAGES
-from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
+from slurm_jobs.spec.validation import did_you_mean, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 
@@ -33,10 +30,6 @@ class StageView:
 
 
 Views = Mapping[str, StageView]
-
-_AXIS_OF = "matrix."
-_SHARED_KEYS = ("setup", "environment")
-"""Keys, of a stage and of the whole spec, that become lines of the batch script."""
 
 
 def stage_views(values: Any) -> dict[str, StageView]:
@@ -130,13 +123,10 @@ def ancestors(views: Views, stage: str) -> tuple[str, ...]:
 
 
 def graph_problems(views: Views, document: YamlDocument) -> list[Problem]:
-    """Unknown parents, cycles, references to stages that do not come before, missing parents."""
+    """Unknown parents, cycles, what built-in stages lack; for references see `stage_references`."""
     problems = _unknown_parents(views, document)
     problems += _cycle_problems(views, document)
-    problems += _shared_shell_problems(views, document)
     for name, stage in views.items():
-        problems += _reference_problems(views, document, name, stage)
-        problems += _shell_problems(views, document, name, stage)
         problems += _builtin_problems(views, document, name, stage)
     return problems
 
@@ -175,98 +165,6 @@ def _at_parent(
     place = views[stage].parent_places[parent]
     # A name alone is the value of `after`; in a list or mapping it is the key.
     return problem_at(document, ("stages", stage, *place), message, at_key=len(place) > 1)
-
-
-def _reference_problems(
-    views: Views, document: YamlDocument, name: str, stage: StageView
-) -> list[Problem]:
-    known = ancestors(views, name)
-    problems = []
-    for path, inner in references(stage.config or {}, ("stages", name, "config")):
-        target = referenced_stage(inner)
-        if inner.startswith(_AXIS_OF):
-            message = f"{path_text(path)}: {_no_axis(name, stage, inner)}"
-        elif target is None:
-            message = (
-                f"{path_text(path)}: `${{{inner}}}` is no reference; `${{stage.output_dir}}` and "
-                "`${matrix.AXIS}` are the only forms (a path may begin with `$VARIABLE`)"
-            )
-        elif target not in known:
-            near = did_you_mean(target, known)
-            message = (
-                f"{path_text(path)}: `${{{inner}}}` names `{target}`, which does not come before "
-                f"`{name}`{near} (before it: {', '.join(known) or 'nothing'})"
-            )
-        else:
-            continue
-        problems.append(problem_at(document, path, message))
-    return problems
-
-
-def _no_axis(name: str, stage: StageView, inner: str) -> str:
-    """What is left of `${matrix.AXIS}` after the expansion names no axis."""
-    axes = _axes(stage)
-    axis = inner.removeprefix(_AXIS_OF)
-    return (
-        f"`${{{inner}}}`: stage `{name}` has no axis `{axis}` in its matrix"
-        f"{did_you_mean(axis, axes)} (axes: {', '.join(axes) or 'none'})"
-    )
-
-
-def _axes(stage: StageView) -> list[str]:
-    return [*stage.keys["matrix"][0]] if is_member(stage.keys) else []
-
-
-def _shared_shell_problems(views: Views, document: YamlDocument) -> list[Problem]:
-    """References in the set-up lines and the environment of all stages."""
-    values = document.value if isinstance(document.value, dict) else {}
-    problems = []
-    for key in _SHARED_KEYS:
-        for path, inner in references(values.get(key), (key,)):
-            if inner.startswith(_AXIS_OF) or referenced_stage(inner) in views:
-                problems.append(problem_at(document, path, _config_alone(path, inner)))
-    return problems
-
-
-def _config_alone(path: Path, inner: str) -> str:
-    return f"{path_text(path)}: `${{{inner}}}` has a meaning in `config` alone"
-
-
-def _shell_problems(
-    views: Views, document: YamlDocument, name: str, stage: StageView
-) -> list[Problem]:
-    """References where nobody replaces them.
-
-    To bash `${train.output_dir}` is a "bad substitution": the line has exit code 1, hours later,
-    and bash goes on with the next. `${my-first.output_dir}` is `$my`, or else `first.output_dir`.
-    A value of `environment` stays as it is.
-    """
-    problems = []
-    for key in ("shell", *_SHARED_KEYS):
-        for path, inner in references(stage.keys.get(key), ("stages", name, key)):
-            target = referenced_stage(inner)
-            if inner.startswith(_AXIS_OF):
-                axis = inner.removeprefix(_AXIS_OF)
-                what = f"in a shell `${{{inner}}}` is `${axis_variable(axis)}`"
-                if key == "environment" or axis not in _axes(stage):
-                    what = _no_axis(name, stage, inner)
-                problems.append(problem_at(document, path, f"{path_text(path)}: {what}"))
-            if target is None or target not in views:
-                continue
-            message = _config_alone(path, inner)
-            if key == "shell":
-                message += f"; here it is {_shell_variable(target, name, stage)}"
-            problems.append(problem_at(document, path, message))
-    return problems
-
-
-def _shell_variable(target: str, name: str, stage: StageView) -> str:
-    if target == name:
-        return "`$SLURM_JOBS_OUTPUT_DIR`"
-    variable = f"`${output_dir_variable(target)}`"
-    if target in stage.parents:
-        return variable
-    return f"{variable}, which is set if `{name}` comes after `{target}`: name it in `after`"
 
 
 def _builtin_problems(

@@ -27,6 +27,7 @@ from slurm_jobs.spec.path_checks import path_problems, runs_dir_problems
 from slurm_jobs.spec.processor_checks import processor_problems
 from slurm_jobs.spec.stage_checks import form_problems, limit_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
+from slurm_jobs.spec.stage_references import reference_problems
 from slurm_jobs.spec.validation import did_you_mean, problem_at, readable_fields, validate_values
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml_values import Path, YamlDocument, read_yaml
@@ -135,6 +136,7 @@ def _agreement_problems(
     A stage or config that has problems is judged by what is right of it.
     """
     problems = [*form_problems(views, document), *graph_problems(views, document)]
+    problems += reference_problems(views, document)
     for name, view in views.items():
         if view.run != "train" or view.config is None:
             continue

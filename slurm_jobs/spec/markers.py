@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -142,12 +143,14 @@ def _member(hint: Any, key: str) -> Any:
     return Any
 
 
-def references(values: Any, path: Path = ()) -> list[tuple[Path, str]]:
+def references(
+    values: Any, path: Path = (), pattern: re.Pattern[str] = REFERENCE
+) -> list[tuple[Path, str]]:
     """Every `${...}` in the strings of `values`: where it stands, and what the braces hold."""
     if isinstance(values, str):
-        return [(path, inner) for inner in REFERENCE.findall(values)]
+        return [(path, inner) for inner in pattern.findall(values)]
     if isinstance(values, dict):
-        return [hit for key, value in values.items() for hit in references(value, (*path, key))]
-    if isinstance(values, (list, tuple)):
-        return [hit for i, value in enumerate(values) for hit in references(value, (*path, i))]
-    return []
+        items: Iterable[tuple[str | int, Any]] = values.items()
+    else:
+        items = enumerate(values) if isinstance(values, (list, tuple)) else ()
+    return [hit for key, value in items for hit in references(value, (*path, key), pattern)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from slurm_jobs.common.records import Outcome
 from slurm_jobs.common.stop import STOP_SIGNAL, noted_stop_time_s
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.task.environment import RANK_VARIABLES, JobEnvironment
-from slurm_jobs.task.rank import exit_path, started_path
+from slurm_jobs.task.rank import context_path, exit_path, started_path
 
 STOP_TIME_FACTOR = 1.5
 """So many times the measured time to stop before the limit the ranks are asked to."""
@@ -202,7 +201,7 @@ def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
         return _failed(min(failed, key=lambda e: e["ended_unix_s"]))
     missing = [rank for rank in range(num_ranks) if rank not in ends]
     if missing:
-        return _missing(task_dir, missing, exit_codes)
+        return _missing(task_dir, missing, num_ranks, exit_codes)
     if any(end["stopped"] for end in ends.values()):
         return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
     if any(exit_codes):  # every rank ended well, and yet srun complains: do not hide it
@@ -246,7 +245,7 @@ def _first_failure(exit_codes: list[int]) -> int:
     return code if code > 0 else 128 - code
 
 
-def _missing(task_dir: Path, missing: list[int], exit_codes: list[int]) -> RanksEnd:
+def _missing(task_dir: Path, missing: list[int], num_ranks: int, exit_codes: list[int]) -> RanksEnd:
     """Ranks without an exit record: their keepers, or their nodes, are gone."""
     rank = missing[0]
     node = None
@@ -254,11 +253,34 @@ def _missing(task_dir: Path, missing: list[int], exit_codes: list[int]) -> Ranks
         node = read_json(started_path(task_dir, rank))["node"]
         reason = f"rank {rank} on {node} ended without a record (its node or its keeper is gone)"
     else:
-        reason = f"rank {rank} never started (exit codes: {shlex.join(map(str, exit_codes))})"
+        own_code = exit_codes[rank] if len(exit_codes) == num_ranks else None
+        reason = _unnoted(task_dir, rank, own_code, exit_codes[0])
     return RanksEnd(
         outcome="failed",
         exit_code=_first_failure(exit_codes),
         failed_rank=rank,
         failed_node=node,
         reason=reason,
+    )
+
+
+def _unnoted(task_dir: Path, rank: int, own_code: int | None, step_code: int) -> str:
+    """What can be said of a rank of which no start was noted.
+
+    A keeper that the supervisor started itself has run, and `own_code` is how it ended. Of one
+    that srun was to start nothing is known, unless it came as far as to write the rank's context.
+    """
+    if own_code is not None:
+        ended = f"ended with exit code {own_code}"
+        if own_code < 0:
+            ended = f"was killed by {_signal_name(-own_code)}"
+        return f"the keeper of rank {rank} {ended} before it had noted the rank's start"
+    if context_path(task_dir, rank).exists():
+        return (
+            f"the keeper of rank {rank} started and was gone before it had noted the rank's start "
+            f"(srun ended with exit code {step_code})"
+        )
+    return (
+        f"rank {rank} has left no sign: srun did not start its keeper, or that was gone at once "
+        f"(srun ended with exit code {step_code})"
     )

@@ -47,6 +47,11 @@ GROUP_PATIENCE_S = 10.0
 FORWARDED = (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT)
 
 
+def context_path(task_dir: Path, rank: int) -> Path:
+    """What a rank is told; the keeper writes it before it starts the rank."""
+    return task_dir / f"rank-{rank:05d}.context.json"
+
+
 def started_path(task_dir: Path, rank: int) -> Path:
     """Says that a rank has started, and under which pid."""
     return task_dir / f"rank-{rank:05d}.started.json"
@@ -119,7 +124,7 @@ def _start(
     log = RunPaths(context.run_dir).rank_log(
         context.stage, context.slice_index, context.attempt, context.rank
     )
-    rank_context = task_dir / f"rank-{context.rank:05d}.context.json"
+    rank_context = context_path(task_dir, context.rank)
     write_json_atomic(rank_context, context_to_json(context))
     is_shell = _is_shell(task_dir)
     prepare = _prepare_shell() if is_shell else dies_with_parent(signal.SIGKILL)

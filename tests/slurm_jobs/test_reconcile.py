@@ -251,6 +251,43 @@ def test_what_was_taken_away_after_work_that_is_complete_by_its_records_is_stran
     assert statuses(found)["b"] == "cancelled"
 
 
+@pytest.mark.parametrize(
+    ("parents_job", "expected"),
+    [(1, ("cancelled", "cancelled by scancel")), (3, ("stranded", NEVER))],
+)
+def test_a_parents_job_of_an_earlier_command_strands_nobody(
+    parents_job: int, expected: tuple[str, str]
+) -> None:
+    """`b` was handed in as 2 and, by a resume, as 4, which waits for what that handed in too."""
+    jobs = [
+        intent("a", number=1, token="a1", job_id="1"),
+        intent("b", number=2, token="b2", job_id="2"),
+        intent("b", number=4, token="b4", job_id="4"),
+    ]
+    if parents_job == 3:
+        jobs.insert(2, intent("a", number=3, token="a3", job_id="3"))
+    parents_id = str(parents_job)
+    known = {"a": records((1,), {1: "completed"}, f"a{parents_job}"), "b": records()}
+    stages = tuple(
+        StageSummary(
+            name=name, run="x", num_slices=1, is_array=False, retries=0, fingerprint="f",
+            after=after,
+        )
+        for name, after in {"a": {}, "b": {"a": "afterok"}}.items()
+    )  # fmt: skip
+    tasks = {
+        job_id: TaskAccounting(job_id=job_id, state=state, source="sacct")
+        for job_id, state in {parents_id: "NODE_FAIL", "4": "CANCELLED"}.items()
+    }
+    found = reconcile(
+        RunRecords(meta=META, stages=stages, intents=tuple(jobs), records=known),
+        Answer(tasks=tasks),
+    )
+    (part,) = found.stage("b").slices
+    assert found.stage("a").status == "completed"
+    assert (part.status, part.reason[: len(expected[1])]) == expected
+
+
 def test_a_job_that_could_never_start_and_that_nobody_remembers_is_stranded() -> None:
     """So it is where Slurm has taken it away and keeps no accounts."""
     found = run(CHAIN, {"a": ("FAILED", "")}, {"r"})

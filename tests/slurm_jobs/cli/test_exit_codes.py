@@ -1,10 +1,14 @@
-"""What a file that cannot be read means: exit code 3, since 1 says that the run failed."""
+"""What a file that cannot be read or written means: exit code 3, since 1 is a run that failed."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -91,3 +95,55 @@ def test_an_init_that_cannot_write_is_3(tmp_path: Path, capsys: pytest.CaptureFi
         cli.main(["init", str(tmp_path / "file" / "configs")])
     assert ended.value.code == 3
     assert "cannot write" in capsys.readouterr().err
+
+
+def _ended(
+    arguments: list[str], standard_output: IO[str] | int, *, buffering: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """The command as a process of its own; `buffering`: of Python, empty for its default."""
+    return subprocess.run(
+        [sys.executable, "-m", "slurm_jobs", *arguments],
+        stdout=standard_output,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": buffering},
+    )
+
+
+@pytest.mark.parametrize("buffering", ["", "1"])
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_result_that_standard_output_does_not_take_is_3_and_a_line_on_the_other(
+    paths: RunPaths, as_json: list[str], buffering: str
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        verb = ["runs", "--dir", str(paths.run_dir.parent), *as_json]
+        ended = _ended(verb, full, buffering=buffering)
+    assert ended.returncode == 3
+    assert ended.stderr == (
+        "slurm-jobs: No space left on device; mend that and type the same again, what was written "
+        "stays whole\n"
+    )
+
+
+@pytest.mark.parametrize("buffering", ["", "1"])
+def test_an_error_that_standard_output_does_not_take_as_json_is_told_on_the_other(
+    tmp_path: Path, buffering: str
+) -> None:
+    spec = tmp_path / "s.yaml"
+    spec.write_text("name: s\nstages: {a: {shel: make}}\n")
+    with Path("/dev/full").open("w") as full:
+        ended = _ended(["check", str(spec), "--json"], full, buffering=buffering)
+    assert ended.returncode == 3
+    lines = ended.stderr.splitlines()
+    assert lines[0].startswith(f"{spec}:2:14: unknown key `shel`")
+    assert lines[-2:] == ["1 problem found", "slurm-jobs: standard output: No space left on device"]
+
+
+def test_an_error_as_json_whose_reader_has_left_keeps_its_exit_code(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = _ended(["check", str(tmp_path / "none.yaml"), "--json"], writing)
+    os.close(writing)
+    assert ended.returncode == 2
+    assert "none.yaml: no such file" in ended.stderr

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from slurm_jobs.api import Run
-from slurm_jobs.cli.follow import follow
+from slurm_jobs.cli.follow import follow, lines_of
 from slurm_jobs.cli.watch import end_lines, watch
 from slurm_jobs.common.files import write_bytes_atomic
 from slurm_jobs.reconcile import Status
@@ -131,6 +131,58 @@ def test_a_failure_is_told_when_it_happens_and_decides_the_exit_code(
     assert code == 1
     assert status is not None
     assert end_lines(paths.run_dir, status)[-1].endswith(f"resume {paths.run_dir}")
+
+
+def test_each_failure_is_told_once_also_where_several_come_at_one_look(
+    script: Script, slurm: FakeSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = make_run(tmp_path / "many", {"a": 14})
+    submit(paths, "a", 14, "1")
+    entry = entry_path(paths.ledger_dir, 1)
+
+    def queue(state: str, of_the_last: str) -> None:
+        rows = [queue_row(f"1_{i}", state) for i in range(13)]
+        slurm.says("squeue", "".join(rows) + queue_row("1_13", of_the_last))
+
+    def fail(slices: Iterable[int]) -> None:
+        end(paths, "a", [*slices], "failed", reason="no space left")
+
+    def back_with_other_states() -> None:
+        entry.with_suffix(".away").rename(entry)
+        queue("FAILED", "RUNNING")
+
+    def fail_last() -> None:
+        fail([13])
+        queue("FAILED", "FAILED")
+
+    queue("COMPLETING", "RUNNING")
+    script.events = [
+        lambda: fail(range(2)),
+        lambda: fail(range(2, 13)),
+        lambda: entry.rename(entry.with_suffix(".away")),  # the last look is shown once more
+        back_with_other_states,
+        fail_last,
+    ]
+    watch(paths.run_dir, quiet=False)
+    printed = [line for line in lines(capsys) if "no space left" in line or "more" in line]
+    told = [int(line.split()[2]) for line in printed if line.startswith("a slice")]
+    assert told == [*range(12), 13]
+    assert printed.count("... and 1 more (`status --json` has all)") == 1
+
+
+def test_what_can_never_start_is_told_with_the_reason() -> None:
+    told = lines_of(
+        seen(
+            stage("work", ["completed"]),
+            stage("alarm", ["stranded"], reason="not needed: `work` completed"),
+            stage("late", ["stranded"]),
+        )
+    )
+    assert told == {
+        "work": "work: completed (1/1)",
+        "alarm": "alarm: stranded (0/1): not needed: `work` completed",
+        "late": "late: stranded (0/1)",
+    }
 
 
 def test_an_interrupt_ends_the_watching_alone_and_says_so(

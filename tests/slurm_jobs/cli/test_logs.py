@@ -146,6 +146,22 @@ def test_grep_without_a_stage_searches_all_stages(
     assert printed(capsys) == []
 
 
+def test_grep_for_an_attempt_that_no_stage_has_tells_of_every_stage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = make_run(tmp_path / "many", {"clean": 1, "train": 1, "later": 1})
+    for number, name in enumerate(("clean", "train"), start=1):
+        submit(paths, name, 1, str(number))
+        paths.logs_dir(name).mkdir(parents=True)
+        paths.rank_log(name, 0, 1, 0).write_text("epoch 1\n")
+    logs(paths, "--grep", "epoch", "--attempt", "7", expect=2)
+    said = capsys.readouterr().err
+    assert "no log of `later` yet" in said
+    assert "none of `clean`, `train` has a log of that rank or attempt; without" in said
+    logs(paths, "train", "--grep", "epoch", "--attempt", "7", expect=2)
+    assert "`train` has no log of that rank or attempt; without" in capsys.readouterr().err
+
+
 def test_grep_without_a_stage_searches_those_that_have_the_slice(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from slurm_jobs.cli.arguments import command_text
 from slurm_jobs.cli.problems import problem_lines
 from slurm_jobs.reconcile import RunStatus, StageStatus
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.slice_status import NEVER
+from slurm_jobs.schedulers.states import NEVER
 from tests.slurm_jobs.cli.statuses import stage
 
 

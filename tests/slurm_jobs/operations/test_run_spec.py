@@ -118,3 +118,12 @@ def test_of_a_file_that_is_gone_or_no_text_nothing_is_said(paths: RunPaths) -> N
     assert not file_differs(paths)
     file.unlink()
     assert not file_differs(paths)
+
+
+@pytest.mark.parametrize("lost", ["gone", "no text"])
+def test_the_spec_as_it_was_given_is_not_needed_to_go_on(paths: RunPaths, lost: str) -> None:
+    if lost == "gone":
+        paths.given_spec.unlink()
+    else:
+        paths.given_spec.write_bytes(b"\xff")
+    assert not file_differs(paths)

@@ -11,9 +11,13 @@ from slurm_jobs import cli
 from slurm_jobs.common.errors import InputError, SchedulerError
 from slurm_jobs.operations.load import load
 from slurm_jobs.operations.submit import submit
+from slurm_jobs.run.intents import Intent, intents, is_superseded
+from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.run.observe import status_of
+from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_meta
 from tests.slurm_jobs.run.closed import close
-from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm
+from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
 SPEC = "name: s\ncluster: auto\nstages: {a: {shell: 'true'}}\n"
 NOBODY = "error: Unable to contact slurm controller (connect failure)"
@@ -140,3 +144,105 @@ def test_a_submit_that_fails_after_its_plan_is_written_keeps_its_run(
         submit(load(spec))
     (run_dir,) = (tmp_path / "runs").iterdir()
     assert (run_dir / "plans" / "0001.json").is_file()
+
+
+NONSENSE = "Thank you for computing.\n\tCome again\n"
+
+
+@pytest.fixture
+def nonsense(slurm: FakeSlurm, spec: Path) -> FakeSlurm:
+    """Its sbatch ends well and names no job; its squeue knows the jobs that `in_queue` says."""
+    for program in ("scontrol", "sinfo", "squeue", "sacct"):
+        slurm.says(program, "")
+    slurm.says("sbatch", NONSENSE)
+    return slurm
+
+
+def in_queue(slurm: FakeSlurm, job_id: str, name: str) -> None:
+    """What squeue says of a job that waits, when asked for it by its name and when for all."""
+    row = queue_row(job_id, "PENDING", "Priority", name=name)
+    (slurm.folder / "squeue").write_text(
+        f'#!/bin/bash\nprintf "%s\\n" "squeue $*" >> "{slurm.folder}/calls"\n'
+        f'case " $* " in *" --name {name} "*) echo "{job_id}|PENDING||{name}" ;;\n'
+        f'  *" --name "*) ;; *) printf "%s" "{row.strip()}" ;; esac\n'
+    )
+
+
+def submit_in_vain(spec: Path, capsys: pytest.CaptureFixture[str]) -> tuple[RunPaths, str, str]:
+    """The run, the token of its one job, and what was said."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["submit", str(spec)])
+    assert ended.value.code == 3
+    (run_dir,) = (spec.parent / "runs").iterdir()
+    paths = RunPaths(run_dir)
+    (intent,) = intents(read_ledger(paths.ledger_dir))
+    assert (intent.job_id, intent.refused, intent.cancelled) == (None, None, False)
+    return paths, intent.token, capsys.readouterr().err
+
+
+def resumed(paths: RunPaths, code: int = 0) -> list[Intent]:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["resume", str(paths.run_dir)])
+    assert ended.value.code == code
+    return intents(read_ledger(paths.ledger_dir))
+
+
+def test_an_sbatch_that_answers_nonsense_is_said_and_the_intent_kept(
+    nonsense: FakeSlurm, spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths, token, said = submit_in_vain(spec, capsys)
+    first, second = said.splitlines()
+    assert first == (
+        "slurm-jobs: whether sbatch took the job of stage `a` is not known: it ended well and "
+        "named no job, but said: Thank you for computing. Come again"
+    )
+    assert second == (
+        f"Its name is s.a.{token}; this looks it up and goes on: slurm-jobs resume {paths.run_dir}"
+    )
+    (part,) = status_of(paths.run_dir).stage("a").slices
+    assert (part.status, part.reason) == (
+        "unknown",
+        "its submission was cut off; `resume` looks the job up and goes on",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [("printf ''", "said: nothing"), (r"printf '\xff\n'", "sbatch left open whether")],
+)
+def test_an_sbatch_that_says_nothing_or_no_text_is_no_crash(
+    nonsense: FakeSlurm, spec: Path, capsys: pytest.CaptureFixture[str], answer: str, told: str
+) -> None:
+    (nonsense.folder / "sbatch").write_text(f"#!/bin/bash\n{answer}\n")
+    assert told in submit_in_vain(spec, capsys)[2]
+
+
+def test_a_job_that_was_taken_with_a_nonsense_answer_is_adopted_by_the_next_resume(
+    nonsense: FakeSlurm, spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths, token, _ = submit_in_vain(spec, capsys)
+    in_queue(nonsense, "77", f"s.a.{token}")
+    (intent,) = resumed(paths)
+    assert (intent.token, intent.job_id) == (token, "77")
+    assert sum(" --version" not in call for call in nonsense.calls("sbatch")) == 1
+    assert "found the job of a again: 77" in capsys.readouterr().out
+
+
+def test_a_job_that_was_not_taken_with_a_nonsense_answer_is_submitted_by_the_next_resume(
+    nonsense: FakeSlurm, spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths, token, _ = submit_in_vain(spec, capsys)
+    again = resumed(paths, 3)  # sbatch is as before: nothing is lost, and nothing runs twice
+    nonsense.says("sbatch", "Submitted batch job 78")
+    *older, newest = resumed(paths)
+    assert [intent.token for intent in (*older, newest)][:2] == [i.token for i in again]
+    assert ([intent.job_id for intent in older], newest.job_id) == ([None, None], "78")
+    assert is_superseded([*older, newest], token, 0)
+
+
+def test_a_job_that_squeue_names_at_once_needs_no_sensible_answer(
+    nonsense: FakeSlurm, spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_jobs.run.submission.secrets.token_hex", lambda _bytes: "abcd1234")
+    in_queue(nonsense, "79", "s.a.abcd1234")
+    assert [job.job_id for job in submit(load(spec)).jobs] == ["79"]

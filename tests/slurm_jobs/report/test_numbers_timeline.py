@@ -51,3 +51,73 @@ def test_the_time_from_a_failure_to_its_resume_is_nobodys_wait_for_a_parent(fabr
     seconds = {s.name: s.seconds for s in report.timeline}
     assert seconds.get("waiting for a parent stage", 0.0) < 60
     assert seconds["nothing could start"] == pytest.approx(86_401, abs=5)
+
+
+@pytest.fixture
+def resumed(fabrication, tmp_path):
+    """`train` ended, a report was made of it in 100 s, and a day later `train` ran again."""
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(stopped_at=None))
+    inputs = read_inputs(paths, rows)
+    stages = {stage.name: stage for stage in inputs.stages}
+    first = stages["report"].attempts[0]
+    made = dataclasses.replace(
+        stages["train"].completions[0],
+        stage="report",
+        job_id=first.job_id,
+        started_unix_s=first.started_unix_s,
+        ended_unix_s=first.started_unix_s + 100,
+        result={},
+    )
+    stages["report"] = dataclasses.replace(stages["report"], completions=(made,))
+    again_s = made.ended_unix_s + 86_400
+    train, ended = stages["train"].attempts[0], stages["train"].completions[0]
+    second = dataclasses.replace(train, attempt=2, job_id="24", started_unix_s=again_s + 5)
+    ended = dataclasses.replace(
+        ended,
+        attempt=2,
+        job_id="24",
+        started_unix_s=second.started_unix_s,
+        ended_unix_s=again_s + 50,
+    )
+    stages["train"] = dataclasses.replace(
+        stages["train"],
+        attempts=(train, second),
+        completions=(*stages["train"].completions, ended),
+    )
+    parent = next(row for row in rows if row.job_id == "14")
+    job = dataclasses.replace(
+        parent,
+        job_id="24",
+        submit_unix_s=again_s,
+        eligible_unix_s=again_s,
+        start_unix_s=again_s + 5,
+        end_unix_s=again_s + 50,
+    )
+    accounting = (*(row for row in rows if row.job_id != "15"), job)
+    return dataclasses.replace(inputs, stages=tuple(stages.values()), accounting=accounting), made
+
+
+@pytest.mark.parametrize("has_row", [True, False])
+def test_an_earlier_report_is_counted_as_its_stages_own_time(resumed, has_row):
+    inputs, made = resumed
+    row = dataclasses.replace(
+        next(row for row in inputs.accounting if row.job_id == "14"),
+        job_id="15",
+        eligible_unix_s=made.started_unix_s - 4,
+        start_unix_s=made.started_unix_s,
+        end_unix_s=made.ended_unix_s,
+    )
+    if has_row:
+        inputs = dataclasses.replace(inputs, accounting=(*inputs.accounting, row))
+    report = build_report(inputs, ReportConfig())
+    seconds = {share.name: share.seconds for share in report.timeline}
+    assert seconds["report running"] == pytest.approx(100)
+    if has_row:
+        assert seconds["nothing could start"] == pytest.approx(86_400, abs=10)
+    else:
+        assert "(jobs 15): their queue wait counts as unexplained" in report.timeline_note
+
+
+def test_the_report_that_is_being_made_is_no_part_of_the_time(report_of):
+    report = report_of(finished=True)
+    assert "report running" not in {share.name for share in report.timeline}

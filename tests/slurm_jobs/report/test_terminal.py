@@ -93,3 +93,14 @@ def test_counts_of_a_part_of_the_slices_say_so_in_terminal_and_page(report_of):
 )
 def test_the_queue_of_a_stage_is_called_a_median(report_of, width, name):
     assert re.search(name, printed(report_of(), width=width).partition("\nStages")[2])
+
+
+def test_terminal_and_page_say_why_stages_can_never_start_each_reason_once(report_of):
+    report = report_of()
+    first, second, *others = report.stages
+    stranded = {"status": "stranded", "status_reason": "not needed: `work` completed"}
+    changed = [dataclasses.replace(stage, **stranded) for stage in (first, second)]
+    report = dataclasses.replace(report, stages=(*changed, *others))
+    line = f"{first.name}, {second.name} stranded: not needed: `work` completed"
+    assert f"  {line}\n" in printed(report)
+    assert f"<li>{line}</li>" in render_html(report)

@@ -11,7 +11,7 @@ from slurm_jobs.common.errors import NO_RETRY_EXIT_CODE, STOPPED_EXIT_CODE, Stag
 from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.task.environment import RANK_VARIABLES
 from slurm_jobs.task.launch import Ranks, RanksEnd, read_end
-from slurm_jobs.task.rank import error_path, exit_path, started_path, write_error
+from slurm_jobs.task.rank import context_path, error_path, exit_path, started_path, write_error
 from tests.slurm_jobs.task.orders import environment, order
 
 
@@ -108,10 +108,31 @@ def test_a_rank_that_started_and_left_no_record_fails_the_attempt_by_name(
     assert end.retryable
 
 
-def test_a_rank_that_never_started_fails_the_attempt(tmp_path: Path) -> None:
+def test_a_rank_that_left_no_sign_may_or_may_not_have_been_started_by_srun(tmp_path: Path) -> None:
     end = read_end(tmp_path, 2, [1])
     assert (end.outcome, end.failed_rank, end.failed_node) == ("failed", 0, None)
-    assert end.reason == "rank 0 never started (exit codes: 1)"
+    assert end.reason == (
+        "rank 0 has left no sign: srun did not start its keeper, or that was gone at once (srun "
+        "ended with exit code 1)"
+    )
+
+
+def test_a_keeper_of_sruns_that_wrote_a_context_is_said_to_have_started(tmp_path: Path) -> None:
+    context_path(tmp_path, 0).touch()
+    assert "the keeper of rank 0 started and was gone" in read_end(tmp_path, 2, [1]).reason
+
+
+@pytest.mark.parametrize(
+    ("code", "ended_how"),
+    [(-signal.SIGKILL, "was killed by SIGKILL"), (1, "ended with exit code 1")],
+)
+def test_a_keeper_that_the_supervisor_started_is_not_said_never_to_have_started(
+    tmp_path: Path, code: int, ended_how: str
+) -> None:
+    ended(tmp_path, 0)
+    end = read_end(tmp_path, 2, [0, code])
+    assert (end.outcome, end.failed_rank, end.failed_node) == ("failed", 1, None)
+    assert end.reason == f"the keeper of rank 1 {ended_how} before it had noted the rank's start"
 
 
 def test_ranks_that_stopped_on_request_stop_the_attempt(tmp_path: Path) -> None:

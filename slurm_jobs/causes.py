@@ -1,0 +1,150 @@
+"""Why what comes after something can never start, named by where it began. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from slurm_jobs.schedulers.states import LIVING_STATES, NEVER
+from slurm_jobs.slice_status import CANCELLED_ELSEWHERE, SliceStatus, Status
+
+if TYPE_CHECKING:
+    from slurm_jobs.reconcile import StageStatus
+
+NOT_NEEDED = "not needed"
+_WENT_WRONG: frozenset[Status] = frozenset({"failed", "cancelled", "stranded"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AwaitedJobs:
+    """Which jobs of the stages above a slice's newest job can have waited for.
+
+    A command hands in each stage after those that it comes after. So what was handed in before
+    the slice's job before this one belongs to an earlier command, and what is complete of it is
+    waited for no more.
+    """
+
+    numbers: Mapping[str, Mapping[int, int]]
+    """Number of the newest intent, by stage and slice."""
+    earlier: Mapping[int, int]
+    """Number of the intent before the newest, by slice of the stage that waits."""
+
+    def of_parent(self, parent: StageStatus, since: int) -> list[SliceStatus]:
+        """The parent's slices whose newest job was handed in after the intent `since`."""
+        numbers = self.numbers[parent.stage.name]
+        return [part for part in parent.slices if numbers.get(part.slice_index, 0) > since]
+
+
+def stage_cause(after: Mapping[str, str], parents: Mapping[str, StageStatus]) -> str | None:
+    """Why a stage can never start, named by the stage where it began.
+
+    A parent that can never start is taken away, by which `afterany` and `afternotok` are met,
+    unless the scheduler leaves it in the queue.
+
+    Args:
+        after: kind of dependency by parent.
+        parents: all stages before this one.
+    """
+    for parent, kind in after.items():
+        above = parents[parent]
+        if kind == "afternotok" and above.status == "completed":
+            return f"{NOT_NEEDED}: `{parent}` completed"
+        is_met = kind != "afterok" and (above.is_not_needed or not above.is_stuck)
+        if kind == "aftercorr" or is_met:
+            continue
+        if above.status == "stranded":
+            return above.reason or f"`{parent}` can never start"
+        if kind != "afterok":
+            continue
+        if above.status in {"failed", "cancelled"}:
+            return f"`{parent}` {above.status}"
+        if above.counts["failed"] or above.counts["cancelled"]:
+            return f"`{parent}` has slices that failed or were cancelled"
+    return None
+
+
+def with_causes(
+    slices: tuple[SliceStatus, ...],
+    after: Mapping[str, str],
+    parents: Mapping[str, StageStatus],
+    cause: str | None,
+    jobs: AwaitedJobs,
+    *,
+    is_silent: bool,
+) -> tuple[SliceStatus, ...]:
+    """The slices, those stranded that wait for what never comes, or were taken away for that.
+
+    Args:
+        slices: of a stage.
+        after: kind of dependency by parent.
+        parents: all stages before this one.
+        cause: of the whole stage.
+        jobs: which jobs of the parents count for what was taken away.
+        is_silent: nobody says what lives.
+    """
+    lost: dict[int, str | None] = {}  # the same for all slices of a job
+
+    def why(part: SliceStatus) -> str | None:
+        is_taken_away = _is_taken_away(part, is_silent=is_silent)
+        waits = part.status == "stranded" or (part.status == "waiting" and part.job_id is not None)
+        if not (waits or is_taken_away):
+            return None
+        own = cause or _element_cause(part, after, parents)
+        if own is not None or not is_taken_away:
+            return own
+        since = jobs.earlier.get(part.slice_index, 0)
+        if since not in lost:
+            lost[since] = _lost_cause(after, parents, jobs, since)
+        return lost[since]
+
+    found = [(part, why(part)) for part in slices]
+    return tuple(
+        part if reason is None else replace(part, status="stranded", reason=reason)
+        for part, reason in found
+    )
+
+
+def _is_taken_away(part: SliceStatus, *, is_silent: bool) -> bool:
+    """Whether a job may have ended because it could never start (`--kill-on-invalid-dep=yes`).
+
+    Without accounts Slurm forgets it after some minutes.
+    """
+    is_forgotten = part.status == "unknown" and part.job_id is not None and not is_silent
+    return not part.attempt and (part.reason == CANCELLED_ELSEWHERE or is_forgotten)
+
+
+def _element_cause(
+    part: SliceStatus, after: Mapping[str, str], parents: Mapping[str, StageStatus]
+) -> str | None:
+    """Why this slice alone can never start: the like of it in another stage (`aftercorr`)."""
+    for parent, kind in after.items():
+        if kind != "aftercorr":
+            continue
+        above = parents[parent].slices[part.slice_index]
+        if above.status == "stranded":
+            return above.reason
+        if above.status in {"failed", "cancelled"}:
+            return f"`{parent}` slice {above.slice_index} {above.status}"
+    return None
+
+
+def _lost_cause(
+    after: Mapping[str, str], parents: Mapping[str, StageStatus], jobs: AwaitedJobs, since: int
+) -> str | None:
+    """Why Slurm ended jobs that never started, where neither stage nor element says it.
+
+    Where arrays do not stand side by side, `aftercorr` waits for all of the other stage. And the
+    scheduler may have lost a node after the last record was written. A job of a parent's that no
+    such job waited for explains nothing: then somebody has ended it.
+    """
+    for parent, kind in after.items():
+        if kind not in {"afterok", "aftercorr"}:
+            continue
+        awaited = jobs.of_parent(parents[parent], since)
+        if any(part.status in _WENT_WRONG for part in awaited):
+            return f"`{parent}` has slices that failed or were cancelled"
+        ended = {part.state for part in awaited} - LIVING_STATES - {None, "COMPLETED"}
+        if parents[parent].status == "completed" and ended:
+            return NEVER
+    return None
