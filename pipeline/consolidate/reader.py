@@ -21,7 +21,7 @@ from pipeline.consolidate.parts import Parts
 from pipeline.data.index import format_key
 from slurm_jobs.common.errors import StageError
 
-_RUN_SAMPLES = 32
+_RUN_SAMPLES = 8
 _RUN_BYTES = 1 << 20
 """What one thread reads before it hands over; a sample that is larger, alone."""
 
