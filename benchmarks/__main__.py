@@ -9,7 +9,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-SCRIPTS = {"orchestrator": "Submitting and looking", "packing": "Packing"}
+SCRIPTS = {
+    "orchestrator": "Submitting and looking",
+    "packing": "Packing",
+    "growth": "Large data sets",
+}
 """Modules of this package, and the headings of their tables."""
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 

@@ -1,10 +1,47 @@
-"""Pure rules: which sample goes to which place in which shard."""
+"""Pure rules: which sample goes to which place in which shard, and which task writes it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
+from pipeline.data.index import INDEX_ROW, INDEX_TYPES
+from pipeline.data.permutation import Permutation, make_permutation
 from slurm_jobs.common.stage_config.consolidate import ConsolidateConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deal:
+    """All samples at their places: a function of their number, the seed and the config."""
+
+    order: Permutation
+    """Which sample, counted in the order of keys, comes at each place."""
+    bounds: np.ndarray
+    """int64 [num_shards + 1]: shard s holds places bounds[s] to bounds[s + 1]."""
+
+    @property
+    def num_shards(self) -> int:
+        """At least 1; none is empty."""
+        return len(self.bounds) - 1
+
+    def shard_size(self, shard: int) -> int:
+        """Samples of a shard."""
+        return int(self.bounds[shard + 1] - self.bounds[shard])
+
+    def places(self, shards: range) -> range:
+        """The places that a run of shards holds."""
+        return range(int(self.bounds[shards.start]), int(self.bounds[shards.stop]))
+
+
+def make_deal(config: ConsolidateConfig, *, num_samples: int, num_bytes: int) -> Deal:
+    """Deal so many samples, at least one, of so many bytes together."""
+    num_shards = choose_num_shards(config, num_samples=num_samples, num_bytes=num_bytes)
+    return Deal(
+        order=make_permutation(num_samples, [config.seed]),
+        bounds=shard_bounds(num_samples, num_shards),
+    )
 
 
 def choose_num_shards(config: ConsolidateConfig, *, num_samples: int, num_bytes: int) -> int:
@@ -23,9 +60,39 @@ def shard_bounds(num_samples: int, num_shards: int) -> np.ndarray:
     return np.arange(num_shards + 1, dtype=np.int64) * num_samples // num_shards
 
 
-def shuffle(num_samples: int, seed: int) -> np.ndarray:
-    """int64 [num_samples]: which sample, counted in the order of keys, comes at each place.
+def shards_of_task(num_shards: int, slice_index: int, num_slices: int) -> range:
+    """The run of shards that one array task writes; none where there are more tasks than shards."""
+    return range(
+        slice_index * num_shards // num_slices, (slice_index + 1) * num_shards // num_slices
+    )
 
-    PCG64 seeded through NumPy's SeedSequence, and `Generator.permutation`.
+
+def windows(places: range, size: int) -> Iterator[range]:
+    """`places` cut into runs of `size`; the last may be shorter."""
+    for start in range(places.start, places.stop, size):
+        yield range(start, min(start + size, places.stop))
+
+
+def index_rows(
+    samples: np.ndarray, places: range, bounds: np.ndarray, *, num_bytes_before: int
+) -> np.ndarray:
+    """What the index says of the samples at `places`.
+
+    Args:
+        samples: [len(places)], what their parts say of them: a structured array that has all
+            fields of the index but `shard`; its `offset` is replaced.
+        places: One run.
+        bounds: Of the deal.
+        num_bytes_before: Of the samples that come before in the shard of the first place.
     """
-    return np.random.Generator(np.random.PCG64(seed)).permutation(num_samples)
+    rows = np.empty(len(places), dtype=INDEX_ROW)
+    for name in INDEX_TYPES.keys() & set(samples.dtype.names or ()):
+        rows[name] = samples[name]
+    numbers = np.arange(places.start, places.stop)
+    rows["shard"] = np.searchsorted(bounds, numbers, side="right") - 1
+    ends = np.cumsum(samples["num_bytes"]) + num_bytes_before
+    starts = ends - samples["num_bytes"]
+    first_of_shard = bounds[rows["shard"]] - places.start
+    # The shard of the first place may have begun before it: then its bytes so far count.
+    rows["offset"] = starts - np.where(first_of_shard < 0, 0, starts[np.maximum(first_of_shard, 0)])
+    return rows

@@ -1,50 +1,31 @@
-"""All parts of a preprocess stage as one table of samples, checked to belong together."""
+"""The parts of a preprocess stage: how many samples each has, checked to belong together.
+
+What is held of a part is a few numbers, however many samples it has. The rows that say where single
+samples lie stay in its file; `rows` fetches those that are wanted.
+"""
 
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import xxhash
 
+from pipeline.data.tar import END_OF_ARCHIVE
 from pipeline.preprocess.part import PartIndex, PartPaths, read_part_index
 from pipeline.preprocess.rejects import RejectLimit, add_reasons
 from slurm_jobs.common.context import ParentStage
 from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.files import dump_json
 
 _MAX_NAMED = 10
-_MAX_OPEN_FILES = 128  # far below the usual limit of 1024, however many parts there are
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartSamples:
-    """The samples of all parts in the order of their keys; each column has one entry a sample."""
-
-    key: np.ndarray
-    """int64."""
-    part: np.ndarray
-    """int32: number of the part that holds the sample."""
-    offset: np.ndarray
-    """int64: in the part's tar."""
-    num_bytes: np.ndarray
-    """int64."""
-    num_tokens: np.ndarray
-    """int32."""
-    num_supervised_tokens: np.ndarray
-    """int32."""
-    num_images: np.ndarray
-    """int32."""
-    xxh3: np.ndarray
-    """uint64."""
-
-    def __len__(self) -> int:
-        return len(self.key)
+_NUM_THREADS = 16
+"""That read small files: on a shared file system each is a wait, not work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +33,11 @@ class Parts:
     """What a preprocess stage left behind."""
 
     paths: tuple[PartPaths, ...]
-    samples: PartSamples
+    first_sample: np.ndarray
+    """int64 [num_parts + 1]: part p has samples first_sample[p] to first_sample[p + 1], counted in
+    the order of keys over all parts."""
+    num_bytes: int
+    """Of all samples."""
     settings: Mapping[str, Any]
     model_inputs: Mapping[str, Any]
     processor_dir: Path
@@ -60,10 +45,22 @@ class Parts:
     rejects_by_reason: Mapping[str, int]
     reject_limit: RejectLimit
     """As `preprocess` was told; the strictest, should its slices have been told otherwise."""
+    identity: str
+    """xxh3-128 of what all parts say of themselves: equal for equal parts."""
+
+    @property
+    def num_samples(self) -> int:
+        """Of all parts."""
+        return int(self.first_sample[-1])
+
+    def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The part of each sample, and its row there; `numbers` count over all parts."""
+        part = np.searchsorted(self.first_sample, numbers, side="right") - 1
+        return part, numbers - self.first_sample[part]
 
 
 def gather_parts(parent: ParentStage) -> Parts:
-    """Read the index of every part of a preprocess stage.
+    """Read what every part of a preprocess stage says of itself.
 
     Raises:
         StageError: a part is missing, damaged, or made under other settings.
@@ -72,18 +69,16 @@ def gather_parts(parent: ParentStage) -> Parts:
         PartPaths(output_dir=parent.output_dir, slice_index=index)
         for index in range(parent.num_slices)
     )
-    missing = [path.index.name for path in paths if not path.index.exists()]
-    if missing:
-        message = (
-            f"{paths[0].index.parent}: {len(missing)} of {len(paths)} parts are missing: "
-            f"{_name_some(missing)}; resume the run to preprocess them"
-        )
-        raise StageError(message)
-    indexes = [_read_index(path) for path in paths]
+    _check_all_there(paths)
+    with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="part") as pool:
+        indexes = list(pool.map(_read_index, paths))
     _check_same_data(paths, indexes)
+    said = [(i.num_samples, i.samples_xxh3, i.xxh3) for i in indexes]
+    words = dump_json([indexes[0].settings, indexes[0].model_inputs, said])
     return Parts(
         paths=paths,
-        samples=_join(indexes),
+        first_sample=np.cumsum([0, *(index.num_samples for index in indexes)], dtype=np.int64),
+        num_bytes=sum(index.num_bytes - len(END_OF_ARCHIVE) for index in indexes),
         settings=indexes[0].settings,
         model_inputs=indexes[0].model_inputs,
         processor_dir=Path(indexes[0].processor_dir),
@@ -93,7 +88,20 @@ def gather_parts(parent: ParentStage) -> Parts:
             max_reject_share=min(index.max_reject_share for index in indexes),
             num_rows=indexes[-1].end_row,
         ),
+        identity=xxhash.xxh3_128_hexdigest(words.encode()),
     )
+
+
+def _check_all_there(paths: Sequence[PartPaths]) -> None:
+    folder = paths[0].index.parent
+    there = set(os.listdir(folder)) if folder.is_dir() else set()  # noqa: PTH208 - names are enough
+    missing = [path.index.name for path in paths if path.index.name not in there]
+    if missing:
+        message = (
+            f"{folder}: {len(missing)} of {len(paths)} parts are missing: "
+            f"{_name_some(missing)}; resume the run to preprocess them"
+        )
+        raise StageError(message)
 
 
 def _name_some(names: Sequence[str]) -> str:
@@ -102,18 +110,18 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def _read_index(path: PartPaths) -> PartIndex:
-    """The index of a part, the two other files of which are as long as it says."""
+    """The index of a part, the other files of which are as long as it says."""
     try:
         index = read_part_index(path.index)
-        num_bytes = path.tar.stat().st_size
-        num_rejected = path.rejects.read_bytes().count(b"\n")
+        sizes = [p.stat().st_size for p in (path.tar, path.samples, path.rejects)]
     except (OSError, ValueError, TypeError) as error:
         message = f"{path.index}: {error}; preprocess slice {path.slice_index} again"
         raise StageError(message) from error
-    num_rows = len(index.keys) + index.num_rejected
+    num_rows = index.num_samples + index.num_rejected
     for file, unit, found, expected in (
-        (path.tar, "bytes", num_bytes, index.num_bytes),
-        (path.rejects, "rejects", num_rejected, index.num_rejected),
+        (path.tar, "bytes", sizes[0], index.num_bytes),
+        (path.samples, "bytes", sizes[1], index.samples_num_bytes),
+        (path.rejects, "bytes", sizes[2], index.rejects_num_bytes),
         (path.index, "samples and rejects", num_rows, index.end_row - index.first_row),
     ):
         if found != expected:
@@ -145,71 +153,3 @@ def _check_same_data(paths: Sequence[PartPaths], indexes: Sequence[PartIndex]) -
             )
             raise StageError(message)
         next_row = index.end_row
-
-
-def _join(indexes: Sequence[PartIndex]) -> PartSamples:
-    counts = [len(index.keys) for index in indexes]
-
-    def column(name: str, dtype: type) -> np.ndarray:
-        return np.concatenate([np.asarray(getattr(i, name), dtype=dtype) for i in indexes])
-
-    hashes = [int(value, 16) for index in indexes for value in index.sample_xxh3]
-    samples = PartSamples(
-        key=column("keys", np.int64),
-        part=np.repeat(np.arange(len(indexes), dtype=np.int32), counts),
-        offset=column("sample_offsets", np.int64),
-        num_bytes=column("sample_num_bytes", np.int64),
-        num_tokens=column("sample_num_tokens", np.int32),
-        num_supervised_tokens=column("sample_num_supervised_tokens", np.int32),
-        num_images=column("sample_num_images", np.int32),
-        xxh3=np.asarray(hashes, dtype=np.uint64),
-    )
-    assert np.all(np.diff(samples.key) > 0)
-    return samples
-
-
-@dataclass(slots=True)
-class PartReader:
-    """Reads single samples out of parts, with few files open at a time."""
-
-    parts: Parts
-    _open: OrderedDict[int, int] = field(default_factory=OrderedDict)
-
-    def read(self, number: int) -> bytes:
-        """The bytes of one sample, compared with their checksum.
-
-        Raises:
-            StageError: they do not match; part and sample are named.
-        """
-        samples = self.parts.samples
-        part = int(samples.part[number])
-        num_bytes, offset = int(samples.num_bytes[number]), int(samples.offset[number])
-        data = os.pread(self._descriptor(part), num_bytes, offset)
-        if xxhash.xxh3_64_intdigest(data) != int(samples.xxh3[number]):
-            message = (
-                f"{self.parts.paths[part].tar}: sample {int(samples.key[number]):09d} at byte "
-                f"{offset} does not match its checksum; preprocess slice {part} again"
-            )
-            raise StageError(message)
-        return data
-
-    def _descriptor(self, part: int) -> int:
-        if part in self._open:
-            self._open.move_to_end(part)
-            return self._open[part]
-        if len(self._open) >= _MAX_OPEN_FILES:
-            os.close(self._open.popitem(last=False)[1])
-        self._open[part] = os.open(self.parts.paths[part].tar, os.O_RDONLY)
-        return self._open[part]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        while self._open:
-            os.close(self._open.popitem()[1])

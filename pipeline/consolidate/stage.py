@@ -1,53 +1,42 @@
-"""The stage's function: gather the parts, deal the samples, write shards, index and proof."""
+"""The stage's function: one array task writes its run of shards; the last one finishes the set."""
 
 from __future__ import annotations
 
-import io
-import itertools
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xxhash
 
-from pipeline.consolidate.deal import choose_num_shards, shard_bounds, shuffle
-from pipeline.consolidate.parts import PartReader, Parts, gather_parts
-from pipeline.data.index import DatasetIndex, write_index
-from pipeline.data.info import (
-    INDEX_NAME,
-    INFO_NAME,
-    PROCESSOR_DIR,
-    REJECTS_NAME,
-    SHARDS_DIR,
-    DatasetInfo,
-    ShardInfo,
-    dataset_info_to_json,
-    shard_name,
+from pipeline.consolidate.deal import Deal, make_deal, shards_of_task
+from pipeline.consolidate.finish import check_processor, finish_dataset, merge_rejects
+from pipeline.consolidate.parts import Parts, gather_parts
+from pipeline.consolidate.pieces import (
+    PIECES_DIR,
+    Piece,
+    PiecePaths,
+    PieceRows,
+    read_pieces,
+    write_piece,
 )
-from pipeline.data.tar import END_OF_ARCHIVE
-from pipeline.preprocess.processor import hash_folder, processor_files
+from pipeline.consolidate.shards import write_shards
+from pipeline.data.info import INFO_NAME, SHARDS_DIR, DatasetInfo, shard_name
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.files import (
-    atomic_writer,
-    make_private_dir,
-    remove_leftovers,
-    write_bytes_atomic,
-    write_json_atomic,
-)
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.consolidate import ConsolidateConfig
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
-    """Turn the parts of the preprocess stage before this one into a data set.
+    """Turn the parts of the preprocess stage before this one into a data set, or this task's share.
 
     Raises:
         StageConfigError: no preprocess stage before, too many rejects (their
@@ -57,24 +46,33 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         StageStoppedError: asked to stop; the shards are written anew.
     """
     started_s = time.perf_counter()
-    guard = StopGuard(context, "samples", "raise resources.timeout_min")
+    guard = StopGuard(context, "samples", "raise resources.timeout_min, or array.num_slices")
     stage = build_config(ConsolidateConfig, config)
     parts = _gather(context)
-    info = _write_dataset(parts, stage, context, guard)
+    paths = tuple(
+        PiecePaths(output_dir=context.output_dir, slice_index=i, num_slices=context.num_slices)
+        for i in range(context.num_slices)
+    )
+    own = paths[context.slice_index]
+    with _workplace(own):
+        _check(parts, stage, context, own)
+        deal = make_deal(stage, num_samples=parts.num_samples, num_bytes=parts.num_bytes)
+        dealing = dealing_of(parts, stage, deal)
+        piece = _write_own(parts, deal, stage, context, own, dealing=dealing, guard=guard)
+        pieces = read_pieces(paths, dealing)
+        info = None if pieces is None else finish_dataset(parts, paths, pieces, own, stage.seed)
     return {
-        "num_samples": info.num_samples,
-        "num_shards": info.num_shards,
-        "num_bytes": info.num_bytes,
-        "num_tokens": info.num_tokens,
-        "num_images": info.num_images,
-        "num_rejected": parts.num_rejected,
-        "rejects_by_reason": parts.rejects_by_reason,
-        "fingerprint": info.fingerprint,
-        "outputs": describe_outputs(
-            context.output_dir, (p for p in context.output_dir.rglob("[!.]*") if p.is_file())
-        ),
+        **_own_numbers(piece),
+        **_numbers_of_all(parts, info),
+        "outputs": describe_outputs(context.output_dir, _outputs(own, piece, info)),
         "duration_s": round(time.perf_counter() - started_s, 3),
     }
+
+
+def dealing_of(parts: Parts, stage: ConsolidateConfig, deal: Deal) -> str:
+    """xxh3-128 of all that decides where each sample goes and what its bytes are."""
+    words = f"{parts.identity} {stage.seed} {deal.num_shards}"
+    return xxhash.xxh3_128_hexdigest(words.encode())
 
 
 def _gather(context: TaskContext) -> Parts:
@@ -85,37 +83,27 @@ def _gather(context: TaskContext) -> Parts:
     return gather_parts(parent)
 
 
-def _write_dataset(
-    parts: Parts, stage: ConsolidateConfig, context: TaskContext, guard: StopGuard
-) -> DatasetInfo:
-    """Write all files of the data set; `dataset.json`, which proves the others, comes last."""
-    folder = context.output_dir
-    (folder / INFO_NAME).unlink(missing_ok=True)  # an older data set is not whole while it changes
-    make_private_dir(folder / SHARDS_DIR)
-    for place in (folder, folder / SHARDS_DIR):
-        remove_leftovers(place)
-    _check_rejects(parts, stage, context)
-    order = shuffle(len(parts.samples), stage.seed)
-    num_shards = choose_num_shards(
-        stage, num_samples=len(order), num_bytes=int(parts.samples.num_bytes.sum())
-    )
-    bounds = shard_bounds(len(order), num_shards)
-    progress = Progress(context.task_dir, "samples", len(order))
-    shards = _write_shards(parts, order, bounds, folder / SHARDS_DIR, progress, guard=guard)
-    _copy_processor(parts, folder / PROCESSOR_DIR)
-    _merge_rejects(parts, folder / REJECTS_NAME)
-    index_xxh3 = _write_index(parts, order, bounds, folder / INDEX_NAME)
-    info = _describe(parts, shards, seed=stage.seed, index_xxh3=index_xxh3)
-    write_json_atomic(folder / INFO_NAME, dataset_info_to_json(info))
-    return info
+@contextmanager
+def _workplace(own: PiecePaths) -> Iterator[None]:
+    """This task's own folder, empty; it is gone afterwards."""
+    shutil.rmtree(own.workplace, ignore_errors=True)  # of an attempt that was killed
+    make_private_dir(own.workplace)
+    try:
+        yield
+    finally:
+        shutil.rmtree(own.workplace, ignore_errors=True)
+        if own.num_slices == 1:  # else another task may be about to write there
+            with suppress(OSError):  # its piece is there: the data set could not be finished
+                own.workplace.parent.rmdir()
 
 
-def _check_rejects(parts: Parts, stage: ConsolidateConfig, context: TaskContext) -> None:
-    """Refuse to go on if too many rows were lost over all slices.
+def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: PiecePaths) -> None:
+    """Refuse to go on if the processor changed, or too many rows were lost over all slices.
 
     Raises:
-        StageConfigError: they were, or no row became a sample; the list of all is kept.
+        StageConfigError: so it is, or no row became a sample; the list of all rejects is kept.
     """
+    check_processor(parts)
     limit = parts.reject_limit
     if stage.max_reject_share is not None:
         limit = replace(limit, max_reject_share=stage.max_reject_share)
@@ -125,143 +113,86 @@ def _check_rejects(parts: Parts, stage: ConsolidateConfig, context: TaskContext)
             f"; mend these rows, or do without them by `slurm-jobs resume {context.run_dir} --set "
             f"stages.{context.stage}.config.max_reject_share=SHARE`, which keeps all parts"
         )
-    elif not len(parts.samples):
+    elif not parts.num_samples:
         problem = "no row became a sample"
     if problem:
-        rejects = context.output_dir / REJECTS_NAME
-        _merge_rejects(parts, rejects)
+        rejects = merge_rejects(parts, own)
         message = f"{parts.settings['manifest']}: {problem}. All rejects: {rejects}"
         raise StageConfigError(message)
 
 
-def _write_shards(
+def _write_own(
     parts: Parts,
-    order: np.ndarray,
-    bounds: np.ndarray,
-    folder: Path,
-    progress: Progress,
+    deal: Deal,
+    stage: ConsolidateConfig,
+    context: TaskContext,
+    own: PiecePaths,
     *,
+    dealing: str,
     guard: StopGuard,
-) -> list[ShardInfo]:
-    with PartReader(parts) as reader:
-        shards = [
-            _write_shard(
-                reader,
-                order[start:stop],
-                folder / shard_name(shard),
-                progress,
-                guard=guard,
-                num_before=int(start),
-            )
-            for shard, (start, stop) in enumerate(itertools.pairwise(bounds))
-        ]
-    names = {shard.name for shard in shards}
-    for path in folder.glob("shard-*.tar"):  # of an attempt that was dealt otherwise
-        if path.name not in names:
-            path.unlink()
-    return shards
+) -> Piece:
+    """Write this task's shards, and the piece that proves them.
 
-
-def _write_shard(
-    reader: PartReader,
-    numbers: np.ndarray,
-    path: Path,
-    progress: Progress,
-    *,
-    guard: StopGuard,
-    num_before: int,
-) -> ShardInfo:
-    digest, num_bytes = xxhash.xxh3_64(), 0
-    with atomic_writer(path) as stream:
-        for num_done, number in enumerate(numbers, start=num_before + 1):
-            guard.check(num_done - 1, progress.total)
-            data = reader.read(int(number))
-            stream.write(data)
-            digest.update(data)
-            num_bytes += len(data)
-            progress.update(num_done)
-        stream.write(END_OF_ARCHIVE)
-        digest.update(END_OF_ARCHIVE)
-    return ShardInfo(
-        name=path.name,
-        num_bytes=num_bytes + len(END_OF_ARCHIVE),
-        xxh3=digest.hexdigest(),
-        num_samples=len(numbers),
-    )
-
-
-def make_index(parts: Parts, order: np.ndarray, bounds: np.ndarray) -> DatasetIndex:
-    """The index of the data set: samples at their places, offsets counted within each shard."""
-    samples = parts.samples
-    num_bytes = samples.num_bytes[order]
-    ends = np.cumsum(num_bytes)
-    starts = ends - num_bytes
-    num_in_shard = np.diff(bounds)
-    shard_starts = starts[bounds[:-1]]
-    return DatasetIndex(
-        key=samples.key[order],
-        shard=np.repeat(np.arange(len(num_in_shard), dtype=np.int32), num_in_shard),
-        offset=starts - np.repeat(shard_starts, num_in_shard),
-        num_bytes=num_bytes,
-        num_tokens=samples.num_tokens[order],
-        num_supervised_tokens=samples.num_supervised_tokens[order],
-        num_images=samples.num_images[order],
-        xxh3=samples.xxh3[order],
-    )
-
-
-def _write_index(parts: Parts, order: np.ndarray, bounds: np.ndarray, path: Path) -> str:
-    """Write the index; returns its xxh3-64 in hexadecimal."""
-    stream = io.BytesIO()
-    write_index(stream, make_index(parts, order, bounds))
-    write_bytes_atomic(path, stream.getvalue())
-    return xxhash.xxh3_64_hexdigest(stream.getvalue())
-
-
-def _copy_processor(parts: Parts, folder: Path) -> None:
-    found, expected = hash_folder(parts.processor_dir), parts.settings["processor_xxh3"]
-    if found != expected:
-        message = (
-            f"{parts.processor_dir}: xxh3 {found}, but the parts were made with {expected}; the "
-            f"processor changed since preprocess, so preprocess all slices again"
-        )
-        raise StageConfigError(message)
+    While one task is at work, the data set is not whole, and no other can finish it.
+    """
+    folder = context.output_dir / SHARDS_DIR
+    (context.output_dir / INFO_NAME).unlink(missing_ok=True)
+    own.info.unlink(missing_ok=True)
     make_private_dir(folder)
-    files = processor_files(parts.processor_dir)
-    for path in files:
-        write_bytes_atomic(folder / path.name, path.read_bytes())
-    names = {path.name for path in files}
-    for path in folder.iterdir():  # of an earlier data set, or of an attempt that was killed
-        if path.name not in names:
-            path.unlink()
+    shards = shards_of_task(deal.num_shards, own.slice_index, own.num_slices)
+    for shard in shards:
+        remove_leftovers(folder, shard_name(shard))
+    progress = Progress(context.task_dir, "samples", len(deal.places(shards)))
+    with atomic_writer(own.workplace / own.rows.name) as stream:
+        index = PieceRows(stream, len(deal.places(shards)))
+        written = write_shards(
+            parts,
+            deal,
+            shards,
+            folder,
+            index=index,
+            progress=progress,
+            guard=guard,
+            num_threads=stage.num_read_threads,
+        )
+    (own.workplace / own.rows.name).replace(own.rows)
+    piece = index.finish(dealing, written)
+    write_piece(own, piece)
+    return piece
 
 
-def _merge_rejects(parts: Parts, path: Path) -> None:
-    with atomic_writer(path) as stream:
-        for part in parts.paths:
-            try:
-                with part.rejects.open("rb") as source:
-                    shutil.copyfileobj(source, stream)
-            except FileNotFoundError as error:
-                message = f"{part.rejects}: missing; preprocess slice {part.slice_index} again"
-                raise StageError(message) from error
+def _own_numbers(piece: Piece) -> dict[str, Any]:
+    return {
+        "num_samples": piece.num_samples,
+        "num_shards": len(piece.shards),
+        "num_bytes": sum(shard.num_bytes for shard in piece.shards),
+        "num_tokens": piece.num_tokens,
+        "num_images": piece.num_images,
+    }
 
 
-def _describe(
-    parts: Parts, shards: Sequence[ShardInfo], *, seed: int, index_xxh3: str
-) -> DatasetInfo:
-    inputs = dict(parts.model_inputs)
-    for name in ("image_mean", "image_std"):
-        inputs[name] = tuple(inputs[name])
-    return DatasetInfo(
-        **inputs,
-        num_samples=len(parts.samples),
-        num_shards=len(shards),
-        num_tokens=int(parts.samples.num_tokens.sum()),
-        num_images=int(parts.samples.num_images.sum()),
-        seed=seed,
-        image_format=parts.settings["image_format"],
-        preprocess=parts.settings,
-        shards=tuple(shards),
-        index_xxh3=index_xxh3,
-    )
+def _numbers_of_all(parts: Parts, info: DatasetInfo | None) -> dict[str, Any]:
+    """What only the task says that finished the data set, so that sums over tasks are right."""
+    if info is None:
+        return {}
+    return {
+        "num_rejected": parts.num_rejected,
+        "rejects_by_reason": parts.rejects_by_reason,
+        "fingerprint": info.fingerprint,
+    }
+
+
+def _outputs(own: PiecePaths, piece: Piece, info: DatasetInfo | None) -> list[Path]:
+    """The files that this task answers for."""
+    folder = own.output_dir
+    files = [folder / SHARDS_DIR / shard.name for shard in piece.shards]
+    if own.num_slices > 1:
+        files += [own.rows, own.info]
+    if info is not None:
+        others = {SHARDS_DIR, PIECES_DIR}
+        files += [
+            path
+            for path in folder.rglob("[!.]*")
+            if path.is_file() and path.relative_to(folder).parts[0] not in others
+        ]
+    return files

@@ -1,4 +1,4 @@
-"""A data set opened for reading: the index in memory, the shards memory-mapped.
+"""A data set opened for reading: index and shards memory-mapped.
 
 Every sample is compared with its checksum when it is read (xxh3 runs at tens
 of GB/s), so that a bit that flipped on a local disk cannot be trained on.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import xxhash
 
-from pipeline.data.index import DatasetIndex, format_key, read_index
+from pipeline.data.index import DatasetIndex, format_key, open_index
 from pipeline.data.info import INDEX_NAME, SHARDS_DIR, DatasetInfo, read_dataset_info
 from pipeline.data.sample_format import Sample, unpack_sample
 from slurm_jobs.common.errors import StageError
@@ -44,6 +44,9 @@ class ShardedDataset:
             StageError: the shard is missing or damaged; key and shard are named.
         """
         shard = int(self.index.shard[number])
+        if not 0 <= shard < self.info.num_shards:
+            message = f"{self.index.path}: sample {number} lies in shard {shard}; it is damaged"
+            raise StageError(message)
         start = int(self.index.offset[number])
         view = self._map(shard)[start : start + int(self.index.num_bytes[number])]
         if xxhash.xxh3_64_intdigest(view) != int(self.index.xxh3[number]):
@@ -110,6 +113,6 @@ def open_dataset(dataset_dir: Path, shards_dir: Path | None = None) -> ShardedDa
     source = dataset_dir if shards_dir is None else shards_dir
     return ShardedDataset(
         info=info,
-        index=read_index(dataset_dir / INDEX_NAME, xxh3=info.index_xxh3),
+        index=open_index(dataset_dir / INDEX_NAME, info.index, num_samples=info.num_samples),
         shards_dir=source / SHARDS_DIR if (source / SHARDS_DIR).is_dir() else source,
     )

@@ -1,35 +1,44 @@
-"""`index.parquet`: where each sample of a data set lies, in the order of the shards."""
+"""`index.arrow`: where each sample of a data set lies, in the order of the shards.
+
+It is mapped, not read, so that opening it costs a millisecond whatever the number of samples. What
+is compared when: at open the file's size, its columns and their length; by `whole` a column with
+its checksum in `dataset.json`, before anything is decided from it; and by who reads a sample the
+sample's bytes with the checksum in its row, which proves that row's place, too. `slurm-jobs verify`
+compares everything.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 
+from pipeline.data.columns import map_columns, rows_type
+from pipeline.data.info import IndexInfo
 from slurm_jobs.common.errors import StageError
 
-_TYPES = {
-    "key": pa.string(),
-    "shard": pa.int32(),
-    "offset": pa.int64(),
-    "num_bytes": pa.int64(),
-    "num_tokens": pa.int32(),
-    "num_supervised_tokens": pa.int32(),
-    "num_images": pa.int32(),
-    "xxh3": pa.uint64(),
+INDEX_TYPES = {
+    "key": np.dtype("<i8"),
+    "shard": np.dtype("<i4"),
+    "offset": np.dtype("<i8"),
+    "num_bytes": np.dtype("<i8"),
+    "num_tokens": np.dtype("<i4"),
+    "num_supervised_tokens": np.dtype("<i4"),
+    "num_images": np.dtype("<i4"),
+    "num_pixels": np.dtype("<i8"),
+    "xxh3": np.dtype("<u8"),
 }
+INDEX_ROW = rows_type(INDEX_TYPES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetIndex:
-    """Columns of the index, each with one entry a sample."""
+    """Columns of the index, each with one entry a sample: read-only views of the mapped file."""
 
     key: np.ndarray
-    """int64: the key as a number; the row of the manifest. In the file a string of 9 digits."""
+    """int64: the row of the manifest; `format_key` is how members are named."""
     shard: np.ndarray
     """int32: number of the shard."""
     offset: np.ndarray
@@ -42,11 +51,34 @@ class DatasetIndex:
     """int32."""
     num_images: np.ndarray
     """int32."""
+    num_pixels: np.ndarray
+    """int64: of all images as they are stored; 0 where nobody counted them."""
     xxh3: np.ndarray
     """uint64: xxh3-64 of the sample's bytes."""
+    path: Path
+    checksums: IndexInfo
+    _checked: set[str] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self.key)
+
+    def whole(self, name: str) -> np.ndarray:
+        """A column of which all is used, compared with its checksum the first time.
+
+        Raises:
+            StageError: it is not what `consolidate` wrote; file and column are named.
+        """
+        column = getattr(self, name)
+        if name not in self._checked:
+            found, expected = xxhash.xxh3_64_hexdigest(column.data), self.checksums.xxh3[name]
+            if found != expected:
+                message = (
+                    f"{self.path}: the column {name} does not match its checksum (xxh3 {found}, "
+                    f"expected {expected}); copy the index again, or run consolidate again"
+                )
+                raise StageError(message)
+            self._checked.add(name)
+        return column
 
 
 def format_key(number: int) -> str:
@@ -54,26 +86,24 @@ def format_key(number: int) -> str:
     return f"{number:09d}"
 
 
-def write_index(path_or_stream: object, index: DatasetIndex) -> None:
-    """Write the index as Parquet; equal columns give equal bytes."""
-    columns = {name: getattr(index, name) for name in _TYPES}
-    columns["key"] = [format_key(number) for number in index.key]
-    table = pa.table(columns, schema=pa.schema(list(_TYPES.items())))
-    pq.write_table(table, path_or_stream, compression="zstd", use_dictionary=False)
-
-
-def read_index(path: Path, *, xxh3: str) -> DatasetIndex:
-    """Read the index and compare it with its checksum in `dataset.json`.
+def open_index(path: Path, expected: IndexInfo, *, num_samples: int) -> DatasetIndex:
+    """Map the index that `dataset.json` describes.
 
     Raises:
-        StageError: the file is not the one that `dataset.json` was written for.
+        StageError: it is missing, cut short, or not of this data set.
     """
-    data = path.read_bytes()
-    found = xxhash.xxh3_64_hexdigest(data)
-    if found != xxh3:
-        message = f"{path}: xxh3 {found}, expected {xxh3}; copy it or run consolidate again"
+    remedy = "copy it again, or run consolidate again"
+    try:
+        num_bytes = path.stat().st_size
+        if num_bytes != expected.num_bytes:
+            message = f"{path}: {num_bytes} bytes, expected {expected.num_bytes}; {remedy}"
+            raise StageError(message)
+        columns = map_columns(path, INDEX_TYPES)
+    except (OSError, ValueError) as error:  # pyarrow's own are ValueErrors
+        message = f"{path}: no index that can be mapped ({error}); {remedy}"
+        raise StageError(message) from error
+    index = DatasetIndex(**columns, path=path, checksums=expected)
+    if len(index) != num_samples:
+        message = f"{path}: {len(index)} rows, expected {num_samples}; {remedy}"
         raise StageError(message)
-    table = pq.read_table(pa.BufferReader(data), use_threads=False)
-    columns = {name: table.column(name).to_numpy() for name in _TYPES if name != "key"}
-    keys = table.column("key").cast(pa.int64()).to_numpy()
-    return DatasetIndex(key=keys, **columns)
+    return index

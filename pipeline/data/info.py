@@ -1,7 +1,7 @@
 """`dataset.json`: what a finished data set says of itself. Its presence proves the data set whole.
 
 ```
-dataset.json  index.parquet  rejects.jsonl  processor/  shards/shard-000000.tar ...
+dataset.json  index.arrow  rejects.jsonl  processor/  shards/shard-000000.tar ...
 ```
 """
 
@@ -18,9 +18,9 @@ import xxhash
 
 from slurm_jobs.common.errors import StageError
 
-DATASET_FORMAT = "slurm-jobs-dataset-1"
+DATASET_FORMAT = "slurm-jobs-dataset-2"
 INFO_NAME = "dataset.json"
-INDEX_NAME = "index.parquet"
+INDEX_NAME = "index.arrow"
 REJECTS_NAME = "rejects.jsonl"
 PROCESSOR_DIR = "processor"
 SHARDS_DIR = "shards"
@@ -38,6 +38,16 @@ class ShardInfo:
     xxh3: str
     """xxh3-64 of the file, in hexadecimal."""
     num_samples: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexInfo:
+    """The index, so far as it can be checked."""
+
+    num_bytes: int
+    """Of the file."""
+    xxh3: Mapping[str, str]
+    """xxh3-64 of the values of each column as they lie in the file, in hexadecimal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +77,7 @@ class DatasetInfo:
     preprocess: Mapping[str, Any]
     """What shaped the samples: limits, prompts, hashes of manifest and processor, versions."""
     shards: tuple[ShardInfo, ...]
-    index_xxh3: str
-    """xxh3-64 of `index.parquet`, in hexadecimal."""
+    index: IndexInfo
 
     @property
     def num_bytes(self) -> int:
@@ -128,6 +137,7 @@ def _info_from_json(values: Mapping[str, Any]) -> DatasetInfo:
     """What `dataset_info_to_json` described; raises what a field that is missing or wrong does."""
     fields = {key: value for key, value in values.items() if key not in ("format", "fingerprint")}
     fields["shards"] = tuple(ShardInfo(**shard) for shard in fields["shards"])
+    fields["index"] = IndexInfo(**fields["index"])
     for name in ("image_mean", "image_std"):
         fields[name] = tuple(fields[name])
     return DatasetInfo(**fields)

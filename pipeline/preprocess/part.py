@@ -1,16 +1,23 @@
 """A part: what one slice of the manifest became.
 
-`part-00003.tar` holds the samples, `part-00003.rejects.jsonl` the rows that
-became none, and `part-00003.json`, written last, says where each sample lies
-and proves that the other two are whole. Nothing in them depends on time or on
-the machine, so a slice that runs again writes the same bytes.
+`part-00003.tar` holds the samples, `part-00003.samples.npy` says where each of
+them lies, `part-00003.rejects.jsonl` lists the rows that became none, and
+`part-00003.json`, written last, proves that the others are whole. Nothing in
+them depends on time or on the machine, so a slice that runs again writes the
+same bytes.
+
+Where the samples lie is an array of rows, not of columns: who shuffles reads
+rows here and there, and a row is then one page of the file. Each row has a
+check of its own, because nobody reads them all.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,9 +26,26 @@ import xxhash
 
 from pipeline.data.tar import END_OF_ARCHIVE
 from pipeline.preprocess.rejects import Reject
-from slurm_jobs.common.files import write_text_atomic
+from slurm_jobs.common.files import write_bytes_atomic, write_text_atomic
 
-PART_FORMAT = "slurm-jobs-part-1"
+PART_FORMAT = "slurm-jobs-part-2"
+
+SAMPLE_ROW = np.dtype(
+    [
+        ("key", "<i8"),
+        ("offset", "<i8"),  # of the sample's first tar header in the part
+        ("num_bytes", "<i8"),
+        ("xxh3", "<u8"),  # xxh3-64 of the sample's bytes, headers included
+        ("num_pixels", "<i8"),  # of all images as they are stored; 0 where not counted
+        ("num_tokens", "<i4"),
+        ("num_supervised_tokens", "<i4"),
+        ("num_images", "<i4"),
+        ("check", "<u4"),  # the low half of xxh3-64 of the fields before it
+    ]
+)
+"""What a part says of one sample."""
+_FIELDS = struct.Struct("<qqqQqiii")
+_CHECK = struct.Struct("<I")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,8 +66,13 @@ class PartPaths:
         return self.output_dir / "parts" / f"{self._stem}.tar"
 
     @property
+    def samples(self) -> Path:
+        """Where each sample lies: an array of `SAMPLE_ROW`."""
+        return self.output_dir / "parts" / f"{self._stem}.samples.npy"
+
+    @property
     def index(self) -> Path:
-        """Where each sample lies; the proof that the part is whole."""
+        """What is in the others; the proof that the part is whole."""
         return self.output_dir / "parts" / f"{self._stem}.json"
 
     @property
@@ -54,7 +83,7 @@ class PartPaths:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartIndex:
-    """The content of a part's `.json`. All sequences have one entry a sample."""
+    """The content of a part's `.json`."""
 
     slice_index: int
     num_slices: int
@@ -71,20 +100,17 @@ class PartIndex:
     """Of the tar."""
     xxh3: str
     """xxh3-64 of the tar, in hexadecimal."""
+    num_samples: int
+    samples_num_bytes: int
+    """Of `.samples.npy`, whose last `num_samples` rows of bytes are the array."""
+    samples_xxh3: str
+    """xxh3-64 of that file, in hexadecimal."""
     num_rejected: int
-    keys: Sequence[str]
-    sample_offsets: Sequence[int]
-    """Of the sample's first tar header."""
-    sample_num_bytes: Sequence[int]
-    sample_num_tokens: Sequence[int]
-    sample_num_supervised_tokens: Sequence[int]
-    sample_num_images: Sequence[int]
-    sample_xxh3: Sequence[str]
-    """xxh3-64 of the sample's bytes, headers included, in hexadecimal."""
-    rejects_by_reason: Mapping[str, int] = field(default_factory=dict)
-    """Empty in a part of an older version, which judged its own rejects."""
-    max_reject_share: float = 1.0
+    rejects_by_reason: Mapping[str, int]
+    max_reject_share: float
     """What `preprocess` was told; no setting, because no sample depends on it."""
+    rejects_num_bytes: int = 0
+    """Of their list, as `write_part` found it."""
 
 
 @dataclass(slots=True)
@@ -93,25 +119,30 @@ class PartBuilder:
 
     stream: IO[bytes]
     num_bytes: int = 0
-    keys: list[str] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
-    num_tokens: list[int] = field(default_factory=list)
-    num_supervised_tokens: list[int] = field(default_factory=list)
-    num_images: list[int] = field(default_factory=list)
-    hashes: list[str] = field(default_factory=list)
+    _rows: bytearray = field(default_factory=bytearray)
     _digest: xxhash.xxh3_64 = field(default_factory=xxhash.xxh3_64)
 
-    def add(self, key: str, data: bytes, *, labels: np.ndarray, num_images: int) -> None:
+    def add(
+        self, key: str, data: bytes, *, labels: np.ndarray, num_images: int, num_pixels: int = 0
+    ) -> None:
         """Append the bytes of one sample; `labels` is int32 [num_tokens]."""
-        self.keys.append(key)
-        self.offsets.append(self.num_bytes)
-        self.sizes.append(len(data))
-        self.num_tokens.append(len(labels))
-        self.num_supervised_tokens.append(int(np.count_nonzero(labels >= 0)))
-        self.num_images.append(num_images)
-        self.hashes.append(xxhash.xxh3_64_hexdigest(data))
+        row = _FIELDS.pack(
+            int(key),
+            self.num_bytes,
+            len(data),
+            xxhash.xxh3_64_intdigest(data),
+            num_pixels,
+            len(labels),
+            int(np.count_nonzero(labels >= 0)),
+            num_images,
+        )
+        self._rows += row + _CHECK.pack(_check_of(row))
         self._write(data)
+
+    @property
+    def samples(self) -> np.ndarray:
+        """Where the samples lie, `SAMPLE_ROW` [num_samples]."""
+        return np.frombuffer(bytes(self._rows), dtype=SAMPLE_ROW)
 
     def finish(
         self,
@@ -127,6 +158,7 @@ class PartBuilder:
     ) -> PartIndex:
         """Close the archive, and say what is in it."""
         self._write(END_OF_ARCHIVE)
+        samples_file = npy_bytes(self.samples)
         return PartIndex(
             slice_index=slice_index,
             num_slices=num_slices,
@@ -137,14 +169,10 @@ class PartBuilder:
             processor_dir=processor_dir,
             num_bytes=self.num_bytes,
             xxh3=self._digest.hexdigest(),
+            num_samples=len(self.samples),
+            samples_num_bytes=len(samples_file),
+            samples_xxh3=xxhash.xxh3_64_hexdigest(samples_file),
             num_rejected=sum(rejects_by_reason.values()),
-            keys=self.keys,
-            sample_offsets=self.offsets,
-            sample_num_bytes=self.sizes,
-            sample_num_tokens=self.num_tokens,
-            sample_num_supervised_tokens=self.num_supervised_tokens,
-            sample_num_images=self.num_images,
-            sample_xxh3=self.hashes,
             rejects_by_reason=rejects_by_reason,
             max_reject_share=max_reject_share,
         )
@@ -155,10 +183,32 @@ class PartBuilder:
         self.num_bytes += len(data)
 
 
-def write_part_index(path: Path, index: PartIndex) -> None:
-    """Write a part's `.json`, whole."""
+def _check_of(fields: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(fields) & 0xFFFFFFFF
+
+
+def damaged_rows(rows: np.ndarray) -> np.ndarray:
+    """Which of these rows (`SAMPLE_ROW`) are not as they were written: their places, ascending."""
+    data = np.ascontiguousarray(rows).tobytes()
+    starts = range(0, len(data), SAMPLE_ROW.itemsize)
+    found = [_check_of(data[start : start + _FIELDS.size]) for start in starts]
+    return np.flatnonzero(rows["check"] != np.array(found, dtype=np.uint32))
+
+
+def npy_bytes(samples: np.ndarray) -> bytes:
+    """The content of `.samples.npy`."""
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, samples, version=(1, 0))
+    return stream.getvalue()
+
+
+def write_part(paths: PartPaths, index: PartIndex, samples: np.ndarray) -> None:
+    """Write where the samples lie, and last what proves the part whole: the others are there."""
+    write_bytes_atomic(paths.samples, npy_bytes(samples))
+    index = replace(index, rejects_num_bytes=paths.rejects.stat().st_size)
     values = {name: getattr(index, name) for name in index.__slots__}
-    write_text_atomic(path, json.dumps({"format": PART_FORMAT, **values}, sort_keys=True) + "\n")
+    text = json.dumps({"format": PART_FORMAT, **values}, sort_keys=True) + "\n"
+    write_text_atomic(paths.index, text)
 
 
 def read_part_index(path: Path) -> PartIndex:

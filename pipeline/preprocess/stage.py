@@ -13,6 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import hash_manifest, iter_manifest, slice_range
 from pipeline.preprocess.manifest_rows import ManifestRow
@@ -20,7 +22,7 @@ from pipeline.preprocess.part import (
     PartBuilder,
     PartIndex,
     PartPaths,
-    write_part_index,
+    write_part,
     write_rejects,
 )
 from pipeline.preprocess.processor import hash_folder
@@ -73,7 +75,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         builder = PartBuilder(stream)
         rows = itertools.islice(_rows(stage, context.limit), mine.start, mine.stop)
         _write_samples(worker, rows, builder, tally, progress, guard=guard)
-        num_found = len(builder.keys) + len(tally.rejects)
+        num_found = len(builder.samples) + len(tally.rejects)
         _check_unchanged(stage, manifest_xxh3, num_rows=len(mine), num_found=num_found)
         _keep_rejects(paths, tally.rejects, stage, context, num_rows=num_rows)
         index = builder.finish(
@@ -86,8 +88,8 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             rejects_by_reason=count_reasons(tally.rejects),
             max_reject_share=stage.max_reject_share,
         )
-    write_part_index(paths.index, index)
-    return _result(paths, index, tally, worker)
+    write_part(paths, index, builder.samples)
+    return _result(paths, index, builder.samples, tally, worker)
 
 
 def _make_folder(paths: PartPaths) -> None:
@@ -257,26 +259,32 @@ def _model_inputs(encoder: SampleEncoder) -> dict[str, Any]:
     }
 
 
-def _result(paths: PartPaths, index: PartIndex, tally: _Tally, worker: RowWorker) -> dict[str, Any]:
+def _result(
+    paths: PartPaths, index: PartIndex, samples: np.ndarray, tally: _Tally, worker: RowWorker
+) -> dict[str, Any]:
     by_reason = count_reasons(tally.rejects)
     seconds = worker.seconds
     return {
         "num_rows": index.end_row - index.first_row,
-        "num_samples": len(index.keys),
+        "num_samples": index.num_samples,
         "num_rejected": len(tally.rejects),
         "rejects_by_reason": by_reason,
         "num_too_long": sum(by_reason.get(reason, 0) for reason in CHOSEN_REASONS),
         "num_truncated": tally.num_truncated,
-        "num_tokens": sum(index.sample_num_tokens),
-        "num_supervised_tokens": sum(index.sample_num_supervised_tokens),
-        "num_images": sum(index.sample_num_images),
+        "num_tokens": int(samples["num_tokens"].sum()),
+        "num_supervised_tokens": int(samples["num_supervised_tokens"].sum()),
+        "num_images": int(samples["num_images"].sum()),
         "num_bytes": index.num_bytes,
         "decode_s": round(seconds.decode, 3),
         "tokenise_s": round(seconds.tokenise, 3),
         "write_s": round(seconds.write, 3),
-        "outputs": describe_outputs(paths.output_dir, (paths.tar, paths.index, paths.rejects)),
-        "num_tokens_histogram": token_histogram(index.sample_num_tokens),
+        "outputs": describe_outputs(paths.output_dir, _files(paths)),
+        "num_tokens_histogram": token_histogram(samples["num_tokens"].tolist()),
     }
+
+
+def _files(paths: PartPaths) -> tuple[Path, ...]:
+    return (paths.tar, paths.samples, paths.index, paths.rejects)
 
 
 def token_histogram(num_tokens: Iterable[int]) -> dict[str, int]:

@@ -56,7 +56,7 @@ def plan_reading(
         return _plan_packed(config, dataset, model, ranks, packs_dirs)
     layout = _layout(config, ranks, config.global_batch_size)
     if kind == "grouped":
-        return plan_grouped(dataset.index.num_tokens, seed=config.seed, layout=layout)
+        return plan_grouped(dataset.index.whole("num_tokens"), seed=config.seed, layout=layout)
     return plan_shuffled(len(dataset), seed=config.seed, layout=layout)
 
 
@@ -113,7 +113,9 @@ def _plan_packed(
         _announce(packs, dataset, budget, rows)
     return plan_packed(
         packs,
-        pack_work(packs, dataset.index.num_tokens, dataset.index.num_images, model),
+        pack_work(
+            packs, dataset.index.whole("num_tokens"), dataset.index.whole("num_images"), model
+        ),
         seed=config.seed,
         layout=_layout(config, ranks, rows),
         row_length=None if config.batching.strategy == "none" else budget.max_tokens,
@@ -167,8 +169,8 @@ def _is_sound(path: Path, key: Mapping[str, Any]) -> bool:
 
 def _pack(config: TrainConfig, dataset: ShardedDataset, budget: PackBudget) -> Any:
     return pack_order(
-        dataset.index.num_tokens,
-        dataset.index.num_images,
+        dataset.index.whole("num_tokens"),
+        dataset.index.whole("num_images"),
         budget=budget,
         strategy=config.batching.strategy,
         words=[config.seed],

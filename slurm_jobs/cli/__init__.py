@@ -31,6 +31,7 @@ VERBS = {
     "resume": "run what is missing of a run, and nothing else",
     "cancel": "cancel a run, or one of its stages",
     "report": "show where a run's time went and what to change",
+    "verify": "compare a data set with its index and checksums",
     "schema": "print the JSON Schema of specs, for editors",
 }
 

@@ -188,7 +188,9 @@ def _builtin_problems(
             "(nodes x tasks_per_node); threads use cpus_per_task"
         )
         problems.append(problem_at(document, ("stages", name, "resources"), message, at_key=True))
-    if stage.run in {"consolidate", "train", "report"} and stage.has_array:
-        message = f"`{stage.run}` is one job; an array is for preprocess and stages of your own"
+    if stage.run in {"train", "report"} and stage.has_array:
+        message = (
+            f"`{stage.run}` is one job; an array is for preprocess, consolidate and your own stages"
+        )
         problems.append(problem_at(document, ("stages", name, "array"), message, at_key=True))
     return problems

@@ -41,7 +41,24 @@ def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> lis
             problems.append(problem_at(document, path, message, at_key=True))
         problems += _gpu_problems(view, (*path, "resources"), document)
         problems += _raise_problems(name, view, document)
+        problems += _all_parts_problems(name, view, document)
     return problems
+
+
+def _all_parts_problems(name: str, view: StageView, document: YamlDocument) -> list[Problem]:
+    """Each task of `consolidate` reads all parts: it may not start when one of them is there."""
+    kinds = view.keys.get("after")
+    if view.run != "consolidate" or not isinstance(kinds, dict):
+        return []
+    message = (
+        f"each task of `{name}` reads what all slices before it made, so `aftercorr` would start "
+        "it too early; write afterok"
+    )
+    return [
+        problem_at(document, ("stages", name, "after", parent), message)
+        for parent, kind in kinds.items()
+        if kind == "aftercorr"
+    ]
 
 
 def limit_problems(document: YamlDocument, typed: Collection[str]) -> list[Problem]:

@@ -51,7 +51,7 @@ def copy_configs(driver: Driver) -> str:
 def data_set(run_dir: Path) -> dict[str, bytes]:
     """The consolidated data set: shards, index, description, rejects."""
     folder = run_dir / "data" / "consolidate"
-    names = ["dataset.json", "index.parquet", *(p.name for p in (folder / "shards").iterdir())]
+    names = ["dataset.json", "index.arrow", *(p.name for p in (folder / "shards").iterdir())]
     return {
         name: (
             (folder / name) if (folder / name).exists() else folder / "shards" / name

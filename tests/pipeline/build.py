@@ -108,9 +108,13 @@ def run_consolidate(
     num_slices: int = 1,
     *,
     deadline_unix_s: float | None = None,
+    task: tuple[int, int] = (0, 1),
     **config: Any,
 ) -> tuple[dict[str, Any], Path]:
-    """`consolidate` over the parts in `parts_dir`; its result and the data set's folder."""
+    """`consolidate` over the parts in `parts_dir`; its result and the data set's folder.
+
+    `task` is which array task it is, and of how many.
+    """
     from pipeline.consolidate import run
 
     parent = ParentStage(
@@ -122,6 +126,8 @@ def run_consolidate(
         parents=(parent,),
         config=config,
         deadline_unix_s=deadline_unix_s,
+        slice_index=task[0],
+        num_slices=task[1],
     )
     return run(config, context), folder / "output"
 

@@ -43,7 +43,7 @@ def test_data_set_is_byte_identical_for_1_4_and_7_slices(
 ) -> None:
     trees = [hash_tree(make_dataset(23, num_slices=n, num_shards=4)) for n in (1, 4, 7)]
     assert trees[0] == trees[1] == trees[2]
-    assert {"dataset.json", "index.parquet", "shards/shard-000003.tar"} <= trees[0].keys()
+    assert {"dataset.json", "index.arrow", "shards/shard-000003.tar"} <= trees[0].keys()
 
 
 def test_webdataset_reads_the_shards_as_they_are(dataset_dir: Path) -> None:
@@ -193,17 +193,6 @@ def test_samples_left_out_as_too_long_are_no_rejects_too_many(
     assert result["rejects_by_reason"]["too_long"] == result["num_rejected"] > 0
 
 
-def test_part_of_an_older_version_was_judged_when_it_was_made(
-    tmp_path: Path, processor_dir: Path
-) -> None:
-    parts_dir = preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 4)
-    for path in (parts_dir / "parts").glob("part-?????.json"):
-        values = json.loads(path.read_text())
-        del values["rejects_by_reason"], values["max_reject_share"]
-        path.write_text(json.dumps(values))
-    assert run_consolidate(tmp_path / "set", parts_dir, 4)[0]["num_rejected"] == 3
-
-
 def test_no_preprocess_stage_before_is_an_error_without_retry(tmp_path: Path) -> None:
     from pipeline.consolidate import run
 
@@ -215,7 +204,12 @@ def test_no_preprocess_stage_before_is_an_error_without_retry(tmp_path: Path) ->
     ("deadline_unix_s", "error"),
     [
         (None, StageStoppedError("stopped after 0 of 23 samples")),
-        (0.0, StageConfigError(r"0 of 23 samples done .* raise resources\.timeout_min$")),
+        (
+            0.0,
+            StageConfigError(
+                r"0 of 23 samples done .* raise resources\.timeout_min, or array\.num_slices$"
+            ),
+        ),
     ],
 )
 def test_stop_leaves_no_data_set_and_says_whether_another_attempt_helps(

@@ -38,7 +38,7 @@ def test_missing_file_says_that_the_data_set_is_not_finished(tmp_path: Path) -> 
         read_dataset_info(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"format": "slurm-jobs-dataset-1"', "\xff\x00"])
+@pytest.mark.parametrize("text", ["", "{", '{"format": "slurm-jobs-dataset-2"', "\xff\x00"])
 def test_file_that_is_no_json_is_told_as_damaged(folder: Path, text: str) -> None:
     (folder / INFO_NAME).write_bytes(text.encode("latin-1"))
     with pytest.raises(StageError, match=r"dataset\.json: damaged, no .*; run consolidate again"):
@@ -52,7 +52,7 @@ def test_file_of_another_format_is_refused(folder: Path, text: str) -> None:
         read_dataset_info(folder)
 
 
-@pytest.mark.parametrize("name", ["shards", "image_mean", "num_samples", "index_xxh3"])
+@pytest.mark.parametrize("name", ["shards", "image_mean", "num_samples", "index"])
 @pytest.mark.parametrize("how", ["missing", "null"])
 def test_file_with_a_field_missing_or_wrong_is_refused(folder: Path, name: str, how: str) -> None:
     values = json.loads((folder / INFO_NAME).read_text())

@@ -126,3 +126,30 @@ def test_names_of_stages_that_are_one_name_in_a_shell_are_refused(check: Check) 
     stages = "{a-b: {shell: make}, A_b: {shell: make}}"
     (line,) = check(f"name: a\ncluster: local\nstages: {stages}\n")
     assert line.startswith("3:30: stages `a-b` and `A_b` differ only in case")
+
+
+PARTS = """\
+name: a
+cluster: local
+stages:
+  p: {{run: preprocess, array: {{num_slices: 4}}, config: {{manifest: m.csv, processor: .}}}}
+  c:
+    run: consolidate
+    after: {after}
+    array: {{num_slices: {num_slices}}}
+"""
+
+
+@pytest.mark.parametrize("num_slices", [1, 3, 4])
+def test_consolidate_may_be_an_array_of_any_size(check: Check, num_slices: int) -> None:
+    problems = check(PARTS.format(after="p", num_slices=num_slices))
+    assert not [problem for problem in problems if "stage `c`" in problem or "`c`" in problem]
+
+
+def test_consolidate_that_would_start_slice_by_slice_is_refused(check: Check) -> None:
+    (problem,) = [
+        p for p in check(PARTS.format(after="{p: aftercorr}", num_slices=4)) if "aftercorr" in p
+    ]
+    assert problem.startswith("7:16: each task of `c` reads what all slices before it made"), (
+        problem
+    )

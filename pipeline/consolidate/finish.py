@@ -1,0 +1,180 @@
+"""Pieces of all array tasks -> the data set: index, processor, rejects, and `dataset.json` last.
+
+The task whose piece is the last does this. Where two find all pieces there at the same time, both
+do it and write the same bytes. Every file is made in a folder of the task's own and moved to its
+place, so that neither meets what is unfinished of the other, or of an attempt that was killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.consolidate.parts import Parts
+from pipeline.consolidate.pieces import PIECES_DIR, Piece, PiecePaths, iter_rows
+from pipeline.data.columns import ColumnsWriter
+from pipeline.data.index import INDEX_TYPES
+from pipeline.data.info import (
+    INDEX_NAME,
+    INFO_NAME,
+    PROCESSOR_DIR,
+    REJECTS_NAME,
+    SHARDS_DIR,
+    DatasetInfo,
+    IndexInfo,
+    ShardInfo,
+    dataset_info_to_json,
+)
+from pipeline.preprocess.processor import hash_folder, processor_files
+from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.files import (
+    atomic_writer,
+    make_private_dir,
+    sync_dir,
+    write_bytes_atomic,
+    write_json_atomic,
+)
+
+
+def finish_dataset(
+    parts: Parts, paths: Sequence[PiecePaths], pieces: Sequence[Piece], own: PiecePaths, seed: int
+) -> DatasetInfo:
+    """Write all but the shards, which the pieces prove to be there.
+
+    Raises:
+        StageConfigError: the processor changed since `preprocess`.
+        StageError: the rows of a piece are damaged, or a list of rejects is missing.
+    """
+    folder = own.output_dir
+    shards = tuple(shard for piece in pieces for shard in piece.shards)
+    _remove_other_shards(folder / SHARDS_DIR, {shard.name for shard in shards})
+    _copy_processor(parts, own.workplace, folder / PROCESSOR_DIR)
+    merge_rejects(parts, own)
+    index = _write_index(paths, pieces, own.workplace / INDEX_NAME)
+    _move(own.workplace / INDEX_NAME, folder)
+    info = _describe(parts, pieces, shards, seed=seed, index=index)
+    write_json_atomic(own.workplace / INFO_NAME, dataset_info_to_json(info))
+    _move(own.workplace / INFO_NAME, folder)
+    _tidy(folder / PIECES_DIR, paths)
+    return info
+
+
+def _move(path: Path, folder: Path) -> None:
+    path.replace(folder / path.name)
+    sync_dir(folder)
+
+
+def _remove_other_shards(folder: Path, names: set[str]) -> None:
+    """Remove shards that were dealt otherwise, and what killed attempts left of those.
+
+    What they left of these shards is removed by the task that writes them; it may be writing.
+    """
+    for path in folder.iterdir():
+        if path.name not in names and _meant(path.name) not in names:
+            path.unlink(missing_ok=True)
+
+
+def _meant(name: str) -> str:
+    """The file that a temporary one of `atomic_writer` was to become: `.NAME.0123456789ab.tmp`."""
+    return name.removeprefix(".").removesuffix(".tmp").rpartition(".")[0]
+
+
+def check_processor(parts: Parts) -> None:
+    """Refuse another processor than the parts were made with.
+
+    Raises:
+        StageConfigError: it is another.
+    """
+    found, expected = hash_folder(parts.processor_dir), parts.settings["processor_xxh3"]
+    if found != expected:
+        message = (
+            f"{parts.processor_dir}: xxh3 {found}, but the parts were made with {expected}; the "
+            f"processor changed since preprocess, so preprocess all slices again"
+        )
+        raise StageConfigError(message)
+
+
+def _copy_processor(parts: Parts, workplace: Path, folder: Path) -> None:
+    check_processor(parts)
+    make_private_dir(folder)
+    files = processor_files(parts.processor_dir)
+    for path in files:
+        write_bytes_atomic(workplace / path.name, path.read_bytes())
+        _move(workplace / path.name, folder)
+    names = {path.name for path in files}
+    for path in folder.iterdir():  # of an earlier data set
+        if path.name not in names:
+            path.unlink(missing_ok=True)
+
+
+def merge_rejects(parts: Parts, own: PiecePaths) -> Path:
+    """Write the rejects of all parts as one list, and return its path.
+
+    Raises:
+        StageError: the list of a part is missing.
+    """
+    merged = own.workplace / REJECTS_NAME
+    with atomic_writer(merged) as stream:
+        for part in parts.paths:
+            try:
+                with part.rejects.open("rb") as source:
+                    shutil.copyfileobj(source, stream)
+            except FileNotFoundError as error:
+                message = f"{part.rejects}: missing; preprocess slice {part.slice_index} again"
+                raise StageError(message) from error
+    _move(merged, own.output_dir)
+    return own.output_dir / REJECTS_NAME
+
+
+def _write_index(paths: Sequence[PiecePaths], pieces: Sequence[Piece], path: Path) -> IndexInfo:
+    with atomic_writer(path) as stream:
+        writer = ColumnsWriter(stream, INDEX_TYPES, sum(piece.num_samples for piece in pieces))
+        for place, piece in zip(paths, pieces, strict=True):
+            for rows in iter_rows(place, piece):
+                writer.append(rows)
+        return IndexInfo(num_bytes=writer.num_bytes, xxh3=writer.finish())
+
+
+def _describe(
+    parts: Parts,
+    pieces: Sequence[Piece],
+    shards: tuple[ShardInfo, ...],
+    *,
+    seed: int,
+    index: IndexInfo,
+) -> DatasetInfo:
+    inputs: Mapping[str, Any] = {
+        **parts.model_inputs,
+        **{name: tuple(parts.model_inputs[name]) for name in ("image_mean", "image_std")},
+    }
+    return DatasetInfo(
+        **inputs,
+        num_samples=parts.num_samples,
+        num_shards=len(shards),
+        num_tokens=sum(piece.num_tokens for piece in pieces),
+        num_images=sum(piece.num_images for piece in pieces),
+        seed=seed,
+        image_format=parts.settings["image_format"],
+        preprocess=parts.settings,
+        shards=shards,
+        index=index,
+    )
+
+
+def _tidy(folder: Path, paths: Sequence[PiecePaths]) -> None:
+    """Remove the pieces of other dealings; all, where one task has made everything.
+
+    The pieces of several tasks stay: with them each can be done again alone.
+    """
+    kept = {file.name for path in paths for file in (path.rows, path.info)}
+    if len(paths) == 1:
+        kept = set()
+    for file in folder.glob("piece-*"):
+        if file.name not in kept:
+            file.unlink(missing_ok=True)
+    workplaces = {path.workplace.name for path in paths}
+    for place in folder.glob("work-*"):
+        if place.name not in workplaces:  # of a task that was killed when there were more
+            shutil.rmtree(place, ignore_errors=True)

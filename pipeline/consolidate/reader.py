@@ -1,0 +1,128 @@
+"""Reads samples out of their parts ahead of time, many at once, and hands them on in order.
+
+The samples of a shard lie scattered over all parts, so each is a read of its own. On a shared file
+system a read is mostly waiting, and threads wait side by side: `pread` lets go of the interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import xxhash
+
+from pipeline.consolidate.parts import Parts
+from pipeline.data.index import format_key
+from slurm_jobs.common.errors import StageError
+
+_RUN_SAMPLES = 8
+_RUN_BYTES = 1 << 20
+"""What one thread reads before it hands over; a sample that is larger, alone."""
+
+
+class _OpenFile:
+    """A descriptor that is closed when nobody reads from it any more."""
+
+    def __init__(self, path: os.PathLike[str]) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartReader:
+    """Reads single samples out of parts. May be used from several threads."""
+
+    parts: Parts
+    max_open: int
+    """Parts that are held open."""
+    _open: OrderedDict[int, _OpenFile] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, part: int, row: np.void) -> bytes:
+        """The bytes of the sample that `row` (`SAMPLE_ROW`) describes, compared with its checksum.
+
+        Raises:
+            StageError: they do not match; part and sample are named.
+        """
+        offset, num_bytes = int(row["offset"]), int(row["num_bytes"])
+        file = self._file(part)  # held until it is read: another thread may let go of it meanwhile
+        data = os.pread(file.descriptor, num_bytes, offset)
+        if xxhash.xxh3_64_intdigest(data) != int(row["xxh3"]):
+            message = (
+                f"{self.parts.paths[part].tar}: sample {format_key(int(row['key']))} at byte "
+                f"{offset} does not match its checksum; preprocess slice {part} again"
+            )
+            raise StageError(message)
+        return data
+
+    def _file(self, part: int) -> _OpenFile:
+        with self._lock:
+            if part in self._open:
+                self._open.move_to_end(part)
+                return self._open[part]
+        opened = _OpenFile(self.parts.paths[part].tar)  # without the lock: the others read on
+        with self._lock:
+            self._open[part] = opened
+            while len(self._open) > self.max_open:
+                self._open.popitem(last=False)
+        return opened
+
+
+def open_reader(parts: Parts) -> PartReader:
+    """A reader that holds as many parts open as this process may, half of its files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return PartReader(parts=parts, max_open=len(parts.paths))
+    wanted = soft + 2 * len(parts.paths)
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return PartReader(parts=parts, max_open=max(1, soft // 2))
+
+
+def read_ahead(
+    reader: PartReader, parts: np.ndarray, rows: np.ndarray, *, num_threads: int
+) -> Iterator[bytes]:
+    """The samples that `rows` describe, in order; close it to end the threads.
+
+    Args:
+        reader: Shared by all threads.
+        parts: int [num_samples], the part of each.
+        rows: `SAMPLE_ROW` [num_samples].
+        num_threads: That read. Two runs of samples for each are held at most.
+    """
+    waiting: deque[Future[list[bytes]]] = deque()
+
+    def read(run: slice) -> list[bytes]:
+        return [reader.read(int(p), row) for p, row in zip(parts[run], rows[run], strict=True)]
+
+    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="samples")
+    try:
+        for run in cut_runs(rows["num_bytes"]):
+            waiting.append(pool.submit(read, run))
+            if len(waiting) >= 2 * num_threads:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def cut_runs(num_bytes: np.ndarray) -> Iterator[slice]:
+    """Neighbouring samples that one thread reads: few, and together not more than a mebibyte."""
+    start = total = 0
+    for place, size in enumerate(num_bytes.tolist()):
+        if place > start and (total + size > _RUN_BYTES or place - start == _RUN_SAMPLES):
+            yield slice(start, place)
+            start, total = place, 0
+        total += size
+    if start < len(num_bytes):
+        yield slice(start, len(num_bytes))

@@ -1,0 +1,102 @@
+"""Writes the shards of one array task, and the index rows that go with them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import xxhash
+
+from pipeline.consolidate.deal import Deal, index_rows, windows
+from pipeline.consolidate.parts import Parts
+from pipeline.consolidate.pieces import PieceRows
+from pipeline.consolidate.reader import open_reader, read_ahead
+from pipeline.consolidate.rows import fetch_rows
+from pipeline.data.info import ShardInfo, shard_name
+from pipeline.data.tar import END_OF_ARCHIVE
+from pipeline.stopping import StopGuard
+from slurm_jobs.common.files import atomic_writer
+from slurm_jobs.common.progress import Progress
+
+_WINDOW_SAMPLES = 1 << 18
+"""Whose places are looked up at a time: some 40 MB, whatever the number of samples."""
+
+
+def write_shards(
+    parts: Parts,
+    deal: Deal,
+    shards: range,
+    folder: Path,
+    *,
+    index: PieceRows,
+    progress: Progress,
+    guard: StopGuard,
+    num_threads: int,
+) -> tuple[ShardInfo, ...]:
+    """Write a run of shards into `folder`, and what the index says of their samples.
+
+    Raises:
+        StageError: a sample is not what its part says of it.
+        StageStoppedError, StageConfigError: asked to stop, see `StopGuard`.
+    """
+    places = deal.places(shards)
+    samples = _samples(parts, deal, places, index, num_threads=num_threads)
+    with contextlib.closing(samples):
+        return tuple(
+            _write_shard(
+                itertools.islice(samples, deal.shard_size(shard)),
+                folder / shard_name(shard),
+                progress,
+                guard=guard,
+                num_samples=deal.shard_size(shard),
+                num_before=int(deal.bounds[shard]) - places.start,
+            )
+            for shard in shards
+        )
+
+
+def _samples(
+    parts: Parts, deal: Deal, places: range, index: PieceRows, *, num_threads: int
+) -> Iterator[bytes]:
+    """The bytes of the samples at `places`, in order; their index rows are written on the way."""
+    reader = open_reader(parts)
+    num_bytes_before = 0
+    for window in windows(places, _WINDOW_SAMPLES):
+        numbers = deal.order.slice(window.start, window.stop)
+        rows = fetch_rows(parts, numbers, num_threads=num_threads)
+        own = index_rows(rows, window, deal.bounds, num_bytes_before=num_bytes_before)
+        index.append(own)
+        num_bytes_before = int(own["offset"][-1] + own["num_bytes"][-1])
+        if window.stop in deal.bounds:
+            num_bytes_before = 0
+        part, _ = parts.locate(numbers)
+        yield from read_ahead(reader, part, rows, num_threads=num_threads)
+
+
+def _write_shard(
+    samples: Iterator[bytes],
+    path: Path,
+    progress: Progress,
+    *,
+    guard: StopGuard,
+    num_samples: int,
+    num_before: int,
+) -> ShardInfo:
+    digest, num_bytes = xxhash.xxh3_64(), 0
+    with atomic_writer(path) as stream:
+        for num_done, data in enumerate(samples, start=num_before + 1):
+            guard.check(num_done - 1, progress.total)
+            stream.write(data)
+            digest.update(data)
+            num_bytes += len(data)
+            progress.update(num_done)
+        stream.write(END_OF_ARCHIVE)
+        digest.update(END_OF_ARCHIVE)
+    return ShardInfo(
+        name=path.name,
+        num_bytes=num_bytes + len(END_OF_ARCHIVE),
+        xxh3=digest.hexdigest(),
+        num_samples=num_samples,
+    )

@@ -1,0 +1,166 @@
+"""A data set against its index, its checksums and itself.
+
+Shards are compared by `shards`, side by side; here is the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.consolidate.deal import shards_of_task
+from pipeline.data.index import INDEX_TYPES, DatasetIndex, open_index
+from pipeline.data.info import (
+    INDEX_NAME,
+    INFO_NAME,
+    PROCESSOR_DIR,
+    REJECTS_NAME,
+    SHARDS_DIR,
+    DatasetInfo,
+    read_dataset_info,
+)
+from pipeline.preprocess.processor import hash_folder
+from pipeline.verify.shards import Problem, Report, ShardReader, shard_problems
+from slurm_jobs.common.errors import StageError
+
+_BLOCK_BYTES = 8 << 20
+_BLOCK_ROWS = 1 << 20
+
+
+def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """The entry point: `{"folder", "num_threads", "num_tasks"}` to what was found.
+
+    `num_tasks` is the number of array tasks that made the data set; `slices` of the result are
+    those that make what is wrong anew.
+    """
+    folder = Path(arguments["folder"])
+    problems, info = verify_dataset(folder, num_threads=arguments["num_threads"], report=report)
+    result: dict[str, Any] = {
+        "problems": [asdict(problem) for problem in problems],
+        "slices": slices_to_redo(problems, info, arguments["num_tasks"]),
+    }
+    if info is not None:
+        result |= {
+            "num_shards": info.num_shards,
+            "num_samples": info.num_samples,
+            "num_bytes": info.num_bytes,
+        }
+    return result
+
+
+def slices_to_redo(problems: list[Problem], info: DatasetInfo | None, num_tasks: int) -> list[int]:
+    """The array tasks that wrote the shards with problems; any one writes all other files anew."""
+    if info is None:
+        return list(range(num_tasks)) if problems else []
+    shards = {problem.shard for problem in problems if problem.shard is not None}
+    wrong = [
+        task
+        for task in range(num_tasks)
+        if shards & set(shards_of_task(info.num_shards, task, num_tasks))
+    ]
+    return wrong or ([0] if problems else [])
+
+
+def verify_dataset(
+    folder: Path, *, num_threads: int, report: Report
+) -> tuple[list[Problem], DatasetInfo | None]:
+    """Everything that is wrong with a data set, and what it says of itself, if that can be read.
+
+    Raises:
+        OSError: a file could not be read; that says nothing of the data set.
+    """
+    try:
+        info = read_dataset_info(folder)
+    except StageError as error:
+        return [_problem_of(folder / INFO_NAME, error)], None
+    problems, index = _index_problems(folder, info)
+    problems += _other_problems(folder, info)
+    sizes = [shard.num_samples for shard in info.shards]
+    reader = ShardReader(
+        folder=folder,
+        info=info,
+        index=index,
+        report=report,
+        first_sample=np.cumsum([0, *sizes], dtype=np.int64),
+    )
+    with ThreadPoolExecutor(num_threads, thread_name_prefix="verify") as pool:
+        found = pool.map(lambda shard: shard_problems(reader, shard), range(info.num_shards))
+        problems += [problem for of_shard in found for problem in of_shard]
+    return problems, info
+
+
+def _problem_of(path: Path, error: StageError) -> Problem:
+    """An error that names the file itself, and what to do, as a problem."""
+    message = str(error).removeprefix(f"{path}: ").rpartition("; ")[0]
+    return Problem(file=path.name, message=message or str(error))
+
+
+def _index_problems(folder: Path, info: DatasetInfo) -> tuple[list[Problem], DatasetIndex | None]:
+    """What is wrong with the index; the index, if its columns are those that were written."""
+    try:
+        index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
+    except StageError as error:
+        return [_problem_of(folder / INDEX_NAME, error)], None
+    problems = []
+    for name in INDEX_TYPES:
+        try:
+            index.whole(name)
+        except StageError as error:
+            problems.append(_problem_of(folder / INDEX_NAME, error))
+    if problems:
+        return problems, None
+    totals = {"num_tokens": info.num_tokens, "num_images": info.num_images}
+    for name, expected in totals.items():
+        found = int(getattr(index, name).sum(dtype=np.int64))
+        if found != expected:
+            message = f"{name} add up to {found}, {INFO_NAME} says {expected}"
+            problems.append(Problem(file=INDEX_NAME, message=message))
+    num_twice = _num_keys_twice(index, info)
+    if num_twice:
+        message = f"{num_twice} keys come more than once, or are no rows of the manifest"
+        problems.append(Problem(file=INDEX_NAME, message=message))
+    return problems, index
+
+
+def _num_keys_twice(index: DatasetIndex, info: DatasetInfo) -> int:
+    """Keys beyond the first of their kind; a bit a row of the manifest is all that is held."""
+    num_rows = int(info.preprocess["num_rows"])
+    seen = np.zeros(-(-num_rows // 8), dtype=np.uint8)
+    num_wrong = 0
+    for start in range(0, len(index), _BLOCK_ROWS):
+        keys = index.key[start : start + _BLOCK_ROWS]
+        valid = np.unique(keys[(keys >= 0) & (keys < num_rows)])
+        places, bits = valid >> 3, (1 << (valid & 7)).astype(np.uint8)
+        is_new = (seen[places] & bits) == 0
+        np.bitwise_or.at(seen, places, bits)
+        num_wrong += len(keys) - int(is_new.sum())
+    return num_wrong
+
+
+def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
+    """Files that should not be there, the processor, and the list of rejects."""
+    known = {shard.name for shard in info.shards}
+    there = sorted(path.name for path in (folder / SHARDS_DIR).glob("*") if path.is_file())
+    for name in (name for name in there if name not in known and not name.startswith(".")):
+        message = f"no shard of this data set: {INFO_NAME} names {info.num_shards} others"
+        yield Problem(file=f"{SHARDS_DIR}/{name}", message=message)
+    processor = folder / PROCESSOR_DIR
+    expected = info.preprocess["processor_xxh3"]
+    found = f"xxh3 {hash_folder(processor)}" if processor.is_dir() else "missing"
+    if found != f"xxh3 {expected}":
+        yield Problem(file=PROCESSOR_DIR, message=f"{found}, expected xxh3 {expected}")
+    rejects = folder / REJECTS_NAME
+    num_expected = int(info.preprocess["num_rows"]) - info.num_samples
+    found = f"{_num_lines(rejects)} rejects" if rejects.is_file() else "missing"
+    if found != f"{num_expected} rejects":
+        yield Problem(file=REJECTS_NAME, message=f"{found}, expected {num_expected} rejects")
+
+
+def _num_lines(path: Path) -> int:
+    with path.open("rb") as stream:
+        return sum(block.count(b"\n") for block in iter(lambda: stream.read(_BLOCK_BYTES), b""))

@@ -1,0 +1,166 @@
+"""One shard, read once: its own checksum, and each of its samples against the index.
+
+A shard whose index rows follow each other, as they must, is read sample by sample.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from pipeline.data.index import DatasetIndex, format_key
+from pipeline.data.info import SHARDS_DIR, DatasetInfo, ShardInfo
+from pipeline.data.sample_format import IMAGE_PREFIX, TOKENS_SUFFIX, view_npy
+from pipeline.data.tar import END_OF_ARCHIVE, scan_members
+
+_BLOCK_BYTES = 8 << 20
+
+Report = Callable[[int, int, str], None]
+"""Takes done, total and their unit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One thing wrong with a data set."""
+
+    file: str
+    """Below the data set's folder."""
+    message: str
+    shard: int | None = None
+    """Its number, where the problem is one shard's."""
+    key: str | None = None
+    """Of the sample, where the problem is one sample's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardReader:
+    """What the threads share."""
+
+    folder: Path
+    info: DatasetInfo
+    index: DatasetIndex | None
+    """None where it is no use."""
+    report: Report
+    first_sample: np.ndarray
+    """int64 [num_shards + 1]: the samples of a shard, as `dataset.json` counts them."""
+    _num_done: list[int] = field(default_factory=lambda: [0])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, num_bytes: int) -> None:
+        """Say that so many more bytes were read."""
+        with self._lock:
+            self._num_done[0] += num_bytes
+            done = self._num_done[0]
+        self.report(min(done, self.info.num_bytes), self.info.num_bytes, "bytes")
+
+
+def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
+    """Everything that is wrong with a shard.
+
+    Raises:
+        OSError: it could not be read.
+    """
+    expected = reader.info.shards[shard]
+    name = f"{SHARDS_DIR}/{expected.name}"
+
+    def problem(message: str, key: int | None = None) -> Problem:
+        shown = None if key is None else format_key(key)
+        return Problem(file=name, message=message, shard=shard, key=shown)
+
+    path = reader.folder / name
+    if not path.is_file():
+        return [problem("missing")]
+    found = []
+    size = path.stat().st_size
+    if size != expected.num_bytes:
+        found.append(problem(f"{size} bytes, expected {expected.num_bytes}"))
+    rows = range(*reader.first_sample[shard : shard + 2].tolist())
+    digest = xxhash.xxh3_64()
+    with path.open("rb", buffering=0) as stream:
+        if reader.index is not None and _follow_each_other(reader.index, rows, shard, expected):
+            wrong = _sample_problems(reader, reader.index, rows, stream, digest)
+            found += [problem(message, key) for key, message in wrong]
+        elif reader.index is not None:
+            message = "the index does not say where its samples lie, one after the other"
+            found.append(problem(message))
+        while block := stream.read(_BLOCK_BYTES):
+            digest.update(block)
+            reader.count(len(block))
+    if size == expected.num_bytes and digest.hexdigest() != expected.xxh3:
+        found.insert(0, problem(f"xxh3 {digest.hexdigest()}, expected {expected.xxh3}"))
+    return found
+
+
+def _follow_each_other(index: DatasetIndex, rows: range, shard: int, expected: ShardInfo) -> bool:
+    """Whether the index has the samples of a shard side by side, from its start to its end."""
+    own = slice(rows.start, rows.stop)
+    ends = np.cumsum(index.num_bytes[own])
+    return bool(
+        np.all(index.shard[own] == shard)
+        and np.all(index.num_bytes[own] > 0)
+        and np.array_equal(index.offset[own], ends - index.num_bytes[own])
+        and int(ends[-1]) + len(END_OF_ARCHIVE) == expected.num_bytes
+    )
+
+
+def _sample_problems(
+    reader: ShardReader, index: DatasetIndex, rows: range, stream: FileIO, digest: xxhash.xxh3_64
+) -> Iterator[tuple[int, str]]:
+    """Key and problem of each sample that is not what the index says; reads up to the last."""
+    buffer = bytearray(int(index.num_bytes[rows.start : rows.stop].max()))
+    for number in rows:
+        view = memoryview(buffer)[: int(index.num_bytes[number])]
+        num_read = _read_into(stream, view)
+        digest.update(view[:num_read])
+        reader.count(num_read)
+        if num_read < len(view):
+            message = f"cut short: {num_read} of {len(view)} bytes"
+        elif xxhash.xxh3_64_intdigest(view) != int(index.xxh3[number]):
+            message = "its bytes do not match their checksum"
+        else:
+            message = _content_problem(view, index, number)
+        if message:
+            yield int(index.key[number]), message
+
+
+def _read_into(stream: FileIO, view: memoryview) -> int:
+    """Fill `view`; fewer bytes only where the file ends."""
+    num_read = 0
+    while num_read < len(view) and (count := stream.readinto(view[num_read:])):
+        num_read += count
+    return num_read
+
+
+def _content_problem(view: memoryview, index: DatasetIndex, number: int) -> str:
+    """What a sample's members say otherwise than the index; empty if nothing."""
+    key, num_images = format_key(int(index.key[number])), 0
+    tokens = None
+    try:
+        for member in scan_members(view):
+            name, _, suffix = member.name.partition(".")
+            if name != key:
+                return f"it has a member {member.name}, the index says {key}"
+            num_images += suffix.startswith(IMAGE_PREFIX)
+            if suffix == TOKENS_SUFFIX:
+                tokens = view_npy(view[member.start : member.start + member.num_bytes])
+    except ValueError as error:
+        return str(error)
+    if tokens is None:
+        return f"it has no member {TOKENS_SUFFIX}"
+    counts = {
+        "num_tokens": tokens.shape[1],
+        "num_supervised_tokens": int(np.count_nonzero(tokens[1] >= 0)),
+        "num_images": num_images,
+    }
+    wrong = [
+        f"{name} {found}, the index says {int(getattr(index, name)[number])}"
+        for name, found in counts.items()
+        if found != int(getattr(index, name)[number])
+    ]
+    return "; ".join(wrong)

@@ -1,0 +1,39 @@
+"""A bar for work that a person waits for; nothing where nobody looks on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slurm_jobs.operations.entry_point import OnProgress
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[OnProgress]:
+    """A bar on standard error while the block runs, moved by what it yields; gone afterwards."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total, _unit: None
+        return
+    from rich.console import Console
+    from rich.filesize import decimal
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[words]}", markup=False),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None, words="")
+
+        def move(done: int, total: int, unit: str) -> None:
+            words = f"{done}/{total} {unit}"
+            if unit == "bytes":
+                words = f"{decimal(done)} of {decimal(total)}"
+            bar.update(task, completed=done, total=total, words=words)
+
+        yield move

@@ -1,0 +1,117 @@
+"""The far side of `operations.entry_point`: calls one function of `pipeline` for a verb.
+
+Started as a script, by path, in the Python of a stage, which needs nothing of ours installed: the
+packages to use are named in the request and loaded from where they lie, without putting the folder
+around them (a whole site-packages, it may be) on `sys.path`. Until then the standard library alone
+is used.
+
+On standard input comes one line, the request: `{"packages": {NAME: FOLDER}, "entry_point":
+"module:function", "arguments": {...}}`. Then the pipe stays open: when it ends, so does this
+process, because whoever asked is gone. On standard output go lines of JSON: any number of
+`{"progress": {"done", "total", "unit"}}`, and last `{"result": ...}` or `{"error": {"kind",
+"message"}}`. What libraries print goes to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+MIN_INTERVAL_S = 0.1
+"""Between two words on progress."""
+
+
+class Report:
+    """Says how far the work is; may be called from several threads, and as often as one likes."""
+
+    def __init__(self, answers: TextIO) -> None:
+        self._answers = answers
+        self._lock = threading.Lock()
+        self._last_s = 0.0
+
+    def __call__(self, done: int, total: int, unit: str) -> None:
+        """`done` of `total` are done; the last one is always said."""
+        now = time.monotonic()
+        with self._lock:
+            if done < total and now - self._last_s < MIN_INTERVAL_S:
+                return
+            self._last_s = now
+            say(self._answers, {"progress": {"done": done, "total": total, "unit": unit}})
+
+
+def say(answers: TextIO, value: Mapping[str, Any]) -> None:
+    """One line of the answer."""
+    print(json.dumps(value), file=answers, flush=True)
+
+
+def load_package(name: str, folder: str) -> None:
+    """Import the package in `folder` as `name`, whatever else is called so."""
+    spec = importlib.util.spec_from_file_location(
+        name, Path(folder) / "__init__.py", submodule_search_locations=[folder]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+
+
+def _end_with_the_caller() -> None:
+    """Wait until nobody holds the other end of our standard input."""
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+def _error(error: BaseException) -> dict[str, Any]:
+    from slurm_jobs.common.errors import SlurmJobsError
+
+    if isinstance(error, ModuleNotFoundError):
+        kind = "module"
+    elif isinstance(error, SlurmJobsError):
+        kind = "stage"
+    else:
+        kind = "file"
+    return {"error": {"kind": kind, "message": str(error)}}
+
+
+def main() -> None:
+    """Serve the one request."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the caller is told, and ends us
+    request = json.loads(_first_line())
+    threading.Thread(target=_end_with_the_caller, daemon=True).start()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)
+        for name, folder in request["packages"].items():
+            load_package(name, folder)
+        from slurm_jobs.common.errors import SlurmJobsError
+
+        module, _, function = request["entry_point"].partition(":")
+        try:
+            called = getattr(importlib.import_module(module), function)
+            result = called(request["arguments"], Report(answers))
+        except (ModuleNotFoundError, SlurmJobsError, OSError) as error:
+            say(answers, _error(error))
+        else:
+            say(answers, {"result": result})
+
+
+def _first_line() -> bytes:
+    """Byte by byte, so that nothing is read that comes after it."""
+    line = bytearray()
+    while (byte := os.read(0, 1)) not in {b"", b"\n"}:
+        line += byte
+    return bytes(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Calls a function of `pipeline` for a verb, in a process of the stage's own Python.
+
+Only that Python has the packages that read data and models. The code is our own `pipeline`, the
+one beside this package, and not what that Python may have installed, nor the run's snapshot: the
+two sides of a call are then of one version, and a run of years ago can be asked what nobody had
+thought of when it was made. What its files are must be known to it in any case, by their format.
+`common/entry_process.py` is the far side, and says what goes over the pipes.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from slurm_jobs.common.errors import FileError, InputError, RunFailedError
+from slurm_jobs.run.intents import intents, latest_intents
+from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.run.orders import read_order
+from slurm_jobs.run.paths import RunPaths
+
+_PACKAGE_DIR = Path(__file__).resolve().parent.parent
+_SCRIPT = _PACKAGE_DIR / "common" / "entry_process.py"
+_LAST_WORDS_BYTES = 2000
+_GRACE_S = 5.0
+"""For an orderly end, before SIGKILL."""
+
+OnProgress = Callable[[int, int, str], None]
+"""Done, total, and the unit that both are counted in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagePython:
+    """A Python, and whose it is."""
+
+    program: str
+    whose: str
+    """`the Python of stage `consolidate``, for messages."""
+
+
+def own_python(program: str | None = None) -> StagePython:
+    """The Python that a user named, or else the one that runs this."""
+    if program is not None:
+        return StagePython(program=program, whose="as --python says")
+    return StagePython(program=sys.executable, whose="the Python of slurm-jobs itself")
+
+
+def stage_python(paths: RunPaths, stage: str) -> StagePython:
+    """The Python that the newest job of a stage was given; ours if it has had no job."""
+    newest = latest_intents(intents(read_ledger(paths.ledger_dir)), stage)
+    if not newest:
+        return own_python()
+    order = read_order(paths.job_json(max(newest.values(), key=lambda i: i.number).token))
+    return StagePython(program=order.python, whose=f"the Python of stage `{stage}`")
+
+
+def call_entry_point(
+    entry_point: str,
+    arguments: Mapping[str, Any],
+    *,
+    python: StagePython,
+    on_progress: OnProgress = lambda _done, _total, _unit: None,
+) -> Any:
+    """What `entry_point` (`pipeline.verify:run`) returns for `arguments`; both are JSON values.
+
+    The function is called as `function(arguments, report)`, and says by `report(done, total,
+    unit)` how far it is. Ctrl-C, or any exception here, ends the process.
+
+    Raises:
+        InputError: the Python is not there, or lacks a package.
+        RunFailedError: the function refused, with a message for the user.
+        FileError: a file could not be read, or the process ended without an answer.
+    """
+    request = {
+        "packages": {
+            "slurm_jobs": str(_PACKAGE_DIR),
+            "pipeline": str(_PACKAGE_DIR.parent / "pipeline"),
+        },
+        "entry_point": entry_point,
+        "arguments": arguments,
+    }
+    with tempfile.TemporaryFile() as said, _started(python, said) as process:
+        answer: dict[str, Any] = {}
+        for answer in _answers(process, request):
+            if "progress" in answer:
+                words = answer["progress"]
+                on_progress(words["done"], words["total"], words["unit"])
+        code = process.wait()
+        if "result" in answer:
+            return answer["result"]
+        raise _error(answer.get("error"), python, code, _tail(said))
+
+
+@contextmanager
+def _started(python: StagePython, said: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """The process; it has ended when the block has, however that ends."""
+    try:
+        process = subprocess.Popen(
+            [python.program, "-P", str(_SCRIPT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+        )
+    except OSError as error:
+        message = (
+            f"{python.program}: {error.strerror} ({python.whose}); name one that this machine has "
+            "by --python"
+        )
+        raise InputError(message) from error
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+
+def _answers(
+    process: subprocess.Popen[bytes], request: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(BrokenPipeError):  # it has ended already, and its last words say why
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+def _tail(said: IO[bytes]) -> str:
+    said.seek(0, 2)
+    said.seek(max(0, said.tell() - _LAST_WORDS_BYTES))
+    return said.read().decode(errors="replace").strip()
+
+
+def _error(
+    error: Mapping[str, str] | None, python: StagePython, code: int, last_words: str
+) -> InputError | RunFailedError | FileError:
+    who = f"{python.program} ({python.whose})"
+    if error is None:
+        how = f"exit code {code}" if code >= 0 else f"signal {_signal_name(-code)}"
+        hint = ": no memory was left, most likely" if code == -signal.SIGKILL else ""
+        last = f"; it said last:\n{last_words}" if last_words else ""
+        return FileError(f"{who} ended without an answer ({how}{hint}){last}")
+    if error["kind"] == "module":
+        install = f"{shlex.quote(python.program)} -m pip install 'slurm-jobs[train]'"
+        return InputError(
+            f"{who} lacks a package: {error['message']}; install what the built-in stages need "
+            f"({install}), or name a Python that has it by --python"
+        )
+    if error["kind"] == "stage":
+        return RunFailedError(error["message"])
+    return FileError(error["message"])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

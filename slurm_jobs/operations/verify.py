@@ -1,0 +1,161 @@
+"""Which data sets a user means, and what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.operations.entry_point import (
+    OnProgress,
+    StagePython,
+    call_entry_point,
+    own_python,
+    stage_python,
+)
+from slurm_jobs.run.find import find_run
+from slurm_jobs.run.model import stages_called
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_plan_values
+
+_RUN = "consolidate"
+_MAX_THREADS = 16
+"""More do not make one file server faster, nor do they find more cores on most login nodes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DatasetPlace:
+    """A data set, and the stage that made it."""
+
+    folder: Path
+    paths: RunPaths | None = None
+    """Of the run that made it; None for a folder that lies elsewhere."""
+    stage: str = ""
+    """Of that run."""
+    num_tasks: int = 1
+    """Array tasks of that stage."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What was found."""
+
+    place: DatasetPlace
+    problems: tuple[Mapping[str, Any], ...]
+    """Each with `file`, `message`, and where they apply `shard` and `key`."""
+    remedy: str
+    """Empty where nothing is wrong."""
+    counts: Mapping[str, int]
+    """`num_shards`, `num_samples`, `num_bytes`; empty where `dataset.json` cannot be read."""
+
+
+def find_datasets(text: str | None, stage: str | None = None) -> list[DatasetPlace]:
+    """The data sets of a run, or the one in a folder; see `find_run` for how runs are named.
+
+    `stage` picks those of one stage, or of one combination of a matrix.
+
+    Raises:
+        InputError: there is no such folder, run or stage.
+    """
+    path = Path(text) if text else None
+    if path is not None and not (path / "run.json").is_file() and _looks_like_dataset(path):
+        return [_place_of_folder(path.absolute())]
+    paths = RunPaths(find_run(text))
+    found = _places_in(paths)
+    if not found:
+        message = f"{paths.run_dir}: no stage of it runs `{_RUN}`, so it has no data set"
+        raise InputError(message)
+    if stage is None:
+        return list(found.values())
+    origins = {v["name"]: v.get("origin", "") for v in read_plan_values(paths)["stages"]}
+    names = [name for name in stages_called(stage, origins) if name in found]
+    if not names:
+        message = f"--stage {stage}: no data set of that name (there are: {', '.join(found)})"
+        raise InputError(message)
+    return [found[name] for name in names]
+
+
+def _looks_like_dataset(path: Path) -> bool:
+    """Whether it holds anything of a data set: its proof may be what is missing."""
+    return any((path / name).exists() for name in ("dataset.json", "index.arrow", "shards"))
+
+
+def _places_in(paths: RunPaths) -> dict[str, DatasetPlace]:
+    """The data sets of a run by stage."""
+    return {
+        values["name"]: DatasetPlace(
+            folder=paths.output_dir(values["name"]),
+            paths=paths,
+            stage=values["name"],
+            num_tasks=values["num_slices"],
+        )
+        for values in read_plan_values(paths)["stages"]
+        if values["run"] == _RUN
+    }
+
+
+def _place_of_folder(folder: Path) -> DatasetPlace:
+    """The folder as the output of a run's stage, where it is that."""
+    paths = RunPaths(folder.parent.parent)
+    if paths.run_json.is_file():
+        for place in _places_in(paths).values():
+            if place.folder == folder:
+                return place
+    return DatasetPlace(folder=folder)
+
+
+def verify(
+    place: DatasetPlace,
+    *,
+    python: str | None,
+    num_threads: int | None,
+    command_text: Callable[..., str],
+    on_progress: OnProgress,
+) -> Verdict:
+    """Compare a data set with its index and checksums, in the Python of the stage that made it.
+
+    Raises:
+        InputError, FileError: see `call_entry_point`.
+    """
+    found = call_entry_point(
+        "pipeline.verify:run",
+        {
+            "folder": str(place.folder),
+            "num_threads": num_threads or min(_MAX_THREADS, len(os.sched_getaffinity(0))),
+            "num_tasks": place.num_tasks,
+        },
+        python=_python_of(place, python),
+        on_progress=on_progress,
+    )
+    counts = {
+        name: found[name] for name in ("num_shards", "num_samples", "num_bytes") if name in found
+    }
+    return Verdict(
+        place=place,
+        problems=tuple(found["problems"]),
+        remedy=_remedy(place, found["slices"], command_text) if found["problems"] else "",
+        counts=counts,
+    )
+
+
+def _python_of(place: DatasetPlace, given: str | None) -> StagePython:
+    if given is not None or place.paths is None:
+        return own_python(given)
+    return stage_python(place.paths, place.stage)
+
+
+def _remedy(place: DatasetPlace, slices: list[int], command_text: Callable[..., str]) -> str:
+    if place.paths is None:
+        return (
+            "copy these files again from where the data set was made, after it was verified there; "
+            "what is no file of it can be removed"
+        )
+    again = place.stage
+    if len(slices) < place.num_tasks:
+        again += f":{ranges_text(slices)}"
+    command = command_text("resume", str(place.paths.run_dir), "--again", again)
+    return f"{command}, which writes these files anew from the parts; what comes after runs again"

@@ -1,0 +1,185 @@
+"""The verb `verify`, with real data sets and a real process that reads them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs import cli
+from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.run.orders import order_to_json
+from slurm_jobs.run.paths import RunPaths
+from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
+from tests.slurm_jobs.run.fabricate import make_run, submit
+from tests.slurm_jobs.task.orders import order
+
+
+@pytest.fixture(scope="module")
+def dataset_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of 23 samples in 4 shards, that three array tasks made."""
+    folder = tmp_path_factory.mktemp("dataset")
+    parts_dir = preprocess_23(folder, write_processor(folder / "processor"))
+    for index in range(3):
+        _, made = run_consolidate(folder / "set", parts_dir, 2, task=(index, 3), num_shards=4)
+    return made
+
+
+@pytest.fixture
+def folder(dataset_dir: Path, tmp_path: Path) -> Path:
+    """A copy of it, that lies in no run."""
+    return Path(shutil.copytree(dataset_dir, tmp_path / "copy"))
+
+
+@pytest.fixture
+def paths(dataset_dir: Path, tmp_path: Path) -> RunPaths:
+    """A run whose stages `c-a` and `c-b`, of one matrix, have each made it in three tasks."""
+    made = make_run(
+        tmp_path / "runs" / "r", {"p": 2, "c-a": 3, "c-b": 3}, origins={"c-a": "c", "c-b": "c"}
+    )
+    plan = read_json(made.plan(1))
+    stages = [{**s, "run": "shell" if s["name"] == "p" else "consolidate"} for s in plan["stages"]]
+    write_json_atomic(made.plan(1), {**plan, "stages": stages})
+    for name in ("c-a", "c-b"):
+        shutil.copytree(dataset_dir, made.output_dir(name))
+        give_python(made, name, sys.executable)
+    return made
+
+
+def give_python(paths: RunPaths, stage: str, program: str) -> None:
+    token = submit(paths, stage, 3, f"{stage}-{len(list(paths.ledger_dir.glob('*')))}")
+    paths.job_dir(token).mkdir(parents=True)
+    made = replace(order(paths.run_dir), token=token, stage=stage, python=program)
+    write_json_atomic(paths.job_json(token), order_to_json(made))
+
+
+def verify(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """Exit code, output and errors."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["verify", *map(str, words)])
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[700] ^= 1
+    path.write_bytes(data)
+
+
+def test_sound_folder_is_0_and_says_what_was_compared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = verify(capsys, folder)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{folder}: 23 samples in 4 shards, ")
+    assert out.endswith("no problems found\n")
+
+
+def test_damaged_folder_is_1_and_names_file_sample_and_remedy(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(folder / "shards" / "shard-000002.tar")
+    code, out, _ = verify(capsys, folder)
+    assert code == 1
+    first, *problems, remedy = out.splitlines()
+    assert first.endswith("2 problems found")
+    assert "  shards/shard-000002.tar: sample 0000000" in problems[1]
+    assert remedy.startswith("next: copy these files again")
+
+
+def test_all_data_sets_of_a_run_are_verified_and_the_remedy_is_a_command(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(paths.output_dir("c-b") / "shards" / "shard-000003.tar")
+    code, out, _ = verify(capsys, paths.run_dir)
+    assert code == 1
+    assert f"{paths.output_dir('c-a')}: 23 samples" in out
+    assert f"resume {paths.run_dir} --again c-b:2, which writes" in out
+
+
+@pytest.mark.parametrize(("stage", "names"), [("c-a", ["c-a"]), ("c", ["c-a", "c-b"])])
+def test_stage_picks_data_sets(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str], stage: str, names: list[str]
+) -> None:
+    code, out, _ = verify(capsys, paths.run_dir, "--stage", stage, "--json")
+    values = json.loads(out)
+    assert code == 0
+    assert [value["stage"] for value in values["datasets"]] == names
+    assert all(
+        value["num_problems"] == 0 and value["remedy"] is None for value in values["datasets"]
+    )
+
+
+def test_folder_within_a_run_is_known_as_the_stages(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (paths.output_dir("c-a") / "dataset.json").unlink()
+    code, out, _ = verify(capsys, paths.output_dir("c-a"), "--json")
+    (value,) = json.loads(out)["datasets"]
+    assert (code, value["stage"], value["num_problems"]) == (1, "c-a", 1)
+    assert "--again c-a, which" in value["remedy"]
+
+
+def test_json_lists_every_problem_and_the_terminal_twenty_of_a_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slurm_jobs.cli import verify as verb
+
+    monkeypatch.setattr(verb, "_MOST_OF_A_FILE", 3)
+    (folder / "shards" / "shard-000001.tar").write_bytes(b"")
+    _, out, _ = verify(capsys, folder, "--json")
+    (value,) = json.loads(out)["datasets"]
+    assert value["num_problems"] == len(value["problems"]) == 7
+    assert [p["key"] is None for p in value["problems"]] == [True] + [False] * 6
+    _, out, _ = verify(capsys, folder)
+    assert "shard-000001.tar: 4 more problems; --json lists all" in out
+
+
+def test_the_python_of_the_stage_is_used_and_another_on_request(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    give_python(paths, "c-a", "/nowhere/python")
+    code, _, err = verify(capsys, paths.run_dir, "--stage", "c-a")
+    assert code == 2
+    assert "/nowhere/python: No such file or directory (the Python of stage `c-a`)" in err
+    code, _, _ = verify(capsys, paths.run_dir, "--stage", "c-a", "--python", sys.executable)
+    assert code == 0
+
+
+def test_python_without_the_packages_is_told_with_the_remedy(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    bare.chmod(0o755)
+    code, _, err = verify(capsys, folder, "--python", bare)
+    assert code == 2
+    assert f"{bare} (as --python says) lacks a package: No module named 'numpy'" in err
+    assert "-m pip install 'slurm-jobs[train]'" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nowhere",), "no single run `nowhere`"),
+        (("RUN", "--stage", "p"), "--stage p: no data set of that name (there are: c-a, c-b)"),
+        (("BARE",), "no stage of it runs `consolidate`, so it has no data set"),
+    ],
+)
+def test_what_has_no_data_set_is_2(
+    paths: RunPaths,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    message: str,
+) -> None:
+    bare = make_run(tmp_path / "bare", {"a": 1}).run_dir
+    named = {"RUN": str(paths.run_dir), "BARE": str(bare)}
+    code, _, err = verify(capsys, *(named.get(word, word) for word in words))
+    assert code == 2
+    assert message in err
