@@ -39,7 +39,9 @@ class PartSamples:
     num_supervised_tokens: np.ndarray
     """int32."""
     num_images: np.ndarray
-    """int32."""
+    """int32: stored ones, all tiles included."""
+    num_pixels: np.ndarray
+    """int64: of all stored images."""
     xxh3: np.ndarray
     """uint64."""
 
@@ -162,6 +164,7 @@ def _join(indexes: Sequence[PartIndex]) -> PartSamples:
         num_tokens=column("sample_num_tokens", np.int32),
         num_supervised_tokens=column("sample_num_supervised_tokens", np.int32),
         num_images=column("sample_num_images", np.int32),
+        num_pixels=column("sample_num_pixels", np.int64),
         xxh3=np.asarray(hashes, dtype=np.uint64),
     )
     assert np.all(np.diff(samples.key) > 0)

@@ -29,7 +29,7 @@ from pipeline.data.info import (
     shard_name,
 )
 from pipeline.data.tar import END_OF_ARCHIVE
-from pipeline.preprocess.processor import hash_folder, processor_files
+from pipeline.preprocess.processors import hash_folder, processor_files
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext

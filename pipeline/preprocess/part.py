@@ -21,7 +21,7 @@ from pipeline.data.tar import END_OF_ARCHIVE
 from pipeline.preprocess.rejects import Reject
 from slurm_jobs.common.files import write_text_atomic
 
-PART_FORMAT = "slurm-jobs-part-1"
+PART_FORMAT = "slurm-jobs-part-2"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +79,9 @@ class PartIndex:
     sample_num_tokens: Sequence[int]
     sample_num_supervised_tokens: Sequence[int]
     sample_num_images: Sequence[int]
+    """Stored images: of a tiled processor, all tiles."""
+    sample_num_pixels: Sequence[int]
+    """Height times width, summed over the stored images: what a vision tower has to do."""
     sample_xxh3: Sequence[str]
     """xxh3-64 of the sample's bytes, headers included, in hexadecimal."""
     rejects_by_reason: Mapping[str, int] = field(default_factory=dict)
@@ -99,10 +102,13 @@ class PartBuilder:
     num_tokens: list[int] = field(default_factory=list)
     num_supervised_tokens: list[int] = field(default_factory=list)
     num_images: list[int] = field(default_factory=list)
+    num_pixels: list[int] = field(default_factory=list)
     hashes: list[str] = field(default_factory=list)
     _digest: xxhash.xxh3_64 = field(default_factory=xxhash.xxh3_64)
 
-    def add(self, key: str, data: bytes, *, labels: np.ndarray, num_images: int) -> None:
+    def add(
+        self, key: str, data: bytes, *, labels: np.ndarray, num_images: int, num_pixels: int
+    ) -> None:
         """Append the bytes of one sample; `labels` is int32 [num_tokens]."""
         self.keys.append(key)
         self.offsets.append(self.num_bytes)
@@ -110,6 +116,7 @@ class PartBuilder:
         self.num_tokens.append(len(labels))
         self.num_supervised_tokens.append(int(np.count_nonzero(labels >= 0)))
         self.num_images.append(num_images)
+        self.num_pixels.append(num_pixels)
         self.hashes.append(xxhash.xxh3_64_hexdigest(data))
         self._write(data)
 
@@ -144,6 +151,7 @@ class PartBuilder:
             sample_num_tokens=self.num_tokens,
             sample_num_supervised_tokens=self.num_supervised_tokens,
             sample_num_images=self.num_images,
+            sample_num_pixels=self.num_pixels,
             sample_xxh3=self.hashes,
             rejects_by_reason=rejects_by_reason,
             max_reject_share=max_reject_share,

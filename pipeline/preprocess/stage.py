@@ -23,7 +23,7 @@ from pipeline.preprocess.part import (
     write_part_index,
     write_rejects,
 )
-from pipeline.preprocess.processor import hash_folder
+from pipeline.preprocess.processors import hash_folder
 from pipeline.preprocess.rejects import CHOSEN_REASONS, Reject, RejectLimit, count_reasons
 from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
@@ -176,7 +176,8 @@ def _add(builder: PartBuilder, result: RowResult, tally: _Tally, worker: RowWork
         result.row.key,
         result.data,
         labels=result.tokens.labels,
-        num_images=len(result.row.image_paths),
+        num_images=result.num_images,
+        num_pixels=result.num_pixels,
     )
     worker.seconds.write += time.perf_counter() - start
     tally.num_truncated += result.tokens.truncated
@@ -245,15 +246,13 @@ def _model_inputs(encoder: SampleEncoder) -> dict[str, Any]:
     """The fields of `DatasetInfo` that come from the processor."""
     processor = encoder.processor
     return {
-        "image_height": processor.geometry.height,
-        "image_width": processor.geometry.width,
+        **processor.images.model_inputs(),
         "image_mean": processor.image_mean,
         "image_std": processor.image_std,
         "rescale_factor": processor.rescale_factor,
-        "image_token": processor.image_token,
+        "image_token": processor.images.image_token,
         "image_token_id": encoder.chat.image_token_id,
         "pad_token_id": encoder.chat.pad_token_id,
-        "num_image_tokens": processor.num_image_tokens,
     }
 
 
@@ -270,6 +269,7 @@ def _result(paths: PartPaths, index: PartIndex, tally: _Tally, worker: RowWorker
         "num_tokens": sum(index.sample_num_tokens),
         "num_supervised_tokens": sum(index.sample_num_supervised_tokens),
         "num_images": sum(index.sample_num_images),
+        "num_pixels": sum(index.sample_num_pixels),
         "num_bytes": index.num_bytes,
         "decode_s": round(seconds.decode, 3),
         "tokenise_s": round(seconds.tokenise, 3),

@@ -38,7 +38,7 @@ def test_missing_file_says_that_the_data_set_is_not_finished(tmp_path: Path) -> 
         read_dataset_info(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"format": "slurm-jobs-dataset-1"', "\xff\x00"])
+@pytest.mark.parametrize("text", ["", "{", '{"format": "slurm-jobs-dataset-2"', "\xff\x00"])
 def test_file_that_is_no_json_is_told_as_damaged(folder: Path, text: str) -> None:
     (folder / INFO_NAME).write_bytes(text.encode("latin-1"))
     with pytest.raises(StageError, match=r"dataset\.json: damaged, no .*; run consolidate again"):
@@ -48,7 +48,7 @@ def test_file_that_is_no_json_is_told_as_damaged(folder: Path, text: str) -> Non
 @pytest.mark.parametrize("text", ["[]", "null", '"x"', "{}", '{"format": "other"}'])
 def test_file_of_another_format_is_refused(folder: Path, text: str) -> None:
     (folder / INFO_NAME).write_text(text)
-    with pytest.raises(StageError, match=r"dataset\.json: format .*; run consolidate again"):
+    with pytest.raises(StageError, match=r"json: format .*; run preprocess and consolidate again"):
         read_dataset_info(folder)
 
 

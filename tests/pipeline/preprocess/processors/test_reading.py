@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.preprocess.processor import read_processor
+from pipeline.preprocess.processors import read_processor
 from slurm_jobs.common.errors import StageConfigError
 
 
@@ -28,11 +28,13 @@ def test_clip_like_processor_is_understood(processor_dir: Path, tmp_path: Path) 
     }
     (folder / "processor_config.json").write_text(json.dumps(llava))
     processor = read_processor(folder)
-    assert processor.num_image_tokens == 576
-    assert processor.geometry.shortest_edge == 336
+    assert processor.images.num_image_tokens == 576
+    assert processor.images.shortest_edge == 336
 
 
-@pytest.mark.parametrize("size", [{"longest_edge": 512}, {"shortest_edge": 224}, None])
+@pytest.mark.parametrize(
+    "size", [{"longest_edge": 512}, {"shortest_edge": 224}, {"height": 0, "width": 8}, "big"]
+)
 def test_images_without_one_size_are_refused(
     processor_dir: Path, tmp_path: Path, size: object
 ) -> None:
