@@ -48,7 +48,10 @@ LLAVA_TEMPLATE = (
 )
 """It prints no `<s>`: LLaVA's tokenizer puts that before every text."""
 
-KINDS = ("llava", "llava_next", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+KINDS = (
+    *("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm"),
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
+)
 TILE = 28
 """Side of a tile, or of LLaVA's pictures, in pixels."""
 NUM_TILE_TOKENS = 4
@@ -77,6 +80,11 @@ def make_processor(kind: str) -> Any:
     seq = {"image_seq_len": NUM_TILE_TOKENS}
     cls, images, options = {
         "llava": (hf.LlavaProcessor, hf.CLIPImageProcessorPil(**clip), llava),
+        "llava_siglip": (
+            hf.LlavaProcessor,
+            hf.SiglipImageProcessorPil(size={"height": TILE, "width": TILE}),
+            {"patch_size": 14, "vision_feature_select_strategy": "full"},
+        ),
         "llava_next": (hf.LlavaNextProcessor, anyres, llava),
         "idefics3": (hf.Idefics3Processor, hf.Idefics3ImageProcessorPil(**tiles), seq),
         "smolvlm": (hf.SmolVLMProcessor, hf.SmolVLMImageProcessorPil(**tiles), seq),

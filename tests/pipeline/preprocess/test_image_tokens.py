@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from pipeline.preprocess.encode import SampleEncoder
+from pipeline.preprocess.manifest import read_manifest
 from slurm_jobs.common.errors import StageConfigError
 from tests.pipeline.kinds import write_kind
 
@@ -56,3 +58,24 @@ def test_marks_of_tiles_in_a_text_are_control_tokens(tmp_path: Path) -> None:
         assert found is not None
         assert found.group() == "<row_2_col_1>"
         assert encoder._control_tokens.search("two\n\nlines") is None
+
+
+def test_cut_leaves_the_marks_around_an_image_of_a_later_turn(tmp_path: Path) -> None:
+    """Qwen's models find an image by the token before it."""
+    Image.new("RGB", (60, 60)).save(tmp_path / "a.png")
+    asked = {"role": "user", "content": [{"type": "image", "path": "a.png"}]}
+    says = {"role": "assistant", "content": "something that is long enough"}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": [{**says, "role": "user"}, says, asked, says]}) + "\n")
+    row = read_manifest(path)[0]
+    encoder = SampleEncoder(
+        write_kind("qwen2_vl", tmp_path / "processor"),
+        image_root=tmp_path,
+        max_tokens=110,
+        too_long="truncate_text",
+    )
+    expanded = encoder.expand(encoder.tokenise(row), encoder.images.plan(row), row)
+    tokens = encoder.finish(expanded, row)
+    assert tokens.truncated
+    text = encoder.chat.tokenizer.decode(tokens.input_ids)
+    assert text.endswith(f"<|vision_start|>{'<|image_pad|>' * 4}<|vision_end|>")

@@ -27,7 +27,7 @@ from tests.pipeline.kinds import (
 )
 
 NUM_IMAGES = 20
-FIXED, TILED = ("llava",), ("llava_next", "idefics3", "smolvlm")
+FIXED, TILED = ("llava", "llava_siglip"), ("llava_next", "idefics3", "smolvlm")
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_data_set_says_what_its_images_are(kind: str, manifest: Path, tmp_path: 
         assert all(size % side == 0 for image in images for size in image.shape[:2])
         assert info.temporal_patch_size == 2
     assert info.num_image_tokens == {"idefics3": NUM_TILE_TOKENS, "smolvlm": NUM_TILE_TOKENS}.get(
-        kind, 4 if kind == "llava" else None
+        kind, 4 if kind in FIXED else None
     )
     check_is_taken_by_the_small_model(info, taken=kind in FIXED)
 

@@ -96,7 +96,7 @@ def test_picture_that_decodes_to_another_size_than_its_file_states_is_rejected(
     planned = images.plan(row)
     turned = Image.new("RGB", (16, 32))
     monkeypatch.setattr(row_images_module, "decode_image", lambda *_, **__: (turned, turned.size))
-    with pytest.raises(SampleRejectedError, match=r"states 32 x 16 .* decodes to 16 x 32") as raised:
+    with pytest.raises(SampleRejectedError, match="decodes to 16 x 32") as raised:
         images.make(row, planned)
     assert reason_of(raised) == "corrupt_image"
 

@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
-from slurm_jobs.common.errors import NO_RETRY_EXIT_CODE
+from slurm_jobs.common.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess
 from tests.pipeline.kinds import write_kind
 
@@ -23,12 +24,11 @@ def write_tiled_dataset(folder: Path) -> Path:
     return run_consolidate(folder / "set", parts_dir)[1]
 
 
-def test_images_that_the_model_does_not_take_fail_every_rank_before_anything_is_copied(
+def test_images_that_the_model_does_not_take_are_refused_before_anything_is_copied(
     make_train_run, tmp_path
 ):
     run = make_train_run(dataset=str(write_tiled_dataset(tmp_path)))
-    for code, errors in run.finish(run.start()):
-        assert code == NO_RETRY_EXIT_CODE
-        assert "the data set's images are tiled (cut into tiles)" in errors
-        assert "preprocess with a processor of one size" in errors
+    words = r"images are tiled \(cut into tiles\); .* preprocess with a processor of one size"
+    with pytest.raises(StageConfigError, match=words):
+        run.run_here()
     assert not list(run.root.rglob("shard-*.tar"))
