@@ -27,7 +27,7 @@ from pipeline.data.info import (
     ShardInfo,
     dataset_info_to_json,
 )
-from pipeline.preprocess.processor import hash_folder, processor_files
+from pipeline.preprocess.processors import hash_folder, processor_files
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.files import (
     atomic_writer,

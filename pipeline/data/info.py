@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import xxhash
 
@@ -26,6 +26,8 @@ PROCESSOR_DIR = "processor"
 SHARDS_DIR = "shards"
 PACKS_DIR = "packs"
 """What trainings packed; made anew where it is missing."""
+
+ImageKind = Literal["fixed", "tiled", "native"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,10 +61,15 @@ class DatasetInfo:
     num_tokens: int
     """Image tokens included."""
     num_images: int
+    """Stored ones: of tiled images, all tiles."""
     seed: int
     """Of the permutation over all samples."""
-    image_height: int
-    image_width: int
+    image_kind: ImageKind
+    """`fixed`: each image of a row became one array of one size. `tiled`: one or several of one
+    size. `native`: one, of a size of its own."""
+    image_height: int | None
+    """Of every stored image; None if `native`."""
+    image_width: int | None
     image_mean: tuple[float, ...]
     image_std: tuple[float, ...]
     rescale_factor: float
@@ -70,8 +77,14 @@ class DatasetInfo:
     image_token: str
     image_token_id: int
     pad_token_id: int
-    num_image_tokens: int
-    """Tokens that stand for one image."""
+    num_image_tokens: int | None
+    """Image tokens that stand for one stored image; None where that depends on its size."""
+    patch_size: int | None
+    """Side of a patch in pixels, of which a `native` image has a whole number; else None."""
+    merge_size: int | None
+    """A square of this many patches a side is one token of a `native` image; else None."""
+    temporal_patch_size: int | None
+    """How often the model repeats a `native` image in time; else None."""
     image_format: str
     """`png`, `jpeg` or `raw`."""
     preprocess: Mapping[str, Any]
@@ -120,7 +133,10 @@ def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
         raise StageError(message) from error
     found = values.get("format") if isinstance(values, dict) else None
     if found != DATASET_FORMAT:
-        message = f"{path}: format {found!r}, expected {DATASET_FORMAT!r}; run consolidate again"
+        message = (
+            f"{path}: format {found!r}, expected {DATASET_FORMAT!r}; run preprocess and "
+            f"consolidate again"
+        )
         raise StageError(message)
     try:
         info = _info_from_json(values)

@@ -51,31 +51,47 @@ class ChatTokenizer:
         Raises:
             TemplateRefusedError: the template takes no such messages.
         """
-        from transformers.utils.chat_template_utils import render_jinja_template
-
-        tokenizer = self.tokenizer
-        with _refusals():
-            texts, spans = render_jinja_template(
-                conversations=[messages],
-                chat_template=tokenizer.chat_template,
-                return_assistant_tokens_mask=True,
-                **tokenizer.special_tokens_map,
-            )
-            encoded = tokenizer(texts[0], add_special_tokens=False, return_offsets_mapping=True)
+        text, spans = self._render(messages, return_assistant_tokens_mask=True)
+        encoded = self._tokenise(text, return_offsets_mapping=True)
         offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         return TokenSequence(
             input_ids=np.asarray(encoded["input_ids"], dtype=np.int32),
-            supervised=mark_spans(offsets, spans[0]),
+            supervised=mark_spans(offsets, spans),
+            of_image=np.zeros(len(offsets), dtype=bool),
         )
 
-    def encode_prompt(self, messages: ChatMessages) -> np.ndarray:
-        """int32 [num_tokens] up to the place where the assistant starts to speak.
+    def encode_prompt(self, messages: ChatMessages) -> TokenSequence:
+        """Tokens up to the place where the assistant starts to speak; none is learned.
 
         Raises:
             TemplateRefusedError: the template takes no such messages.
         """
+        text, _ = self._render(messages, add_generation_prompt=True)
+        input_ids = np.asarray(self._tokenise(text)["input_ids"], dtype=np.int32)
+        nothing = np.zeros(len(input_ids), dtype=bool)
+        return TokenSequence(input_ids=input_ids, supervised=nothing, of_image=nothing)
+
+    def _render(
+        self, messages: ChatMessages, **options: bool
+    ) -> tuple[str, Sequence[tuple[int, int]]]:
+        """The template's text, and the spans in it that it marks, if asked for."""
+        from transformers.utils.chat_template_utils import render_jinja_template
+
         with _refusals():
-            encoded = self.tokenizer.apply_chat_template(
-                messages, tokenize=True, return_dict=True, add_generation_prompt=True
+            texts, spans = render_jinja_template(
+                conversations=[messages],
+                chat_template=self.tokenizer.chat_template,
+                **options,
+                **self.tokenizer.special_tokens_map,
             )
-        return np.asarray(encoded["input_ids"], dtype=np.int32)
+        return texts[0], spans[0] if spans else ()
+
+    def _tokenise(self, text: str, **options: bool) -> Mapping[str, Any]:
+        """As transformers' processors do: `<s>` comes first, by the template or by the tokenizer.
+
+        (`apply_chat_template` of a tokenizer leaves it to the template alone.)
+        """
+        begin = self.tokenizer.bos_token
+        printed = begin is not None and text.startswith(begin)
+        with _refusals():
+            return self.tokenizer(text, add_special_tokens=not printed, **options)

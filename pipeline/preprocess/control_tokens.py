@@ -7,6 +7,7 @@ on, and could begin one that nobody said.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pipeline.preprocess.template_checks import find_printed_tokens
@@ -16,19 +17,24 @@ if TYPE_CHECKING:
     from pipeline.preprocess.manifest_rows import Message
 
 _PLAIN = re.compile(r"[\w\s]*")
-"""Words, digits and white space, which some tokenizers list among their added tokens."""
+"""Words, digits and white space, which some tokenizers list among their added tokens, and which
+stand between tiles of an image."""
 
 
-def compile_control_tokens(chat: ChatTokenizer, image_token: str) -> re.Pattern[str]:
+def compile_control_tokens(chat: ChatTokenizer, image_tokens: Iterable[str]) -> re.Pattern[str]:
     """What finds a control token in a text.
 
-    These are the image token, the tokenizer's special tokens, and those of its other added tokens
-    that the template prints around answers: some tokenizers do not call `<|user|>` special. Added
+    These are the tokens that stand for images and their tiles, the tokenizer's special tokens, and
+    those of its other added tokens that the template prints around answers: some tokenizers do not
+    call `<|user|>` special. Added
     tokens that only answers hold, as `<think>`, are the row's to write; so is a single character,
     which some tokenizers pad with (`!`).
     """
     printed = find_printed_tokens(chat)
-    tokens = {image_token, *(t for t in chat.tokenizer.all_special_tokens if len(t) > 1)}
+    tokens = {
+        *(t for t in image_tokens if not _PLAIN.fullmatch(t)),
+        *(t for t in chat.tokenizer.all_special_tokens if len(t) > 1),
+    }
     for token_id, token in chat.tokenizer.added_tokens_decoder.items():
         if (token.special and len(token.content) > 1) or (
             token_id in printed and not _PLAIN.fullmatch(token.content)

@@ -1,8 +1,13 @@
-"""A manifest row to what the model is given: token ids, labels, resized images."""
+"""A manifest row to what the model is given: token ids, labels, resized images.
+
+The tokens of a row follow from its texts and from the sizes of its images, which may be looked at
+in another thread: the text is tokenised with one token an image, then the images are planned, then
+each image's token makes room for all that stand for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,22 +17,15 @@ import numpy as np
 
 from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
 from pipeline.preprocess.control_tokens import compile_control_tokens, find_control_token
-from pipeline.preprocess.images import (
-    decode_image,
-    leave_pixel_limit_to_us,
-    read_image_bytes,
-    resize_image,
-)
+from pipeline.preprocess.image_tokens import make_image_tokens
+from pipeline.preprocess.images import leave_pixel_limit_to_us
 from pipeline.preprocess.manifest_rows import ManifestRow, Message
-from pipeline.preprocess.processor import ProcessorInfo, read_processor
+from pipeline.preprocess.processors import ProcessorInfo, read_processor
+from pipeline.preprocess.processors.folder import check_folder
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
-from pipeline.preprocess.token_rules import (
-    TokenSequence,
-    count_token,
-    cut_text,
-    multiply_image_tokens,
-)
-from pipeline.preprocess.tokenizer import load_chat_tokenizer
+from pipeline.preprocess.row_images import PlannedImage, RowImages
+from pipeline.preprocess.token_rules import TokenSequence, count_token, cut_text
+from pipeline.preprocess.tokenizer import load_tokenizer, make_chat_tokenizer, named_tokens
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.preprocess import (
     DEFAULT_MAX_IMAGES,
@@ -42,21 +40,11 @@ class EncodedTokens:
     """The text side of a sample."""
 
     input_ids: np.ndarray
-    """int32 [num_tokens], image tokens multiplied."""
+    """int32 [num_tokens], with all tokens of its images."""
     labels: np.ndarray
     """int32 [num_tokens], -100 where nothing is learned."""
     truncated: bool
     """Whether text was cut to fit `max_tokens`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EncodedImages:
-    """The image side of a sample."""
-
-    images: tuple[np.ndarray, ...]
-    """uint8 [height, width, 3] each, of the processor's size."""
-    original_sizes: tuple[tuple[int, int], ...]
-    """(width, height) as each file states it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,16 +55,16 @@ class EncodedPrompt:
     input_ids: np.ndarray
     """int32 [num_tokens], up to where the assistant starts to speak."""
     images: tuple[np.ndarray, ...]
-    """uint8 [height, width, 3] each."""
+    """uint8 [height, width, 3] each, as a sample of the data set would have them."""
     reference: str
     """What the manifest has the assistant say there."""
 
 
 class SampleEncoder:
-    """Encodes rows by one processor folder.
+    """Encodes rows by one processor folder: `tokenise`, `images.plan`, `expand`, then `finish`.
 
-    `encode_tokens` is for one thread at a time (fast tokenizers are not
-    thread-safe); `encode_images` may run in many.
+    `tokenise`, `finish` and `encode_prompt` are for one thread at a time (fast tokenizers are not
+    thread-safe); `expand`, and `images`, may be used from many.
     """
 
     def __init__(
@@ -97,14 +85,19 @@ class SampleEncoder:
         """
         leave_pixel_limit_to_us()
         _check_root(image_root)
-        self.processor: ProcessorInfo = read_processor(processor_dir)
-        self.chat: ChatTokenizer = load_chat_tokenizer(processor_dir, self.processor.image_token)
-        self._control_tokens = compile_control_tokens(self.chat, self.processor.image_token)
-        self._image_root = image_root
+        check_folder(processor_dir)
+        tokenizer = load_tokenizer(processor_dir)
+        self.processor: ProcessorInfo = read_processor(processor_dir, named_tokens(tokenizer))
+        kind = self.processor.images
+        self.chat: ChatTokenizer = make_chat_tokenizer(tokenizer, processor_dir, kind.image_token)
+        self.images = RowImages(
+            processor=self.processor, image_root=image_root, max_pixels=max_pixels
+        )
+        self._image_tokens = make_image_tokens(tokenizer, kind, processor_dir)
+        self._control_tokens = compile_control_tokens(self.chat, kind.pieces())
         self._max_tokens = max_tokens
         self._max_images = max_images
         self._too_long = too_long
-        self._max_pixels = max_pixels
 
     def encode_prompt(self, row: ManifestRow) -> EncodedPrompt:
         """The row's conversation without its last answer, ready for generation.
@@ -120,24 +113,25 @@ class SampleEncoder:
             raise SampleRejectedError(reason="too_many_images", message=problem)
         asked, answer = row.messages[:-1], row.messages[-1]
         with _template_rejects(row):
-            input_ids = self.chat.encode_prompt([_to_chat(message) for message in asked])
-        asked_tokens = TokenSequence(input_ids=input_ids, supervised=np.zeros(len(input_ids), bool))
-        tokens = self._multiply(asked_tokens, row)
-        if len(tokens.input_ids) > self._max_tokens:
-            raise SampleRejectedError(reason="too_long", message=self._length(tokens, row))
+            tokens = self.chat.encode_prompt([_to_chat(message) for message in asked])
+        self._check_image_tokens(tokens, row)
+        planned = self.images.plan(row)
+        expanded = self._image_tokens.expand(tokens, [image.plan for image in planned])
+        if len(expanded.input_ids) > self._max_tokens:
+            raise SampleRejectedError(reason="too_long", message=self._length(expanded, row))
         return EncodedPrompt(
             key=row.key,
-            input_ids=tokens.input_ids,
-            images=self.encode_images(row).images,
+            input_ids=expanded.input_ids,
+            images=self.images.make(row, planned).images,
             reference=answer.text,
         )
 
-    def encode_tokens(self, row: ManifestRow) -> EncodedTokens:
-        """Tokens and labels of a row.
+    def tokenise(self, row: ManifestRow) -> TokenSequence:
+        """Tokens of a row, one for each image, and which of them are learned.
 
         Raises:
             SampleRejectedError: the row cannot become a sample; it has the reason.
-            StageConfigError: the row is over a limit, and `too_long` is `error`.
+            StageConfigError: it has more images than `max_images`, and `too_long` is `error`.
         """
         self._check_row(row)
         if not any(turn.role == "assistant" and turn.text.strip() for turn in row.messages):
@@ -148,40 +142,45 @@ class SampleEncoder:
             self._leave_out("too_many_images", problem, limit="max_images")
         with _template_rejects(row):
             tokens = self.chat.encode_conversation([_to_chat(message) for message in row.messages])
-        multiplied = self._multiply(tokens, row)
-        if not multiplied.supervised.any():
+        self._check_image_tokens(tokens, row)
+        if not tokens.supervised[tokens.input_ids != self.chat.image_token_id].any():
             message = f"{row.origin}: the assistant says nothing"
             raise SampleRejectedError(reason="nothing_supervised", message=message)
-        fitting = self._fit(multiplied, row)
-        truncated = fitting is not multiplied
+        return tokens
+
+    def expand(
+        self, tokens: TokenSequence, planned: Sequence[PlannedImage], row: ManifestRow
+    ) -> TokenSequence:
+        """Put all tokens of each image in the place of its one.
+
+        Raises:
+            SampleRejectedError: the row is over `max_tokens`, and not cut.
+            StageConfigError: it is, and `too_long` is `error`.
+        """
+        expanded = self._image_tokens.expand(tokens, [image.plan for image in planned])
+        if len(expanded.input_ids) <= self._max_tokens:
+            return expanded
+        length = self._length(expanded, row)
+        num_of_images = int(expanded.of_image.sum())
+        if num_of_images > self._max_tokens:
+            message = f"{length}; {num_of_images} of them are image tokens, never cut"
+            self._leave_out("images_too_long", message, limit="max_tokens")
+        if self._too_long != "truncate_text":
+            others = "`drop` or `truncate_text`"
+            self._leave_out("too_long", length, limit="max_tokens", others=others)
+        return expanded
+
+    def finish(self, tokens: TokenSequence, row: ManifestRow) -> EncodedTokens:
+        """Tokens and labels of a row, of which `expand` gave the tokens; cut if they must be.
+
+        Raises:
+            SampleRejectedError: a cut leaves nothing to learn.
+        """
+        truncated = len(tokens.input_ids) > self._max_tokens
+        fitting = self._cut(tokens, row) if truncated else tokens
         return EncodedTokens(
             input_ids=fitting.input_ids, labels=fitting.labels, truncated=truncated
         )
-
-    def encode_images(self, row: ManifestRow) -> EncodedImages:
-        """The row's images, decoded and resized.
-
-        Raises:
-            SampleRejectedError: an image cannot be used; it has the reason.
-            OSError: the file system failed.
-            MemoryError: naming row and image.
-        """
-        images, sizes = [], []
-        for name in row.image_paths:
-            try:
-                image, size = self._encode_image(name)
-            except MemoryError as error:
-                message = f"{row.origin}: {name}: no memory to decode and resize it"
-                raise MemoryError(message) from error
-            images.append(image)
-            sizes.append(size)
-        return EncodedImages(images=tuple(images), original_sizes=tuple(sizes))
-
-    def _encode_image(self, name: str) -> tuple[np.ndarray, tuple[int, int]]:
-        data = read_image_bytes(self._image_root, name)
-        image, size = decode_image(data, max_pixels=self._max_pixels, name=name)
-        geometry = self.processor.geometry
-        return resize_image(image, geometry, max_pixels=self._max_pixels, name=name), size
 
     def _check_row(self, row: ManifestRow) -> None:
         if row.problem:
@@ -190,7 +189,7 @@ class SampleEncoder:
         for turn in row.messages:
             token = find_control_token(self._control_tokens, turn)
             if token is not None:
-                is_image = token == self.processor.image_token
+                is_image = token == self.processor.images.image_token
                 kind = "the image token" if is_image else "a control token"
                 message = f"{row.origin}: a text of the {turn.role} contains {token!r}, {kind}"
                 reason: Reason = "image_token_in_text" if is_image else "control_token_in_text"
@@ -211,37 +210,22 @@ class SampleEncoder:
             raise StageConfigError(text)
         raise SampleRejectedError(reason=reason, message=message)
 
-    def _multiply(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
+    def _check_image_tokens(self, tokens: TokenSequence, row: ManifestRow) -> None:
         num_found = count_token(tokens.input_ids, self.chat.image_token_id)
         num_images = len(row.image_paths)
         counts = f"{row.origin}: {num_found} image tokens for {num_images} images"
         if num_found > num_images:
-            message = f"{counts}; a text contains {self.processor.image_token!r}"
+            message = f"{counts}; a text contains {self.processor.images.image_token!r}"
             raise SampleRejectedError(reason="image_token_in_text", message=message)
         if num_found < num_images:
             message = f"{counts}; the chat template lost an image"
             raise SampleRejectedError(reason="image_lost_by_template", message=message)
-        return multiply_image_tokens(
-            tokens,
-            image_token_id=self.chat.image_token_id,
-            num_image_tokens=self.processor.num_image_tokens,
-        )
 
-    def _fit(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
-        if len(tokens.input_ids) <= self._max_tokens:
-            return tokens
-        length = self._length(tokens, row)
-        num_image_tokens = count_token(tokens.input_ids, self.chat.image_token_id)
-        if num_image_tokens > self._max_tokens:
-            message = f"{length}; {num_image_tokens} of them are image tokens, never cut"
-            self._leave_out("images_too_long", message, limit="max_tokens")
-        if self._too_long != "truncate_text":
-            others = "`drop` or `truncate_text`"
-            self._leave_out("too_long", length, limit="max_tokens", others=others)
-        cut = cut_text(tokens, max_tokens=self._max_tokens, image_token_id=self.chat.image_token_id)
+    def _cut(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
+        cut = cut_text(tokens, max_tokens=self._max_tokens)
         said = cut.input_ids[cut.supervised]
         if not self.chat.tokenizer.decode(said, skip_special_tokens=True).strip():
-            message = f"{length}; cut to that, the assistant says nothing"
+            message = f"{self._length(tokens, row)}; cut to that, the assistant says nothing"
             raise SampleRejectedError(reason="too_long", message=message)
         return cut
 

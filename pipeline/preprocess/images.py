@@ -1,4 +1,4 @@
-"""Image files to uint8 RGB of the processor's size, and those to bytes.
+"""Image files to upright RGB pictures, and stored arrays to bytes.
 
 Whatever Pillow opens is taken: EXIF orientation is applied, transparency is
 laid over white, 16-bit grey is scaled to 8 bits, CMYK and other colour models
@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from pipeline.preprocess.processor import ImageGeometry
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from slurm_jobs.common.stage_config.preprocess import ImageFormat
 
@@ -43,6 +42,12 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 """By EXIF's orientation, where it is not 1 (CIPA DC-008, 4.6.4.A): what makes a picture upright."""
+
+_LYING = frozenset({5, 6, 7, 8})
+"""Orientations that exchange width and height."""
+
+_PNG_ORIENTATION = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
+"""Chunks of a PNG that may turn it. Pillow decodes all of it to look for them behind the pixels."""
 
 _DIRECT_MODES = frozenset({"RGB", "L", "1", "P", "CMYK", "YCbCr", "HSV"})
 _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
@@ -105,9 +110,7 @@ def decode_image(data: bytes, *, max_pixels: int, name: str) -> tuple[Image.Imag
     """
     image = _open(data, name)
     size = image.size
-    if size[0] * size[1] > max_pixels:
-        message = f"{name}: {size[0]} x {size[1]} pixels, max_pixels is {max_pixels}"
-        raise SampleRejectedError(reason="too_many_pixels", message=message)
+    _check_num_pixels(size, max_pixels, name)
     try:
         image.load()
         image = _turn_upright(image)
@@ -116,6 +119,34 @@ def decode_image(data: bytes, *, max_pixels: int, name: str) -> tuple[Image.Imag
     except Exception as error:  # Pillow's plugins raise anything on broken bytes
         raise _broken(error, name) from error
     return to_rgb(image, name), size
+
+
+def read_upright_size(data: bytes, *, max_pixels: int, name: str) -> tuple[int, int]:
+    """The (width, height) of the upright picture, by what the file states; decodes nothing.
+
+    Raises:
+        SampleRejectedError: not an image, broken, or too large.
+    """
+    image = _open(data, name)
+    _check_num_pixels(image.size, max_pixels, name)
+    if image.format == "TIFF":  # which Pillow turns itself, and says so at once
+        return image.size
+    if image.format == "PNG" and not any(chunk in data for chunk in _PNG_ORIENTATION):
+        return image.size
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's plugins raise anything on broken bytes
+        raise _broken(error, name) from error
+    width, height = image.size
+    return (height, width) if orientation in _LYING else (width, height)
+
+
+def _check_num_pixels(size: tuple[int, int], max_pixels: int, name: str) -> None:
+    if size[0] * size[1] > max_pixels:
+        message = f"{name}: {size[0]} x {size[1]} pixels, max_pixels is {max_pixels}"
+        raise SampleRejectedError(reason="too_many_pixels", message=message)
 
 
 def _turn_upright(image: Image.Image) -> Image.Image:
@@ -173,35 +204,6 @@ def _over_white(image: Image.Image) -> Image.Image:
 def _scale_16_bit(image: Image.Image) -> Image.Image:
     values = np.asarray(image).astype(np.uint32)  # convert("L") would clip at 255 instead
     return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8)).convert("RGB")
-
-
-def resize_image(
-    image: Image.Image, geometry: ImageGeometry, *, max_pixels: int, name: str
-) -> np.ndarray:
-    """Resize as the processor does: uint8 [height, width, 3].
-
-    With `shortest_edge`, the shorter side is resized to it and the middle is
-    cut out, as CLIP's image processor does; else both sides are resized.
-
-    Raises:
-        SampleRejectedError: a picture so thin that it would be huge before the cut.
-    """
-    resample = Image.Resampling(geometry.resample)
-    if geometry.shortest_edge is None:
-        return np.asarray(image.resize((geometry.width, geometry.height), resample))
-    shorter, longer = sorted(image.size)
-    edge = geometry.shortest_edge
-    long_edge = int(edge * longer / shorter)
-    size = (edge, long_edge) if image.width <= image.height else (long_edge, edge)
-    if edge * long_edge > max_pixels:
-        message = (
-            f"{name}: {image.width} x {image.height} pixels, resized to {size[0]} x {size[1]} "
-            f"before the middle is cut out; max_pixels is {max_pixels}"
-        )
-        raise SampleRejectedError(reason="too_many_pixels", message=message)
-    resized = image.resize(size, resample)
-    left, top = (size[0] - geometry.width) // 2, (size[1] - geometry.height) // 2
-    return np.asarray(resized.crop((left, top, left + geometry.width, top + geometry.height)))
 
 
 def image_to_bytes(pixels: np.ndarray, image_format: ImageFormat, quality: int) -> bytes:

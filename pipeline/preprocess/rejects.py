@@ -19,6 +19,7 @@ Reason = Literal[
     "truncated_image",
     "corrupt_image",
     "too_many_pixels",  # as it is, or resized before the middle is cut out
+    "unfit_size",  # the processor takes no image of such a shape
     "unsupported_mode",  # 32-bit, floating-point or LAB: how white is written is not known
     "too_many_images",
     "image_token_in_text",

@@ -25,7 +25,7 @@ from pipeline.preprocess.part import (
     write_part,
     write_rejects,
 )
-from pipeline.preprocess.processor import hash_folder
+from pipeline.preprocess.processors import hash_folder
 from pipeline.preprocess.rejects import CHOSEN_REASONS, Reject, RejectLimit, count_reasons
 from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
@@ -178,7 +178,8 @@ def _add(builder: PartBuilder, result: RowResult, tally: _Tally, worker: RowWork
         result.row.key,
         result.data,
         labels=result.tokens.labels,
-        num_images=len(result.row.image_paths),
+        num_images=result.num_images,
+        num_pixels=result.num_pixels,
     )
     worker.seconds.write += time.perf_counter() - start
     tally.num_truncated += result.tokens.truncated
@@ -247,15 +248,13 @@ def _model_inputs(encoder: SampleEncoder) -> dict[str, Any]:
     """The fields of `DatasetInfo` that come from the processor."""
     processor = encoder.processor
     return {
-        "image_height": processor.geometry.height,
-        "image_width": processor.geometry.width,
+        **processor.images.model_inputs(),
         "image_mean": processor.image_mean,
         "image_std": processor.image_std,
         "rescale_factor": processor.rescale_factor,
-        "image_token": processor.image_token,
+        "image_token": processor.images.image_token,
         "image_token_id": encoder.chat.image_token_id,
         "pad_token_id": encoder.chat.pad_token_id,
-        "num_image_tokens": processor.num_image_tokens,
     }
 
 
@@ -274,6 +273,7 @@ def _result(
         "num_tokens": int(samples["num_tokens"].sum()),
         "num_supervised_tokens": int(samples["num_supervised_tokens"].sum()),
         "num_images": int(samples["num_images"].sum()),
+        "num_pixels": int(samples["num_pixels"].sum()),
         "num_bytes": index.num_bytes,
         "decode_s": round(seconds.decode, 3),
         "tokenise_s": round(seconds.tokenise, 3),

@@ -165,7 +165,7 @@ def _find_text_problem(messages: ChatMessages, printed: str) -> str | None:
 def _find_prompt_problem(chat: ChatTokenizer, asked: ChatMessages) -> str | None:
     """Whether generation starts elsewhere than the answer does in training."""
     try:
-        prompt = chat.encode_prompt(asked[:-1])
+        prompt = chat.encode_prompt(asked[:-1]).input_ids
     except TemplateRefusedError as error:
         return f"refuses a question without its answer ({error})"
     tokens = chat.encode_conversation(asked)

@@ -1,11 +1,11 @@
-"""Pure rules on token sequences: image tokens multiplied, labels masked, length kept.
+"""Pure rules on token sequences: image tokens expanded, labels masked, length kept.
 
 Everything here takes and gives int32 or bool arrays of shape [num_tokens].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,9 @@ class TokenSequence:
     """int32 [num_tokens]."""
     supervised: np.ndarray
     """bool [num_tokens]: the assistant's words, with the end-of-turn token."""
+    of_image: np.ndarray
+    """bool [num_tokens]: stands for an image, or marks where it or a tile begins or ends; neither
+    learned nor cut."""
 
     @property
     def labels(self) -> np.ndarray:
@@ -45,15 +48,36 @@ def mark_spans(offsets: np.ndarray, spans: Iterable[tuple[int, int]]) -> np.ndar
     return inside
 
 
-def multiply_image_tokens(
-    tokens: TokenSequence, *, image_token_id: int, num_image_tokens: int
+def expand_images(
+    tokens: TokenSequence,
+    *,
+    image_token_id: int,
+    placeholders: Sequence[np.ndarray],
+    wrapping_ids: tuple[int, int] | None = None,
 ) -> TokenSequence:
-    """Put `num_image_tokens` copies in the place of every image token; none is supervised."""
+    """Put a placeholder in the place of every image token; nothing of an image is supervised.
+
+    Args:
+        tokens: With as many image tokens as placeholders.
+        image_token_id: The token that the chat template prints for an image.
+        placeholders: int32 [any length] each, in the order of the images.
+        wrapping_ids: Tokens that belong to an image where they stand right before and after it.
+    """
     is_image = tokens.input_ids == image_token_id
-    num_copies = np.where(is_image, num_image_tokens, 1)
+    lengths = np.ones(len(is_image), dtype=np.int64)
+    lengths[is_image] = [len(placeholder) for placeholder in placeholders]
+    of_image = tokens.of_image | is_image
+    if wrapping_ids is not None:
+        first, last = (tokens.input_ids == token_id for token_id in wrapping_ids)
+        of_image[:-1] |= first[:-1] & is_image[1:]
+        of_image[1:] |= last[1:] & is_image[:-1]
+    input_ids = np.repeat(tokens.input_ids, lengths)
+    if placeholders:
+        input_ids[np.repeat(is_image, lengths)] = np.concatenate(placeholders)
     return TokenSequence(
-        input_ids=np.repeat(tokens.input_ids, num_copies),
-        supervised=np.repeat(tokens.supervised & ~is_image, num_copies),
+        input_ids=input_ids,
+        supervised=np.repeat(tokens.supervised & ~of_image, lengths),
+        of_image=np.repeat(of_image, lengths),
     )
 
 
@@ -62,13 +86,16 @@ def count_token(input_ids: np.ndarray, token_id: int) -> int:
     return int(np.count_nonzero(input_ids == token_id))
 
 
-def cut_text(tokens: TokenSequence, *, max_tokens: int, image_token_id: int) -> TokenSequence:
-    """Drop text tokens from the end until `max_tokens` are left; image tokens all stay.
+def cut_text(tokens: TokenSequence, *, max_tokens: int) -> TokenSequence:
+    """Drop text tokens from the end until `max_tokens` are left; those of images all stay.
 
     The images alone must fit.
     """
-    is_image = tokens.input_ids == image_token_id
-    num_text = max_tokens - int(is_image.sum())
+    num_text = max_tokens - int(tokens.of_image.sum())
     assert num_text >= 0
-    keep = is_image | (np.cumsum(~is_image) <= num_text)
-    return TokenSequence(input_ids=tokens.input_ids[keep], supervised=tokens.supervised[keep])
+    keep = tokens.of_image | (np.cumsum(~tokens.of_image) <= num_text)
+    return TokenSequence(
+        input_ids=tokens.input_ids[keep],
+        supervised=tokens.supervised[keep],
+        of_image=tokens.of_image[keep],
+    )

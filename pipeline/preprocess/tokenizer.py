@@ -12,12 +12,27 @@ from slurm_jobs.common.errors import StageConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_NAMED_TOKENS = (
+    *("image_token", "fake_image_token", "global_image_token"),
+    *("vision_start_token", "vision_end_token"),
+)
+"""Attributes by which transformers' processors ask a tokenizer for its tokens of images."""
+
 
 def load_chat_tokenizer(folder: Path, image_token: str) -> ChatTokenizer:
     """Load the tokenizer of a processor folder and check its chat template.
 
     Raises:
         StageConfigError: no tokenizer, no usable template, or no image token.
+    """
+    return make_chat_tokenizer(load_tokenizer(folder), folder, image_token)
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a processor folder.
+
+    Raises:
+        StageConfigError: there is none, or none that tells characters from tokens.
     """
     from transformers import AutoTokenizer
 
@@ -32,6 +47,23 @@ def load_chat_tokenizer(folder: Path, image_token: str) -> ChatTokenizer:
             f"for, so that labels could not be placed; use a tokenizer with a `tokenizer.json`"
         )
         raise StageConfigError(message)
+    return tokenizer
+
+
+def named_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
+    """The tokens of images that a tokenizer names itself, by their role."""
+    named = {name: getattr(tokenizer, name, None) for name in _NAMED_TOKENS}
+    return {name: token for name, token in named.items() if token is not None}
+
+
+def make_chat_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, folder: Path, image_token: str
+) -> ChatTokenizer:
+    """Check the chat template of a tokenizer that was loaded from `folder`.
+
+    Raises:
+        StageConfigError: no usable template, or no image token.
+    """
     place = _template_file(folder)
     check_marks(tokenizer.chat_template, place)
     image_token_id = tokenizer.convert_tokens_to_ids(image_token)

@@ -1,7 +1,9 @@
 """The rows of a slice through tokenizer, decoder and writer, in order, on several threads.
 
 Fast tokenizers are not thread-safe, so the calling thread tokenises while the
-pool decodes: Pillow's decoders and resizers release the interpreter's lock.
+pool reads, plans and decodes images: Pillow's decoders and resizers release the
+interpreter's lock. How many tokens an image has follows from its plan, so the
+pool expands the tokens, too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from pipeline.preprocess.encode import EncodedTokens, SampleEncoder
 from pipeline.preprocess.images import MEMBER_SUFFIX, image_to_bytes
 from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.preprocess.row_images import EncodedImages
+from pipeline.preprocess.token_rules import TokenSequence
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.stage_config.preprocess import ImageFormat
 
@@ -34,10 +38,11 @@ class Seconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredImages:
-    """A row's images as they are stored."""
+    """A row's images as they are stored, and its tokens with theirs."""
 
+    tokens: TokenSequence
     images: list[bytes]
-    original_sizes: tuple[tuple[int, int], ...]
+    encoded: EncodedImages
     seconds: float
 
 
@@ -49,6 +54,10 @@ class RowResult:
     tokens: EncodedTokens | None = None
     data: bytes = b""
     """Members of the sample, as they stand in the part's tar."""
+    num_images: int = 0
+    """Stored ones: of a tiled processor, all tiles."""
+    num_pixels: int = 0
+    """Of all stored images."""
     rejection: SampleRejectedError | None = None
 
 
@@ -69,8 +78,7 @@ class RowWorker:
             StageError: the file system or the memory failed; another attempt may mend it.
             StageConfigError: a row is over a limit, and `too_long` is `error`.
         """
-        waiting: deque[tuple[ManifestRow, EncodedTokens, Future[StoredImages]] | RowResult]
-        waiting = deque()
+        waiting: deque[tuple[ManifestRow, Future[StoredImages]] | RowResult] = deque()
         pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="decode")
         try:
             for row in rows:
@@ -84,20 +92,22 @@ class RowWorker:
 
     def _start(
         self, row: ManifestRow, pool: ThreadPoolExecutor
-    ) -> tuple[ManifestRow, EncodedTokens, Future[StoredImages]] | RowResult:
+    ) -> tuple[ManifestRow, Future[StoredImages]] | RowResult:
         start = time.perf_counter()
         try:
-            tokens = self.encoder.encode_tokens(row)
+            tokens = self.encoder.tokenise(row)
         except SampleRejectedError as rejection:
             return RowResult(row=row, rejection=rejection)
         finally:
             self.seconds.tokenise += time.perf_counter() - start
-        return row, tokens, pool.submit(self._store_images, row)
+        return row, pool.submit(self._store_images, row, tokens)
 
-    def _store_images(self, row: ManifestRow) -> StoredImages:
+    def _store_images(self, row: ManifestRow, tokens: TokenSequence) -> StoredImages:
         start = time.perf_counter()
         try:
-            encoded = self.encoder.encode_images(row)
+            planned = self.encoder.images.plan(row)
+            expanded = self.encoder.expand(tokens, planned, row)  # before much time is spent on it
+            encoded = self.encoder.images.make(row, planned)
         except OSError as error:
             message = f"{row.origin}: an image cannot be read: {error}"
             raise StageError(message) from error
@@ -105,22 +115,22 @@ class RowWorker:
             message = f"{error}; raise resources.mem_gb, or lower num_threads or max_pixels"
             raise StageError(message) from error
         return StoredImages(
+            tokens=expanded,
             images=[
                 image_to_bytes(pixels, self.image_format, self.image_quality)
                 for pixels in encoded.images
             ],
-            original_sizes=encoded.original_sizes,
+            encoded=encoded,
             seconds=time.perf_counter() - start,
         )
 
-    def _finish(
-        self, started: tuple[ManifestRow, EncodedTokens, Future[StoredImages]] | RowResult
-    ) -> RowResult:
+    def _finish(self, started: tuple[ManifestRow, Future[StoredImages]] | RowResult) -> RowResult:
         if isinstance(started, RowResult):
             return started
-        row, tokens, future = started
+        row, future = started
         try:
             stored = future.result()
+            tokens = self.encoder.finish(stored.tokens, row)
         except SampleRejectedError as rejection:
             return RowResult(row=row, rejection=rejection)
         self.seconds.decode += stored.seconds
@@ -130,17 +140,24 @@ class RowWorker:
             labels=tokens.labels,
             images=stored.images,
             image_suffix=MEMBER_SUFFIX[self.image_format],
-            meta=_meta(row, tokens, stored),
+            meta=_meta(row, tokens, stored.encoded),
         )
-        return RowResult(row=row, tokens=tokens, data=data)
+        return RowResult(
+            row=row,
+            tokens=tokens,
+            data=data,
+            num_images=len(stored.images),
+            num_pixels=stored.encoded.num_pixels,
+        )
 
 
-def _meta(row: ManifestRow, tokens: EncodedTokens, stored: StoredImages) -> dict[str, object]:
+def _meta(row: ManifestRow, tokens: EncodedTokens, images: EncodedImages) -> dict[str, object]:
     return {
         "row": row.origin.row,
         "source": row.source,
         "num_tokens": len(tokens.input_ids),
         "num_supervised_tokens": int((tokens.labels >= 0).sum()),
         "truncated": tokens.truncated,
-        "original_sizes": [list(size) for size in stored.original_sizes],
+        "original_sizes": [list(size) for size in images.original_sizes],
+        "stored_sizes": [[list(size) for size in sizes] for sizes in images.stored_sizes],
     }

@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 from pipeline.models import SmallVLM
 from pipeline.models.small_vlm import WEIGHTS_NAME
-from pipeline.preprocess.processor import processor_files
+from pipeline.preprocess.processors import processor_files
 from pipeline.training.checkpoint_files import (
     hash_file,
     publish,

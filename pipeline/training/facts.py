@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _PIXEL_MAX = 255
+_OTHER_KINDS = {"tiled": "cut into tiles", "native": "each of a size of its own"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +33,21 @@ class DataFacts:
     num_image_tokens: int
 
 
+def check_images(info: DatasetInfo) -> None:
+    """Refuse images that no model here takes, before anything is copied or built.
+
+    Raises:
+        StageConfigError: they are tiles, or of sizes of their own.
+    """
+    if info.image_kind != "fixed":
+        message = (
+            f"the data set's images are {info.image_kind} ({_OTHER_KINDS[info.image_kind]}); model "
+            f"type small_vlm takes one of a fixed size for each; preprocess with a processor of "
+            f"one size (SigLIP's, CLIP's)"
+        )
+        raise StageConfigError(message)
+
+
 def read_facts(info: DatasetInfo, tokenizer: PreTrainedTokenizerFast) -> DataFacts:
     """Put together what the data set and its tokenizer say.
 
@@ -47,6 +63,8 @@ def read_facts(info: DatasetInfo, tokenizer: PreTrainedTokenizerFast) -> DataFac
     if tokenizer.eos_token_id is None:
         message = f"tokenizer {tokenizer.name_or_path}: no eos_token; generation would never end"
         raise StageConfigError(message)
+    assert info.image_height is not None  # as `check_images` has seen to
+    assert info.num_image_tokens is not None
     # (pixel * rescale - mean) / std, written for pixels scaled by 1/255.
     range_scale = _PIXEL_MAX * info.rescale_factor
     return DataFacts(

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.dataset import open_dataset
-from pipeline.data.info import PACKS_DIR, PROCESSOR_DIR
+from pipeline.data.info import PACKS_DIR, PROCESSOR_DIR, read_dataset_info
 from pipeline.timing import SpanLog
 from pipeline.training.device import prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
 from pipeline.training.evaluate import check_heldout, evaluate
 from pipeline.training.export import export_model
-from pipeline.training.facts import load_tokenizer, read_facts
+from pipeline.training.facts import check_images, load_tokenizer, read_facts
 from pipeline.training.fit import Job, Trained, fit, versions
 from pipeline.training.ranks import join_ranks, leave_ranks
 from pipeline.training.staging import stage_together
@@ -77,6 +77,7 @@ def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
 
 
 def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
+    check_images(read_dataset_info(dataset_dir))  # before anything is copied
     staged = stage_together(dataset_dir, job.context, job.ranks, job.spans)
     dataset = open_dataset(dataset_dir, staged.folder)
     processor_dir = dataset_dir / PROCESSOR_DIR

@@ -24,7 +24,7 @@ from pipeline.data.info import (
     DatasetInfo,
     read_dataset_info,
 )
-from pipeline.preprocess.processor import hash_folder
+from pipeline.preprocess.processors import hash_folder
 from pipeline.verify.shards import Problem, Report, ShardReader, shard_problems
 from slurm_jobs.common.errors import StageError
 

@@ -1,6 +1,6 @@
 """Whether a processor folder has the files that `preprocess` will open; reads no model. PURE.
 
-What the files must say is left to the job: `pipeline/preprocess/processor.py` and `tokenizer.py`.
+What the files must say is left to the job: `pipeline/preprocess/processors` and `tokenizer.py`.
 """
 
 from __future__ import annotations
@@ -54,9 +54,22 @@ def _missing(
         missing.append("a tokenizer (tokenizer.json)")
     if not exists(f"{folder}/{_IMAGES}") and not _names_images(folder, read_text):
         missing.append(f"the image size ({_IMAGES})")
-    if not exists(f"{folder}/{_PROCESSOR}"):
+    if not exists(f"{folder}/{_PROCESSOR}") and not _counts_by_size(folder, read_text):
         missing.append(f"the number of tokens of an image ({_PROCESSOR})")
     return missing
+
+
+def _counts_by_size(folder: str, read_text: Callable[[str], str]) -> bool:
+    """Whether an image's tokens follow from its size alone, as with the Qwen2-VL family.
+
+    Their folders on hubs have no file of the processor. What cannot be read is not judged.
+    """
+    try:
+        return '"Qwen2VLImageProcessor' in read_text(f"{folder}/{_IMAGES}")
+    except FileNotFoundError:
+        return False
+    except (OSError, UnicodeDecodeError):
+        return True
 
 
 def _names_images(folder: str, read_text: Callable[[str], str]) -> bool:

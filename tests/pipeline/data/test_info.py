@@ -48,7 +48,7 @@ def test_file_that_is_no_json_is_told_as_damaged(folder: Path, text: str) -> Non
 @pytest.mark.parametrize("text", ["[]", "null", '"x"', "{}", '{"format": "other"}'])
 def test_file_of_another_format_is_refused(folder: Path, text: str) -> None:
     (folder / INFO_NAME).write_text(text)
-    with pytest.raises(StageError, match=r"dataset\.json: format .*; run consolidate again"):
+    with pytest.raises(StageError, match=r"json: format .*; run preprocess and consolidate again"):
         read_dataset_info(folder)
 
 

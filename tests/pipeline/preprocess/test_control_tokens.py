@@ -35,7 +35,7 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> re.Pattern[str]:
     path.write_text(json.dumps(values))
     config = folder / "tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"extra_special_tokens": []}))
-    return compile_control_tokens(load_chat_tokenizer(folder, "<image>"), "<image>")
+    return compile_control_tokens(load_chat_tokenizer(folder, "<image>"), {"<image>"})
 
 
 def message(*items: str | None) -> Message:

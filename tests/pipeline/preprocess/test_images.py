@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from pipeline.preprocess.images import decode_image, image_to_bytes, read_image_bytes, resize_image
-from pipeline.preprocess.processor import ImageGeometry
+from pipeline.preprocess.images import (
+    decode_image,
+    image_to_bytes,
+    read_image_bytes,
+    read_upright_size,
+)
 from pipeline.preprocess.rejects import SampleRejectedError
-
-EXACT = ImageGeometry(height=8, width=8, resample=3, shortest_edge=None)
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
@@ -29,10 +31,6 @@ def decode(data: bytes, max_pixels: int = 10_000) -> np.ndarray:
     image, _ = decode_image(data, max_pixels=max_pixels, name="x")
     assert image.mode == "RGB"
     return np.asarray(image)
-
-
-def resize(image: Image.Image, geometry: ImageGeometry) -> np.ndarray:
-    return resize_image(image, geometry, max_pixels=100_000_000, name="x")
 
 
 def gradient(mode: str = "RGB") -> Image.Image:
@@ -50,6 +48,55 @@ def test_exif_orientation_is_applied() -> None:
     assert upright.shape == (16, 8, 3)
     assert upright[0].mean() > 250
     assert upright[-1].mean() < 5
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP", "AVIF"])
+@pytest.mark.parametrize("orientation", range(10))
+def test_upright_size_is_told_without_decoding_a_pixel(
+    kind: str, orientation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    turned = encode(gradient().crop((0, 0, 16, 9)), kind, exif=exif)
+    plain = encode(gradient().crop((0, 0, 16, 9)), kind)
+    expected = decode_image(turned, max_pixels=10_000, name="x")[0].size
+
+    def load(_image: Image.Image) -> None:
+        pytest.fail("decoded")
+
+    if kind != "PNG":  # Pillow looks for the orientation behind the pixels, too
+        monkeypatch.setattr("PIL.ImageFile.ImageFile.load", load)
+    assert read_upright_size(turned, max_pixels=10_000, name="x") == expected
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", load)
+    assert read_upright_size(plain, max_pixels=10_000, name="x") == (16, 9)
+
+
+def test_size_of_a_png_that_is_turned_behind_its_pixels_is_told() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    chunks = encode(gradient().crop((0, 0, 16, 9)), exif=exif)
+    start = chunks.index(b"eXIf") - 4
+    end = start + 12 + int.from_bytes(chunks[start : start + 4], "big")
+    iend = chunks.index(b"IEND") - 4
+    moved = chunks[:start] + chunks[end:iend] + chunks[start:end] + chunks[iend:]
+    assert decode_image(moved, max_pixels=10_000, name="x")[0].size == (9, 16)
+    assert read_upright_size(moved, max_pixels=10_000, name="x") == (9, 16)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"404 not found", "not_an_image"),
+        (encode(Image.new("RGB", (200, 100))), "too_many_pixels"),
+        (encode(Image.new("RGB", (8, 8)))[:20], "truncated_image"),
+    ],
+)
+def test_file_that_does_not_state_a_size_that_can_be_used_is_rejected(
+    data: bytes, reason: str
+) -> None:
+    with pytest.raises(SampleRejectedError) as raised:
+        read_upright_size(data, max_pixels=10_000, name="x")
+    assert raised.value.reason == reason
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
@@ -173,34 +220,6 @@ def test_refusal_that_the_mode_does_not_explain_is_the_file_systems(
 def test_image_is_not_missing_where_its_root_is_gone(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_image_bytes(tmp_path / "unmounted", "a.png")
-
-
-def test_resize_equals_the_hugging_face_processor() -> None:
-    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
-
-    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 50, 3), dtype=np.uint8))
-    theirs = SiglipImageProcessorPil(size={"height": 8, "width": 8}, resample=3)(image)
-    ours = resize(image, EXACT) / 255.0 * 2 - 1
-    expected = np.asarray(theirs["pixel_values"][0]).transpose(1, 2, 0)
-    assert np.allclose(ours, expected, atol=1e-5)
-
-
-def test_shortest_edge_is_resized_and_the_middle_cut_out() -> None:
-    pixels = np.zeros((20, 60, 3), np.uint8)
-    pixels[:, 20:40] = 255
-    geometry = ImageGeometry(height=10, width=10, resample=0, shortest_edge=10)
-    assert resize(Image.fromarray(pixels), geometry).min() == 255
-
-
-@pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000)])
-def test_picture_that_would_be_huge_before_the_cut_is_rejected_and_not_resized(
-    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr("PIL.Image.Image.resize")
-    geometry = ImageGeometry(height=224, width=224, resample=3, shortest_edge=224)
-    with pytest.raises(SampleRejectedError, match=r"13440000.* before the middle is cut") as e:
-        resize(Image.new("RGB", size), geometry)
-    assert e.value.reason == "too_many_pixels"
 
 
 @pytest.mark.parametrize("image_format", ["png", "raw"])

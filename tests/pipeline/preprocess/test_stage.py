@@ -180,12 +180,12 @@ def test_slice_that_fits_before_the_time_limit_is_finished_in_spite_of_the_signa
 def test_failing_file_system_is_no_reject(
     tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.preprocess import encode
+    from pipeline.preprocess import row_images
 
     def fail(root: Path, name: str) -> bytes:
         raise OSError(116, "Stale file handle", str(root / name))
 
-    monkeypatch.setattr(encode, "read_image_bytes", fail)
+    monkeypatch.setattr(row_images, "read_image_bytes", fail)
     with pytest.raises(StageError, match=r"train\.csv:2: an image cannot be read.*Stale"):
         run(base_config(tmp_path, processor_dir), make_context(tmp_path))
 
@@ -193,12 +193,12 @@ def test_failing_file_system_is_no_reject(
 def test_lack_of_memory_fails_the_slice_with_row_image_and_remedy(
     tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.preprocess import encode
+    from pipeline.preprocess import row_images
 
     def lack(*_args: object, **_options: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(encode, "resize_image", lack)
+    monkeypatch.setattr(row_images, "_resize", lack)
     with pytest.raises(StageError, match=r"train\.csv:2: red\.png: no memory .*resources\.mem_gb"):
         run(base_config(tmp_path, processor_dir), make_context(tmp_path))
 

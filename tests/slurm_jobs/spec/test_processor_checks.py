@@ -51,6 +51,18 @@ def test_the_image_size_may_stand_in_the_processors_own_file(check: Check, tmp_p
     assert check(SPEC) == []
 
 
+@pytest.mark.parametrize(
+    ("images", "num_problems"),
+    [("Qwen2VLImageProcessor", 0), ("Qwen2VLImageProcessorFast", 0), ("CLIPImageProcessor", 1)],
+)
+def test_qwens_folder_on_hubs_needs_no_file_of_the_processor(
+    check: Check, tmp_path: Path, images: str, num_problems: int
+) -> None:
+    described = f'{{"image_processor_type": "{images}"}}'
+    folder_with(tmp_path, tokenizer="{}", preprocessor_config=described)
+    assert len(check(SPEC)) == num_problems
+
+
 def test_a_file_is_no_processor_folder(check: Check) -> None:
     (line,) = check(SPEC.replace("processor: proc", "processor: spec.yaml"))
     assert "lacks a tokenizer" in line

@@ -1,0 +1,243 @@
+"""The values of a processor folder to the kind of images that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pipeline.preprocess.processors.fixed import FixedImages
+from pipeline.preprocess.processors.idefics import IdeficsTiles
+from pipeline.preprocess.processors.llava_next import LlavaNextTiles
+from pipeline.preprocess.processors.native import NativeImages
+from pipeline.preprocess.processors.plan import ImageRules
+from slurm_jobs.common.errors import StageConfigError
+
+_IDEFICS_TOKENS = 169
+"""`image_seq_len` of transformers' Idefics3Processor and SmolVLMProcessor, where none is given."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Described:
+    """What the files of a processor folder say."""
+
+    images: Mapping[str, Any]
+    """Of the image processor, with its class's defaults."""
+    images_file: Path
+    processor: Mapping[str, Any]
+    """`processor_config.json`."""
+    processor_file: Path
+    own_tokens: Mapping[str, str]
+    """Those that the tokenizer names."""
+
+    def token(self, name: str, otherwise: str) -> str:
+        """A token by the name of its role."""
+        return self.own_tokens.get(name, otherwise)
+
+    def refuse(self, key: str, expected: str) -> NoReturn:
+        """Say that a value of the image processor cannot be used.
+
+        Raises:
+            StageConfigError: always.
+        """
+        message = f"{self.images_file}: {key} {self.images.get(key)!r}; {expected}"
+        raise StageConfigError(message)
+
+    def counts(self, key: str, names: Iterable[str], expected: str) -> tuple[int, ...]:
+        """The values of a mapping of the image processor, which has these and no other."""
+        found, names = self.images.get(key), tuple(names)
+        if not isinstance(found, Mapping):
+            self.refuse(key, expected)
+        given = {name: value for name, value in found.items() if value is not None}
+        if not _has_counts(given, set(names)):
+            self.refuse(key, expected)
+        return tuple(given[name] for name in names)
+
+    def count(self, key: str) -> int:
+        """A number of the image processor that is 1 or more."""
+        if not _is_count(self.images.get(key)):
+            self.refuse(key, "expected a whole number, 1 or more")
+        return int(self.images[key])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Builder:
+    """How a class of image processors is understood."""
+
+    build: Callable[[Described], ImageRules]
+    processor_classes: frozenset[str]
+    """Which put the tokens in place of an image that the kind's plans say."""
+    more_keys: frozenset[str] = frozenset()
+    """That are read or change nothing, besides those with a default."""
+
+
+def build_fixed(described: Described) -> FixedImages:
+    """The one size that an image processor's config stands for.
+
+    Raises:
+        StageConfigError: the size is missing, or images of one size do not follow from it.
+    """
+    height, width, edge = _read_fixed_size(described.images, described.images_file)
+    processor = described.processor
+    given = processor.get("num_image_tokens")
+    if given is None:
+        patch_size = _require(processor, "patch_size", described.processor_file)
+        given = (height // patch_size) * (width // patch_size) + _additional(processor)
+        given -= processor.get("vision_feature_select_strategy") == "default"
+    return FixedImages(
+        height=height,
+        width=width,
+        shortest_edge=edge,
+        image_token=described.token("image_token", processor.get("image_token", "<image>")),
+        num_image_tokens=int(given),
+    )
+
+
+def _read_fixed_size(images: Mapping[str, Any], file: Path) -> tuple[int, int, int | None]:
+    """Height, width, and the shorter side before the middle is cut out."""
+    size = images.get("size")
+    crop = images.get("crop_size") if images.get("do_center_crop") else None
+    if isinstance(size, int):
+        square = images.get("default_to_square", True)
+        size = {"height": size, "width": size} if square else {"shortest_edge": size}
+    crop = {"height": crop, "width": crop} if isinstance(crop, int) else crop
+    size = {k: v for k, v in size.items() if v is not None} if isinstance(size, Mapping) else size
+    if _has_counts(size, {"height", "width"}) and crop in (None, size):
+        return size["height"], size["width"], None
+    if _has_counts(size, {"shortest_edge"}) and _has_counts(crop, {"height", "width"}):
+        edge = size["shortest_edge"]
+        if max(crop["height"], crop["width"]) <= edge:
+            return crop["height"], crop["width"], edge
+    message = (
+        f"{file}: size {size!r} with crop_size {crop!r} does not give images of one size; "
+        f"supported are size {{height, width}}, and size {{shortest_edge}} with a crop_size "
+        f"within it"
+    )
+    raise StageConfigError(message)
+
+
+def build_native(described: Described) -> NativeImages:
+    """Images of their own proportions: the Qwen2-VL family.
+
+    Raises:
+        StageConfigError: a value is missing or senseless.
+    """
+    expected = "expected shortest_edge and longest_edge (in pixels of area), and nothing else"
+    least, most = described.counts("size", ("shortest_edge", "longest_edge"), expected)
+    least = described.count("min_pixels") if "min_pixels" in described.images else least
+    most = described.count("max_pixels") if "max_pixels" in described.images else most
+    if most < least:
+        described.refuse("size", f"the least area is {least} pixels, the greatest {most}")
+    return NativeImages(
+        patch_size=described.count("patch_size"),
+        merge_size=described.count("merge_size"),
+        temporal_patch_size=described.count("temporal_patch_size"),
+        min_pixels=least,
+        max_pixels=most,
+        image_token=described.token("image_token", "<|image_pad|>"),
+        wrapping=(
+            described.token("vision_start_token", "<|vision_start|>"),
+            described.token("vision_end_token", "<|vision_end|>"),
+        ),
+    )
+
+
+def build_idefics(described: Described) -> IdeficsTiles:
+    """Tiles and the whole image: Idefics3 and SmolVLM.
+
+    Raises:
+        StageConfigError: a value is missing or senseless.
+    """
+    expected = "expected longest_edge (in pixels), and nothing else"
+    (longest_edge,) = described.counts("size", ("longest_edge",), expected)
+    (tile_size,) = described.counts("max_image_size", ("longest_edge",), expected)
+    return IdeficsTiles(
+        longest_edge=longest_edge,
+        tile_size=tile_size,
+        split=bool(described.images["do_image_splitting"]),
+        image_token=described.token("image_token", "<image>"),
+        fake_token=described.token("fake_image_token", "<fake_token_around_image>"),
+        global_token=described.token("global_image_token", "<global-img>"),
+        num_image_tokens=int(described.processor.get("image_seq_len", _IDEFICS_TOKENS)),
+    )
+
+
+def build_llava_next(described: Described) -> LlavaNextTiles:
+    """The whole image and tiles of the best grid: LLaVA-NeXT.
+
+    Raises:
+        StageConfigError: a value is missing, or tiles would be resized once more.
+    """
+    height, width, edge = _read_fixed_size(described.images, described.images_file)
+    if height != width or edge not in (None, height):
+        described.refuse("size", f"expected squares of crop_size, which is {width} x {height}")
+    grids = described.images["image_grid_pinpoints"]
+    if not grids or any(side % height or side <= 0 for grid in grids for side in grid):
+        described.refuse("image_grid_pinpoints", f"expected multiples of the size, {height}")
+    processor = described.processor
+    return LlavaNextTiles(
+        tile_size=height,
+        grids=tuple((grid_width, grid_height) for grid_height, grid_width in grids),
+        patch_size=int(_require(processor, "patch_size", described.processor_file)),
+        num_additional_tokens=_additional(processor),
+        drops_first_token=processor.get("vision_feature_select_strategy") == "default",
+        image_token=described.token("image_token", processor.get("image_token", "<image>")),
+    )
+
+
+def _additional(processor: Mapping[str, Any]) -> int:
+    return int(processor.get("num_additional_image_tokens", 0))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _has_counts(values: object, keys: set[str]) -> bool:
+    """Whether it is a mapping with these keys and no others, each a whole number, 1 or more."""
+    if not isinstance(values, Mapping) or values.keys() != keys:
+        return False
+    return all(_is_count(value) for value in values.values())
+
+
+def _require(values: Mapping[str, Any], key: str, file: Path) -> Any:
+    if values.get(key) is None:
+        message = f"{file}: `{key}` is missing"
+        raise StageConfigError(message)
+    return values[key]
+
+
+_FIXED = Builder(
+    build=build_fixed,
+    # The last two lay out no tokens: such a folder counts them by `num_image_tokens`.
+    processor_classes=frozenset({"LlavaProcessor", "CLIPProcessor", "SiglipProcessor"}),
+    more_keys=frozenset({"do_center_crop", "crop_size"}),
+)
+_IDEFICS = Builder(
+    build=build_idefics,
+    processor_classes=frozenset({"Idefics3Processor", "SmolVLMProcessor"}),
+    more_keys=frozenset({"do_pad"}),  # fills up batches of tiles, which are all of one size
+)
+
+BUILDERS: Mapping[str, Builder] = {
+    "CLIPImageProcessor": _FIXED,
+    "Idefics3ImageProcessor": _IDEFICS,
+    "LlavaImageProcessor": _FIXED,
+    "LlavaNextImageProcessor": Builder(
+        build=build_llava_next,
+        processor_classes=frozenset({"LlavaNextProcessor"}),
+        more_keys=frozenset({"do_pad"}),  # fills up with whole tiles of nothing
+    ),
+    "Qwen2VLImageProcessor": Builder(
+        build=build_native,
+        processor_classes=frozenset(
+            {"Qwen2VLProcessor", "Qwen2_5_VLProcessor", "Qwen3VLProcessor"}
+        ),
+        more_keys=frozenset({"min_pixels", "max_pixels"}),
+    ),
+    "SiglipImageProcessor": _FIXED,
+    "SmolVLMImageProcessor": _IDEFICS,
+    "ViTImageProcessor": _FIXED,
+}
+"""By the class's name without `Fast` or `Pil`."""

@@ -1,0 +1,162 @@
+"""A processor folder's JSON files to what is made of images. Refuses what it would not honour.
+
+The folder is laid out as Hugging Face writes it: `image_processor` in `processor_config.json` (as
+transformers 5 saves it), else `preprocessor_config.json`. The first comes first for transformers,
+too. The tokenizer's files are left to `preprocess.tokenizer`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.preprocess.processors.build import BUILDERS, Described
+from pipeline.preprocess.processors.class_defaults import CLASS_DEFAULTS, NEUTRAL_KEYS
+from pipeline.preprocess.processors.folder import check_folder, read_json
+from pipeline.preprocess.processors.plan import ImageRules
+from slurm_jobs.common.errors import StageConfigError
+
+_STEPS = ("do_resize", "do_rescale", "do_normalize")
+"""Keys by which an image processor leaves out a step."""
+_NUM_FILTERS = 6
+"""Pillow numbers its filters 0 to 5."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessorInfo:
+    """What is read from the processor folder's JSON files."""
+
+    images: ImageRules
+    """What becomes of an image of a given size."""
+    resample: int
+    """Pillow's number of the filter (3 is bicubic)."""
+    image_mean: tuple[float, ...]
+    image_std: tuple[float, ...]
+    rescale_factor: float
+    """Multiplies uint8 pixels before mean and standard deviation are applied."""
+
+
+def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) -> ProcessorInfo:
+    """Read a processor folder.
+
+    `own_tokens` are those that its tokenizer names by attributes (`image_token`); they come before
+    what the folder's files say, as in transformers.
+
+    Raises:
+        StageConfigError: a file or value is missing, or of a kind not understood.
+    """
+    check_folder(folder)
+    processor_file = folder / "processor_config.json"
+    processor = read_json(processor_file)
+    found, images_file = _find_images(processor, processor_file)
+    name = _class_name(found, images_file)
+    given = {key: value for key, value in found.items() if value is not None}
+    values = {**CLASS_DEFAULTS[name], **given}
+    _check_keys(name, given, images_file)
+    _check_steps(values, images_file)
+    described = Described(
+        images=values,
+        images_file=images_file,
+        processor=processor,
+        processor_file=processor_file,
+        own_tokens=own_tokens or {},
+    )
+    builder = BUILDERS[name]
+    _check_layout(described, builder.processor_classes)
+    return ProcessorInfo(
+        images=builder.build(described),
+        resample=_filter(values, images_file),
+        image_mean=_channels(values, "image_mean", images_file),
+        image_std=_channels(values, "image_std", images_file),
+        rescale_factor=float(values["rescale_factor"]),
+    )
+
+
+def _find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, Any], Path]:
+    """The image processor's values, and their file."""
+    found = processor.get("image_processor")
+    if isinstance(found, dict) and found:
+        return found, file
+    own_file = file.with_name("preprocessor_config.json")
+    found = read_json(own_file)
+    if not found:
+        message = f"{own_file}: missing; it gives the image size, mean and deviation"
+        raise StageConfigError(message)
+    return found, own_file
+
+
+def _class_name(images: Mapping[str, Any], file: Path) -> str:
+    """The image processor's class, whatever its back end; older files call it otherwise."""
+    old = str(images.get("feature_extractor_type", "")).replace(
+        "FeatureExtractor", "ImageProcessor"
+    )
+    found = str(images.get("image_processor_type") or old)
+    name = found.removesuffix("Fast").removesuffix("Pil")
+    if name in CLASS_DEFAULTS:
+        return name
+    message = (
+        f"{file}: image_processor_type {found or None!r} is not understood, so what it makes of "
+        f"an image is not known; understood are {', '.join(sorted(CLASS_DEFAULTS))}"
+    )
+    raise StageConfigError(message)
+
+
+def _check_keys(name: str, given: Mapping[str, Any], file: Path) -> None:
+    """Refuse a key that nothing here reads: it may change pixels."""
+    known = {*CLASS_DEFAULTS[name], *NEUTRAL_KEYS, *BUILDERS[name].more_keys}
+    for key in given:
+        if key in known or not given[key]:  # a step that is switched off changes nothing
+            continue
+        near = difflib.get_close_matches(key, known, n=1)
+        message = (
+            f"{file}: `{key}: {given[key]!r}` is not known of {name}"
+            f"{f' (`{near[0]}` is)' if near else ''}, and may change pixels; take it out if it "
+            f"does not, else this processor is not supported"
+        )
+        raise StageConfigError(message)
+
+
+def _check_steps(images: Mapping[str, Any], file: Path) -> None:
+    """Refuse a processor that leaves out a step which is always made here."""
+    for key in _STEPS:
+        if images[key] is False:
+            message = (
+                f"{file}: `{key}` is false, but images are always resized, and their pixels "
+                f"rescaled and normalised for the model; a processor without this step is not "
+                f"supported"
+            )
+            raise StageConfigError(message)
+
+
+def _check_layout(described: Described, known: frozenset[str]) -> None:
+    """Refuse a processor whose class puts other tokens in place of an image than is known here."""
+    file, found = described.processor_file, described.processor.get("processor_class")
+    if found is None:
+        file, found = described.images_file, described.images.get("processor_class")
+    if found is not None and found not in known:
+        message = (
+            f"{file}: processor_class {found!r} is not understood with these images, so which "
+            f"tokens stand for one is not known; understood are {', '.join(sorted(known))}"
+        )
+        raise StageConfigError(message)
+
+
+def _filter(images: Mapping[str, Any], file: Path) -> int:
+    resample = images["resample"]
+    if isinstance(resample, int) and 0 <= resample < _NUM_FILTERS:
+        return int(resample)
+    message = f"{file}: resample {resample!r}, expected Pillow's number of a filter, 0 to 5"
+    raise StageConfigError(message)
+
+
+def _channels(images: Mapping[str, Any], key: str, file: Path) -> tuple[float, ...]:
+    """A number for each of the three channels; one number serves all."""
+    found = images[key]
+    values = (found,) * 3 if isinstance(found, int | float) else tuple(found)
+    if len(values) == 3 and all(isinstance(value, int | float) for value in values):
+        return tuple(float(value) for value in values)
+    message = f"{file}: {key} {found!r}, expected three numbers"
+    raise StageConfigError(message)

@@ -1,0 +1,153 @@
+"""The images of a row: read, planned by their sizes, then decoded and made as planned.
+
+Planning decodes nothing, so that a row which is too long costs no decoding; its pixels follow from
+the plan. May run in many threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from pipeline.preprocess.images import decode_image, read_image_bytes, read_upright_size
+from pipeline.preprocess.manifest_rows import ManifestRow
+from pipeline.preprocess.processors import ImagePlan, ProcessorInfo, UnfitImageError
+from pipeline.preprocess.processors.plan import Size
+from pipeline.preprocess.rejects import SampleRejectedError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedImage:
+    """An image of a row, not decoded yet."""
+
+    name: str
+    """As the manifest has it."""
+    data: bytes
+    """The file's content."""
+    size: Size
+    """Width and height of the upright picture."""
+    plan: ImagePlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncodedImages:
+    """The image side of a sample."""
+
+    images: tuple[np.ndarray, ...]
+    """uint8 [height, width, 3] each: what all images of the row became, in their order."""
+    original_sizes: tuple[Size, ...]
+    """(width, height) of each image of the row, upright."""
+    stored_sizes: tuple[tuple[Size, ...], ...]
+    """(width, height) of each array that an image of the row became."""
+
+    @property
+    def num_pixels(self) -> int:
+        """Of all arrays."""
+        return sum(image.shape[0] * image.shape[1] for image in self.images)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowImages:
+    """Reads images of manifest rows, and makes of them what a processor would."""
+
+    processor: ProcessorInfo
+    image_root: Path
+    max_pixels: int
+
+    def plan(self, row: ManifestRow) -> tuple[PlannedImage, ...]:
+        """What becomes of the row's images, by what their files state.
+
+        Raises:
+            SampleRejectedError: an image cannot be used; it has the reason.
+            OSError: the file system failed.
+            MemoryError: naming row and image.
+        """
+        return tuple(self._plan_image(name, row) for name in row.image_paths)
+
+    def make(self, row: ManifestRow, planned: tuple[PlannedImage, ...]) -> EncodedImages:
+        """The row's images, decoded and made as planned.
+
+        Raises:
+            SampleRejectedError: an image cannot be used; it has the reason.
+            MemoryError: naming row and image.
+        """
+        images: list[np.ndarray] = []
+        for image in planned:
+            with _naming_what_lacks_memory(row, image.name):
+                images += self._make_image(image)
+        return EncodedImages(
+            images=tuple(images),
+            original_sizes=tuple(image.size for image in planned),
+            stored_sizes=tuple(
+                tuple(recipe.size for recipe in image.plan.recipes) for image in planned
+            ),
+        )
+
+    def _plan_image(self, name: str, row: ManifestRow) -> PlannedImage:
+        with _naming_what_lacks_memory(row, name):
+            data = read_image_bytes(self.image_root, name)
+            size = read_upright_size(data, max_pixels=self.max_pixels, name=name)
+        try:
+            plan = self.processor.images.plan(size)
+        except UnfitImageError as error:
+            message = f"{name}: {size[0]} x {size[1]} pixels: {error}"
+            raise SampleRejectedError(reason="unfit_size", message=message) from error
+        _check_resizes(plan, size, max_pixels=self.max_pixels, name=name)
+        return PlannedImage(name=name, data=data, size=size, plan=plan)
+
+    def _make_image(self, planned: PlannedImage) -> list[np.ndarray]:
+        image, _ = decode_image(planned.data, max_pixels=self.max_pixels, name=planned.name)
+        if image.size != planned.size:  # its tokens are counted already
+            (width, height), (found_width, found_height) = planned.size, image.size
+            message = (
+                f"{planned.name}: states {width} x {height} pixels, but decodes to "
+                f"{found_width} x {found_height}"
+            )
+            raise SampleRejectedError(reason="corrupt_image", message=message)
+        return carry_out(planned.plan, image, resample=self.processor.resample)
+
+
+def carry_out(plan: ImagePlan, image: Image.Image, *, resample: int) -> list[np.ndarray]:
+    """The arrays that a plan makes of an upright RGB image: uint8 [height, width, 3] each."""
+    made: dict[tuple[Size, ...], Image.Image] = {(): image}
+    arrays = []
+    for recipe in plan.recipes:
+        for num_done, size in enumerate(recipe.resizes):
+            before, after = recipe.resizes[:num_done], recipe.resizes[: num_done + 1]
+            if after not in made:  # all tiles are cut from the same picture
+                made[after] = _resize(made[before], size, resample)
+        whole = made[recipe.resizes]
+        arrays.append(np.asarray(whole if recipe.box is None else whole.crop(recipe.box)))
+    return arrays
+
+
+def _resize(image: Image.Image, size: Size, resample: int) -> Image.Image:
+    return image.resize(size, Image.Resampling(resample))
+
+
+def _check_resizes(plan: ImagePlan, size: Size, *, max_pixels: int, name: str) -> None:
+    """Refuse a picture so thin that it would be huge before most of it is cut away."""
+    largest = max(
+        (resized for recipe in plan.recipes for resized in recipe.resizes),
+        key=lambda resized: resized[0] * resized[1],
+    )
+    if largest[0] * largest[1] > max(max_pixels, plan.num_pixels):
+        message = (
+            f"{name}: {size[0]} x {size[1]} pixels, resized to {largest[0]} x {largest[1]} "
+            f"before the middle is cut out; max_pixels is {max_pixels}"
+        )
+        raise SampleRejectedError(reason="too_many_pixels", message=message)
+
+
+@contextmanager
+def _naming_what_lacks_memory(row: ManifestRow, name: str) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        message = f"{row.origin}: {name}: no memory to decode and resize it"
+        raise MemoryError(message) from error

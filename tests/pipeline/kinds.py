@@ -1,0 +1,225 @@
+"""Real processors of every kind, small ones: their folders, and what Hugging Face makes of rows.
+
+Their video processors need torchvision and are left out, as is SmolVLM's num2words; neither has to
+do with images.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+_ROLE = "{{ message['role'] }}"
+QWEN_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if loop.first and message['role'] != 'system' %}"
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}"
+    "<|im_start|>" + _ROLE + "\n"
+    "{% if message['role'] == 'assistant' %}{% generation %}"
+    "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}<|im_end|>"
+    "{% endgeneration %}{% else %}"
+    "{% for item in message['content'] %}{% if item['type'] == 'image' %}"
+    "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ item['text'] }}{% endif %}{% endfor %}"
+    "<|im_end|>{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SMOLVLM_TEMPLATE = (
+    "<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}:"
+    "{% if message['role'] == 'assistant' %}{% generation %} "
+    "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}<end_of_utterance>"
+    "{% endgeneration %}{% else %}"
+    "{% if message['content'][0]['type'] != 'image' %} {% endif %}"
+    "{% for item in message['content'] %}{% if item['type'] == 'image' %}<image>"
+    "{% else %}{{ item['text'] }}{% endif %}{% endfor %}<end_of_utterance>{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+LLAVA_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}ASSISTANT:{% generation %} "
+    "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}</s>{% endgeneration %}"
+    "{% else %}{{ message['role'] | upper }}: "
+    "{% for item in message['content'] %}{% if item['type'] == 'image' %}<image>\n"
+    "{% else %}{{ item['text'] }}{% endif %}{% endfor %} {% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
+)
+"""It prints no `<s>`: LLaVA's tokenizer puts that before every text."""
+
+KINDS = (
+    *("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm"),
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
+)
+TILE = 28
+"""Side of a tile, or of LLaVA's pictures, in pixels."""
+NUM_TILE_TOKENS = 4
+
+
+@functools.cache
+def make_processor(kind: str) -> Any:
+    """A processor of transformers with a small tokenizer and small pictures."""
+    import transformers as hf
+
+    clip = {"size": {"shortest_edge": TILE}, "crop_size": {"height": TILE, "width": TILE}}
+    llava = {
+        "patch_size": 14,
+        "num_additional_image_tokens": 1,
+        "vision_feature_select_strategy": "default",
+    }
+    tiles = {"size": {"longest_edge": 4 * TILE}, "max_image_size": {"longest_edge": TILE}}
+    area = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 60}
+    area_of_3 = {"shortest_edge": 64 * 64, "longest_edge": 32 * 32 * 60}
+    grids = [[a * TILE, b * TILE] for a, b in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3))]
+    anyres = hf.LlavaNextImageProcessorPil(**clip, image_grid_pinpoints=grids)
+    qwen2 = hf.Qwen2VLImageProcessorPil(size=area)
+    qwen3 = hf.Qwen2VLImageProcessorPil(
+        size=area_of_3, patch_size=16, image_mean=[0.5] * 3, image_std=[0.5] * 3
+    )
+    seq = {"image_seq_len": NUM_TILE_TOKENS}
+    cls, images, options = {
+        "llava": (hf.LlavaProcessor, hf.CLIPImageProcessorPil(**clip), llava),
+        "llava_siglip": (
+            hf.LlavaProcessor,
+            hf.SiglipImageProcessorPil(size={"height": TILE, "width": TILE}),
+            {"patch_size": 14, "vision_feature_select_strategy": "full"},
+        ),
+        "llava_next": (hf.LlavaNextProcessor, anyres, llava),
+        "idefics3": (hf.Idefics3Processor, hf.Idefics3ImageProcessorPil(**tiles), seq),
+        "smolvlm": (hf.SmolVLMProcessor, hf.SmolVLMImageProcessorPil(**tiles), seq),
+        "qwen2_vl": (hf.Qwen2VLProcessor, qwen2, {}),
+        "qwen2_5_vl": (hf.Qwen2_5_VLProcessor, qwen2, {}),
+        "qwen3_vl": (hf.Qwen3VLProcessor, qwen3, {}),
+    }[kind]
+    tokenizer = _make_tokenizer(kind)
+    return _without_video(cls)(
+        image_processor=images,
+        tokenizer=tokenizer,
+        chat_template=tokenizer.chat_template,
+        **options,
+    )
+
+
+def _without_video(cls: type) -> type:
+    import transformers.models.smolvlm.processing_smolvlm as smolvlm
+
+    smolvlm.num2words = str  # for its frames of videos
+    if "video_processor" not in cls.get_attributes():
+        return cls
+
+    def get_attributes(_cls: type) -> list[str]:
+        return ["image_processor", "tokenizer"]
+
+    def check(self: Any, name: str, argument: object) -> object:
+        if name == "video_processor":
+            return None
+        return cls.check_argument_for_proper_class(self, name, argument)
+
+    @functools.wraps(cls.__init__)  # what is saved follows from its signature
+    def init(self: Any, **options: object) -> None:
+        cls.__init__(self, video_processor=None, **options)
+
+    members = {
+        "get_attributes": classmethod(get_attributes),
+        "check_argument_for_proper_class": check,
+        "__init__": init,
+    }
+    return type(cls.__name__, (cls,), members)
+
+
+def _make_tokenizer(kind: str) -> Any:
+    """A byte-level BPE in which two line breaks are one token, with the kind's own tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    bpe.train_from_iterator(["What is this?\n\n", "A red cup.\n\n", "Sure?\n\n"] * 9, trainer)
+    assert len(bpe.encode("\n\n").ids) == 1
+    if kind.startswith("qwen"):
+        names = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+        vision = ("vision_start", "vision_end", "image_pad", "video_pad")
+        more, template = ["<|im_start|>", *(f"<|{name}|>" for name in vision)], QWEN_TEMPLATE
+    elif kind.startswith("llava"):
+        names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+        more, template = ["<image>"], LLAVA_TEMPLATE
+    else:
+        names = {"bos_token": "<|im_start|>", "eos_token": "<end_of_utterance>", "pad_token": "<p>"}
+        places = [f"<row_{row}_col_{col}>" for row in range(1, 7) for col in range(1, 7)]
+        more = ["<fake_token_around_image>", "<image>", "<global-img>"]
+        more += places if kind == "smolvlm" else []  # else they are tokenised as words are
+        template = SMOLVLM_TEMPLATE
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, additional_special_tokens=more, **names
+    )
+    if kind.startswith("llava"):
+        begin = ("<s>", tokenizer.bos_token_id)
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A", special_tokens=[begin]
+        )
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def write_kind(kind: str, folder: Path) -> Path:
+    """The folder of a processor, as transformers saves it."""
+    make_processor(kind).save_pretrained(folder)
+    return folder
+
+
+def encode_as_hugging_face(
+    kind: str, messages: list[dict[str, Any]], image_root: Path, **options: object
+) -> dict[str, Any]:
+    """What the processor gives a model for these messages, each value without the batch's axis."""
+    from transformers import ProcessorMixin
+
+    messages = [
+        {**message, "content": [_with_picture(item, image_root) for item in message["content"]]}
+        for message in messages
+    ]
+    # That of SmolVLM's own class asks its video processor first, then calls this.
+    return ProcessorMixin.apply_chat_template(
+        make_processor(kind), messages, tokenize=True, return_dict=True, **options
+    )
+
+
+def _with_picture(item: dict[str, str], image_root: Path) -> dict[str, Any]:
+    if item["type"] != "image":
+        return item
+    with Image.open(image_root / item["path"]) as image:
+        return {"type": "image", "image": ImageOps.exif_transpose(image).convert("RGB")}
+
+
+def normalise_as_hugging_face(kind: str, image: np.ndarray) -> np.ndarray:
+    """Uint8 [height, width, 3] to float32 [3, height, width], by the processor's own functions."""
+    images = make_processor(kind).image_processor
+    channels_first = np.moveaxis(image, -1, 0)
+    rescaled = images.rescale(channels_first, images.rescale_factor)
+    return images.normalize(rescaled, images.image_mean, images.image_std)
+
+
+def pixel_values_of(kind: str, images: tuple[np.ndarray, ...]) -> np.ndarray:
+    """`pixel_values` of one row, made of what we store of its images."""
+    floats = [normalise_as_hugging_face(kind, image) for image in images]
+    if not kind.startswith("qwen"):
+        return np.stack(floats)
+    processor = make_processor(kind).image_processor
+    sizes = (processor.patch_size, processor.merge_size, processor.temporal_patch_size)
+    return np.concatenate([processor.patchify(image, *sizes)[0] for image in floats])
+
+
+def pixel_values_of_hugging_face(kind: str, encoded: dict[str, Any]) -> np.ndarray:
+    """Those of one row, without the batch's axis and without tiles that only fill up."""
+    values = np.asarray(encoded["pixel_values"])
+    if kind == "llava_next":  # one image after the other, filled up to the most tiles
+        return np.concatenate([tiles[: _num_real(tiles)] for tiles in values])
+    return values[0] if kind in ("idefics3", "smolvlm") else values
+
+
+def _num_real(tiles: np.ndarray) -> int:
+    """Tiles before those that are zero throughout, which no normalised picture here is."""
+    return int(np.flatnonzero(np.abs(tiles).reshape(len(tiles), -1).max(axis=1))[-1]) + 1

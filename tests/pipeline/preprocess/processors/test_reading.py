@@ -1,0 +1,195 @@
+"""Processor folders: what is read from them, and which are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline.preprocess.processors import read_processor
+from slurm_jobs.common.errors import StageConfigError
+
+
+def test_clip_like_processor_is_understood(processor_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "clip"
+    shutil.copytree(processor_dir, folder)
+    path = folder / "preprocessor_config.json"
+    values = json.loads(path.read_text())
+    crop = {"height": 336, "width": 336}
+    values |= {"size": {"shortest_edge": 336}, "crop_size": crop, "do_center_crop": True}
+    path.write_text(json.dumps(values))
+    llava = {
+        "image_token": "<image>",
+        "patch_size": 14,
+        "num_additional_image_tokens": 1,
+        "vision_feature_select_strategy": "default",
+    }
+    (folder / "processor_config.json").write_text(json.dumps(llava))
+    processor = read_processor(folder)
+    assert processor.images.num_image_tokens == 576
+    assert processor.images.shortest_edge == 336
+
+
+@pytest.mark.parametrize(
+    "size", [{"longest_edge": 512}, {"shortest_edge": 224}, {"height": 0, "width": 8}, "big"]
+)
+def test_images_without_one_size_are_refused(
+    processor_dir: Path, tmp_path: Path, size: object
+) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(processor_dir, folder)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "size": size}))
+    with pytest.raises(StageConfigError, match="does not give images of one size"):
+        read_processor(folder)
+
+
+def test_missing_processor_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StageConfigError, match="no such processor folder"):
+        read_processor(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("key", ["do_resize", "do_rescale", "do_normalize"])
+@pytest.mark.parametrize("own_file", [True, False])
+def test_processor_that_leaves_a_step_out_is_refused_with_file_and_key(
+    processor_dir: Path, tmp_path: Path, key: str, *, own_file: bool
+) -> None:
+    folder = tmp_path / "processor"
+    shutil.copytree(processor_dir, folder)
+    images, whole = folder / "preprocessor_config.json", folder / "processor_config.json"
+    values = {**json.loads(images.read_text()), key: False}
+    if own_file:
+        images.write_text(json.dumps(values))
+    else:
+        images.unlink()
+        whole.write_text(json.dumps({**json.loads(whole.read_text()), "image_processor": values}))
+    name = (images if own_file else whole).name
+    with pytest.raises(StageConfigError, match=rf"processor/{name}: `{key}` is false"):
+        read_processor(folder)
+
+
+def write_folder(folder: Path, images: dict[str, object], **processor: object) -> Path:
+    """A folder as on hubs: each key of the image processor that is not given is its class's."""
+    folder.mkdir()
+    (folder / "preprocessor_config.json").write_text(json.dumps(images))
+    if processor:
+        (folder / "processor_config.json").write_text(json.dumps(processor))
+    return folder
+
+
+QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2VLProcessor"}
+SMOLVLM = {"image_processor_type": "SmolVLMImageProcessor", "size": {"longest_edge": 2048}}
+LLAVA_NEXT = {"image_processor_type": "LlavaNextImageProcessor", "aspect_ratio_setting": "anyres"}
+
+
+def test_qwens_folder_on_hubs_is_read(tmp_path: Path) -> None:
+    """It has no processor_config.json, and names neither size nor filter."""
+    more = {"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2}
+    area = {"min_pixels": 3136, "max_pixels": 12_845_056}
+    processor = read_processor(write_folder(tmp_path / "qwen", {**QWEN, **more, **area}))
+    assert processor.images.max_pixels == 12_845_056
+    assert processor.images.model_inputs() == {
+        "image_kind": "native",
+        "image_height": None,
+        "image_width": None,
+        "num_image_tokens": None,
+        "patch_size": 14,
+        "merge_size": 2,
+        "temporal_patch_size": 2,
+    }
+    assert (processor.resample, processor.images.image_token) == (3, "<|image_pad|>")
+
+
+def test_qwen3s_folder_on_hubs_is_read(tmp_path: Path) -> None:
+    images = {
+        "image_processor_type": "Qwen2VLImageProcessorFast",
+        "processor_class": "Qwen3VLProcessor",
+        "size": {"longest_edge": 16_777_216, "shortest_edge": 65_536},
+        "patch_size": 16,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+    }
+    processor = read_processor(write_folder(tmp_path / "qwen3", images))
+    assert (processor.images.min_pixels, processor.images.patch_size) == (65_536, 16)
+    assert processor.image_mean == (0.5, 0.5, 0.5)
+
+
+def test_smolvlms_folder_on_hubs_is_read(tmp_path: Path) -> None:
+    images = {**SMOLVLM, "max_image_size": {"longest_edge": 512}, "do_pad": True, "resample": 1}
+    folder = write_folder(
+        tmp_path / "smolvlm", images, processor_class="SmolVLMProcessor", image_seq_len=64
+    )
+    kind = read_processor(folder).images
+    assert len(kind.plan((1200, 800)).recipes) == 4 * 3 + 1
+    assert kind.model_inputs()["num_image_tokens"] == 64
+    assert (kind.model_inputs()["image_kind"], kind.tile_size) == ("tiled", 512)
+
+
+def test_llava_nexts_folder_on_hubs_is_read(tmp_path: Path) -> None:
+    images = {
+        **LLAVA_NEXT,
+        "crop_size": {"height": 336, "width": 336},
+        "size": {"shortest_edge": 336},
+    }
+    folder = write_folder(tmp_path / "next", images, patch_size=14)
+    kind = read_processor(folder).images
+    assert (kind.tile_size, kind.grids[0]) == (336, (672, 336))
+
+
+def test_tokens_that_the_tokenizer_names_come_before_the_usual_ones(tmp_path: Path) -> None:
+    own = {"image_token": "<img>", "vision_start_token": "<v>", "vision_end_token": "</v>"}
+    folder = write_folder(tmp_path / "qwen", QWEN)
+    kind = read_processor(folder, own).images
+    assert (kind.image_token, kind.wrapping) == ("<img>", ("<v>", "</v>"))
+
+
+def test_values_within_the_processors_own_file_come_first(
+    processor_dir: Path, tmp_path: Path
+) -> None:
+    """As transformers reads them: its own file may lie beside one of an older version."""
+    folder = tmp_path / "both"
+    shutil.copytree(processor_dir, folder)
+    whole, images = folder / "processor_config.json", folder / "preprocessor_config.json"
+    newer = {**json.loads(images.read_text()), "size": {"height": 48, "width": 48}}
+    whole.write_text(json.dumps({**json.loads(whole.read_text()), "image_processor": newer}))
+    assert read_processor(folder).images.height == 48
+
+
+@pytest.mark.parametrize(
+    ("images", "processor", "words"),
+    [
+        ({"image_processor_type": "PixtralImageProcessor"}, {}, r"'Pixtral.* understood are CLIP"),
+        ({"size": {"height": 8, "width": 8}}, {}, "image_processor_type None is not understood"),
+        ({**QWEN, "do_thumbnail": True}, {}, r"`do_thumbnail: True` is not known of Qwen2VLImage"),
+        ({**QWEN, "patchsize": 16}, {}, r"`patchsize: 16` is not known .*\(`patch_size` is\)"),
+        ({**QWEN, "size": {"height": 8, "width": 8}}, {}, "expected shortest_edge and longest_"),
+        ({**QWEN, "min_pixels": 9, "max_pixels": 8}, {}, "least area is 9 pixels, the greatest 8"),
+        ({**QWEN, "patch_size": 0}, {}, "patch_size 0; expected a whole number, 1 or more"),
+        ({**QWEN, "resample": "bicubic"}, {}, "resample 'bicubic', expected Pillow's number"),
+        ({**QWEN, "image_mean": [0.5]}, {}, r"image_mean \[0.5\], expected three numbers"),
+        ({**QWEN, "processor_class": "Glm4vProcessor"}, {}, r"'Glm4vProcessor' .* Qwen2VLProc"),
+        ({**SMOLVLM, "size": {"shortest_edge": 8}}, {}, "size .* expected longest_edge"),
+        (SMOLVLM, {"processor_class": "PaliGemmaProcessor"}, "'PaliGemmaProcessor' is not unders"),
+        ({**LLAVA_NEXT, "crop_size": {"height": 9, "width": 8}}, {}, "expected squares of crop_"),
+        ({**LLAVA_NEXT, "image_grid_pinpoints": [[300, 224]]}, {}, "expected multiples of the siz"),
+        ({**LLAVA_NEXT, "image_grid_pinpoints": [[448, 224]]}, {}, "`patch_size` is missing"),
+        ({"image_processor_type": "LlavaImageProcessor", "do_pad": True}, {}, "`do_pad: True` is"),
+        ({"image_processor_type": "CLIPImageProcessor"}, {}, "`patch_size` is missing"),
+    ],
+)
+def test_folder_that_would_not_be_honoured_is_refused(
+    tmp_path: Path, images: dict[str, object], processor: dict[str, object], words: str
+) -> None:
+    folder = write_folder(tmp_path / "p", images, **processor)
+    with pytest.raises(StageConfigError, match=rf"p/(pre)?processor_config\.json: .*{words}"):
+        read_processor(folder)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{", "\xff"])
+def test_file_that_is_no_json_object_is_named(tmp_path: Path, text: str) -> None:
+    folder = write_folder(tmp_path / "p", QWEN)
+    (folder / "processor_config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(StageConfigError, match=r"p/processor_config\.json: (a JSON|no valid JSON)"):
+        read_processor(folder)
