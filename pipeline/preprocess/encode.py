@@ -12,13 +12,13 @@ import numpy as np
 
 from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
 from pipeline.preprocess.control_tokens import compile_control_tokens, find_control_token
+from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.images import (
     decode_image,
     leave_pixel_limit_to_us,
-    read_image_bytes,
     resize_image,
 )
-from pipeline.preprocess.manifest_rows import ManifestRow, Message
+from pipeline.preprocess.manifest_rows import Content, ManifestRow, Message
 from pipeline.preprocess.processor import ProcessorInfo, read_processor
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.preprocess.token_rules import (
@@ -88,8 +88,9 @@ class SampleEncoder:
         max_images: int = DEFAULT_MAX_IMAGES,
         too_long: TooLong = "drop",
         max_pixels: int = DEFAULT_MAX_PIXELS,
+        index_dir: Path | None = None,
     ) -> None:
-        """Load the processor.
+        """Load the processor; `index_dir` is for the members of archives, see `ImageSource`.
 
         Raises:
             StageConfigError: the processor cannot be used.
@@ -100,7 +101,7 @@ class SampleEncoder:
         self.processor: ProcessorInfo = read_processor(processor_dir)
         self.chat: ChatTokenizer = load_chat_tokenizer(processor_dir, self.processor.image_token)
         self._control_tokens = compile_control_tokens(self.chat, self.processor.image_token)
-        self._image_root = image_root
+        self._images = ImageSource(image_root, index_dir=index_dir)
         self._max_tokens = max_tokens
         self._max_images = max_images
         self._too_long = too_long
@@ -163,22 +164,23 @@ class SampleEncoder:
 
         Raises:
             SampleRejectedError: an image cannot be used; it has the reason.
+            StageConfigError: an image lies in an archive that is broken.
             OSError: the file system failed.
             MemoryError: naming row and image.
         """
         images, sizes = [], []
-        for name in row.image_paths:
+        for source in row.images:
             try:
-                image, size = self._encode_image(name)
+                image, size = self._encode_image(source)
             except MemoryError as error:
-                message = f"{row.origin}: {name}: no memory to decode and resize it"
+                message = f"{row.origin}: {source.value}: no memory to decode and resize it"
                 raise MemoryError(message) from error
             images.append(image)
             sizes.append(size)
         return EncodedImages(images=tuple(images), original_sizes=tuple(sizes))
 
-    def _encode_image(self, name: str) -> tuple[np.ndarray, tuple[int, int]]:
-        data = read_image_bytes(self._image_root, name)
+    def _encode_image(self, source: Content) -> tuple[np.ndarray, tuple[int, int]]:
+        data, name = self._images.read(source), source.value
         image, size = decode_image(data, max_pixels=self._max_pixels, name=name)
         geometry = self.processor.geometry
         return resize_image(image, geometry, max_pixels=self._max_pixels, name=name), size
@@ -197,7 +199,7 @@ class SampleEncoder:
                 raise SampleRejectedError(reason=reason, message=message)
 
     def _too_many_images(self, row: ManifestRow) -> str | None:
-        num_images = len(row.image_paths)
+        num_images = len(row.images)
         if num_images <= self._max_images:
             return None
         return f"{row.origin}: {num_images} images, max_images is {self._max_images}"
@@ -213,7 +215,7 @@ class SampleEncoder:
 
     def _multiply(self, tokens: TokenSequence, row: ManifestRow) -> TokenSequence:
         num_found = count_token(tokens.input_ids, self.chat.image_token_id)
-        num_images = len(row.image_paths)
+        num_images = len(row.images)
         counts = f"{row.origin}: {num_found} image tokens for {num_images} images"
         if num_found > num_images:
             message = f"{counts}; a text contains {self.processor.image_token!r}"
