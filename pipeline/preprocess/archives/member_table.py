@@ -159,17 +159,23 @@ def _append(values: array[int], name: bytes, m: Member) -> None:
 
 
 def load_table(path: Path) -> MemberTable | None:
-    """Map the table in a file; None if there is none, or it is none of ours."""
+    """Map the table in a file; None if there is none. One that is damaged is removed."""
     try:
         with path.open("rb") as stream:
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    except (FileNotFoundError, ValueError):  # ValueError: an empty file
+        return _mapped_table(mapped)
+    except FileNotFoundError:
         return None
-    if len(mapped) < _HEAD.size:
+    except ValueError:
+        path.unlink(missing_ok=True)
         return None
-    magic, num_members, has_end = _HEAD.unpack_from(mapped)
+
+
+def _mapped_table(mapped: mmap.mmap) -> MemberTable:
+    magic, num_members, has_end = _HEAD.unpack(mapped[: _HEAD.size].ljust(_HEAD.size))
     if magic != _MAGIC or len(mapped) != _HEAD.size + num_members * _NUM_COLUMNS * 8:
-        return None
+        message = "no table of members"
+        raise ValueError(message)
     columns = np.frombuffer(mapped, dtype=np.uint64, offset=_HEAD.size)
     return MemberTable(columns.reshape(_NUM_COLUMNS, num_members), has_end=bool(has_end))
 

@@ -149,14 +149,19 @@ class OpenArchives:
             future = self._archives.get(path)
             is_first = future is None
             if future is None:
+                self._put_away()
                 future = self._archives[path] = Future()
-                while len(self._archives) > _MAX_OPEN:
-                    self._archives.popitem(last=False)
             else:
                 self._archives.move_to_end(path)
         if is_first:
             self._fill(path, future)
         return future.result()
+
+    def _put_away(self) -> None:
+        """Make room for one more; what is still being opened stays, so that nobody else does it."""
+        opened = [path for path, future in self._archives.items() if future.done()]
+        for path in opened[: max(0, len(self._archives) + 1 - _MAX_OPEN)]:
+            del self._archives[path]
 
     def _fill(self, path: Path, future: Future[Archive]) -> None:
         try:

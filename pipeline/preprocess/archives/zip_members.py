@@ -55,6 +55,9 @@ class ZipWalk:
             message = f"cut short or no zip ({error})"
             raise BrokenArchiveError(message) from error
         for info in infos:
+            if info.header_offset < 0:
+                message = "its directory names a place before its first byte"
+                raise BrokenArchiveError(message)
             yield from _found(info)
 
 
