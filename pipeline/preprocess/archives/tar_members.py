@@ -153,6 +153,8 @@ class TarWalk:
                 raise BrokenArchiveError(_cut_short(self._num_bytes))
             yield header, _member(header, kind, start=start, size=size, pax=pax, extra=extra)
             position, extra = end, _Extra()
+        if position > self._num_bytes or extra != _Extra():  # after a header that says of the next
+            raise BrokenArchiveError(_cut_short(self._num_bytes))
 
     def _note(self, kind: bytes, body: bytes, extra: _Extra) -> None:
         """Keep what a header without a member of its own says."""

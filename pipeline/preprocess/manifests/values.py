@@ -91,7 +91,9 @@ def row_from_table(origin: RowOrigin, value: Mapping[str, Any], words: CaptionWo
         return row_from_turns(origin, value, value["texts"], "", "")
     if "text" in value:
         return _caption_from_table(origin, value, words)
-    return bad_row(origin, "no turns: the cell is null")
+    own_id = value.get("id")
+    source = "" if own_id is None else printable(str(own_id))
+    return bad_row(origin, "no turns: the cell is null", source=source)
 
 
 def _caption_from_table(
