@@ -17,6 +17,7 @@ import numpy as np
 
 from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
 from pipeline.preprocess.control_tokens import compile_control_tokens, find_control_token
+from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.image_tokens import make_image_tokens
 from pipeline.preprocess.images import leave_pixel_limit_to_us
 from pipeline.preprocess.manifest_rows import ManifestRow, Message
@@ -76,8 +77,9 @@ class SampleEncoder:
         max_images: int = DEFAULT_MAX_IMAGES,
         too_long: TooLong = "drop",
         max_pixels: int = DEFAULT_MAX_PIXELS,
+        index_dir: Path | None = None,
     ) -> None:
-        """Load the processor.
+        """Load the processor; `index_dir` is for the members of archives, see `ImageSource`.
 
         Raises:
             StageConfigError: the processor cannot be used.
@@ -91,7 +93,9 @@ class SampleEncoder:
         kind = self.processor.images
         self.chat: ChatTokenizer = make_chat_tokenizer(tokenizer, processor_dir, kind.image_token)
         self.images = RowImages(
-            processor=self.processor, image_root=image_root, max_pixels=max_pixels
+            processor=self.processor,
+            source=ImageSource(image_root, index_dir=index_dir),
+            max_pixels=max_pixels,
         )
         self._image_tokens = make_image_tokens(tokenizer, kind, processor_dir)
         self._control_tokens = compile_control_tokens(self.chat, kind.pieces())
@@ -196,7 +200,7 @@ class SampleEncoder:
                 raise SampleRejectedError(reason=reason, message=message)
 
     def _too_many_images(self, row: ManifestRow) -> str | None:
-        num_images = len(row.image_paths)
+        num_images = len(row.images)
         if num_images <= self._max_images:
             return None
         return f"{row.origin}: {num_images} images, max_images is {self._max_images}"
@@ -212,7 +216,7 @@ class SampleEncoder:
 
     def _check_image_tokens(self, tokens: TokenSequence, row: ManifestRow) -> None:
         num_found = count_token(tokens.input_ids, self.chat.image_token_id)
-        num_images = len(row.image_paths)
+        num_images = len(row.images)
         counts = f"{row.origin}: {num_found} image tokens for {num_images} images"
         if num_found > num_images:
             message = f"{counts}; a text contains {self.processor.images.image_token!r}"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from pipeline.preprocess.images import decode_image, read_image_bytes, read_upright_size
-from pipeline.preprocess.manifest_rows import ManifestRow
+from pipeline.preprocess.image_sources import ImageSource
+from pipeline.preprocess.images import decode_image, read_upright_size
+from pipeline.preprocess.manifest_rows import Content, ManifestRow
 from pipeline.preprocess.processors import ImagePlan, ProcessorInfo, UnfitImageError
 from pipeline.preprocess.processors.plan import Size
 from pipeline.preprocess.rejects import SampleRejectedError
@@ -56,7 +56,7 @@ class RowImages:
     """Reads images of manifest rows, and makes of them what a processor would."""
 
     processor: ProcessorInfo
-    image_root: Path
+    source: ImageSource
     max_pixels: int
 
     def plan(self, row: ManifestRow) -> tuple[PlannedImage, ...]:
@@ -64,10 +64,11 @@ class RowImages:
 
         Raises:
             SampleRejectedError: an image cannot be used; it has the reason.
+            StageConfigError: an image lies in an archive that is broken.
             OSError: the file system failed.
             MemoryError: naming row and image.
         """
-        return tuple(self._plan_image(name, row) for name in row.image_paths)
+        return tuple(self._plan_image(image, row) for image in row.images)
 
     def make(self, row: ManifestRow, planned: tuple[PlannedImage, ...]) -> EncodedImages:
         """The row's images, decoded and made as planned.
@@ -88,9 +89,10 @@ class RowImages:
             ),
         )
 
-    def _plan_image(self, name: str, row: ManifestRow) -> PlannedImage:
+    def _plan_image(self, image: Content, row: ManifestRow) -> PlannedImage:
+        name = image.value
         with _naming_what_lacks_memory(row, name):
-            data = read_image_bytes(self.image_root, name)
+            data = self.source.read(image)
             size = read_upright_size(data, max_pixels=self.max_pixels, name=name)
         try:
             plan = self.processor.images.plan(size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import time
 from collections import Counter
@@ -16,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.preprocess.encode import SampleEncoder
-from pipeline.preprocess.manifest import hash_manifest, iter_manifest, slice_range
+from pipeline.preprocess.manifest import folder_of, open_manifest, slice_range
 from pipeline.preprocess.manifest_rows import ManifestRow
+from pipeline.preprocess.manifests.model import Manifest, changed
+from pipeline.preprocess.manifests.values import CaptionWords
 from pipeline.preprocess.part import (
     PartBuilder,
     PartIndex,
@@ -31,7 +32,7 @@ from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import (
     atomic_writer,
     make_private_dir,
@@ -57,15 +58,14 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         StageConfigError: the manifest or the processor cannot be used, this
             slice alone rejects more rows than the whole manifest may lose (the
             list is kept), or the time limit is too short.
-        StageError: the file system failed, or the manifest changed meanwhile.
+        StageError: the file system failed, or the manifest or an archive changed meanwhile.
         StageStoppedError: asked to stop; the slice starts again.
     """
     guard = StopGuard(context, "rows", "raise resources.timeout_min, or array.num_slices")
     stage = build_config(PreprocessConfig, config)
-    manifest_xxh3 = hash_manifest(Path(stage.manifest))
-    encoder = _make_encoder(stage)
-    num_rows = _count_rows(stage, context.limit)
-    mine = slice_range(num_rows, context.slice_index, context.num_slices)
+    manifest = _open_rows(stage, context)
+    encoder = _make_encoder(stage, context)
+    mine = slice_range(manifest.num_rows, context.slice_index, context.num_slices)
     paths = PartPaths(output_dir=context.output_dir, slice_index=context.slice_index)
     _make_folder(paths)
     worker = _make_worker(stage, encoder)
@@ -73,16 +73,14 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     tally = _Tally(rejects=[])
     with atomic_writer(paths.tar) as stream:
         builder = PartBuilder(stream)
-        rows = itertools.islice(_rows(stage, context.limit), mine.start, mine.stop)
-        _write_samples(worker, rows, builder, tally, progress, guard=guard)
-        num_found = len(builder.samples) + len(tally.rejects)
-        _check_unchanged(stage, manifest_xxh3, num_rows=len(mine), num_found=num_found)
-        _keep_rejects(paths, tally.rejects, stage, context, num_rows=num_rows)
+        _write_samples(worker, manifest.rows(mine), builder, tally, progress, guard=guard)
+        _check_unchanged(manifest, len(mine), len(builder.samples) + len(tally.rejects))
+        _keep_rejects(paths, tally.rejects, stage, context, num_rows=manifest.num_rows)
         index = builder.finish(
             slice_index=context.slice_index,
             num_slices=context.num_slices,
             rows=mine,
-            settings=_settings(stage, manifest_xxh3, num_rows),
+            settings=_settings(stage, manifest),
             model_inputs=_model_inputs(encoder),
             processor_dir=stage.processor,
             rejects_by_reason=count_reasons(tally.rejects),
@@ -98,15 +96,24 @@ def _make_folder(paths: PartPaths) -> None:
     remove_leftovers(paths.tar.parent, f"{paths.tar.stem}.*")
 
 
-def _make_encoder(stage: PreprocessConfig) -> SampleEncoder:
-    manifest_dir = Path(stage.manifest).parent
+def _index_dir(context: TaskContext) -> Path:
+    """What slices find out of manifest and archives, for those that come later.
+
+    Not beside them: their folder may be read-only.
+    """
+    return context.output_dir / "indexes"
+
+
+def _make_encoder(stage: PreprocessConfig, context: TaskContext) -> SampleEncoder:
+    root = stage.image_root
     return SampleEncoder(
         Path(stage.processor),
-        image_root=manifest_dir if stage.image_root is None else Path(stage.image_root),
+        image_root=folder_of(Path(stage.manifest)) if root is None else Path(root),
         max_tokens=stage.max_tokens,
         max_images=stage.max_images,
         too_long=stage.too_long,
         max_pixels=stage.max_pixels,
+        index_dir=_index_dir(context),
     )
 
 
@@ -119,37 +126,30 @@ def _make_worker(stage: PreprocessConfig, encoder: SampleEncoder) -> RowWorker:
     )
 
 
-def _rows(stage: PreprocessConfig, limit: int | None) -> Iterable[ManifestRow]:
-    return iter_manifest(
-        Path(stage.manifest), limit, prompt=stage.prompt, system_prompt=stage.system_prompt
+def _open_rows(stage: PreprocessConfig, context: TaskContext) -> Manifest:
+    words = CaptionWords(prompt=stage.prompt, system_prompt=stage.system_prompt)
+    manifest = open_manifest(
+        Path(stage.manifest), limit=context.limit, words=words, index_dir=_index_dir(context)
     )
-
-
-def _count_rows(stage: PreprocessConfig, limit: int | None) -> int:
-    num_rows = sum(1 for _ in _rows(stage, limit))
-    if not num_rows:
+    if not manifest.num_rows:
         message = f"{stage.manifest}: no rows; there is nothing to preprocess"
         raise StageConfigError(message)
-    return num_rows
+    return manifest
 
 
-def _check_unchanged(
-    stage: PreprocessConfig, before: str | None, *, num_rows: int, num_found: int
-) -> None:
+def _check_unchanged(manifest: Manifest, num_rows: int, num_found: int) -> None:
     """Refuse rows of two manifests under one name: it is opened anew to count and to read them.
 
     Raises:
-        StageError: it is not what it was `before`, or has not given all rows of the slice.
+        StageError: it is not what it was, or has not given all rows of the slice.
     """
-    after = hash_manifest(Path(stage.manifest))
-    if after != before or num_found != num_rows:
-        message = (
-            f"{stage.manifest}: changed while its rows were read ({num_found} of {num_rows} rows "
-            f"of this slice; xxh3 {before} before, {after or 'no file'} after); nothing was "
-            f"written. Leave it alone while the array runs, and preprocess all slices of one "
-            f"manifest"
+    after = manifest.fingerprint_now()
+    if after != manifest.fingerprint or num_found != num_rows:
+        found = (
+            f"{num_found} of {num_rows} rows of this slice; xxh3 {manifest.fingerprint} before, "
+            f"{after or 'no file'} after"
         )
-        raise StageError(message)
+        raise changed(manifest.path, found)
 
 
 def _write_samples(
@@ -225,12 +225,12 @@ def _keep_rejects(
         raise StageConfigError(message)
 
 
-def _settings(stage: PreprocessConfig, manifest_xxh3: str | None, num_rows: int) -> dict[str, Any]:
-    """What the samples depend on, and nothing that depends on slices or places."""
+def _settings(stage: PreprocessConfig, manifest: Manifest) -> dict[str, Any]:
+    """What the samples depend on but the bytes of images, and nothing of slices or places."""
     return {
-        "manifest": Path(stage.manifest).name,
-        "manifest_xxh3": manifest_xxh3,
-        "num_rows": num_rows,
+        "manifest": manifest.path.name,
+        "manifest_xxh3": manifest.fingerprint,
+        "num_rows": manifest.num_rows,
         "processor_xxh3": hash_folder(Path(stage.processor)),
         "max_tokens": stage.max_tokens,
         "max_images": stage.max_images,

@@ -15,7 +15,7 @@ import torch
 from pipeline.models import SmallVLM, load_model, normalise_pixels
 from pipeline.models.generate import generate
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
-from pipeline.preprocess.manifest import read_manifest
+from pipeline.preprocess.manifest import folder_of, read_manifest
 from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training.device import Workplace
@@ -127,7 +127,7 @@ def make_encoder(
     """The encoder of held-out rows, with the limits of the data set."""
     return SampleEncoder(
         processor_dir,
-        image_root=manifest.parent if config.image_root is None else Path(config.image_root),
+        image_root=folder_of(manifest) if config.image_root is None else Path(config.image_root),
         max_tokens=preprocess["max_tokens"],
         max_images=preprocess["max_images"],
         max_pixels=preprocess["max_pixels"],

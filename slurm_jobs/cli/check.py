@@ -28,6 +28,7 @@ def run(options: argparse.Namespace) -> int:
     """Check, and say that all is well; what is not well is raised as one error."""
     from slurm_jobs.dependencies import stage_dependencies
     from slurm_jobs.operations.load import code_sources, load
+    from slurm_jobs.operations.tables import table_notes
     from slurm_jobs.report.words import number_of
     from slurm_jobs.run.snapshot import refuse_uncopyable
 
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     stages = loaded.spec.stages
     notes = [*(check_cluster(loaded) if options.cluster else ()), *secret_notes(loaded)]
     notes += [d.instead for s in stages for d in stage_dependencies(s, loaded.spec) if d.instead]
-    notes += module_notes(loaded)
+    notes += [*module_notes(loaded), *table_notes(loaded.spec)]
     if options.json:
         values = {"name": loaded.spec.name, "stages": list(stages), "notes": notes}
         print_json({"problems": [], **values})

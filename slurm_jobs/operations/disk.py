@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+from slurm_jobs.operations.tables import table_facts
 from slurm_jobs.spec.files import Files
 
 SMALL_BYTES = 64 * 1024
@@ -24,6 +25,7 @@ def disk_files(*, to_write: bool = False) -> Files:
         variables=os.environ,
         small_text=_small_text,
         first_line=_first_line,
+        table=table_facts,
         modules_in=_modules_in,
         has_module=_has_module,
         write_obstacle=_write_obstacle if to_write else lambda _folder: "",

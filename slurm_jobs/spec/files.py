@@ -13,6 +13,17 @@ _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)(?=/|$)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TableFacts:
+    """What can be seen of a manifest that is a table, without reading its rows."""
+
+    names: tuple[str, ...] = ()
+    """Of its columns."""
+    has_rows: bool = False
+    problem: str = ""
+    """Why it can be no manifest, as it follows its path."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Files:
     """How the loader looks at the file system."""
 
@@ -25,6 +36,8 @@ class Files:
     """Text of a file of a few lines; None of a longer one, and where nobody looks."""
     first_line: Callable[[str], str | None] = lambda _file: None
     """First line of a file in UTF-8; None of another or an endless one, and where nobody looks."""
+    table: Callable[[str], TableFacts | None] = lambda _path: None
+    """What can be seen of a table; None of what is none, and where nobody looks."""
     modules_in: Callable[[str], Collection[str]] = lambda _folder: ()
     """Names of the Python modules and packages in a folder."""
     has_module: Callable[[str], bool] = lambda _name: True

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from slurm_jobs.common.csv_columns import wrong_columns
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.files import Files
+from slurm_jobs.common.table_columns import wrong_table_columns
+from slurm_jobs.spec.files import Files, TableFacts
 from slurm_jobs.spec.markers import MarkedString
+from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.validation import path_text, problem_at
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _MANIFESTS: dict[Path, str] = {
@@ -27,7 +30,7 @@ def manifest_problems(
     problems = []
     for item in marked:
         verb = _MANIFESTS.get(item.path[2:])
-        wrong = _wrong(item.resolved, verb, files) if verb else ""
+        wrong = _wrong(item.resolved, verb, files) if verb and item.given else ""
         if wrong:
             message = f"{path_text(item.path)}: {item.resolved}{wrong}"
             problems.append(problem_at(document, item.path, message))
@@ -36,6 +39,9 @@ def manifest_problems(
 
 def _wrong(manifest: str, verb: str, files: Files) -> str:
     """What to say after the manifest's name; nothing if it may hold rows, or cannot be read."""
+    table = files.table(manifest)
+    if table is not None:
+        return table.problem or _wrong_table(table, verb)
     is_csv = manifest.lower().endswith(".csv")
     text = files.small_text(manifest)
     if text is not None and _is_empty(text, is_csv=is_csv):
@@ -49,6 +55,26 @@ def _wrong(manifest: str, verb: str, files: Files) -> str:
         return ""
     wrong = wrong_columns(header)
     return f":1: {wrong}" if wrong else ""
+
+
+def _wrong_table(table: TableFacts, verb: str) -> str:
+    wrong = wrong_table_columns(table.names)
+    if wrong:
+        return f": {wrong}"
+    return "" if table.has_rows else f" has no rows; there is nothing to {verb}"
+
+
+def named_manifests(spec: RunSpec) -> list[tuple[str, str]]:
+    """Where built-in stages name manifests, as dotted paths, and the paths that they name."""
+    found = []
+    for name, stage in spec.stages.items():
+        for place in _MANIFESTS:
+            value: object = {"config": stage.config} if stage.run in BUILTIN_STAGES else None
+            for key in place:
+                value = value.get(key) if isinstance(value, Mapping) else None
+            if isinstance(value, str):
+                found.append((path_text(("stages", name, *place)), value))
+    return found
 
 
 def _is_empty(text: str, *, is_csv: bool) -> bool:

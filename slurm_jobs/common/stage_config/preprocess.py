@@ -15,7 +15,7 @@ from slurm_jobs.common.config_values import (
 )
 
 DEFAULT_PROMPT = "Describe the image."
-"""What the user is taken to have asked about an image of a CSV manifest."""
+"""What the user is taken to have asked about an image with a caption."""
 
 DEFAULT_MAX_TOKENS = 2048
 DEFAULT_MAX_IMAGES = 8
@@ -31,14 +31,16 @@ class PreprocessConfig:
 
     manifest: InputPath
     """The list of samples: CSV with the columns `image_path` and `text`, JSON lines with chat
-    `messages`, or a LLaVA JSON list of `conversations`."""
+    `messages`, a LLaVA JSON list of `conversations`, Parquet (a file or a folder of them), or a
+    folder that `save_to_disk` of `datasets` wrote."""
 
     processor: InputPath
     """Local folder with the tokenizer, its chat template, and `preprocessor_config.json`; no hub
     is asked."""
 
     image_root: InputPath | None = None
-    """Folder that relative image paths start from; the manifest's own folder if not given."""
+    """Folder that relative image paths start from; the manifest's own folder if not given. Members
+    of archives are written `photos.tar::cats/1.jpg`, of zips likewise."""
 
     max_tokens: Count = DEFAULT_MAX_TOKENS
     """Longest sample in tokens, image tokens included."""
@@ -64,10 +66,11 @@ class PreprocessConfig:
     """JPEG quality, 4:4:4 sampling; used by `image_format: jpeg` alone."""
 
     prompt: str = DEFAULT_PROMPT
-    """For CSV manifests: the user's words beside the image; `text` is the assistant's answer."""
+    """For captions (CSV, tables with `text`): the user's words beside the image; `text` is the
+    assistant's answer."""
 
     system_prompt: str = ""
-    """For CSV manifests: the system message; empty for none."""
+    """For captions: the system message; empty for none."""
 
     max_pixels: Count = DEFAULT_MAX_PIXELS
     """Images with more pixels than this are rejected before they are decoded."""

@@ -46,7 +46,7 @@ def write_picture(encoder: SampleEncoder, name: str, size: tuple[int, int], turn
     pixels = rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     exif = Image.Exif()
     exif[0x0112] = turn
-    Image.fromarray(pixels).save(encoder.images.image_root / name, exif=exif)
+    Image.fromarray(pixels).save(encoder.images.source.root / name, exif=exif)
     return name
 
 
@@ -65,12 +65,12 @@ def assistant(text: str) -> dict[str, Any]:
 
 def check(kind: str, encoder: SampleEncoder, *messages: dict[str, Any]) -> None:
     """Encode a row as the stage does, and compare all of it."""
-    path = encoder.images.image_root / "rows.jsonl"
+    path = encoder.images.source.root / "rows.jsonl"
     path.write_text(json.dumps({"messages": messages}) + "\n")
     row = read_manifest(path)[0]
     planned = encoder.images.plan(row)
     tokens = encoder.finish(encoder.expand(encoder.tokenise(row), planned, row), row)
-    theirs = encode_as_hugging_face(kind, list(messages), encoder.images.image_root)
+    theirs = encode_as_hugging_face(kind, list(messages), encoder.images.source.root)
     assert tokens.input_ids.tolist() == list(theirs["input_ids"][0])
     if not planned:
         assert "pixel_values" not in theirs
@@ -134,11 +134,11 @@ def test_prompt_is_that_of_hugging_face_and_the_sample_goes_on_from_it(
 ) -> None:
     name = write_picture(encoder, "asked.png", (100, 70))
     turns = [user(name, "What is this?"), assistant("A red cup."), user("Sure?"), assistant("Yes.")]
-    path = encoder.images.image_root / "rows.jsonl"
+    path = encoder.images.source.root / "rows.jsonl"
     path.write_text(json.dumps({"messages": turns}) + "\n")
     row = read_manifest(path)[0]
     prompt = encoder.encode_prompt(row)
-    root = encoder.images.image_root
+    root = encoder.images.source.root
     theirs = encode_as_hugging_face(kind, turns[:-1], root, add_generation_prompt=True)
     assert prompt.input_ids.tolist() == list(theirs["input_ids"][0])
     planned = encoder.images.plan(row)
@@ -152,7 +152,7 @@ def test_prompt_is_that_of_hugging_face_and_the_sample_goes_on_from_it(
 def test_labels_are_on_the_assistants_words_alone(kind: str, encoder: SampleEncoder) -> None:
     name = write_picture(encoder, "labelled.png", (100, 70))
     turns = [user(name, "What?"), assistant("A red cup."), user("Sure?", name), assistant("Yes.")]
-    path = encoder.images.image_root / "rows.jsonl"
+    path = encoder.images.source.root / "rows.jsonl"
     path.write_text(json.dumps({"messages": turns}) + "\n")
     row = read_manifest(path)[0]
     tokens = encoder.expand(encoder.tokenise(row), encoder.images.plan(row), row)

@@ -11,6 +11,7 @@ from PIL import Image
 
 from pipeline.preprocess import row_images as row_images_module
 from pipeline.preprocess.encode import SampleEncoder
+from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.processors import ImagePlan, ProcessorInfo, Recipe
@@ -32,7 +33,7 @@ def row_images(folder: Path, images: object, max_pixels: int = 100_000_000) -> R
     processor = ProcessorInfo(
         images=images, resample=3, image_mean=(0.5,) * 3, image_std=(0.5,) * 3, rescale_factor=1.0
     )
-    return RowImages(processor=processor, image_root=folder, max_pixels=max_pixels)
+    return RowImages(processor=processor, source=ImageSource(folder), max_pixels=max_pixels)
 
 
 def clip(side: int) -> FixedImages:

@@ -180,12 +180,12 @@ def test_slice_that_fits_before_the_time_limit_is_finished_in_spite_of_the_signa
 def test_failing_file_system_is_no_reject(
     tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipeline.preprocess import row_images
+    from pipeline.preprocess import image_sources
 
     def fail(root: Path, name: str) -> bytes:
         raise OSError(116, "Stale file handle", str(root / name))
 
-    monkeypatch.setattr(row_images, "read_image_bytes", fail)
+    monkeypatch.setattr(image_sources, "read_image_bytes", fail)
     with pytest.raises(StageError, match=r"train\.csv:2: an image cannot be read.*Stale"):
         run(base_config(tmp_path, processor_dir), make_context(tmp_path))
 
@@ -214,7 +214,7 @@ def cut(manifest: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [replace_by_other_rows, cut])
-@pytest.mark.parametrize("moment", ["_count_rows", "_write_samples"])
+@pytest.mark.parametrize("moment", ["_open_rows", "_write_samples"])
 def test_manifest_that_changes_while_a_slice_is_made_gives_no_part_but_another_attempt(
     tmp_path: Path,
     processor_dir: Path,

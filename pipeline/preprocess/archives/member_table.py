@@ -1,0 +1,197 @@
+"""Where each member of an archive lies: a table of numbers, sorted by the hash of its name.
+
+A member takes 56 bytes, whatever the length of its name. The table of an
+archive is written once and mapped by whoever reads it, so that an archive of
+ten million members costs a task the few pages that it looks at.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import xxhash
+
+_HEAD = struct.Struct("<16sQQ")
+_MAGIC = b"slurm-jobs-ar-1\0"
+_NUM_COLUMNS = 7
+_HALF = (1 << 64) - 1
+
+
+class BrokenArchiveError(ValueError):
+    """An archive is cut short, damaged, or of a kind in which nothing can be reached in place."""
+
+
+class Kind(IntEnum):
+    """What a member is. Only those without a word in `WHY_UNREADABLE` can be read."""
+
+    FILE = 0
+    """Stored as it is."""
+    FOLDER = 1
+    SYMBOLIC_LINK = 2
+    SPARSE = 3
+    ENCRYPTED = 4
+    UNKNOWN_METHOD = 5
+    OTHER = 6
+    DEFLATED = 7
+    """A file, too."""
+
+
+WHY_UNREADABLE = {
+    Kind.FOLDER: "a folder",
+    Kind.SYMBOLIC_LINK: "a symbolic link, which is not followed",
+    Kind.SPARSE: "stored as a sparse file",
+    Kind.ENCRYPTED: "encrypted",
+    Kind.UNKNOWN_METHOD: "compressed by another method than deflate",
+    Kind.OTHER: "no file",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """One entry of an archive."""
+
+    kind: Kind
+    offset: int
+    """In a tar of the member's first byte, in a zip of its local header; from the file's start."""
+    stored_bytes: int
+    """In the archive."""
+    num_bytes: int
+    """As a file."""
+    check: int
+    """In a tar xxh3-64 of the 512 bytes before the member, in a zip CRC-32 of the file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundMember:
+    """A member as the walk over an archive finds it."""
+
+    name: bytes
+    member: Member
+    link_to: bytes = b""
+    """Name of the member that has the bytes, where this one is a hard link."""
+
+
+def member_name(name: bytes) -> bytes:
+    """A name as it is looked up: `./cats/1.jpg` is `cats/1.jpg`, a folder's last `/` is no part."""
+    name = name.rstrip(b"/")
+    while name.startswith(b"./"):
+        name = name[2:].lstrip(b"/")
+    return name
+
+
+class MemberTable:
+    """Finds members by name."""
+
+    def __init__(self, columns: np.ndarray, *, has_end: bool) -> None:
+        """`columns` is uint64 [7, num_members], sorted by its first two rows."""
+        self._columns = columns
+        self.has_end = has_end
+        """Whether the archive ends with its own mark of an end; if not, it may be cut short."""
+
+    def __len__(self) -> int:
+        return self._columns.shape[1]
+
+    def find(self, name: bytes) -> Member | None:
+        """The member called `name`; of several the last, as unpacking would leave it."""
+        high, low = _hash(member_name(name))
+        first, second = self._columns[0], self._columns[1]
+        start = int(np.searchsorted(first, np.uint64(high), "left"))
+        stop = int(np.searchsorted(first, np.uint64(high), "right"))
+        for place in range(start, stop):
+            if int(second[place]) == low:
+                kind, *others = (int(value) for value in self._columns[2:, place])
+                offset, stored_bytes, num_bytes, check = others
+                return Member(
+                    kind=Kind(kind),
+                    offset=offset,
+                    stored_bytes=stored_bytes,
+                    num_bytes=num_bytes,
+                    check=check,
+                )
+        return None
+
+    def to_bytes(self) -> bytes:
+        """The table as a file of its own."""
+        head = _HEAD.pack(_MAGIC, len(self), self.has_end)
+        return head + np.ascontiguousarray(self._columns).tobytes()
+
+
+class Walk(Protocol):
+    """The members of an archive, in order, and after them whether it had a mark of its end.
+
+    Iterating raises BrokenArchiveError where the archive cannot be followed.
+    """
+
+    has_end: bool
+
+    def __iter__(self) -> Iterator[FoundMember]:
+        """Begin at the first member."""
+        ...
+
+
+def build_table(found: Walk) -> MemberTable:
+    """The table of the members that a walk finds; raises as it does."""
+    values, links = array("Q"), []
+    for item in found:
+        if item.link_to:
+            links.append((item.name, item.link_to))
+            continue
+        _append(values, item.name, item.member)
+    plain = _sorted_table(values, has_end=found.has_end)
+    for name, target in links:  # a hard link is another name of what the archive has already
+        member = plain.find(target)
+        if member is not None:
+            _append(values, name, member)
+    return _sorted_table(values, has_end=found.has_end) if links else plain
+
+
+def _append(values: array[int], name: bytes, m: Member) -> None:
+    high, low = _hash(member_name(name))
+    values.extend((high, low, m.kind, m.offset, m.stored_bytes, m.num_bytes, m.check))
+
+
+def load_table(path: Path) -> MemberTable | None:
+    """Map the table in a file; None if there is none. One that is damaged is removed."""
+    try:
+        with path.open("rb") as stream:
+            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        return _mapped_table(mapped)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _mapped_table(mapped: mmap.mmap) -> MemberTable:
+    magic, num_members, has_end = _HEAD.unpack(mapped[: _HEAD.size].ljust(_HEAD.size))
+    if magic != _MAGIC or len(mapped) != _HEAD.size + num_members * _NUM_COLUMNS * 8:
+        message = "no table of members"
+        raise ValueError(message)
+    columns = np.frombuffer(mapped, dtype=np.uint64, offset=_HEAD.size)
+    return MemberTable(columns.reshape(_NUM_COLUMNS, num_members), has_end=bool(has_end))
+
+
+def _sorted_table(values: array[int], *, has_end: bool) -> MemberTable:
+    rows = np.frombuffer(values, dtype=np.uint64).reshape(-1, _NUM_COLUMNS)
+    if not len(rows):
+        return MemberTable(np.empty((_NUM_COLUMNS, 0), np.uint64), has_end=has_end)
+    order = np.lexsort((rows[:, 1], rows[:, 0]))  # stable: equal names stay in the archive's order
+    hashes = rows[order, :2]
+    is_last = np.ones(len(rows), bool)
+    is_last[:-1] = (hashes[1:] != hashes[:-1]).any(axis=1)
+    columns = np.ascontiguousarray(rows[order[is_last]].T)
+    return MemberTable(columns, has_end=has_end)
+
+
+def _hash(name: bytes) -> tuple[int, int]:
+    digest: int = xxhash.xxh3_128_intdigest(name)
+    return digest >> 64, digest & _HALF

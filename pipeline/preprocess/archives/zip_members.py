@@ -1,0 +1,124 @@
+"""The members of a zip, by its central directory, and their bytes.
+
+`zipfile` reads the directory (and knows Zip64 and what may stand before and
+behind an archive); the members are read in place by number, so that any number
+of threads may, which an open `ZipFile` serves one after the other.
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import IO
+
+from pipeline.preprocess.archives.member_table import (
+    BrokenArchiveError,
+    FoundMember,
+    Kind,
+    Member,
+)
+from pipeline.preprocess.archives.tar_members import read_at
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+"""Of a local header; its last two are the lengths of what follows: the name, and extra fields."""
+_LOCAL_MAGIC = b"PK\x03\x04"
+_IS_ENCRYPTED, _IS_UTF8 = 0x1, 0x800
+_UNIX = 3
+_ROOM_FOR_NAMES = 512
+"""Read beyond a member's local header and data, so that one read is enough for most."""
+
+
+class DamagedMemberError(ValueError):
+    """The bytes of one member are not what was packed."""
+
+
+class ZipWalk:
+    """The members of the zip in an open file.
+
+    Iterating raises BrokenArchiveError where the directory at its end is missing or broken.
+    """
+
+    has_end = True
+    """A zip without its end is broken."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[FoundMember]:
+        try:
+            with zipfile.ZipFile(self._stream) as archive:
+                infos = archive.infolist()
+        except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError) as error:
+            message = f"cut short or no zip ({error})"
+            raise BrokenArchiveError(message) from error
+        for info in infos:
+            if info.header_offset < 0:
+                message = "its directory names a place before its first byte"
+                raise BrokenArchiveError(message)
+            yield from _found(info)
+
+
+def _found(info: zipfile.ZipInfo) -> Iterator[FoundMember]:
+    member = Member(
+        kind=_kind(info),
+        offset=info.header_offset,
+        stored_bytes=info.compress_size,
+        num_bytes=info.file_size,
+        check=info.CRC,
+    )
+    yield FoundMember(name=info.filename.encode("utf-8", "surrogateescape"), member=member)
+    if not info.flag_bits & _IS_UTF8 and not info.filename.isascii():
+        # The format says code page 437; most packers write the system's bytes, which is UTF-8.
+        yield FoundMember(name=info.filename.encode("cp437", "replace"), member=member)
+
+
+def _kind(info: zipfile.ZipInfo) -> Kind:
+    if info.is_dir():
+        return Kind.FOLDER
+    if info.create_system == _UNIX and stat.S_ISLNK(info.external_attr >> 16):
+        return Kind.SYMBOLIC_LINK
+    if info.flag_bits & _IS_ENCRYPTED:
+        return Kind.ENCRYPTED
+    methods = {zipfile.ZIP_STORED: Kind.FILE, zipfile.ZIP_DEFLATED: Kind.DEFLATED}
+    return methods.get(info.compress_type, Kind.UNKNOWN_METHOD)
+
+
+def read_zip_member(fd: int, member: Member) -> bytes:
+    """The file that a member of kind FILE or DEFLATED holds. For any number of threads.
+
+    Raises:
+        DamagedMemberError: its bytes do not have the checksum of the directory.
+        BrokenArchiveError: there is no member where the directory says.
+        OSError: the file system failed.
+    """
+    stored_bytes = member.stored_bytes
+    data = read_at(fd, member.offset, _LOCAL.size + _ROOM_FOR_NAMES + stored_bytes)
+    if len(data) < _LOCAL.size or data[:4] != _LOCAL_MAGIC:
+        message = f"no member at byte {member.offset}, where its directory has one"
+        raise BrokenArchiveError(message)
+    *_, name_bytes, extra_bytes = _LOCAL.unpack_from(data)
+    start = _LOCAL.size + name_bytes + extra_bytes
+    if start + stored_bytes > len(data):
+        data, start = read_at(fd, member.offset + start, stored_bytes), 0
+    packed = data[start : start + stored_bytes]
+    if len(packed) < stored_bytes:
+        message = "cut short within a member"
+        raise BrokenArchiveError(message)
+    is_deflated = member.kind is Kind.DEFLATED
+    plain = _inflate(packed, member.num_bytes) if is_deflated else packed
+    if len(plain) != member.num_bytes or zlib.crc32(plain) != member.check:
+        message = "its bytes do not have the checksum (CRC-32) of the archive"
+        raise DamagedMemberError(message)
+    return plain
+
+
+def _inflate(packed: bytes, num_bytes: int) -> bytes:
+    """The file in deflated bytes, at most one byte more than it should have."""
+    try:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, num_bytes + 1)
+    except zlib.error as error:
+        message = f"its bytes cannot be inflated ({error})"
+        raise DamagedMemberError(message) from error

@@ -1,0 +1,110 @@
+"""Where the bytes of an image come from: a file, a member of an archive, or the manifest itself.
+
+    photos/1.jpg                a file
+    photos.tar::cats/1.jpg      a member of a tar, whose path is what stands before `::`
+    photos.zip::cats/1.jpg      a member of a zip
+    (no name, but bytes)        a Parquet or `datasets` manifest that holds the picture
+
+The name alone decides, whatever lies on the disk. Paths are relative to the image
+root. What one row gets wrong is that row's reject; an archive that is broken
+concerns thousands of rows and fails the stage.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from pathlib import Path
+
+from pipeline.preprocess.archives.member_table import (
+    WHY_UNREADABLE,
+    BrokenArchiveError,
+    Member,
+)
+from pipeline.preprocess.archives.reading import Archive, OpenArchives
+from pipeline.preprocess.archives.zip_members import DamagedMemberError
+from pipeline.preprocess.images import read_image_bytes
+from pipeline.preprocess.manifest_rows import Content
+from pipeline.preprocess.rejects import SampleRejectedError
+from slurm_jobs.common.errors import StageConfigError
+
+_IN_ARCHIVE = re.compile(
+    r"(.*?\.(?:tar|zip|tar\.\w+|tgz|tbz2?|txz|tzst))::(.*)", re.IGNORECASE | re.DOTALL
+)
+_NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+
+
+class ImageSource:
+    """Reads images by what a manifest says of them. For any number of threads."""
+
+    def __init__(self, root: Path, *, index_dir: Path | None = None) -> None:
+        """`index_dir`: where lists of archives' members are kept for other slices, if anywhere."""
+        self.root = root
+        self._archives = OpenArchives(index_dir)
+
+    def read(self, image: Content) -> bytes:
+        """The content of an image file.
+
+        Raises:
+            SampleRejectedError: it is missing, empty or damaged, or may not be read.
+            StageConfigError: it lies in an archive that is broken.
+            OSError: the file system failed, or an archive was changed meanwhile.
+        """
+        if image.data is not None:
+            return _filled(image.data, image.value)
+        found = _IN_ARCHIVE.fullmatch(image.value)
+        if found is None:
+            return read_image_bytes(self.root, image.value)
+        try:
+            return self._read_member(found[1], found[2], image.value)
+        except BrokenArchiveError as error:
+            message = (
+                f"{self.root / found[1]}: {error}; no picture can be trusted to come out of it. "
+                f"Make or copy it anew"
+            )
+            raise StageConfigError(message) from error
+
+    def _read_member(self, archive_name: str, member_name: str, name: str) -> bytes:
+        archive = self._open(archive_name, name)
+        member = archive.table.find(member_name.encode())
+        if member is None and not archive.table.has_end:
+            message = (
+                f"no member {member_name}, and the archive has no mark of its end: it may have "
+                f"been cut short"
+            )
+            raise BrokenArchiveError(message)
+        if member is None:
+            message = f"{name}: no such member of the archive"
+            raise SampleRejectedError(reason="missing_image", message=message)
+        if member.kind in WHY_UNREADABLE:
+            message = f"{name}: {WHY_UNREADABLE[member.kind]}"
+            raise SampleRejectedError(reason="unreadable_image", message=message)
+        return _filled(_member_bytes(archive, member, name), name)
+
+    def _open(self, archive_name: str, name: str) -> Archive:
+        try:
+            return self._archives.open(self.root / archive_name)
+        except OSError as error:
+            if error.errno not in _NO_SUCH_FILE or not self.root.is_dir():
+                raise
+            message = f"{name}: no such archive ({error.strerror})"
+            raise SampleRejectedError(reason="missing_image", message=message) from error
+        except ValueError as error:
+            if isinstance(error, BrokenArchiveError):
+                raise
+            message = f"{name!r}: no such archive ({error})"  # a path that no file can have
+            raise SampleRejectedError(reason="missing_image", message=message) from error
+
+
+def _member_bytes(archive: Archive, member: Member, name: str) -> bytes:
+    try:
+        return archive.read(member)
+    except DamagedMemberError as error:
+        message = f"{name}: {error}"
+        raise SampleRejectedError(reason="corrupt_image", message=message) from error
+
+
+def _filled(data: bytes, name: str) -> bytes:
+    if not data:
+        raise SampleRejectedError(reason="empty_image", message=f"{name}: zero bytes")
+    return data

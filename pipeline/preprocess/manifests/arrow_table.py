@@ -1,0 +1,112 @@
+"""Arrow streams as `datasets` writes them to disk, as tables; a piece is a record batch.
+
+The file is mapped: to count rows only the heads of the batches are touched, and of
+a batch only the rows that are wanted. A file that is cut short while it is mapped
+ends the process with SIGBUS; nothing is written then, and the attempt has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import xxhash
+
+from pipeline.preprocess.manifests.parquet_table import broken_file
+from pipeline.preprocess.manifests.table_manifest import rows_a_batch
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.table_columns import TABLE_COLUMNS
+
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""Of a stream. Without it a stream that is cut between two batches would pass for a whole one."""
+
+
+class ArrowTable:
+    """One stream of record batches in a file. See `TableFile`."""
+
+    def __init__(self, path: Path) -> None:
+        """Map it, and find its batches.
+
+        Raises:
+            StageConfigError: it is cut short, or no stream of Arrow.
+            OSError: the file system failed.
+        """
+        self._path = path
+        with broken_file(path, "Arrow stream"):
+            source = pa.memory_map(str(path))
+            self._batches = _read_batches(path, source)
+            schema = self._batches[0].schema if self._batches else _schema(source)
+        self.names = schema.names
+        self.head_xxh3 = xxhash.xxh3_64_intdigest(schema.remove_metadata().serialize())
+        self.piece_rows = [batch.num_rows for batch in self._batches]
+
+    def piece_xxh3(self, piece: int) -> int:
+        """See `TableFile.piece_xxh3`."""
+        batch = self._batches[piece]
+        digest = xxhash.xxh3_64()
+        for name in self._columns:
+            _hash(batch.column(name), digest)
+        return digest.intdigest()
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name for name in self.names if name in TABLE_COLUMNS]
+
+    def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
+        """See `TableFile.batches`."""
+        batch = self._batches[piece].select(self._columns)
+        step = rows_a_batch(batch.num_rows, batch.get_total_buffer_size())
+        for start in range(0, batch.num_rows, step):
+            yield batch.slice(start, step)
+
+
+def _read_batches(path: Path, source: pa.MemoryMappedFile) -> list[pa.RecordBatch]:
+    """All batches, none of whose rows is read: they are views of the mapped file."""
+    reader = pa.ipc.open_stream(source)
+    if any(_has_dictionary(field.type) for field in reader.schema):
+        message = f"{path}: a dictionary-encoded column; cast it to its values, and save it anew"
+        raise StageConfigError(message)
+    batches = list(reader)
+    source.seek(max(0, source.size() - len(_END)))
+    if source.read() != _END:
+        message = f"{path}: cut short, the stream has no end; copy it anew"
+        raise StageConfigError(message)
+    return batches
+
+
+def _schema(source: pa.MemoryMappedFile) -> pa.Schema:
+    source.seek(0)
+    return pa.ipc.open_stream(source).schema
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _hash(column: pa.Array, digest: xxhash.xxh3_64) -> None:
+    """Take in all buffers of a column but those that hold the bytes of binary values.
+
+    Where those begin and end is taken in, so the sizes of images are.
+    """
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    kind = column.type
+    num_own = {"binary": 2, "list": 2, "struct": 1}.get(_shape(kind), len(column.buffers()))
+    for buffer in column.buffers()[:num_own]:
+        digest.update(b"\0" if buffer is None else memoryview(buffer))
+    if _shape(kind) == "list":
+        _hash(column.values, digest)
+    elif _shape(kind) == "struct":
+        for index in range(kind.num_fields):
+            _hash(column.field(index), digest)
+
+
+def _shape(kind: pa.DataType) -> str:
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return "binary"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return "list"
+    return "struct" if pa.types.is_struct(kind) else "other"

@@ -1,0 +1,213 @@
+"""CSV with the columns `image_path` and `text`; a text in quotes may go over lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from pipeline.preprocess.manifest_rows import ManifestRow, RowOrigin, bad_row
+from pipeline.preprocess.manifests.text_manifest import BLOCK_BYTES, Block, Found
+from pipeline.preprocess.manifests.values import CaptionWords, row_from_csv
+from slurm_jobs.common.csv_columns import CSV_COLUMNS, wrong_columns
+from slurm_jobs.common.errors import StageConfigError
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class _Lines:
+    """The lines of a stream, some megabytes at a time, as the reader of records asks for them."""
+
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        self._stream = stream
+        self._path = path
+        self._waiting: deque[str] = deque()
+        """The rest of the line of bytes that was given last: a carriage return ends a line, too."""
+        self._place = 0
+        self.taken: list[bytes] = []
+        """Lines of bytes since the last `refill`, given or not."""
+        self.num_given_bytes = 0
+        """Since the last `refill`."""
+        self.last = ""
+        """The line that was given last."""
+
+    def refill(self) -> list[bytes]:
+        """Forget what was taken, all of which was given, and take the next lines."""
+        assert self.is_over
+        self.taken = self._stream.readlines(BLOCK_BYTES)
+        self._place = self.num_given_bytes = 0
+        return self.taken
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that was taken was given."""
+        return not self._waiting and self._place == len(self.taken)
+
+    def skip_all_plain(self) -> list[bytes]:
+        """What is left of the lines taken, if each is a record of its own for certain."""
+        rest = self.taken[self._place :]
+        data = b"".join(rest)
+        if self._waiting or b'"' in data or data.count(b"\r") != data.count(b"\r\n"):
+            return []
+        self._place = len(self.taken)
+        return rest
+
+    def skip_plain(self) -> bytes | None:
+        """The next line, if it is a record of its own for certain; None if the reader must say."""
+        line = self.taken[self._place] if not self._waiting else b'"'
+        if b'"' in line or b"\r" in line.removesuffix(b"\r\n"):
+            return None
+        self._place += 1
+        return line
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if not self._waiting:
+            if self._place == len(self.taken):  # a record goes on behind what was taken
+                more = self._stream.readline()
+                if not more:
+                    raise StopIteration
+                self.taken.append(more)
+            text = decoded(self.taken[self._place], self._path)
+            self._place += 1
+            self._waiting.extend(io.StringIO(text, newline=""))
+        self.last = self._waiting.popleft()
+        self.num_given_bytes += len(self.last.encode())
+        return self.last
+
+
+class CsvFile:
+    """The format of CSV."""
+
+    def __init__(self, path: Path, words: CaptionWords) -> None:
+        self.path = path
+        self._words = words
+
+    def find(self, stream: IO[bytes]) -> Iterator[Found]:
+        """Blocks of whole records, without the first line.
+
+        Raises:
+            StageConfigError: a column is missing, a quote is not closed, or it is no UTF-8.
+        """
+        path = self.path
+        lines = _Lines(stream, path)
+        offset = 0
+        if lines.refill() and lines.taken[0].startswith(_BOM):
+            lines.taken[0] = lines.taken[0].removeprefix(_BOM)
+            offset = len(_BOM)
+        header, line = _header(lines, path)
+        num_before = lines.num_given_bytes
+        while lines.taken:
+            num_rows, num_lines = _count(lines, path, line)
+            data = b"".join(lines.taken)[num_before:]
+            decoded(data, path)
+            offset += num_before
+            yield Found(offset=offset, data=data, num_rows=num_rows, line=line, header=header)
+            offset, line, num_before = offset + len(data), line + num_lines, 0
+            lines.refill()
+
+    def parse(self, data: bytes, block: Block, header: tuple[str, ...], /) -> Iterator[ManifestRow]:
+        """The rows of a block; one with too many or too few cells is a bad row."""
+        lines = _Lines(io.BytesIO(data), self.path)
+        image, text = (header.index(name) for name in CSV_COLUMNS)
+        row, line = block.first_row, block.line
+        while True:
+            cells, num_lines = _read_record(lines, self.path, line)
+            if cells is None:
+                return
+            if cells:  # none of an empty line
+                origin = RowOrigin(row=row, line=line, manifest=self.path)
+                if isinstance(cells, str):
+                    yield bad_row(origin, cells)
+                elif len(cells) != len(header):
+                    yield bad_row(origin, _wrong_number(cells, header))
+                else:
+                    yield row_from_csv(origin, cells[image], cells[text], self._words)
+                row += 1
+            line += num_lines
+
+
+def _header(lines: _Lines, path: Path) -> tuple[tuple[str, ...], int]:
+    """The cells of the first line, which must name both columns, and the line after it."""
+    first, num_lines = _read_record(lines, path, 1)
+    header = tuple(first if isinstance(first, list) else [first or ""])
+    wrong = wrong_columns(header)
+    if wrong:
+        message = f"{path}:1: {wrong}"
+        raise StageConfigError(message)
+    return header, 1 + num_lines
+
+
+def _count(lines: _Lines, path: Path, line: int) -> tuple[int, int]:
+    """Rows and lines of what was taken and not given; a record that goes on behind it is whole."""
+    plain = lines.skip_all_plain()
+    if plain:
+        return len(plain) - plain.count(b"\n") - plain.count(b"\r\n"), len(plain)
+    num_rows = num_lines = 0
+    while not lines.is_over:
+        one = lines.skip_plain()
+        if one is not None:
+            num_rows += one not in {b"\n", b"\r\n"}
+            num_lines += 1
+        else:
+            cells, num_more = _read_record(lines, path, line + num_lines)
+            num_rows += bool(cells)
+            num_lines += num_more
+    return num_rows, num_lines
+
+
+def _wrong_number(cells: Sequence[str], header: Sequence[str]) -> str:
+    found = f"{len(cells)} cells, the first line names {len(header)} columns"
+    hint = '; put a text that has commas in double quotes: "a dog, running"'
+    return found + (hint if len(cells) > len(header) else "")
+
+
+def _read_record(lines: _Lines, path: Path, line: int) -> tuple[list[str] | str | None, int]:
+    """The cells of the next record, or what is wrong with it, and the lines that it takes.
+
+    None at the end. A wrong record whose quotes are even is over with its line.
+    """
+    reader = csv.reader(lines, strict=True)
+    try:
+        return next(reader, None), reader.line_num
+    except csv.Error as error:
+        # With an odd quote, or over lines, nobody can tell which rows an open quote has swallowed.
+        if reader.line_num == 1 and lines.last.count('"') % 2 == 0:
+            return f"no CSV ({error})", 1
+        message = (
+            f"{path}:{line}: the row that begins here is no CSV ({error} at line "
+            f"{line + reader.line_num - 1}); a double quote that opens a text must be closed, and "
+            f"one within it written twice"
+        )
+        raise StageConfigError(message) from error
+
+
+def decoded(data: bytes, path: Path) -> str:
+    """Bytes of the file as text.
+
+    Raises:
+        StageConfigError: they are no UTF-8; it has the line.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        at, problem = _first_undecodable_line(path)
+        message = f"{path}:{at}: no UTF-8 ({problem}); save the manifest as UTF-8"
+        raise StageConfigError(message) from error
+
+
+def _first_undecodable_line(path: Path) -> tuple[int, str]:
+    """Number of the first line that is no UTF-8, from 1, and what is wrong with it."""
+    with path.open("rb") as stream:
+        for line_index, line in enumerate(stream):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return line_index + 1, f"byte 0x{line[error.start]:02x}: {error.reason}"
+    message = f"{path} was changed while it was read"
+    raise StageConfigError(message)

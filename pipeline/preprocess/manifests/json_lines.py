@@ -1,0 +1,57 @@
+"""JSON lines: one row a line, blank ones left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from pipeline.preprocess.manifest_rows import ManifestRow, RowOrigin, bad_row
+from pipeline.preprocess.manifests.text_manifest import BLOCK_BYTES, Block, Found
+from pipeline.preprocess.manifests.values import TOO_DEEP, row_from_json
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class JsonLines:
+    """The format of JSON lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def find(self, stream: IO[bytes]) -> Iterator[Found]:
+        """Blocks of whole lines."""
+        offset, line = 0, 1
+        while lines := stream.readlines(BLOCK_BYTES):
+            num_blank = sum(map(bytes.isspace, lines))
+            data = b"".join(lines)
+            if _BOM in data:
+                num_blank = sum(not _content(text) for text in lines)
+            yield Found(offset=offset, data=data, num_rows=len(lines) - num_blank, line=line)
+            offset, line = offset + len(data), line + len(lines)
+
+    def parse(
+        self, data: bytes, block: Block, _header: tuple[str, ...], /
+    ) -> Iterator[ManifestRow]:
+        """The rows of a block; a line that is no JSON is a bad row."""
+        row = block.first_row
+        for index, line in enumerate(data.split(b"\n")):
+            text = _content(line)
+            if text:
+                origin = RowOrigin(row=row, line=block.line + index, manifest=self.path)
+                yield _row(origin, text)
+                row += 1
+
+
+def _content(line: bytes) -> bytes:
+    return line.removeprefix(_BOM).strip()
+
+
+def _row(origin: RowOrigin, text: bytes) -> ManifestRow:
+    try:
+        return row_from_json(origin, json.loads(text))
+    except ValueError as error:
+        return bad_row(origin, f"no valid JSON ({error})")
+    except RecursionError:
+        return bad_row(origin, TOO_DEEP)

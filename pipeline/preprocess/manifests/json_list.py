@@ -1,0 +1,105 @@
+"""LLaVA's JSON: one list of rows. It is parsed whole once; later a block is read by itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from pipeline.preprocess.manifest_rows import ManifestRow, RowOrigin
+from pipeline.preprocess.manifests.text_manifest import BLOCK_BYTES, Block, Found
+from pipeline.preprocess.manifests.values import TOO_DEEP, row_from_json
+from slurm_jobs.common.errors import StageConfigError
+
+_BOM = b"\xef\xbb\xbf"
+_BLANK = re.compile(r"[ \t\n\r]*")
+
+
+class JsonList:
+    """The format of one JSON list."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def find(self, stream: IO[bytes]) -> Iterator[Found]:
+        """Blocks of whole elements, the commas between them included.
+
+        Raises:
+            StageConfigError: there is a mistake anywhere.
+        """
+        data = stream.read()
+        try:
+            text = data.removeprefix(_BOM).decode("utf-8")
+            offset, place = len(data) - len(data.removeprefix(_BOM)), 0
+            for start, end, num_rows in _runs(text):
+                offset += len(text[place:start].encode())
+                block = text[start:end].encode()
+                yield Found(offset=offset, data=block, num_rows=num_rows, line=1)
+                offset, place = offset + len(block), end
+        except ValueError as error:
+            message = f"{self.path}: starts like a JSON list but is not valid JSON ({error})"
+            raise StageConfigError(message) from error
+        except RecursionError as error:
+            raise _too_deep(self.path) from error
+
+    def parse(
+        self, data: bytes, block: Block, _header: tuple[str, ...], /
+    ) -> Iterator[ManifestRow]:
+        """The rows of a block."""
+        try:
+            values = json.loads(b"[" + data + b"]")
+        except RecursionError as error:
+            raise _too_deep(self.path) from error
+        for row, value in enumerate(values, start=block.first_row):
+            yield row_from_json(RowOrigin(row=row, line=None, manifest=self.path), value)
+
+
+def _too_deep(path: Path) -> StageConfigError:
+    return StageConfigError(
+        f"{path}: {TOO_DEEP}; as JSON lines only the row at fault would be left out"
+    )
+
+
+def _runs(text: str) -> Iterator[tuple[int, int, int]]:
+    """Start and end of each run of elements, and their number.
+
+    Raises:
+        ValueError: the text is no list; the words are those of `json`.
+    """
+    decoder = json.JSONDecoder()
+    place = _skip(text, _skip(text, 0) + 1)
+    if text[place : place + 1] == "]":
+        _check_end(text, place)
+        return
+    start, num_rows = place, 0
+    while True:
+        try:
+            _, end = decoder.raw_decode(text, place)
+        except json.JSONDecodeError:
+            json.loads(text)  # says it in the words of a whole list
+            raise
+        num_rows += 1
+        place = _skip(text, end)
+        mark = text[place : place + 1]
+        if mark == "]":
+            yield start, end, num_rows
+            _check_end(text, place)
+            return
+        if mark != ",":
+            json.loads(text)
+        place = _skip(text, place + 1)
+        if end - start >= BLOCK_BYTES:
+            yield start, end, num_rows
+            start, num_rows = place, 0
+
+
+def _skip(text: str, place: int) -> int:
+    found = _BLANK.match(text, place)
+    return found.end() if found else place
+
+
+def _check_end(text: str, place: int) -> None:
+    if _skip(text, place + 1) != len(text):
+        json.loads(text)

@@ -1,0 +1,87 @@
+"""Finds out the format of a manifest by looking, and opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.preprocess.manifests.arrow_table import ArrowTable
+from pipeline.preprocess.manifests.csv_file import CsvFile
+from pipeline.preprocess.manifests.json_lines import JsonLines
+from pipeline.preprocess.manifests.json_list import JsonList
+from pipeline.preprocess.manifests.model import Manifest
+from pipeline.preprocess.manifests.parquet_table import ParquetTable
+from pipeline.preprocess.manifests.table_manifest import OpenTable, TableManifest
+from pipeline.preprocess.manifests.text_manifest import TextFormat, TextManifest
+from pipeline.preprocess.manifests.values import CaptionWords
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
+
+_TABLES: dict[str, OpenTable] = {"parquet": ParquetTable, "arrow": ArrowTable}
+
+
+def open_manifest(
+    path: Path,
+    *,
+    limit: int | None = None,
+    words: CaptionWords | None = None,
+    index_dir: Path | None = None,
+) -> Manifest:
+    """The manifest at `path`, its rows counted.
+
+    Args:
+        path: a file, or the folder of a table.
+        limit: only so many rows.
+        words: for captions.
+        index_dir: where what was found out by looking through it is kept for other slices.
+
+    Raises:
+        StageConfigError: the file is missing, of no known format, or no longer
+            of its format somewhere. One that is blank has no rows.
+    """
+    words = words or CaptionWords()
+    table = _find_table(path)
+    if table is not None:
+        opening = _TABLES[table.kind]
+        return TableManifest(path, table.files, opening, words, limit=limit, index_dir=index_dir)
+    text_format = _text_format(path, words)
+    return TextManifest(text_format, limit=limit, index_dir=index_dir)
+
+
+def _find_table(path: Path) -> TableFiles | None:
+    if not path.exists():
+        message = (
+            f"{path}: no such manifest; give the path of a CSV, JSONL, JSON or Parquet file, or "
+            f"of a folder of Parquet files or one that `datasets` saved"
+        )
+        raise StageConfigError(message)
+    try:
+        return find_table(path)
+    except NoTableError as error:
+        message = f"{path}{error}"
+        raise StageConfigError(message) from error
+
+
+def _text_format(path: Path, words: CaptionWords) -> TextFormat:
+    first = _first_byte(path)
+    if not first:
+        return JsonLines(path)  # blank: no rows, whatever its name
+    if path.suffix.lower() == ".csv":
+        return CsvFile(path, words)
+    if first == b"[":
+        return JsonList(path)
+    if first == b"{":
+        return JsonLines(path)
+    message = (
+        f"{path}: neither a `.csv` file, nor JSON lines (first character `{{`), nor a JSON list "
+        f"(`[`), nor Parquet"
+    )
+    raise StageConfigError(message)
+
+
+def _first_byte(path: Path) -> bytes:
+    """The first byte that is no blank; none of a file that is blank."""
+    with path.open("rb") as stream:
+        block = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
+        while block and not block.strip():
+            block = stream.read(4096)
+    return block.lstrip()[:1]

@@ -1,0 +1,112 @@
+"""Parquet files as tables of samples; a piece is a row group.
+
+The footer says how many rows each row group has and where the chunks of its
+columns lie, so no row is read to count them. What a row group says is the bytes of
+its chunks as they are stored: they are hashed without being decoded, and the
+chunks of binary columns, which are images, are left out. The footer is in the
+checksum of the file, and has the size of those too, so images that were replaced
+by others are noticed in all likelihood, but not for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from pipeline.preprocess.manifests.table_manifest import rows_a_batch
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.table_columns import TABLE_COLUMNS
+
+_TAIL_BYTES = 8
+"""Length of the footer, and the mark."""
+_BUFFER_BYTES = 1024 * 1024
+"""Read of a column's chunk at once; without it pyarrow reads a chunk whole, images and all."""
+
+
+class ParquetTable:
+    """One Parquet file. See `TableFile`."""
+
+    def __init__(self, path: Path) -> None:
+        """Read its footer.
+
+        Raises:
+            StageConfigError: it is cut short, or no Parquet.
+            OSError: the file system failed.
+        """
+        self._path = path
+        with broken_file(path, "Parquet"):
+            self._file = pq.ParquetFile(
+                path,
+                buffer_size=_BUFFER_BYTES,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
+        self._metadata = self._file.metadata
+        self.names = self._file.schema_arrow.names
+        self.head_xxh3 = xxhash.xxh3_64_intdigest(_footer(path))
+        groups = range(self._metadata.num_row_groups)
+        self.piece_rows = [self._metadata.row_group(group).num_rows for group in groups]
+
+    def piece_xxh3(self, piece: int) -> int:
+        """See `TableFile.piece_xxh3`."""
+        digest = xxhash.xxh3_64()
+        with self._path.open("rb") as stream:
+            for start, num_bytes in self._text_chunks(piece):
+                stream.seek(start)
+                digest.update(stream.read(num_bytes))
+        return digest.intdigest()
+
+    def _text_chunks(self, piece: int) -> Iterator[tuple[int, int]]:
+        """Offset and size of the chunks that are read and hold no bytes of images."""
+        group = self._metadata.row_group(piece)
+        for index in range(group.num_columns):
+            chunk = group.column(index)
+            column = self._metadata.schema.column(index)
+            is_binary = chunk.physical_type == "BYTE_ARRAY" and column.logical_type.type == "NONE"
+            if not is_binary and chunk.path_in_schema.split(".")[0] in TABLE_COLUMNS:
+                places = (chunk.dictionary_page_offset, chunk.data_page_offset)
+                yield min(place for place in places if place), chunk.total_compressed_size
+
+    def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
+        """See `TableFile.batches`."""
+        group = self._metadata.row_group(piece)
+        found = self._file.iter_batches(
+            batch_size=rows_a_batch(group.num_rows, group.total_byte_size),
+            row_groups=[piece],
+            columns=[name for name in self.names if name in TABLE_COLUMNS],
+            use_threads=False,
+        )
+        while True:
+            with broken_file(self._path, "Parquet"):
+                batch = next(found, None)
+            if batch is None:
+                return
+            yield batch
+
+
+def _footer(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        stream.seek(-_TAIL_BYTES, 2)
+        num_bytes = int.from_bytes(stream.read(4), "little")
+        stream.seek(-_TAIL_BYTES - num_bytes, 2)
+        return stream.read()
+
+
+@contextmanager
+def broken_file(path: Path, kind: str) -> Iterator[None]:
+    """Make what pyarrow says of damaged bytes the error of a file that nobody can read.
+
+    It raises OSError for them, too, as for the file system; only the latter has a number.
+    """
+    try:
+        yield
+    except (pa.ArrowException, OSError, EOFError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        message = f"{path}: damaged, cut short, or no {kind} ({error}); write or copy it anew"
+        raise StageConfigError(message) from error

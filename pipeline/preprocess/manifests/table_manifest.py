@@ -1,0 +1,203 @@
+"""Manifests that are tables: one file or several, each of pieces that can be read by themselves.
+
+A piece is a row group of Parquet or a record batch of Arrow. The index counts
+their rows and has the checksum of all that they say but the bytes of images: these
+may be terabytes, and like image files they are no part of the fingerprint. A slice
+opens the files that it needs, and knows of each piece that it is the one that was
+counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import xxhash
+
+from pipeline.preprocess.file_facts import FileFacts, KeptFile, facts_of, kept_file
+from pipeline.preprocess.manifest_rows import ManifestRow, RowOrigin, bad_row
+from pipeline.preprocess.manifests.model import changed
+from pipeline.preprocess.manifests.values import CaptionWords, row_from_table
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.table_columns import wrong_table_columns
+
+BATCH_BYTES = 32 * 1024 * 1024
+"""Of a table's rows that are in memory at once, as Arrow has them; one row may be more."""
+MAX_BATCH_ROWS = 1024
+_INDEX_FORMAT = "slurm-jobs-table-index-1"
+
+
+class TableFile(Protocol):
+    """An open file of a table."""
+
+    names: Sequence[str]
+    """Of its columns."""
+    head_xxh3: int
+    """Of what it says of itself: its schema, or its footer."""
+    piece_rows: Sequence[int]
+    """Rows of each piece."""
+
+    def piece_xxh3(self, piece: int) -> int:
+        """Checksum of what a piece says, the bytes of images left out."""
+        ...
+
+    def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
+        """The columns of `TABLE_COLUMNS` that there are, some megabytes at a time."""
+        ...
+
+
+OpenTable = Callable[[Path], TableFile]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _File:
+    head_xxh3: int
+    pieces: tuple[tuple[int, int], ...]
+    """Rows and checksum of each."""
+
+
+class TableManifest:
+    """A manifest of tables. Rows are numbered through the files in their order."""
+
+    def __init__(
+        self,
+        path: Path,
+        files: Sequence[Path],
+        open_table: OpenTable,
+        words: CaptionWords,
+        *,
+        limit: int | None,
+        index_dir: Path | None,
+    ) -> None:
+        """Look through the files, or find the index of them that was kept.
+
+        Raises:
+            StageConfigError: a file is damaged, or lacks columns.
+        """
+        self.path = path
+        self._paths = files
+        self._open = open_table
+        self._words = words
+        self._facts = self._facts_now()
+        about = getattr(open_table, "__name__", "")
+        self._kept = kept_file(index_dir, "manifest", self._facts, about=about)
+        self._files = _load(self._kept) or self._look_through()
+        self.fingerprint = _fingerprint(self._files)
+        total = sum(rows for file in self._files for rows, _ in file.pieces)
+        self.num_rows = total if limit is None else min(limit, total)
+
+    def _facts_now(self) -> list[FileFacts]:
+        return [facts_of(path) for path in self._paths]
+
+    def _look_through(self) -> tuple[_File, ...]:
+        files = tuple(_look_into(path, self._open(path)) for path in self._paths)
+        self._kept.save(_dump(files))
+        return files
+
+    def rows(self, wanted: range) -> Iterator[ManifestRow]:
+        """See `Manifest.rows`."""
+        first = 0
+        for path, file in zip(self._paths, self._files, strict=True):
+            num_rows = sum(rows for rows, _ in file.pieces)
+            if first < wanted.stop and first + num_rows > wanted.start:
+                yield from self._rows_of_file(path, file, first, wanted)
+            first += num_rows
+
+    def _rows_of_file(
+        self, path: Path, file: _File, first: int, wanted: range
+    ) -> Iterator[ManifestRow]:
+        table = self._reopen(path, file)
+        for piece, (num_rows, xxh3) in enumerate(file.pieces):
+            if first < wanted.stop and first + num_rows > wanted.start:
+                if table.piece_xxh3(piece) != xxh3:
+                    self._kept.remove()
+                    raise changed(self.path, f"{path.name} has other rows than were counted")
+                yield from self._rows_of_piece(table, piece, first, wanted)
+            first += num_rows
+
+    def _reopen(self, path: Path, file: _File) -> TableFile:
+        if not path.is_file():
+            raise changed(self.path, f"{path.name} is gone")
+        table = self._open(path)
+        counted = [num_rows for num_rows, _ in file.pieces]
+        if table.head_xxh3 != file.head_xxh3 or list(table.piece_rows) != counted:
+            self._kept.remove()
+            raise changed(self.path, f"{path.name} is another file than was counted")
+        return table
+
+    def _rows_of_piece(
+        self, table: TableFile, piece: int, first: int, wanted: range
+    ) -> Iterator[ManifestRow]:
+        for batch in table.batches(piece):
+            start = max(0, wanted.start - first)
+            stop = min(batch.num_rows, wanted.stop - first)
+            if start < stop:
+                values = _values(batch.slice(start, stop - start))
+                for row, value in enumerate(values, start=first + start):
+                    origin = RowOrigin(row=row, line=None, manifest=self.path)
+                    if isinstance(value, str):
+                        yield bad_row(origin, value)
+                    else:
+                        yield row_from_table(origin, value, self._words)
+            first += batch.num_rows
+            if first >= wanted.stop:
+                return
+
+    def fingerprint_now(self) -> str | None:
+        """See `Manifest.fingerprint_now`. Files are looked through only if times have changed."""
+        with suppress(OSError, StageConfigError):
+            if self._facts_now() == self._facts:
+                return self.fingerprint
+            return _fingerprint([_look_into(path, self._open(path)) for path in self._paths])
+        return None
+
+
+def rows_a_batch(num_rows: int, num_bytes: int) -> int:
+    """How many rows of a piece of this size are read at once."""
+    return max(1, min(MAX_BATCH_ROWS, BATCH_BYTES * num_rows // max(1, num_bytes)))
+
+
+def _look_into(path: Path, table: TableFile) -> _File:
+    wrong = wrong_table_columns(table.names)
+    if wrong:
+        message = f"{path}: {wrong}"
+        raise StageConfigError(message)
+    pieces = tuple((rows, table.piece_xxh3(piece)) for piece, rows in enumerate(table.piece_rows))
+    return _File(head_xxh3=table.head_xxh3, pieces=pieces)
+
+
+def _values(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | str]:
+    """Each row as Python values, or why it has none: a text that is no UTF-8, say."""
+    try:
+        yield from batch.to_pylist()
+    except ValueError:  # raised before the first row was given
+        for index in range(batch.num_rows):
+            try:
+                yield batch.slice(index, 1).to_pylist()[0]
+            except ValueError as error:
+                yield f"a value that cannot be read ({error})"
+
+
+def _fingerprint(files: Sequence[_File]) -> str:
+    return xxhash.xxh3_64_hexdigest(_dump(files))
+
+
+def _dump(files: Sequence[_File]) -> bytes:
+    values = [[file.head_xxh3, file.pieces] for file in files]
+    return json.dumps({"format": _INDEX_FORMAT, "files": values}).encode()
+
+
+def _load(kept: KeptFile) -> tuple[_File, ...] | None:
+    data = kept.load()
+    values = json.loads(data) if data is not None else {}
+    if values.get("format") != _INDEX_FORMAT:
+        return None
+    return tuple(
+        _File(head_xxh3=head, pieces=tuple((rows, xxh3) for rows, xxh3 in pieces))
+        for head, pieces in values["files"]
+    )

@@ -1,0 +1,222 @@
+"""Manifests of text, in blocks of some megabytes that end where a row ends.
+
+One pass over the file finds the blocks, counts their rows and takes their
+checksums. That index is kept, so that a slice of a thousand reads its own blocks
+alone, and knows of each that it holds the bytes which were counted.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import xxhash
+
+from pipeline.preprocess.file_facts import KeptFile, facts_of, kept_file
+from pipeline.preprocess.manifest_rows import ManifestRow
+from pipeline.preprocess.manifests.model import changed
+
+BLOCK_BYTES = 4 * 1024 * 1024
+"""Least size of a block; a slice parses at most so much before its first row."""
+_WORTH_KEEPING_BYTES = 16 * 1024 * 1024
+"""A smaller file is looked through in less time than an index of it is fetched."""
+_INDEX_FORMAT = "slurm-jobs-text-index-1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A run of whole rows, as a format finds it in a file."""
+
+    offset: int
+    data: bytes
+    num_rows: int
+    line: int
+    """Of its first byte, from 1."""
+    header: tuple[str, ...] = ()
+    """Names of columns, where the format has them; in the first block alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """A run of whole rows, in the index."""
+
+    first_row: int
+    num_rows: int
+    offset: int
+    num_bytes: int
+    line: int
+    xxh3: int
+
+
+class TextFormat(Protocol):
+    """Where rows begin and end, and what they say."""
+
+    path: Path
+
+    def find(self, stream: IO[bytes]) -> Iterator[Found]:
+        """The blocks of the file, in order; raises StageConfigError where it is not of the format.
+
+        `stream` is the file at `path`.
+        """
+        ...
+
+    def parse(self, data: bytes, block: Block, header: tuple[str, ...], /) -> Iterator[ManifestRow]:
+        """The rows of a block."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Index:
+    fingerprint: str
+    num_rows: int
+    header: tuple[str, ...]
+    blocks: tuple[Block, ...]
+
+
+class TextManifest:
+    """A manifest of text. `fingerprint` is xxh3-64 of the file."""
+
+    def __init__(
+        self, text_format: TextFormat, *, limit: int | None, index_dir: Path | None
+    ) -> None:
+        """Look through the file, or find the index of it that was kept.
+
+        Raises:
+            StageConfigError: it is not of its format.
+        """
+        self.path = path = text_format.path
+        self._format = text_format
+        self._facts = facts_of(path)
+        keep_in = index_dir if self._facts.num_bytes >= _WORTH_KEEPING_BYTES else None
+        about = f"{type(text_format).__name__} {limit}"
+        self._kept = kept_file(keep_in, "manifest", [self._facts], about=about)
+        self._index = _load(self._kept) or self._look_through(limit)
+        self.fingerprint = self._index.fingerprint
+        self.num_rows = self._index.num_rows
+
+    def _look_through(self, limit: int | None) -> _Index:
+        index = _make_index(self._format, limit)
+        self._kept.save(_dump(index))
+        return index
+
+    def rows(self, wanted: range) -> Iterator[ManifestRow]:
+        """See `Manifest.rows`."""
+        blocks = self._index.blocks
+        first = max(0, bisect_right(blocks, wanted.start, key=lambda block: block.first_row) - 1)
+        with _open(self.path) as stream:
+            for block in blocks[first:]:
+                if block.first_row >= wanted.stop:
+                    return
+                if block.first_row + block.num_rows <= wanted.start:
+                    continue
+                data = self._read(stream, block)
+                for row in self._format.parse(data, block, self._index.header):
+                    if row.origin.row in wanted:
+                        yield row
+
+    def _read(self, stream: IO[bytes], block: Block) -> bytes:
+        stream.seek(block.offset)
+        data = stream.read(block.num_bytes)
+        if xxhash.xxh3_64_intdigest(data) != block.xxh3:
+            self._kept.remove()
+            raise changed(self.path, f"other bytes at {block.offset} than were counted")
+        return data
+
+    def fingerprint_now(self) -> str | None:
+        """See `Manifest.fingerprint_now`. The file is read anew only if its times have changed."""
+        try:
+            if facts_of(self.path) == self._facts:
+                return self.fingerprint
+            with self.path.open("rb") as stream:
+                return _hash_rest(stream, xxhash.xxh3_64())
+        except OSError:
+            return None
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except FileNotFoundError as error:
+        raise changed(path, "no such file any more") from error
+
+
+def _make_index(text_format: TextFormat, limit: int | None) -> _Index:
+    digest = xxhash.xxh3_64()
+    blocks: list[Block] = []
+    header: tuple[str, ...] = ()
+    num_rows = 0
+    with text_format.path.open("rb", buffering=0) as file:
+        stream = io.BufferedReader(_Hashing(file, digest), 1 << 20)
+        for found in text_format.find(stream):
+            header = header or found.header
+            if found.num_rows:
+                blocks.append(_block(found, num_rows))
+                num_rows += found.num_rows
+            if limit is not None and num_rows >= limit:
+                num_rows = limit
+                break
+        fingerprint = _hash_rest(file, digest)
+    return _Index(fingerprint=fingerprint, num_rows=num_rows, header=header, blocks=tuple(blocks))
+
+
+def _block(found: Found, first_row: int) -> Block:
+    return Block(
+        first_row=first_row,
+        num_rows=found.num_rows,
+        offset=found.offset,
+        num_bytes=len(found.data),
+        line=found.line,
+        xxh3=xxhash.xxh3_64_intdigest(found.data),
+    )
+
+
+class _Hashing(io.RawIOBase):
+    """A file whose bytes go into a digest as they are read, each once and in order."""
+
+    def __init__(self, file: IO[bytes], digest: xxhash.xxh3_64) -> None:
+        self._file = file
+        self._digest = digest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        num_bytes: int = self._file.readinto(buffer)  # type: ignore[attr-defined]
+        self._digest.update(memoryview(buffer)[:num_bytes])
+        return num_bytes
+
+
+def _hash_rest(stream: IO[bytes], digest: xxhash.xxh3_64) -> str:
+    while data := stream.read(BLOCK_BYTES):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _dump(index: _Index) -> bytes:
+    values = {
+        "format": _INDEX_FORMAT,
+        "fingerprint": index.fingerprint,
+        "num_rows": index.num_rows,
+        "header": index.header,
+        "blocks": [astuple(block) for block in index.blocks],
+    }
+    return json.dumps(values).encode()
+
+
+def _load(kept: KeptFile) -> _Index | None:
+    data = kept.load()
+    values = json.loads(data) if data is not None else {}
+    if values.get("format") != _INDEX_FORMAT:
+        return None
+    names = Block.__slots__
+    return _Index(
+        fingerprint=values["fingerprint"],
+        num_rows=values["num_rows"],
+        header=tuple(values["header"]),
+        blocks=tuple(Block(**dict(zip(names, row, strict=True))) for row in values["blocks"]),
+    )

@@ -1,0 +1,98 @@
+"""Which files make up a manifest that is a table: Parquet, or what `datasets` saved to disk."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+PARQUET_MAGIC = b"PAR1"
+ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
+"""Of a stream of record batches; the file format of Arrow begins with `ARROW1`."""
+_OF_SPLIT = re.compile(r"(.+?)-\d{4,}-of-\d{4,}\b.*\.parquet")
+"""Names of the files of a split, as the Hub has them: `train-00000-of-00005.parquet`."""
+
+
+class NoTableError(ValueError):
+    """A folder that is no manifest; the message follows its path."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableFiles:
+    """The files of a table, in the order of their rows."""
+
+    kind: Literal["parquet", "arrow"]
+    files: tuple[Path, ...]
+
+
+def find_table(path: Path) -> TableFiles | None:
+    """The table at `path`; None for a file that begins otherwise.
+
+    Raises:
+        NoTableError: a folder that is none, or more than one.
+        OSError: it cannot be looked at.
+    """
+    if path.is_dir():
+        return _in_folder(path)
+    with path.open("rb") as stream:
+        head = stream.read(4)
+    if head == PARQUET_MAGIC:
+        return TableFiles(kind="parquet", files=(path,))
+    if head == ARROW_STREAM_MAGIC:
+        return TableFiles(kind="arrow", files=(path,))
+    return None
+
+
+def _in_folder(folder: Path) -> TableFiles:
+    if (folder / "dataset_dict.json").is_file():
+        splits = _json(folder / "dataset_dict.json").get("splits") or []
+        given = ", ".join(str(folder / str(split)) for split in splits)
+        message = f" holds the splits of a data set; give the folder of one: {given or 'none'}"
+        raise NoTableError(message)
+    if (folder / "state.json").is_file():
+        return TableFiles(kind="arrow", files=_saved_files(folder))
+    files = sorted(
+        path
+        for path in folder.glob("*.parquet")
+        if path.is_file() and not path.name.startswith((".", "_"))
+    )
+    if not files:
+        message = (
+            " is a folder without `*.parquet` files, and none that `save_to_disk` of `datasets` "
+            "wrote (it has no state.json)"
+        )
+        raise NoTableError(message)
+    names = sorted({found[1] for path in files if (found := _OF_SPLIT.fullmatch(path.name))})
+    if len(names) > 1:
+        message = (
+            f" holds files of the splits {', '.join(names)}; link or move those of one into a "
+            f"folder of their own"
+        )
+        raise NoTableError(message)
+    return TableFiles(kind="parquet", files=tuple(files))
+
+
+def _saved_files(folder: Path) -> tuple[Path, ...]:
+    state = _json(folder / "state.json")
+    if state.get("_indices_data_files"):
+        message = " was saved with a selection of rows; call `flatten_indices()` and save it anew"
+        raise NoTableError(message)
+    listed = state.get("_data_files") or []
+    names = [item.get("filename") for item in listed if isinstance(item, dict)]
+    files = tuple(folder / name for name in names if isinstance(name, str))
+    missing = next((file.name for file in files if not file.is_file()), None)
+    if missing is not None or not files:
+        message = f": state.json lists {missing or 'no files'}, which is not there; copy it anew"
+        raise NoTableError(message)
+    return files
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        message = f": {path.name} is no valid JSON ({error})"
+        raise NoTableError(message) from error
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,92 @@
+"""Manifests that are tables, as the login node looks at them: columns, and whether there are rows.
+
+pyarrow is asked where it is installed; the login node's install does not need it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
+from slurm_jobs.spec.files import TableFacts
+from slurm_jobs.spec.manifest_checks import named_manifests
+
+if TYPE_CHECKING:
+    from slurm_jobs.spec.model import RunSpec
+
+
+def table_facts(manifest: str) -> TableFacts | None:
+    """What can be seen of the table at a path; None where there is none, or nobody can look."""
+    try:
+        table = find_table(Path(manifest))
+        if table is None or not has_pyarrow():
+            return None
+        return _look(table)
+    except NoTableError as error:
+        return TableFacts(problem=str(error))
+    except (OSError, ValueError):  # it is not there yet, or closed to us
+        return None
+
+
+def has_pyarrow() -> bool:
+    """Whether this Python can look into tables."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def table_notes(spec: RunSpec) -> list[str]:
+    """What could not be looked at, because this Python has no pyarrow."""
+    if has_pyarrow():
+        return []
+    return [
+        f"{place}: {manifest} is a table, and this Python has no pyarrow: its columns and rows "
+        "were not looked at (`pip install pyarrow` here, or leave it to the job)"
+        for place, manifest in named_manifests(spec)
+        if _is_table(manifest)
+    ]
+
+
+def _is_table(manifest: str) -> bool:
+    try:
+        return find_table(Path(manifest)) is not None
+    except (OSError, ValueError):
+        return False
+
+
+def _look(table: TableFiles) -> TableFacts | None:
+    """The columns of the first file, and whether any has a row; damage that is met on the way."""
+    import pyarrow as pa
+
+    look: Callable[[Path], tuple[list[str], bool]]
+    look = _look_at_parquet if table.kind == "parquet" else _look_at_stream
+    names: tuple[str, ...] = ()
+    for file in table.files:
+        try:
+            found, has_rows = look(file)
+        except (pa.ArrowException, OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                return None
+            where = "" if len(table.files) == 1 else f": {file.name}"
+            return TableFacts(problem=f"{where} is damaged or cut short ({error})")
+        names = names or tuple(found)
+        if has_rows:
+            return TableFacts(names=names, has_rows=True)
+    return TableFacts(names=names)
+
+
+def _look_at_parquet(file: Path) -> tuple[list[str], bool]:
+    import pyarrow.parquet as pq
+
+    with closing(pq.ParquetFile(file)) as parquet:
+        return list(parquet.schema_arrow.names), parquet.metadata.num_rows > 0
+
+
+def _look_at_stream(file: Path) -> tuple[list[str], bool]:
+    import pyarrow as pa
+
+    with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
+        batches: Iterator[pa.RecordBatch] = iter(reader)
+        return list(reader.schema.names), any(batch.num_rows for batch in batches)

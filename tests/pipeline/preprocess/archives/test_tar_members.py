@@ -1,0 +1,185 @@
+"""The walk over tars, against Python's `tarfile`."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.preprocess.archives.member_table import (
+    BrokenArchiveError,
+    Kind,
+    build_table,
+    member_name,
+)
+from pipeline.preprocess.archives.tar_members import TarWalk
+
+FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+KINDS = {
+    tarfile.REGTYPE: Kind.FILE,
+    tarfile.AREGTYPE: Kind.FILE,
+    tarfile.CONTTYPE: Kind.FILE,
+    tarfile.DIRTYPE: Kind.FOLDER,
+    tarfile.SYMTYPE: Kind.SYMBOLIC_LINK,
+    tarfile.FIFOTYPE: Kind.OTHER,
+}
+NAMES = st.lists(st.text("ab.é- ", min_size=1, max_size=90), min_size=1, max_size=4).map("/".join)
+
+
+def walk(data: bytes) -> TarWalk:
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return TarWalk(os.dup(file.fileno()), len(data))
+
+
+class Tar:
+    """The bytes of an archive, which hypothesis does not print."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+@st.composite
+def tars(draw: st.DrawFn) -> Tar:
+    stream = io.BytesIO()
+    form = draw(st.sampled_from(FORMATS))
+    with tarfile.open(fileobj=stream, mode="w", format=form) as archive:
+        for _ in range(draw(st.integers(0, 12))):
+            name = draw(NAMES)
+            info = tarfile.TarInfo(name)
+            info.type = draw(st.sampled_from(list(KINDS)))
+            data = draw(st.binary(max_size=1500)) if KINDS[info.type] is Kind.FILE else b""
+            info.size = len(data)
+            info.linkname = draw(NAMES) if info.type == tarfile.SYMTYPE else ""
+            info.mtime = draw(st.sampled_from([0, 1.5, 8**11]))
+            try:
+                archive.addfile(info, io.BytesIO(data))
+            except ValueError:
+                assert form == tarfile.USTAR_FORMAT  # too long, or no number of that size
+    return Tar(stream.getvalue())
+
+
+@settings(max_examples=300, deadline=None)
+@given(tars())
+def test_walk_finds_what_tarfile_finds(made: Tar) -> None:
+    data = made.data
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        expected = [
+            (member_name(info.name.encode("utf-8", "surrogateescape")), KINDS[info.type], info)
+            for info in archive
+        ]
+    found = list(walk(data))
+    assert [(member_name(item.name), item.member.kind) for item in found] == [
+        (name, kind) for name, kind, _ in expected
+    ]
+    for item, (_, kind, info) in zip(found, expected, strict=True):
+        if kind is Kind.FILE:
+            assert (item.member.offset, item.member.num_bytes) == (info.offset_data, info.size)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tars(), st.data())
+def test_a_tar_cut_short_is_told_or_has_no_mark_of_its_end(made: Tar, data: st.DataObject) -> None:
+    whole = made.data
+    end = max((i.member.offset + i.member.num_bytes for i in walk(whole)), default=0)
+    cut = whole[: data.draw(st.integers(0, end))]
+    found = walk(cut)
+    try:
+        list(found)
+    except BrokenArchiveError:
+        return
+    assert not found.has_end
+
+
+@settings(max_examples=100, deadline=None)
+@given(tars(), st.integers(0, 511), st.integers(1, 255))
+def test_a_header_with_another_byte_is_told(made: Tar, at: int, by: int) -> None:
+    data = bytearray(made.data)
+    if not any(data[:512]):
+        return
+    data[at] = (data[at] + by) % 256
+    stated = bytes(data[148:156])
+    if 148 <= at < 156 and stated.split(b"\0", 1)[0].strip() == made.data[148:156].split(b"\0")[0]:
+        return  # the same number, written otherwise
+    with pytest.raises(BrokenArchiveError):
+        list(walk(bytes(data)))
+
+
+def add(archive: tarfile.TarFile, name: str, data: bytes = b"", **values: object) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for key, value in values.items():
+        setattr(info, key, value)
+    archive.addfile(info, io.BytesIO(data))
+
+
+def test_of_members_with_one_name_the_last_counts_and_hard_links_are_their_target() -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        add(archive, "./a.png", b"old")
+        add(archive, "a.png", b"newer")
+        add(archive, "link.png", type=tarfile.LNKTYPE, linkname="./a.png")
+        add(archive, "dead.png", type=tarfile.LNKTYPE, linkname="gone.png")
+    table = build_table(walk(stream.getvalue()))
+    by_name, by_link = table.find(b"a.png"), table.find(b"./link.png")
+    assert by_name is not None
+    assert (by_name.num_bytes, by_link) == (5, by_name)
+    assert table.find(b"dead.png") is None
+    assert len(table) == 2
+
+
+def test_size_beyond_octal_digits_is_read() -> None:
+    header = tarfile.TarInfo("huge.png")
+    header.size = 8**11 + 5
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        head = header.tobuf(form)
+        size = len(head) + header.size + (-header.size % 512)
+        with tempfile.TemporaryFile() as file:
+            file.write(head)
+            file.truncate(size)  # a hole, which takes no space
+            (found,) = TarWalk(file.fileno(), size)
+            assert (found.member.num_bytes, found.member.offset) == (header.size, len(head))
+
+
+@pytest.mark.parametrize("form", ["gnu", "pax"])
+def test_sparse_members_of_gnu_tar_are_known_and_hide_no_other(tmp_path: Path, form: str) -> None:
+    assert shutil.which("tar"), "GNU tar is part of every system that this is tested on"
+    with (tmp_path / "holes.png").open("wb") as file:
+        for place in range(40):  # more pieces than the first header has room for
+            file.seek(place * 65536)
+            file.write(b"x" * 4096)
+    (tmp_path / "plain.png").write_bytes(b"plain")
+    command = ["tar", "-S", f"--format={form}", "-cf", "t.tar", "holes.png", "plain.png"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    table = build_table(walk((tmp_path / "t.tar").read_bytes()))
+    sparse, plain = table.find(b"holes.png"), table.find(b"plain.png")
+    assert sparse is not None
+    assert plain is not None
+    assert (sparse.kind, plain.kind, plain.num_bytes) == (Kind.SPARSE, Kind.FILE, 5)
+
+
+def test_names_longer_than_a_header_written_by_gnu_tar_are_found(tmp_path: Path) -> None:
+    name = "/".join(["folder" * 20] * 3) + "/é.png"
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_bytes(b"far")
+    for form in ("gnu", "pax"):
+        command = ["tar", f"--format={form}", "-cf", f"{form}.tar", "folder" * 20]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        member = build_table(walk((tmp_path / f"{form}.tar").read_bytes())).find(name.encode())
+        assert member is not None
+        assert member.num_bytes == 3
+
+
+@pytest.mark.parametrize("data", [b"", b"hello\n" * 200, bytes(range(256)) * 8])
+def test_what_is_no_tar_is_refused(data: bytes) -> None:
+    with pytest.raises(BrokenArchiveError):
+        list(walk(data))

@@ -1,0 +1,152 @@
+"""Manifests of text by blocks: any slice of any file reads as the whole does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.preprocess.manifest import open_manifest, slice_range
+from pipeline.preprocess.manifest_rows import ManifestRow
+from pipeline.preprocess.manifests import csv_file, json_lines, json_list, text_manifest
+from slurm_jobs.common.errors import StageConfigError, StageError
+
+CELLS = st.sampled_from(
+    ["x.png", "a", '"a, b"', '"two\nlines"', '"q""q"', 'a "b" c', "", " ", "é", '"r\r\nn"']
+)
+CSV_LINES = st.lists(CELLS, max_size=3).map(",".join)
+GOOD = json.dumps(
+    {"messages": [{"role": "assistant", "content": "é😀"}], "id": "é"}, ensure_ascii=False
+)
+JSON_LINES = st.sampled_from([GOOD, GOOD, "", "  ", "{broken", "\ufeff", '{"messages": []}'])
+JSON_VALUES = st.sampled_from([json.loads(GOOD), {}, 1, None, "], [", [[]], {"a": "é😀"}])
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> tuple[str, str]:
+    """Name and text of a manifest that can be read."""
+    kind = draw(st.sampled_from(["m.csv", "m.jsonl", "m.json"]))
+    mark = draw(st.sampled_from(["", "\ufeff"]))
+    if kind == "m.csv":
+        lines = draw(st.lists(CSV_LINES, max_size=8))
+        return kind, mark + draw(st.sampled_from(["\n", "\r\n"])).join(["image_path,text", *lines])
+    if kind == "m.jsonl":
+        return kind, mark + "\n".join(["{}", *draw(st.lists(JSON_LINES, max_size=8))])
+    text = json.dumps(
+        draw(st.lists(JSON_VALUES, max_size=8)),
+        indent=draw(st.sampled_from([None, 1])),
+        ensure_ascii=draw(st.booleans()),
+    )
+    return kind, mark + text
+
+
+def by_blocks_of(num_bytes: int, patch: pytest.MonkeyPatch) -> None:
+    for module in (text_manifest, csv_file, json_lines, json_list):
+        patch.setattr(module, "BLOCK_BYTES", num_bytes)
+    patch.setattr(text_manifest, "_WORTH_KEEPING_BYTES", 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(manifests(), st.integers(1, 60), st.integers(1, 9))
+def test_rows_do_not_depend_on_blocks_slices_or_a_kept_index(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: tuple[str, str],
+    block_bytes: int,
+    num_slices: int,
+) -> None:
+    name, text = made
+    folder = tmp_path_factory.mktemp("m")
+    (folder / name).write_text(text, newline="")
+    whole = open_manifest(folder / name)
+    expected = list(whole.rows(range(whole.num_rows)))
+    assert [row.origin.row for row in expected] == list(range(whole.num_rows))
+    with pytest.MonkeyPatch.context() as patch:
+        by_blocks_of(block_bytes, patch)
+        found: list[ManifestRow] = []
+        for index in range(num_slices):
+            manifest = open_manifest(folder / name, index_dir=folder / "indexes")
+            assert manifest.fingerprint == whole.fingerprint
+            found += manifest.rows(slice_range(manifest.num_rows, index, num_slices))
+    assert found == expected
+    assert len(list((folder / "indexes").iterdir())) == 1
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_limit_counts_the_first_rows_and_changes_no_fingerprint(tmp_path: Path, limit: int) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text("{}\n" * 10)
+    with pytest.MonkeyPatch.context() as patch:
+        by_blocks_of(4, patch)
+        manifest = open_manifest(path, limit=limit)
+        assert manifest.num_rows == min(limit, 10)
+        assert len(list(manifest.rows(range(manifest.num_rows)))) == min(limit, 10)
+        assert manifest.fingerprint == open_manifest(path).fingerprint
+
+
+def test_index_that_is_kept_is_read_and_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text(f"{GOOD}\n" * 10)
+    by_blocks_of(100, monkeypatch)
+    open_manifest(path, index_dir=tmp_path / "indexes")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("looked through again")
+
+    monkeypatch.setattr(text_manifest, "_make_index", refuse)
+    manifest = open_manifest(path, index_dir=tmp_path / "indexes")
+    assert [row.origin.row for row in manifest.rows(range(7, 10))] == [7, 8, 9]
+
+
+def test_bytes_that_changed_in_place_are_no_rows_and_the_next_attempt_looks_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if neither size nor times told of it: the index is found under the old name."""
+    path = tmp_path / "m.jsonl"
+    path.write_text(f"{GOOD}\n" * 10)
+    by_blocks_of(100, monkeypatch)
+    manifest = open_manifest(path, index_dir=tmp_path / "indexes")
+    path.write_text((f"{GOOD}\n" * 9) + GOOD.replace("é😀", "é🙃") + "\n")
+    with pytest.raises(StageError, match=r"m\.jsonl: changed while its rows were read \(other byt"):
+        list(manifest.rows(range(10)))
+    assert not list((tmp_path / "indexes").iterdir())
+    assert len(list(manifest.rows(range(2)))) == 2
+    assert open_manifest(path, index_dir=tmp_path / "indexes").fingerprint != manifest.fingerprint
+
+
+def test_manifest_that_is_gone_or_cut_short_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text(f"{GOOD}\n" * 10)
+    manifest = open_manifest(path)
+    path.write_text(f"{GOOD}\n" * 9)
+    with pytest.raises(StageError, match="changed while"):
+        list(manifest.rows(range(10)))
+    path.unlink()
+    with pytest.raises(StageError, match="no such file any more"):
+        list(manifest.rows(range(10)))
+    assert manifest.fingerprint_now() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[{}, {]", "Expecting property name"),
+        ("[{} {}]", "Expecting ',' delimiter"),
+        ("[{}, ]", "Expecting value|Illegal trailing comma"),
+        ("[{}", "Expecting ',' delimiter"),
+        ("[", "Expecting value"),
+        ("[{}] x", "Extra data"),
+        ("[] []", "Extra data"),
+    ],
+)
+def test_mistake_in_a_json_list_is_told_as_json_tells_it(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text(text)
+    with pytest.raises(StageConfigError, match=rf"not valid JSON \((?:{words})"):
+        open_manifest(path)

@@ -1,0 +1,205 @@
+"""Images from files, members of archives, and bytes of the manifest."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pipeline.preprocess.archives import reading
+from pipeline.preprocess.archives.reading import ArchiveChangedError
+from pipeline.preprocess.image_sources import ImageSource
+from pipeline.preprocess.manifest_rows import Content
+from pipeline.preprocess.rejects import SampleRejectedError
+from slurm_jobs.common.errors import StageConfigError
+
+
+def image(name: str, data: bytes | None = None) -> Content:
+    return Content(kind="image", value=name, data=data)
+
+
+def write_tar(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return path
+
+
+def write_zip(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+MEMBERS = {f"cats/{number}.jpg": os.urandom(3000) for number in range(200)}
+
+
+def reason(source: ImageSource, name: str) -> tuple[str, str]:
+    with pytest.raises(SampleRejectedError) as caught:
+        source.read(image(name))
+    return caught.value.reason, str(caught.value)
+
+
+def test_files_members_and_bytes_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"file")
+    (tmp_path / "sub").mkdir()
+    write_tar(tmp_path / "sub/t.TAR", {"./x::y.jpg": b"tar"})
+    write_zip(tmp_path / "z.zip", {"b/c.jpg": b"zip"})
+    source = ImageSource(tmp_path)
+    images = [
+        image("a.jpg"),
+        image("sub/t.TAR::x::y.jpg"),
+        image("z.zip::b/c.jpg"),
+        image("n", b"own"),
+    ]
+    assert [source.read(item) for item in images] == [b"file", b"tar", b"zip", b"own"]
+    assert source.read(image(f"{tmp_path}/z.zip::./b/c.jpg")) == b"zip"
+
+
+def test_the_name_alone_says_that_it_is_in_an_archive(tmp_path: Path) -> None:
+    (tmp_path / "odd::name.jpg").write_bytes(b"file")
+    (tmp_path / "t.tar").mkdir()
+    (tmp_path / "t.tar" / "a.jpg").write_bytes(b"file")
+    source = ImageSource(tmp_path)
+    assert source.read(image("odd::name.jpg")) == b"file"
+    assert source.read(image("t.tar/a.jpg")) == b"file"
+    with pytest.raises(StageConfigError, match=r"t\.tar: it is no file"):
+        source.read(image("t.tar::a.jpg"))
+
+
+@pytest.mark.parametrize("write", [write_tar, write_zip])
+def test_what_is_wrong_with_one_member_is_the_fault_of_its_row(tmp_path: Path, write) -> None:
+    path = write(tmp_path / f"a.{write.__name__[-3:]}", {"a.jpg": b"x", "empty.jpg": b""})
+    source = ImageSource(tmp_path)
+    assert reason(source, f"{path.name}::b.jpg") == (
+        "missing_image",
+        f"{path.name}::b.jpg: no such member of the archive",
+    )
+    assert reason(source, f"{path.name}::empty.jpg")[0] == "empty_image"
+    assert reason(source, f"gone/{path.name}::a.jpg") == (
+        "missing_image",
+        f"gone/{path.name}::a.jpg: no such archive (No such file or directory)",
+    )
+    assert reason(source, f"a\0b{path.name}::a.jpg")[0] == "missing_image"
+    assert reason(source, "n" * 300 + ".tar::a.jpg")[0] == "missing_image"
+
+
+def test_folders_and_links_of_a_tar_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link.jpg").symlink_to("a.jpg")
+    with tarfile.open(tmp_path / "t.tar", "w") as archive:
+        archive.add(tmp_path / "folder", "folder")
+        archive.add(tmp_path / "link.jpg", "link.jpg")
+    source = ImageSource(tmp_path)
+    assert reason(source, "t.tar::folder")[0] == "unreadable_image"
+    words = "t.tar::link.jpg: a symbolic link, which is not followed"
+    assert reason(source, "t.tar::link.jpg") == ("unreadable_image", words)
+
+
+def test_a_member_with_a_wrong_checksum_is_a_reject_and_never_a_picture(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "z.zip", {"a.jpg": bytes(1000), "b.jpg": b"good"})
+    data = bytearray(path.read_bytes())
+    data[40] ^= 0xFF  # within the first member's deflated bytes
+    path.write_bytes(data)
+    source = ImageSource(tmp_path)
+    assert reason(source, "z.zip::a.jpg")[0] == "corrupt_image"
+    assert source.read(image("z.zip::b.jpg")) == b"good"
+
+
+@pytest.mark.parametrize("write", [write_tar, write_zip])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_broken_archive_fails_the_stage_without_a_retry(
+    tmp_path: Path, write, share: float
+) -> None:
+    path = write(tmp_path / f"a.{write.__name__[-3:]}", MEMBERS)
+    os.truncate(path, int(path.stat().st_size * share))
+    with pytest.raises(StageConfigError, match=rf"{path}: .*no picture can be trusted"):
+        ImageSource(tmp_path, index_dir=tmp_path / "indexes").read(
+            image(f"{path.name}::cats/0.jpg")
+        )
+    assert not (tmp_path / "indexes").exists()
+
+
+def test_a_tar_cut_between_members_is_broken_as_soon_as_one_is_missing(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "t.tar", {"a.jpg": b"x", "b.jpg": b"y"})
+    os.truncate(path, 1024)
+    source = ImageSource(tmp_path)
+    assert source.read(image("t.tar::a.jpg")) == b"x"
+    with pytest.raises(StageConfigError, match="no mark of its end: it may have been cut short"):
+        source.read(image("t.tar::b.jpg"))
+
+
+@pytest.mark.parametrize(("mode", "name"), [("gz", "gzip"), ("xz", "xz"), ("bz2", "bzip2")])
+def test_a_compressed_tar_is_refused_with_the_remedy(tmp_path: Path, mode: str, name: str) -> None:
+    with tarfile.open(tmp_path / f"t.tar.{mode}", f"w:{mode}") as archive:
+        archive.addfile(tarfile.TarInfo("a.jpg"))
+    with pytest.raises(StageConfigError, match=rf"compressed as a whole \({name}\).*keep the tar"):
+        ImageSource(tmp_path).read(image(f"t.tar.{mode}::a.jpg"))
+
+
+def test_a_tar_that_changes_gives_no_other_picture(tmp_path: Path) -> None:
+    path = write_tar(tmp_path / "t.tar", {"a.jpg": b"x" * 600, "b.jpg": b"y" * 600})
+    source = ImageSource(tmp_path, index_dir=tmp_path / "indexes")
+    assert source.read(image("t.tar::b.jpg")) == b"y" * 600
+    with path.open("r+b") as stream:  # in place: the open archive sees it
+        stream.write(write_tar(tmp_path / "new.tar", {"c.jpg": b"z" * 1700}).read_bytes())
+    with pytest.raises(ArchiveChangedError, match=r"t\.tar: changed since"):
+        source.read(image("t.tar::b.jpg"))
+    assert not list((tmp_path / "indexes").iterdir())
+    again = ImageSource(tmp_path, index_dir=tmp_path / "indexes")
+    assert again.read(image("t.tar::c.jpg")) == b"z" * 1700
+
+
+@pytest.mark.parametrize("write", [write_tar, write_zip])
+def test_many_threads_read_many_archives_each_listed_once(
+    tmp_path: Path, write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = write.__name__[-3:]
+    for number in range(5):
+        write(tmp_path / f"{number}.{end}", MEMBERS)
+    monkeypatch.setattr(reading, "_MAX_OPEN", 3)  # archives are put away while others read them
+    listed: list[int] = []
+    build, lock = reading.build_table, threading.Lock()
+
+    def count(walk):
+        with lock:
+            listed.append(1)
+        return build(walk)
+
+    monkeypatch.setattr(reading, "build_table", count)
+    source = ImageSource(tmp_path, index_dir=tmp_path / "indexes")
+    names = [
+        (f"{index % 5}.{end}::{name}", data) for index, (name, data) in enumerate(MEMBERS.items())
+    ]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda item: source.read(image(item[0])) == item[1], names * 5))
+    assert found == [True] * 1000
+    assert len(list((tmp_path / "indexes").iterdir())) == 5
+    assert len(listed) == 5
+    listed.clear()
+    assert ImageSource(tmp_path, index_dir=tmp_path / "indexes").read(image(names[0][0]))
+    assert listed == []
+
+
+def test_an_index_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
+    write_tar(tmp_path / "t.tar", {"a.jpg": b"x"})
+    for damage in (b"", b"x" * 10, b"x" * 500):
+        assert ImageSource(tmp_path, index_dir=tmp_path / "i").read(image("t.tar::a.jpg")) == b"x"
+        (file,) = (tmp_path / "i").iterdir()
+        file.write_bytes(damage)
+    assert ImageSource(tmp_path, index_dir=tmp_path / "i").read(image("t.tar::a.jpg")) == b"x"
+    assert file.stat().st_size > 56
+
+
+def test_a_root_that_is_gone_is_no_missing_picture(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        ImageSource(tmp_path / "unmounted").read(image("t.tar::a.jpg"))
