@@ -54,8 +54,8 @@ class PartReader:
             StageError: they do not match; part and sample are named.
         """
         offset, num_bytes = int(row["offset"]), int(row["num_bytes"])
-        file = self._file(part)  # held until it is read: another thread may let go of it meanwhile
-        data = os.pread(file.descriptor, num_bytes, offset)
+        held = self._file(part)  # by its name, or it might be closed, and its number be another's
+        data = os.pread(held.descriptor, num_bytes, offset)
         if xxhash.xxh3_64_intdigest(data) != int(row["xxh3"]):
             message = (
                 f"{self.parts.paths[part].tar}: sample {format_key(int(row['key']))} at byte "
@@ -71,7 +71,7 @@ class PartReader:
                 return self._open[part]
         opened = _OpenFile(self.parts.paths[part].tar)  # without the lock: the others read on
         with self._lock:
-            self._open[part] = opened
+            opened = self._open.setdefault(part, opened)
             while len(self._open) > self.max_open:
                 self._open.popitem(last=False)
         return opened

@@ -43,6 +43,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     result: dict[str, Any] = {
         "problems": [asdict(problem) for problem in problems],
         "slices": slices_to_redo(problems, info, arguments["num_tasks"]),
+        "is_unfinished": not (folder / INFO_NAME).exists(),
     }
     if info is not None:
         result |= {

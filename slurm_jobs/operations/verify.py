@@ -137,7 +137,7 @@ def verify(
     return Verdict(
         place=place,
         problems=tuple(found["problems"]),
-        remedy=_remedy(place, found["slices"], command_text) if found["problems"] else "",
+        remedy=_remedy(place, found, command_text) if found["problems"] else "",
         counts=counts,
     )
 
@@ -148,14 +148,17 @@ def _python_of(place: DatasetPlace, given: str | None) -> StagePython:
     return stage_python(place.paths, place.stage)
 
 
-def _remedy(place: DatasetPlace, slices: list[int], command_text: Callable[..., str]) -> str:
+def _remedy(place: DatasetPlace, found: Mapping[str, Any], command_text: Callable[..., str]) -> str:
     if place.paths is None:
         return (
             "copy these files again from where the data set was made, after it was verified there; "
             "what is no file of it can be removed"
         )
+    run_dir = str(place.paths.run_dir)
+    if found["is_unfinished"]:
+        return f"{command_text('resume', run_dir)}, which does what is missing"
     again = place.stage
-    if len(slices) < place.num_tasks:
-        again += f":{ranges_text(slices)}"
-    command = command_text("resume", str(place.paths.run_dir), "--again", again)
+    if len(found["slices"]) < place.num_tasks:
+        again += f":{ranges_text(found['slices'])}"
+    command = command_text("resume", run_dir, "--again", again)
     return f"{command}, which writes these files anew from the parts; what comes after runs again"

@@ -118,11 +118,21 @@ def test_stage_picks_data_sets(
 def test_folder_within_a_run_is_known_as_the_stages(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (paths.output_dir("c-a") / "dataset.json").unlink()
+    (paths.output_dir("c-a") / "dataset.json").write_text("{")
     code, out, _ = verify(capsys, paths.output_dir("c-a"), "--json")
     (value,) = json.loads(out)["datasets"]
     assert (code, value["stage"], value["num_problems"]) == (1, "c-a", 1)
     assert "--again c-a, which" in value["remedy"]
+
+
+def test_data_set_that_is_not_finished_asks_for_a_resume_alone(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (paths.output_dir("c-a") / "dataset.json").unlink()
+    code, out, _ = verify(capsys, paths.run_dir, "--stage", "c-a")
+    assert code == 1
+    assert "dataset.json: missing, so the data set is not finished" in out
+    assert out.endswith(f"resume {paths.run_dir}, which does what is missing\n")
 
 
 def test_json_lists_every_problem_and_the_terminal_twenty_of_a_file(
