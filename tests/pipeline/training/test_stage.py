@@ -86,6 +86,7 @@ def test_every_rank_records_every_step_and_its_phases_add_up(undisturbed):
         assert names == {
             "startup_import", "process_group", "stage_in", "model_build",
             "checkpoint_load", "checkpoint", "export", "heldout_check", "evaluation",
+            "batch_plan",
         }  # fmt: skip
 
 
