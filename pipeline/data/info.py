@@ -74,6 +74,11 @@ class DatasetInfo:
         return sum(shard.num_bytes for shard in self.shards)
 
     @property
+    def small_files(self) -> dict[str, str]:
+        """Files that every rank reads beside the shards, and their xxh3-64: staged with them."""
+        return {INDEX_NAME: self.index_xxh3}
+
+    @property
     def fingerprint(self) -> str:
         """xxh3-128 over all fields, in hexadecimal: equal for equal data sets."""
         values = json.dumps(dataclasses.asdict(self), sort_keys=True)
