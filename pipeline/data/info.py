@@ -39,6 +39,16 @@ class ShardInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SmallFile:
+    """A file beside the shards, and what is known of it."""
+
+    name: str
+    num_bytes: int | None = None
+    xxh3: str | None = None
+    """xxh3-64 of the file, in hexadecimal; None where whoever reads it compares it himself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetInfo:
     """The content of `dataset.json`."""
 
@@ -74,9 +84,9 @@ class DatasetInfo:
         return sum(shard.num_bytes for shard in self.shards)
 
     @property
-    def small_files(self) -> dict[str, str]:
-        """Files that every rank reads beside the shards, and their xxh3-64: staged with them."""
-        return {INDEX_NAME: self.index_xxh3}
+    def small_files(self) -> tuple[SmallFile, ...]:
+        """What every rank reads beside the shards: staged with them."""
+        return (SmallFile(name=INDEX_NAME, xxh3=self.index_xxh3),)
 
     @property
     def fingerprint(self) -> str:

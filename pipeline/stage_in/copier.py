@@ -3,7 +3,7 @@
 One process a node and copy does so at a time; another job's waits for its turn,
 and finds what the first has left to do. What is whole stays, however the copy
 ends. An error of the local disk ends the copying, with a warning; one of the
-shared file system is kept for whoever reads (`Copier.check`).
+shared file system is kept for whoever reads (`Copier.failure`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.data.info import SHARDS_DIR, DatasetInfo, ShardInfo
+from pipeline.data.info import SHARDS_DIR, DatasetInfo, ShardInfo, SmallFile
 from pipeline.stage_in.copy import copy_verified, is_sound
 from pipeline.stage_in.pace import Pace
 from pipeline.stage_in.plan import SPARE_BYTES, CopyPlan, plan_copy
@@ -60,7 +60,8 @@ class Copier:
         self._tasks: deque[_Task] = deque()
         self._threads: list[threading.Thread] = []
         self._thread: threading.Thread | None = None
-        self._failure: StageError | StageStoppedError | None = None
+        self.failure: StageError | StageStoppedError | None = None
+        """What ended the copy, if it was not the local disk."""
         self._is_planned = False
         self.reason = ""
         """Why shards stay on the shared file system; empty while nothing speaks against any."""
@@ -81,11 +82,10 @@ class Copier:
             if not self._lease.begin_copying():
                 return False
             self._lease.clean()
-            plan = self._plan_shards()
-        for name, xxh3 in self._info.small_files.items():
-            target = self._lease.folder / name
-            if not is_sound(target, xxh3=xxh3, check_stop=self.check_stop):
-                self._copy(self._source / name, target, xxh3)
+            small = [file for file in self._info.small_files if not self._is_here(file)]
+            plan = self._plan_shards(small)
+        for file in small:
+            self._copy(self._source / file.name, self._lease.folder / file.name, file.xxh3)
         self.num_to_copy = len(plan.copied)
         self._tasks.extend(_Task(shard=shard, is_here=False) for shard in plan.copied)
         self._note_left_out(plan)
@@ -108,13 +108,14 @@ class Copier:
             self._give_up(error)
         finally:
             self._lease.end_copying()
-        self.check()
+        if self.failure is not None:
+            raise self.failure
 
     def start(self) -> None:
         """Plan, if no other process copies, and do the rest of `run` in the background.
 
         Raises:
-            StageError, StageStoppedError: as `plan`; what happens later is raised by `check`.
+            StageError, StageStoppedError: as `plan`; what happens later is kept in `failure`.
         """
         try:
             self.plan()
@@ -136,18 +137,21 @@ class Copier:
         if not self.wait(_CLOSE_PATIENCE_S):
             log.warning("staging in hangs in a read of %s, and is left behind", self._source)
 
-    def check(self) -> None:
-        """Raise what went wrong on the shared file system, if anything did."""
-        if self._failure is not None:
-            raise self._failure
-
     def check_stop(self) -> None:
         """Raise StageStoppedError once there is no more use in copying."""
-        if self._closed.is_set() or self._failure is not None or stop_requested():
+        if self._closed.is_set() or self.failure is not None or stop_requested():
             message = "stopped while the data set was staged in"
             raise StageStoppedError(message)
 
-    def _plan_shards(self) -> CopyPlan:
+    def _is_here(self, file: SmallFile) -> bool:
+        """Whether a small file need not be copied."""
+        path = self._lease.folder / file.name
+        if file.xxh3 is not None:
+            return is_sound(path, xxh3=file.xxh3, check_stop=self.check_stop)
+        is_whole = path.exists() and path.stat().st_size == file.num_bytes
+        return is_whole and self._lease.of_this_boot()
+
+    def _plan_shards(self, small: list[SmallFile]) -> CopyPlan:
         lease, present = self._lease, self._lease.present()
         here: list[ShardInfo] = []
         missing: list[ShardInfo] = []
@@ -161,7 +165,7 @@ class Copier:
             (lease.folder / SHARDS_DIR / shard.name).unlink(missing_ok=True)  # of a wrong size
         others = self._store.others(lease.folder.name)
         cap_bytes = None if self._config.max_gb is None else int(self._config.max_gb * 1e9)
-        small_bytes = sum((self._source / name).stat().st_size for name in self._info.small_files)
+        small_bytes = sum((self._source / file.name).stat().st_size for file in small)
         room = self._store.room(lease.folder.name, cap_bytes, others, small_bytes=small_bytes)
         plan = plan_copy(missing, room, others)
         for fingerprint in plan.evicted:
@@ -186,7 +190,7 @@ class Copier:
         except StageStoppedError:
             log.info("staging in stopped: %d shards copied", self.num_copied)
         except StageError as error:
-            log.error("staging in failed: %s", error)  # noqa: TRY400 - raised by `check`, too
+            log.error("staging in failed: %s", error)  # noqa: TRY400 - raised where it is read, too
         else:
             duration_s = time.perf_counter() - start_s
             log.info("staged in: %d shards copied in %.0f s", self.num_copied, duration_s)
@@ -203,7 +207,7 @@ class Copier:
             thread.start()
         for thread in self._threads:
             thread.join()
-        if verifies and not self.reason:
+        if verifies and not self.reason and self.failure is None:
             self._lease.note_boot()
 
     def _work_on_tasks(self) -> None:
@@ -212,7 +216,7 @@ class Copier:
                 self._do(task)
         except (StageError, StageStoppedError) as error:
             with self._lock:  # the first error is the one to tell: the others stop because of it
-                self._failure = self._failure or error
+                self.failure = self.failure or error
         except OSError as error:
             self._give_up(error)
 
@@ -232,7 +236,7 @@ class Copier:
         with self._lock:
             self.num_copied += 1
 
-    def _copy(self, source: Path, target: Path, xxh3: str) -> None:
+    def _copy(self, source: Path, target: Path, xxh3: str | None) -> None:
         copy_verified(source, target, xxh3=xxh3, pace=self._pace, check_stop=self.check_stop)
 
     def _give_up(self, error: OSError) -> None:

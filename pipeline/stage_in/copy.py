@@ -34,14 +34,14 @@ class _WrongHashError(Exception):
 
 
 def copy_verified(
-    source: Path, target: Path, *, xxh3: str, pace: Pace, check_stop: Callable[[], None]
+    source: Path, target: Path, *, xxh3: str | None, pace: Pace, check_stop: Callable[[], None]
 ) -> None:
     """Copy; `target` appears whole, or not at all.
 
     Args:
         source: on the shared file system.
         target: its folder exists.
-        xxh3: what xxh3-64 of the content must be, in hexadecimal.
+        xxh3: what xxh3-64 of the content must be, in hexadecimal; None where it is not known.
         pace: how fast `source` may be read.
         check_stop: called before each block; may raise.
 
@@ -56,7 +56,7 @@ def copy_verified(
             if is_last or isinstance(error.__cause__, FileNotFoundError):
                 raise
             continue
-        if found == xxh3:
+        if xxh3 in (found, None):
             return
     message = (
         f"{source}: copied twice, xxh3 {found}, expected {xxh3}; the file is "
@@ -79,7 +79,7 @@ def is_sound(path: Path, *, xxh3: str, check_stop: Callable[[], None]) -> bool:
 
 
 def _copy_hashed(
-    source: Path, target: Path, expected: str, pace: Pace, check_stop: Callable[[], None]
+    source: Path, target: Path, expected: str | None, pace: Pace, check_stop: Callable[[], None]
 ) -> str:
     """The checksum that was found; the target appears only if it is as expected."""
     digest, buffer = xxhash.xxh3_64(), memoryview(bytearray(pace.block_bytes))
@@ -89,7 +89,7 @@ def _copy_hashed(
                 pace.wait(num_read, check_stop)
                 digest.update(buffer[:num_read])
                 writer.write(buffer[:num_read])
-        if digest.hexdigest() != expected:
+        if expected not in (digest.hexdigest(), None):
             raise _WrongHashError
     return digest.hexdigest()
 

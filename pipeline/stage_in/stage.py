@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,7 +11,7 @@ from typing import Self
 from pipeline.data.info import DatasetInfo, read_dataset_info
 from pipeline.stage_in.copier import Copier
 from pipeline.stage_in.store import Lease, Store
-from slurm_jobs.common.errors import StageStoppedError
+from slurm_jobs.common.errors import StageError, StageStoppedError
 from slurm_jobs.common.stage_config.train import StagingConfig
 from slurm_jobs.common.stop import stop_requested
 
@@ -70,9 +69,9 @@ class Staged:
         Raises:
             StageError: a shard in the shared folder is damaged or cannot be read.
         """
-        if self._copier is not None:
-            with suppress(StageStoppedError):  # the training stops by itself, at its next step
-                self._copier.check()
+        # Called for every sample. A stop is none of it: training stops by itself, at its next step.
+        if self._copier is not None and isinstance(self._copier.failure, StageError):
+            raise self._copier.failure
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for this process's copy in the background; whether it has ended."""

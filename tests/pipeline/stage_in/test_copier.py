@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data import open_dataset, read_dataset_info, shard_files
-from pipeline.stage_in import Staged, stage_in
+from pipeline.data import DatasetInfo, open_dataset, read_dataset_info, shard_files
+from pipeline.data.info import SmallFile
+from pipeline.stage_in import Staged, copier, stage_in
+from slurm_jobs.common.errors import StageStoppedError
 from slurm_jobs.common.stage_config.train import StagingConfig
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
 
@@ -129,6 +131,49 @@ def assert_equal_shards(staged: Staged, dataset_dir: Path) -> None:
     assert staged.folder is not None
     found = {path.name: path.read_bytes() for path in (staged.folder / "shards").iterdir()}
     assert found == {path.name: path.read_bytes() for path in (dataset_dir / "shards").iterdir()}
+
+
+def test_verifying_that_is_stopped_half_way_is_begun_anew(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stage_in(dataset_dir, tmp_path, BEFORE) as staged:
+        folder = staged.folder
+    (folder / "boot-id").write_bytes(b"another")
+    last = folder / "shards/shard-000002.tar"
+    last.write_bytes(bytes(last.stat().st_size))
+    looks = []
+
+    def stop_at_the_fourth_look() -> bool:
+        looks.append(None)
+        return len(looks) >= 4
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copier, "stop_requested", stop_at_the_fourth_look)
+        with pytest.raises(StageStoppedError):
+            stage_in(dataset_dir, tmp_path, replace(BEFORE, num_threads=1))
+    assert (folder / "boot-id").read_bytes() == b"another"
+    with stage_in(dataset_dir, tmp_path, BEFORE) as staged:
+        assert_equal_shards(staged, dataset_dir)
+
+
+def test_a_small_file_without_a_checksum_is_copied_once_and_again_after_a_boot(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = (dataset_dir / "index.parquet").stat().st_size
+    file = SmallFile(name="index.parquet", num_bytes=size)
+    monkeypatch.setattr(DatasetInfo, "small_files", property(lambda _: (file,)))
+    times = []
+    for step in ("first", "again", "after a boot", "cut short"):
+        with stage_in(dataset_dir, tmp_path, BEFORE) as staged:
+            path = staged.folder / "index.parquet"
+            assert path.read_bytes() == (dataset_dir / "index.parquet").read_bytes()
+            times.append(path.stat().st_mtime_ns)
+        if step == "again":
+            (staged.folder / "boot-id").write_bytes(b"another")
+        if step == "after a boot":
+            path.write_bytes(b"")
+    first, again, booted, mended = times
+    assert first == again < booted < mended
 
 
 def test_the_least_recently_used_copy_makes_room_under_the_cap(

@@ -31,7 +31,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def copy(source: Path, target: Path, *, xxh3: str = XXH3, check_stop=go_on) -> None:
+def copy(source: Path, target: Path, *, xxh3: str | None = XXH3, check_stop=go_on) -> None:
     pace = Pace(target.parent / "pace", None)
     copy_verified(source, target, xxh3=xxh3, pace=pace, check_stop=check_stop)
 
@@ -96,6 +96,11 @@ def test_a_full_disk_is_told_as_such_and_keeps_no_half(
         copy(source, disk / "copy")
     assert caught.value.errno == errno.ENOSPC
     assert list(disk.iterdir()) == []
+
+
+def test_a_file_without_a_known_checksum_is_copied(source: Path, tmp_path: Path) -> None:
+    copy(source, tmp_path / "copy", xxh3=None)
+    assert (tmp_path / "copy").read_bytes() == CONTENT
 
 
 def test_a_stop_leaves_nothing(source: Path, tmp_path: Path) -> None:

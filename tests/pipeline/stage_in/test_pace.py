@@ -67,4 +67,5 @@ def test_a_wait_ends_when_it_is_asked_to(tmp_path: Path) -> None:
 
 def test_blocks_are_small_where_little_may_be_read(tmp_path: Path) -> None:
     assert Pace(tmp_path / "pace", 1e6).block_bytes == 250_000
-    assert Pace(tmp_path / "pace", None).block_bytes == 1 << 20
+    assert Pace(tmp_path / "pace", 1e9).block_bytes == Pace(tmp_path / "pace", None).block_bytes
+    assert Pace(tmp_path / "pace", 1.0).block_bytes == 4096
