@@ -22,7 +22,7 @@ from pipeline.data.info import (
     dataset_info_to_json,
     shard_name,
 )
-from pipeline.data.shard_files import ShardFiles
+from pipeline.data.shard_files import ReadCounts, ShardFiles
 
 SAMPLE_BYTES = 1 << 18
 SECTOR_BYTES = 512
@@ -95,7 +95,7 @@ def sectors_read(device: str) -> int:
     return int(Path(f"/sys/dev/block/{device}/stat").read_text().split()[2])
 
 
-def read_samples(shared: Path, local: Path | None, numbers: list[int]) -> None:
+def read_samples(shared: Path, local: Path | None, numbers: list[int]) -> ReadCounts:
     """Pieces of the shards, compared with their checksums, as the loader reads samples."""
     shards = [
         ShardInfo(**shard) for shard in json.loads((shared / INFO_NAME).read_text())["shards"]
@@ -105,3 +105,4 @@ def read_samples(shared: Path, local: Path | None, numbers: list[int]) -> None:
     for number in numbers:
         shard, place = divmod(number * SAMPLE_BYTES, shards[0].num_bytes)
         files.read(shard, place, SAMPLE_BYTES, int(checksums[number]))
+    return files.counts

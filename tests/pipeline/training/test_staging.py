@@ -119,3 +119,27 @@ def test_the_price_of_the_shared_file_system_is_told_where_both_were_read():
 def test_there_is_nothing_to_compare_where_one_was_read(counts, place):
     assert cost_text(*counts) == f"samples read: 2.00 GB from {place} in 1.0 s of loader threads"
     assert cost_text(0, 0.0, 0, 0.0) == "samples read: none"
+
+
+def test_training_does_not_depend_on_where_its_samples_are_read(make_train_run, demo_data):
+    sizes = [path.stat().st_size for path in (demo_data / "consolidate/shards").iterdir()]
+    ways = {
+        "off": {"mode": "off"},
+        "whole": {"mode": "before"},
+        "nothing fits": {"mode": "before", "max_gb": 1e-9},
+        "arriving": {"mode": "beside", "max_mb_per_s": sum(sizes) / 1e6},
+    }
+    results, losses = {}, {}
+    for name, staging in ways.items():
+        run = make_train_run(staging=staging)
+        results[name] = run.run_here()["staging"]
+        losses[name] = run.losses()
+    assert all(found == losses["off"] for found in losses.values())
+    assert len(losses["off"]) == 6
+    staged = {name: result["staged_bytes"] == sum(sizes) for name, result in results.items()}
+    assert (staged["off"], staged["whole"], staged["nothing fits"]) == (False, True, False)
+    read = {name: result["local_read_bytes"] > 0 for name, result in results.items()}
+    assert (read["off"], read["whole"], read["nothing fits"]) == (False, True, False)
+    assert results["whole"]["shared_read_bytes"] == 0
+    assert results["off"]["reason"] == "staging.mode is off"
+    assert "do not fit" in results["nothing fits"]["reason"]
