@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from pipeline.data.index import DatasetIndex, write_index
 from pipeline.data.info import (
     INDEX_NAME,
     INFO_NAME,
@@ -56,16 +58,25 @@ def write_dataset(folder: Path, size: Size) -> Path:
         shards.append(ShardInfo(name=shard_name(number), num_bytes=len(data), xxh3=xxh3,
                                 num_samples=len(starts)))  # fmt: skip
     np.save(folder / "checksums.npy", np.array(checksums, dtype=np.uint64))
-    (folder / INDEX_NAME).write_bytes(b"")
+    index_bytes = write_no_index(folder / INDEX_NAME)
     info = DatasetInfo(
         num_samples=len(checksums), num_shards=len(shards), num_tokens=1, num_images=1, seed=0,
         image_height=1, image_width=1, image_mean=(0.5,), image_std=(0.5,), rescale_factor=1.0,
         image_token="", image_token_id=0, pad_token_id=0, num_image_tokens=1,
         image_format="raw", preprocess={}, shards=tuple(shards),
-        index_xxh3=xxhash.xxh3_64_hexdigest(b""),
+        index_xxh3=xxhash.xxh3_64_hexdigest(index_bytes),
     )  # fmt: skip
     (folder / INFO_NAME).write_text(json.dumps(dataset_info_to_json(info)))
     return folder
+
+
+def write_no_index(path: Path) -> bytes:
+    """Of no samples: what is read here is found without it. Returns the file's content."""
+    columns = {
+        field.name: np.empty(0, dtype=np.int64) for field in dataclasses.fields(DatasetIndex)
+    }
+    write_index(path, DatasetIndex(**columns))
+    return path.read_bytes()
 
 
 def make_disk(image: Path, num_bytes: int) -> Path:

@@ -62,6 +62,15 @@ def write_index(path_or_stream: object, index: DatasetIndex) -> None:
     pq.write_table(table, path_or_stream, compression="zstd", use_dictionary=False)
 
 
+def is_sound_index(path: Path, *, xxh3: str) -> bool:
+    """Whether a copy of the index is the one that `dataset.json` was written for."""
+    try:
+        read_index(path, xxh3=xxh3)
+    except (StageError, OSError):
+        return False
+    return True
+
+
 def read_index(path: Path, *, xxh3: str) -> DatasetIndex:
     """Read the index and compare it with its checksum in `dataset.json`.
 

@@ -39,16 +39,6 @@ class ShardInfo:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SmallFile:
-    """A file beside the shards, and what is known of it."""
-
-    name: str
-    num_bytes: int | None = None
-    xxh3: str | None = None
-    """xxh3-64 of the file, in hexadecimal; None where whoever reads it compares it himself."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetInfo:
     """The content of `dataset.json`."""
 
@@ -82,11 +72,6 @@ class DatasetInfo:
     def num_bytes(self) -> int:
         """Of all shards."""
         return sum(shard.num_bytes for shard in self.shards)
-
-    @property
-    def small_files(self) -> tuple[SmallFile, ...]:
-        """What every rank reads beside the shards: staged with them."""
-        return (SmallFile(name=INDEX_NAME, xxh3=self.index_xxh3),)
 
     @property
     def fingerprint(self) -> str:

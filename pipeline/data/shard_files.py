@@ -112,6 +112,12 @@ class ShardFiles:
         self._count(2, num_bytes, time.perf_counter_ns() - start_ns)
         return view
 
+    def path(self, shard: int) -> Path:
+        """Where the whole shard is at this moment, for those who read it by other means."""
+        name = self._shards[shard].name
+        is_local = self._find_local(shard) is not None
+        return self._local_dir / name if is_local and self._local_dir else self.shared_dir / name
+
     def _count(self, place: int, num_bytes: int, duration_ns: int) -> None:
         with self._lock:
             self._counts[place] += num_bytes

@@ -18,7 +18,8 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.data.info import SHARDS_DIR, DatasetInfo, ShardInfo, SmallFile
+from pipeline.data.index import is_sound_index
+from pipeline.data.info import INDEX_NAME, SHARDS_DIR, DatasetInfo, ShardInfo
 from pipeline.stage_in.copy import copy_verified, is_sound
 from pipeline.stage_in.pace import Pace
 from pipeline.stage_in.plan import SPARE_BYTES, CopyPlan, plan_copy
@@ -71,10 +72,10 @@ class Copier:
         """As planned; a damaged shard of an earlier boot comes on top."""
 
     def plan(self) -> bool:
-        """Evict, reserve, and take the small files; False while another process copies.
+        """Evict, reserve, and copy the index; False while another process copies.
 
         Raises:
-            StageError: a small file is damaged or cannot be read.
+            StageError: the index cannot be read.
             StageStoppedError: asked to stop meanwhile.
             OSError: of the local disk.
         """
@@ -82,10 +83,10 @@ class Copier:
             if not self._lease.begin_copying():
                 return False
             self._lease.clean()
-            small = [file for file in self._info.small_files if not self._is_here(file)]
-            plan = self._plan_shards(small)
-        for file in small:
-            self._copy(self._source / file.name, self._lease.folder / file.name, file.xxh3)
+            has_index = self._has_index()
+            plan = self._plan_shards(has_index=has_index)
+        if not has_index:
+            self._copy_index()
         self.num_to_copy = len(plan.copied)
         self._tasks.extend(_Task(shard=shard, is_here=False) for shard in plan.copied)
         self._note_left_out(plan)
@@ -143,15 +144,17 @@ class Copier:
             message = "stopped while the data set was staged in"
             raise StageStoppedError(message)
 
-    def _is_here(self, file: SmallFile) -> bool:
-        """Whether a small file need not be copied."""
-        path = self._lease.folder / file.name
-        if file.xxh3 is not None:
-            return is_sound(path, xxh3=file.xxh3, check_stop=self.check_stop)
-        is_whole = path.exists() and path.stat().st_size == file.num_bytes
-        return is_whole and self._lease.of_this_boot()
+    def _has_index(self) -> bool:
+        return is_sound_index(self._lease.folder / INDEX_NAME, xxh3=self._info.index_xxh3)
 
-    def _plan_shards(self, small: list[SmallFile]) -> CopyPlan:
+    def _copy_index(self) -> None:
+        """Before any shard; one that is damaged is left to who reads it on the shared folder."""
+        target = self._lease.folder / INDEX_NAME
+        self._copy(self._source / INDEX_NAME, target, None)
+        if not self._has_index():
+            target.unlink()
+
+    def _plan_shards(self, *, has_index: bool) -> CopyPlan:
         lease, present = self._lease, self._lease.present()
         here: list[ShardInfo] = []
         missing: list[ShardInfo] = []
@@ -165,8 +168,8 @@ class Copier:
             (lease.folder / SHARDS_DIR / shard.name).unlink(missing_ok=True)  # of a wrong size
         others = self._store.others(lease.folder.name)
         cap_bytes = None if self._config.max_gb is None else int(self._config.max_gb * 1e9)
-        small_bytes = sum((self._source / file.name).stat().st_size for file in small)
-        room = self._store.room(lease.folder.name, cap_bytes, others, small_bytes=small_bytes)
+        kept_bytes = 0 if has_index else (self._source / INDEX_NAME).stat().st_size
+        room = self._store.room(lease.folder.name, cap_bytes, others, kept_bytes=kept_bytes)
         plan = plan_copy(missing, room, others)
         for fingerprint in plan.evicted:
             log.info("staging in: the copy of data set %s makes room", fingerprint)

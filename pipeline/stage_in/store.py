@@ -78,17 +78,17 @@ class Store:
         cap_bytes: int | None,
         others: list[OtherCopy],
         *,
-        small_bytes: int = 0,
+        kept_bytes: int = 0,
     ) -> Room:
-        """What the disk has for shards of this data set beside `others`, if it keeps `small_bytes`.
+        """What the disk has for shards of this data set, beside `others`; only within `locked`.
 
-        Only within `locked`.
+        `kept_bytes` of it are for something else.
         """
         pending = sum(
             other.num_bytes - _num_bytes(self._datasets / other.fingerprint) for other in others
         )
         return Room(
-            free_bytes=shutil.disk_usage(self._datasets).free - pending - small_bytes,
+            free_bytes=shutil.disk_usage(self._datasets).free - pending - kept_bytes,
             cap_bytes=cap_bytes,
             present_bytes=_num_bytes(self._datasets / fingerprint),
         )

@@ -72,6 +72,12 @@ def test_shard_is_read_from_its_local_copy_as_soon_as_it_is_whole(
     assert dataset.files.counts.shared_bytes == of_shard
 
 
+def test_the_path_of_a_shard_is_where_it_is_whole(shared: Path, local: Path) -> None:
+    os.truncate(local / "shards/shard-000001.tar", 512)
+    files = open_dataset(shared, local).files
+    assert [files.path(number).parents[1] for number in range(3)] == [local, shared, local]
+
+
 def test_missing_shard_is_not_looked_for_at_every_sample(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data import DatasetInfo, open_dataset, read_dataset_info, shard_files
-from pipeline.data.info import SmallFile
+from pipeline.data import open_dataset, read_dataset_info, shard_files
 from pipeline.stage_in import Staged, copier, stage_in
-from slurm_jobs.common.errors import StageStoppedError
+from slurm_jobs.common.errors import StageError, StageStoppedError
 from slurm_jobs.common.stage_config.train import StagingConfig
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
 
@@ -156,24 +155,30 @@ def test_verifying_that_is_stopped_half_way_is_begun_anew(
         assert_equal_shards(staged, dataset_dir)
 
 
-def test_a_small_file_without_a_checksum_is_copied_once_and_again_after_a_boot(
-    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_index_is_copied_once_and_anew_where_it_is_damaged(
+    dataset_dir: Path, tmp_path: Path
 ) -> None:
-    size = (dataset_dir / "index.parquet").stat().st_size
-    file = SmallFile(name="index.parquet", num_bytes=size)
-    monkeypatch.setattr(DatasetInfo, "small_files", property(lambda _: (file,)))
-    times = []
-    for step in ("first", "again", "after a boot", "cut short"):
+    inodes = []
+    for damage in (None, b"", b"PAR1", None):
         with stage_in(dataset_dir, tmp_path, BEFORE) as staged:
             path = staged.folder / "index.parquet"
             assert path.read_bytes() == (dataset_dir / "index.parquet").read_bytes()
-            times.append(path.stat().st_mtime_ns)
-        if step == "again":
-            (staged.folder / "boot-id").write_bytes(b"another")
-        if step == "after a boot":
-            path.write_bytes(b"")
-    first, again, booted, mended = times
-    assert first == again < booted < mended
+            inodes.append(path.stat().st_ino)
+        if damage is not None:
+            path.write_bytes(damage)
+    first, again, mended, mended_again = inodes
+    assert first == again != mended != mended_again
+
+
+def test_an_index_that_is_damaged_in_the_shared_folder_is_left_to_its_reader(
+    dataset_dir: Path, tmp_path: Path
+) -> None:
+    shared = shutil.copytree(dataset_dir, tmp_path / "shared")
+    (shared / "index.parquet").write_bytes(b"PAR1")
+    with stage_in(shared, tmp_path / "local", BEFORE) as staged:
+        assert not (staged.folder / "index.parquet").exists()
+        with pytest.raises(StageError, match=r"shared/index\.parquet: xxh3 "):
+            open_dataset(shared, staged.folder)
 
 
 def test_the_least_recently_used_copy_makes_room_under_the_cap(
