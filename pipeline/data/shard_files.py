@@ -94,9 +94,13 @@ class ShardFiles:
 
         Raises:
             StageError: the shared shard cannot be read, or what `check` raised.
-            ValueError: they do not match their checksum, on the shared file system either.
+            ValueError: they do not match their checksum, on the shared file system either, or
+                are not in the shard.
         """
         self._check()
+        if not 0 <= start <= start + num_bytes <= self._shards[shard].num_bytes:
+            message = f"bytes {start} to {start + num_bytes} are not in the shard: damaged index"
+            raise ValueError(message)
         start_ns = time.perf_counter_ns()
         mapped = self._find_local(shard)
         if mapped is not None:

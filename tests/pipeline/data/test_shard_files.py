@@ -212,3 +212,11 @@ def test_threads_together_count_every_byte(shared: Path, local: Path) -> None:
     counts, total = dataset.files.counts, int(dataset.index.num_bytes.sum())
     assert counts.shared_bytes == 4 * num_bytes_of(dataset, 1)
     assert counts.local_bytes + counts.shared_bytes == 4 * total
+
+
+@pytest.mark.parametrize(("start", "num_bytes"), [(-512, 512), (0, 1 << 60), (1 << 60, 512)])
+def test_bytes_that_are_not_in_the_shard_are_not_asked_for(
+    shared: Path, start: int, num_bytes: int
+) -> None:
+    with pytest.raises(ValueError, match="not in the shard: damaged index"):
+        open_dataset(shared).files.read(0, start, num_bytes, 0)
