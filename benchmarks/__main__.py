@@ -12,6 +12,7 @@ from typing import Any
 SCRIPTS = {
     "orchestrator": "Submitting and looking",
     "packing": "Packing",
+    "staging": "Staging",
     "growth": "Large data sets",
 }
 """Modules of this package, and the headings of their tables."""

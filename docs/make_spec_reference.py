@@ -36,6 +36,7 @@ SECTIONS = {
     "ScheduleConfig": "`schedule` of `run: train`",
     "CheckpointConfig": "`checkpoint` of `run: train`",
     "EvaluateConfig": "`evaluate` of `run: train`",
+    "StagingConfig": "`staging` of `run: train`",
     "ReportConfig": "`config` of `run: report`",
     "ClusterProfile": "The cluster profile",
 }

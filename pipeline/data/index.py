@@ -86,6 +86,17 @@ def format_key(number: int) -> str:
     return f"{number:09d}"
 
 
+def is_sound_index(path: Path, expected: IndexInfo, *, num_samples: int) -> bool:
+    """Whether a copy of the index is the one that `dataset.json` describes, in every column."""
+    try:
+        index = open_index(path, expected, num_samples=num_samples)
+        for name in INDEX_TYPES:
+            index.whole(name)
+    except (StageError, OSError):
+        return False
+    return True
+
+
 def open_index(path: Path, expected: IndexInfo, *, num_samples: int) -> DatasetIndex:
     """Map the index that `dataset.json` describes.
 

@@ -201,4 +201,4 @@ def expand_urls(urls: Sequence[str]) -> tuple[str, ...]:
 
 def shard_paths(dataset: ShardedDataset) -> tuple[str, ...]:
     """The shards of a data set, as they lie on this node."""
-    return tuple(str(dataset.shards_dir / shard.name) for shard in dataset.info.shards)
+    return tuple(str(dataset.files.path(shard)) for shard in range(dataset.info.num_shards))

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.data.dataset import open_dataset
 from pipeline.data.info import PACKS_DIR, PROCESSOR_DIR, read_dataset_info
+from pipeline.stage_in import Staged
 from pipeline.timing import SpanLog
 from pipeline.training.device import prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
@@ -18,7 +19,7 @@ from pipeline.training.export import export_model
 from pipeline.training.facts import check_images, load_tokenizer, read_facts
 from pipeline.training.fit import Job, Trained, fit, versions
 from pipeline.training.ranks import join_ranks, leave_ranks
-from pipeline.training.staging import stage_together
+from pipeline.training.staging import describe_reading, stage_together
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError, StageStoppedError
 from slurm_jobs.common.outputs import describe_outputs
@@ -78,12 +79,18 @@ def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
 
 def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
     check_images(read_dataset_info(dataset_dir))  # before anything is copied
-    staged = stage_together(dataset_dir, job.context, job.ranks, job.spans)
-    dataset = open_dataset(dataset_dir, staged.folder)
+    staging = job.config.staging
+    with stage_together(dataset_dir, job.context, staging, job.ranks, job.spans) as staged:
+        return _run_staged(job, dataset_dir, staged)
+
+
+def _run_staged(job: Job, dataset_dir: Path, staged: Staged) -> dict[str, Any] | None:
+    dataset = open_dataset(dataset_dir, staged.folder, staged.check)
     processor_dir = dataset_dir / PROCESSOR_DIR
     facts = read_facts(dataset.info, load_tokenizer(processor_dir))
     _check_heldout(job, dataset.info.preprocess, processor_dir)
     trained = fit(job, dataset, facts, dataset_dir / PACKS_DIR)
+    reading = describe_reading(staged, dataset.files.counts, job.config.staging, job.ranks)
     ending = Ending(
         job.ranks, job.context, began_unix_s=job.began_unix_s, made_steps=trained.made_steps
     )
@@ -106,6 +113,7 @@ def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
         "evaluation": evaluation or None,
         "stage_in_s": staged.duration_s,
         "stage_in_bytes": staged.num_bytes,
+        "staging": reading,
         "outputs": describe_outputs(job.context.output_dir, model_dir.iterdir()),
     }
 

@@ -1,21 +1,33 @@
-"""Staging in on every rank of a training: each node takes its own time, then all go on together."""
+"""Staging in on every rank of a training: each node takes its own time, then all go on together.
+
+And what it was worth: how much was read from the nodes' own disks and how much
+from the shared file system, and how long that took.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from pathlib import Path
+from typing import Any
 
-from pipeline.stage_in import StageInResult, stage_in
+from pipeline.data.shard_files import ReadCounts
+from pipeline.stage_in import Staged, stage_in
 from pipeline.timing import SpanLog
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageStoppedError
+from slurm_jobs.common.stage_config.train import StagingConfig
+
+log = logging.getLogger(__name__)
 
 
 def stage_together(
-    dataset_dir: Path, context: TaskContext, ranks: Ranks, spans: SpanLog
-) -> StageInResult:
+    dataset_dir: Path, context: TaskContext, config: StagingConfig, ranks: Ranks, spans: SpanLog
+) -> Staged:
     """Stage in on every rank; if one was asked to stop meanwhile, all stop.
+
+    The first rank of each node copies; the others wait for it where training waits for the copy.
 
     Raises:
         StageError: as `stage_in`, on the rank that it happened to.
@@ -24,12 +36,69 @@ def stage_together(
     staged = None
     with spans.span("stage_in") as notes:
         with contextlib.suppress(StageStoppedError):
-            staged = stage_in(dataset_dir, context.node_local_dir)
+            copies = context.local_rank == 0
+            staged = stage_in(dataset_dir, context.node_local_dir, config, copies=copies)
             notes |= {"num_bytes": staged.num_bytes, "copied": staged.copied}
         # One node may have its copy already, and another copy for an hour.
         ranks.meet("stage_in", speaks=context.local_rank == 0)
         (num_stopped,) = ranks.sums([float(staged is None)])
     if num_stopped or staged is None:
+        if staged is not None:
+            staged.close()
         message = "asked to stop while the data set was staged in"
         raise StageStoppedError(message)
     return staged
+
+
+def describe_reading(
+    staged: Staged, counts: ReadCounts, config: StagingConfig, ranks: Ranks
+) -> dict[str, Any]:
+    """For the stage's result: what was read where, over all ranks, and what it took.
+
+    A collective: every rank must call it. The first rank's log says it in words.
+    """
+    local_bytes, local_s, shared_bytes, shared_s, num_damaged = ranks.sums(
+        [
+            counts.local_bytes,
+            counts.local_s,
+            counts.shared_bytes,
+            counts.shared_s,
+            counts.num_damaged_shards,
+        ]
+    )
+    if ranks.rank == 0:
+        log.info("%s", cost_text(local_bytes, local_s, shared_bytes, shared_s))
+    return {
+        "mode": config.mode,
+        "staged_bytes": staged.num_local_bytes,
+        "reason": staged.reason or None,
+        "local_read_bytes": int(local_bytes),
+        "local_read_s": local_s,
+        "shared_read_bytes": int(shared_bytes),
+        "shared_read_s": shared_s,
+        "num_damaged_shards": int(num_damaged),
+    }
+
+
+def cost_text(local_bytes: float, local_s: float, shared_bytes: float, shared_s: float) -> str:
+    """What reading from the shared file system cost, beside the nodes' own disks.
+
+    Args:
+        local_bytes: samples read from the nodes' own disks, over all ranks.
+        local_s: of loader threads, over all ranks, reading and checksums.
+        shared_bytes: samples read from the shared file system.
+        shared_s: as `local_s`.
+    """
+    read = [
+        f"{num_bytes / 1e9:.2f} GB from {place} in {duration_s:.1f} s of loader threads"
+        for num_bytes, duration_s, place in (
+            (local_bytes, local_s, "the nodes' own disks"),
+            (shared_bytes, shared_s, "the shared file system"),
+        )
+        if num_bytes
+    ]
+    text = f"samples read: {', '.join(read) or 'none'}"
+    if local_bytes and shared_bytes:
+        more_s = shared_s - shared_bytes * local_s / local_bytes
+        text += f"; the shared file system cost {more_s:.1f} s more than the nodes' own disks would"
+    return text

@@ -64,24 +64,27 @@ def sync_dir(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
+def atomic_writer(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
     """Open a file for binary writing that takes the name `path` only when the block ends well.
 
     It is its owner's alone, as everything of a run. On an exception the temporary file is removed
-    and `path` stays as it was.
+    and `path` stays as it was. Without `sync` a crash of the machine may lose what was written:
+    for what can be made again, and is looked at before it is trusted.
     """
     temp = _temp_name(path)
     try:
         with _create(temp) as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            if sync:
+                os.fsync(stream.fileno())
         temp.replace(path)
     except BaseException:
         with suppress(FileNotFoundError):
             temp.unlink()
         raise
-    sync_dir(path.parent)
+    if sync:
+        sync_dir(path.parent)
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:

@@ -27,6 +27,7 @@ MAY_CHANGE = (
     "evaluate",
     "num_loader_threads",
     "num_prefetch_batches",
+    "staging",
     "num_compute_threads",
     "deterministic",
     "collective_timeout_min",
@@ -182,6 +183,26 @@ class EvaluateConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StagingConfig:
+    """Copying the data set to each node's own disk."""
+
+    mode: Literal["beside", "before", "off"] = "beside"
+    """`beside`: training begins at once, and reads from the shared file system what is not here
+    yet. `before`: it begins when the copy is done. `off`: it reads the shared file system."""
+    num_threads: Count = 4
+    """Shards that a node copies at a time."""
+    max_mb_per_s: Positive | None = None
+    """How fast a node may copy from the shared file system, in 1e6 bytes a second, over all jobs of
+    the user there; null sets no limit."""
+    max_gb: Positive | None = None
+    """How much all copies of the user on a node may take, in 1e9 bytes; null: what is free."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of bounds."""
+        check_bounds(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
     """Config of the `train` stage."""
 
@@ -232,6 +253,8 @@ class TrainConfig:
     """Threads that read and decode, a rank."""
     num_prefetch_batches: Count = 4
     """Steps that the loader may be ahead."""
+    staging: StagingConfig = StagingConfig()
+    """Copying the data set to each node's own disk."""
     num_compute_threads: Count | None = None
     """Threads of one CPU operation, a rank; null takes SLURM_CPUS_PER_TASK, else an equal share
     of the node. The last bits of the weights depend on it on a CPU."""

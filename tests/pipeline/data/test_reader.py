@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.data import BatchReader, dataset, open_dataset
+from pipeline.data import BatchReader, open_dataset, shard_files
 from pipeline.data.order import BatchLayout
 from pipeline.data.reading_plan import plan_shuffled
 from slurm_jobs.common.errors import StageError
@@ -111,7 +111,7 @@ def test_few_shards_are_mapped_at_a_time_and_samples_outlive_their_map(
 ) -> None:
     many, few = open_dataset(dataset_dir), open_dataset(dataset_dir)
     expected = [many.sample(number) for number in range(len(many))]
-    monkeypatch.setattr(dataset, "max_maps", lambda: 1)
+    monkeypatch.setattr(shard_files, "max_opened", lambda: 1)
     before = num_mapped(dataset_dir)
     found = [few.sample(number) for number in range(len(few))]
     assert [sample.key for sample in found] == [sample.key for sample in expected]
@@ -124,19 +124,19 @@ def test_threads_read_the_same_samples_with_few_shards_mapped(
     dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = keys_of(dataset_dir, 12)
-    monkeypatch.setattr(dataset, "max_maps", lambda: 1)
+    monkeypatch.setattr(shard_files, "max_opened", lambda: 1)
     assert keys_of(dataset_dir, 12, num_threads=4, num_microbatches=2) == expected
 
 
 @pytest.mark.parametrize(
-    ("num_files", "num_maps"),
-    [(1024, 512), (1_048_576, 16_384), (resource.RLIM_INFINITY, 16_384)],
+    ("num_files", "num_opened"),
+    [(1024, 256), (1_048_576, 16_384), (resource.RLIM_INFINITY, 16_384)],
 )
-def test_maps_take_half_of_the_files_that_the_process_may_open(
-    monkeypatch: pytest.MonkeyPatch, num_files: int, num_maps: int
+def test_each_file_system_takes_a_quarter_of_the_files_that_the_process_may_open(
+    monkeypatch: pytest.MonkeyPatch, num_files: int, num_opened: int
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (num_files, num_files))
-    assert dataset.max_maps() == num_maps
+    assert shard_files.max_opened() == num_opened
 
 
 def test_damaged_sample_is_named_with_its_shard(dataset_dir: Path, tmp_path: Path) -> None:
@@ -170,11 +170,21 @@ def test_close_ends_the_threads(dataset_dir: Path) -> None:
     assert list(steps) == []
 
 
-def test_shards_are_read_from_another_folder(dataset_dir: Path, tmp_path: Path) -> None:
-    shutil.copytree(dataset_dir / "shards", tmp_path / "elsewhere")
-    dataset = open_dataset(dataset_dir, tmp_path / "elsewhere")
+def test_shards_and_index_are_read_from_a_copy(dataset_dir: Path, tmp_path: Path) -> None:
+    for name in ("shared", "copy"):
+        shutil.copytree(dataset_dir, tmp_path / name)
+    shutil.rmtree(tmp_path / "shared" / "shards")
+    (tmp_path / "shared" / "index.arrow").unlink()
+    dataset = open_dataset(tmp_path / "shared", tmp_path / "copy")
     assert dataset.sample(3).key == open_dataset(dataset_dir).sample(3).key
-    assert str(tmp_path / "elsewhere") in dataset.where(3)
+    assert str(tmp_path / "shared") in dataset.where(3)
+
+
+def test_index_that_is_damaged_in_the_copy_is_read_from_the_shared_folder(
+    dataset_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "index.arrow").write_bytes(b"PAR1")
+    assert len(open_dataset(dataset_dir, tmp_path)) == 23
 
 
 def test_unfinished_data_set_is_refused(dataset_dir: Path, tmp_path: Path) -> None:

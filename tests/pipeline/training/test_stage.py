@@ -70,7 +70,9 @@ def test_result_says_what_ran(undisturbed):
     assert (result["strategy"], result["num_ranks"]) == ("fsdp2", 2)
     assert (result["precision"], result["attention"]) == ("fp32", "sdpa")
     assert result["tokens_per_s"] > 0
-    assert result["stage_in_bytes"] > 0
+    assert result["stage_in_bytes"] == result["staging"]["staged_bytes"] > 0
+    assert (result["staging"]["mode"], result["staging"]["reason"]) == ("beside", None)
+    assert result["staging"]["num_damaged_shards"] == 0
     assert result["evaluation"]["num_samples"] == 6
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.training.staging import cost_text
 from tests.pipeline.training.conftest import reserve_port
 
 ROOT = Path(__file__).parents[3]
@@ -21,6 +22,7 @@ from pipeline.timing import SpanLog
 from pipeline.training import meeting
 from pipeline.training.ranks import join_ranks, leave_ranks
 from pipeline.training.staging import stage_together
+from slurm_jobs.common.stage_config.train import StagingConfig
 from tests.contexts import make_context
 
 rank, port, folder, dataset = int(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:])
@@ -34,8 +36,10 @@ context = make_context(
 print("ready", flush=True)
 sys.stdin.readline()
 ranks = join_ranks(context, device_type="cpu", timeout_min={TIMEOUT_S} / 60)
-staged = stage_together(dataset, context, ranks, SpanLog(context.timing_dir, rank))
+spans = SpanLog(context.timing_dir, rank)
+staged = stage_together(dataset, context, StagingConfig(), ranks, spans)
 assert staged.folder.is_relative_to(folder / f"n{{rank}}"), staged
+staged.close()
 leave_ranks()
 """
 
@@ -98,3 +102,44 @@ def test_who_waits_for_staging_in_ends_when_the_rank_with_the_store_dies(tmp_pat
         assert words_on_a_wait(ranks[1]).endswith("for n0 (rank 0)\n")
         ranks[0].kill()
         assert ranks[1].wait() == 1
+
+
+def test_the_price_of_the_shared_file_system_is_told_where_both_were_read():
+    assert cost_text(2e9, 1.0, 4e9, 20.0) == (
+        "samples read: 2.00 GB from the nodes' own disks in 1.0 s of loader threads, 4.00 GB from "
+        "the shared file system in 20.0 s of loader threads; the shared file system cost 18.0 s "
+        "more than the nodes' own disks would"
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "place"),
+    [((2e9, 1.0, 0, 0.0), "the nodes' own disks"), ((0, 0.0, 2e9, 1.0), "the shared file system")],
+)
+def test_there_is_nothing_to_compare_where_one_was_read(counts, place):
+    assert cost_text(*counts) == f"samples read: 2.00 GB from {place} in 1.0 s of loader threads"
+    assert cost_text(0, 0.0, 0, 0.0) == "samples read: none"
+
+
+def test_training_does_not_depend_on_where_its_samples_are_read(make_train_run, demo_data):
+    sizes = [path.stat().st_size for path in (demo_data / "consolidate/shards").iterdir()]
+    ways = {
+        "off": {"mode": "off"},
+        "whole": {"mode": "before"},
+        "nothing fits": {"mode": "before", "max_gb": 1e-9},
+        "arriving": {"mode": "beside", "max_mb_per_s": sum(sizes) / 1e6},
+    }
+    results, losses = {}, {}
+    for name, staging in ways.items():
+        run = make_train_run(staging=staging)
+        results[name] = run.run_here()["staging"]
+        losses[name] = run.losses()
+    assert all(found == losses["off"] for found in losses.values())
+    assert len(losses["off"]) == 6
+    staged = {name: result["staged_bytes"] == sum(sizes) for name, result in results.items()}
+    assert (staged["off"], staged["whole"], staged["nothing fits"]) == (False, True, False)
+    read = {name: result["local_read_bytes"] > 0 for name, result in results.items()}
+    assert (read["off"], read["whole"], read["nothing fits"]) == (False, True, False)
+    assert results["whole"]["shared_read_bytes"] == 0
+    assert results["off"]["reason"] == "staging.mode is off"
+    assert "do not fit" in results["nothing fits"]["reason"]

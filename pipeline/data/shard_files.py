@@ -1,0 +1,282 @@
+"""Where a sample's bytes are read: on the node's own disk, or on the shared file system.
+
+A shard is read on the local disk once it is whole there. A local shard is
+mapped into memory; it may be unlinked by others, never cut short. A shard on a
+network's file system is read with `pread`: an error there is a `StageError`
+that names it, where a memory map would end the process with SIGBUS. Every
+sample is compared with its checksum (xxh3 runs at tens of GB/s); a local one
+that is damaged is read from the shared file system, and its copy is taken
+away, so that the next staging makes it anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import resource
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Generic, TypeVar
+
+import xxhash
+
+from pipeline.data.file_system import is_on_this_machine
+from pipeline.data.info import ShardInfo
+from slurm_jobs.common.errors import StageError
+
+log = logging.getLogger(__name__)
+
+_MOST_FILES = 16_384  # Linux allows a process 65,530 maps of all kinds (vm.max_map_count)
+_LOOK_AGAIN_S = 0.5
+"""So long a shard that was not on the local disk is not looked for there again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadCounts:
+    """What reading samples took, their checksums included."""
+
+    local_bytes: int = 0
+    local_s: float = 0.0
+    """Over all threads, as is `shared_s`."""
+    shared_bytes: int = 0
+    shared_s: float = 0.0
+    num_damaged_shards: int = 0
+    """On the local disk."""
+
+
+class ShardFiles:
+    """The bytes of a data set's shards. May be used from several threads."""
+
+    def __init__(
+        self,
+        shards: Sequence[ShardInfo],
+        shared_dir: Path,
+        local_dir: Path | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            shards: names and sizes.
+            shared_dir: the folder of the shards.
+            local_dir: where they are, or will be, on the node's own disk; None for nowhere.
+            check: called before each read; may raise what should end the reading.
+        """
+        self.shared_dir = shared_dir
+        self._shards, self._local_dir, self._check = shards, local_dir, check
+        self._shared = _Recent(lambda shard: open_shared(shared_dir, shards[shard]))
+        self._local = _Recent(self._open_local)
+        self._missing_until: dict[int, float] = {}
+        """Moments by the monotonic clock, by shard."""
+        self._lock = threading.Lock()
+        self._counts = [0, 0, 0, 0, 0]
+
+    @property
+    def counts(self) -> ReadCounts:
+        """Of all reads so far."""
+        with self._lock:
+            local_bytes, local_ns, shared_bytes, shared_ns, num_damaged = self._counts
+        return ReadCounts(
+            local_bytes=local_bytes,
+            local_s=local_ns / 1e9,
+            shared_bytes=shared_bytes,
+            shared_s=shared_ns / 1e9,
+            num_damaged_shards=num_damaged,
+        )
+
+    def read(self, shard: int, start: int, num_bytes: int, xxh3: int) -> memoryview:
+        """These bytes of a shard, which have this xxh3-64.
+
+        Raises:
+            StageError: the shared shard cannot be read, or what `check` raised.
+            ValueError: they do not match their checksum, on the shared file system either, or
+                are not in the shard.
+        """
+        self._check()
+        if not 0 <= start <= start + num_bytes <= self._shards[shard].num_bytes:
+            message = f"bytes {start} to {start + num_bytes} are not in the shard: damaged index"
+            raise ValueError(message)
+        start_ns = time.perf_counter_ns()
+        mapped = self._find_local(shard)
+        if mapped is not None:
+            view = mapped.view[start : start + num_bytes]
+            if xxhash.xxh3_64_intdigest(view) == xxh3:
+                self._count(0, num_bytes, time.perf_counter_ns() - start_ns)
+                return view
+            self._distrust(shard, mapped)
+        view = self._read_shared(shard, start, num_bytes)
+        if xxhash.xxh3_64_intdigest(view) != xxh3:
+            message = "the sample's bytes do not match their checksum"
+            raise ValueError(message)
+        self._count(2, num_bytes, time.perf_counter_ns() - start_ns)
+        return view
+
+    def path(self, shard: int) -> Path:
+        """Where the whole shard is at this moment, for those who read it by other means."""
+        name = self._shards[shard].name
+        is_local = self._find_local(shard) is not None
+        return self._local_dir / name if is_local and self._local_dir else self.shared_dir / name
+
+    def _count(self, place: int, num_bytes: int, duration_ns: int) -> None:
+        with self._lock:
+            self._counts[place] += num_bytes
+            self._counts[place + 1] += duration_ns
+
+    def _find_local(self, shard: int) -> MappedShard | None:
+        if self._local_dir is None:
+            return None
+        until_s = self._missing_until.get(shard)
+        if until_s is not None and time.monotonic() < until_s:
+            return None
+        try:
+            return self._local.get(shard)
+        except FileNotFoundError:
+            self._missing_until[shard] = time.monotonic() + _LOOK_AGAIN_S
+        except (OSError, StageError) as error:
+            self._missing_until[shard] = float("inf")
+            name = self._shards[shard].name
+            log.warning("%s: %s; it is read from %s", name, error, self.shared_dir)
+        return None
+
+    def _open_local(self, shard: int) -> MappedShard:
+        assert self._local_dir is not None
+        return MappedShard(self._local_dir / self._shards[shard].name, self._shards[shard])
+
+    def _distrust(self, shard: int, mapped: MappedShard) -> None:
+        """Read a damaged copy no more, and take it away, unless it was made anew meanwhile."""
+        with self._lock:
+            if self._missing_until.get(shard) == float("inf"):
+                return
+            self._missing_until[shard] = float("inf")
+            self._counts[4] += 1
+        self._local.drop(shard)
+        log.warning("%s is damaged on the local disk; it is read from %s", mapped.path,
+                    self.shared_dir)  # fmt: skip
+        mapped.unlink()
+
+    def _read_shared(self, shard: int, start: int, num_bytes: int) -> memoryview:
+        """Once more through a new handle, should the file have been replaced on its server."""
+        try:
+            return self._shared.get(shard).read(start, num_bytes)
+        except OSError:
+            self._shared.drop(shard)
+        path = self.shared_dir / self._shards[shard].name
+        try:
+            return self._shared.get(shard).read(start, num_bytes)
+        except OSError as error:
+            message = f"{path}: the shard cannot be read: {error}"
+            raise StageError(message) from error
+
+
+class MappedShard:
+    """A shard in memory as far as it is read."""
+
+    def __init__(self, path: Path, expected: ShardInfo) -> None:
+        """Map it.
+
+        Raises:
+            OSError: it cannot be opened, or mapped.
+            StageError: it has another size than it should.
+        """
+        self.path = path
+        with path.open("rb", buffering=0) as stream:
+            status = os.fstat(stream.fileno())
+            _check_size(path, status.st_size, expected)
+            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        self._inode = status.st_ino
+        self.view = memoryview(mapped)
+
+    def read(self, start: int, num_bytes: int) -> memoryview:
+        """A view, without a copy; whoever has it keeps the shard mapped."""
+        return self.view[start : start + num_bytes]
+
+    def unlink(self) -> None:
+        """Take the file away, if it is the one that is mapped; those who have it keep it."""
+        try:
+            if self.path.stat().st_ino == self._inode:
+                self.path.unlink()
+        except OSError as error:
+            log.warning("%s is left there: %s", self.path, error)
+
+
+class _StreamedShard:
+    """A shard that is read a piece at a time."""
+
+    def __init__(self, path: Path, expected: ShardInfo) -> None:
+        # Closed when nobody has it any more, which may be after it was put out of `_Recent`.
+        self._stream: IO[bytes] = path.open("rb", buffering=0)
+        _check_size(path, os.fstat(self._stream.fileno()).st_size, expected)
+
+    def read(self, start: int, num_bytes: int) -> memoryview:
+        """A copy; an OSError where the file ends too early."""
+        pieces = []
+        while num_bytes:
+            piece = os.pread(self._stream.fileno(), num_bytes, start)
+            if not piece:
+                message = "it ends too early"
+                raise OSError(message)
+            pieces.append(piece)
+            start, num_bytes = start + len(piece), num_bytes - len(piece)
+        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+
+def open_shared(folder: Path, expected: ShardInfo) -> MappedShard | _StreamedShard:
+    """Map the shard where that is safe; raises StageError if it is missing or not as it should."""
+    path = folder / expected.name
+    try:
+        is_safe = is_on_this_machine(path)
+        return MappedShard(path, expected) if is_safe else _StreamedShard(path, expected)
+    except OSError as error:
+        message = f"{path}: the shard cannot be opened: {error}"
+        raise StageError(message) from error
+
+
+def _check_size(path: Path, num_bytes: int, expected: ShardInfo) -> None:
+    if num_bytes != expected.num_bytes:
+        message = f"{path}: {num_bytes} bytes, expected {expected.num_bytes}; it is damaged"
+        raise StageError(message)
+
+
+OpenedT = TypeVar("OpenedT")
+
+
+class _Recent(Generic[OpenedT]):
+    """The opened shards that were used last."""
+
+    def __init__(self, open_shard: Callable[[int], OpenedT]) -> None:
+        self._open = open_shard
+        self._opened: OrderedDict[int, OpenedT] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, shard: int) -> OpenedT:
+        """Opened anew if it is not among them; raises what that raises."""
+        with self._lock:
+            if shard in self._opened:
+                self._opened.move_to_end(shard)
+                return self._opened[shard]
+        found = self._open(shard)  # without the lock: others read on, at worst one opens it too
+        with self._lock:
+            self._opened[shard] = found
+            while len(self._opened) > max_opened():
+                self._opened.popitem(last=False)  # samples in other hands keep theirs mapped
+        return found
+
+    def drop(self, shard: int) -> None:
+        """Open it anew the next time."""
+        with self._lock:
+            self._opened.pop(shard, None)
+
+
+def max_opened() -> int:
+    """How many shards are kept open on either file system: a quarter of a process's open files.
+
+    Each holds a file, mapped or not. Half is left for samples of maps that were let go, and for
+    whatever else the process opens.
+    """
+    num_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_FILES if num_files == resource.RLIM_INFINITY else min(_MOST_FILES, num_files // 4)

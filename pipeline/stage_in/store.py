@@ -1,0 +1,212 @@
+"""The copies on a node's own disk: where they lie, who uses them, and how they are taken away.
+
+```
+NODE_LOCAL_DIR/stage_in.lock            held for a moment by whoever takes or evicts a copy
+               datasets/FINGERPRINT/
+                   in-use               held, shared, by every rank that reads; mtime: last use
+                   copying              held by the one process that copies; how large it will be
+                   boot-id              of the node when the shards were written or verified
+                   shards/              each appears whole under its name
+                   index.arrow
+```
+Locks are `flock`s, which the kernel gives back when their process ends, however it ends. They are
+on the node's own disk, where they can be trusted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pipeline.data.info import SHARDS_DIR
+from pipeline.stage_in.plan import OtherCopy, Room
+from slurm_jobs.common.files import atomic_writer, make_private_dir, remove_leftovers
+
+_LOCK_POLL_S = 0.1
+_IN_USE_NAME = "in-use"
+_COPYING_NAME = "copying"
+_BOOT_NAME = "boot-id"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_EVICTED = ".evicted-"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Store:
+    """All copies of one user on one node."""
+
+    root: Path
+    """The node-local folder."""
+
+    @contextmanager
+    def locked(self, check_stop: Callable[[], None]) -> Iterator[None]:
+        """No copy is taken into use or away by another process; `check_stop` may raise."""
+        make_private_dir(self.root)
+        with (self.root / "stage_in.lock").open("ab") as stream:
+            while not _try_flock(stream, fcntl.LOCK_EX):
+                check_stop()
+                time.sleep(_LOCK_POLL_S)
+            yield
+
+    @property
+    def _datasets(self) -> Path:
+        return self.root / "datasets"
+
+    def take(self, fingerprint: str) -> Lease:
+        """Use a data set's copy, which may be empty still; only within `locked`."""
+        folder = self._datasets / fingerprint
+        make_private_dir(folder / SHARDS_DIR)
+        stream = (folder / _IN_USE_NAME).open("ab")
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH)
+            os.utime(folder / _IN_USE_NAME)
+        except OSError:
+            stream.close()
+            raise
+        return Lease(folder, stream)
+
+    def room(
+        self,
+        fingerprint: str,
+        cap_bytes: int | None,
+        others: list[OtherCopy],
+        *,
+        kept_bytes: int = 0,
+    ) -> Room:
+        """What the disk has for shards of this data set, beside `others`; only within `locked`.
+
+        `kept_bytes` of it are for something else.
+        """
+        pending = sum(
+            other.num_bytes - _num_bytes(self._datasets / other.fingerprint) for other in others
+        )
+        return Room(
+            free_bytes=shutil.disk_usage(self._datasets).free - pending - kept_bytes,
+            cap_bytes=cap_bytes,
+            present_bytes=_num_bytes(self._datasets / fingerprint),
+        )
+
+    def others(self, fingerprint: str) -> list[OtherCopy]:
+        """The copies of other data sets; only within `locked`. Remains of evicted ones go."""
+        found = []
+        for folder in self._datasets.iterdir():
+            if folder.name.startswith(_EVICTED):
+                shutil.rmtree(folder, ignore_errors=True)
+            elif folder.name != fingerprint and folder.is_dir():
+                found.append(_describe(folder))
+        return found
+
+    def evict(self, fingerprint: str) -> None:
+        """Take a copy away, which stands nowhere half removed; only within `locked`."""
+        gone = self._datasets / f"{_EVICTED}{uuid.uuid4().hex[:12]}"
+        (self._datasets / fingerprint).rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+class Lease:
+    """The right to read a copy: nobody evicts it until `release`, or this process's end."""
+
+    def __init__(self, folder: Path, stream: IO[bytes]) -> None:
+        self.folder = folder
+        self._in_use = stream
+        self._copying: IO[bytes] | None = None
+
+    def release(self) -> None:
+        """Let go, and note that it was used until now."""
+        self.end_copying()
+        if not self._in_use.closed:
+            with suppress(OSError):
+                os.utime(self._in_use.fileno())
+            self._in_use.close()
+
+    def begin_copying(self) -> bool:
+        """Whether this process alone may write into the copy now; only within `Store.locked`."""
+        stream = (self.folder / _COPYING_NAME).open("ab")
+        if not _try_flock(stream, fcntl.LOCK_EX):
+            stream.close()
+            return False
+        self._copying = stream
+        return True
+
+    def end_copying(self) -> None:
+        """Let others write into the copy."""
+        if self._copying is not None:
+            self._copying.close()
+
+    def reserve(self, num_bytes: int) -> None:
+        """Say how large the copy will be; counts until `end_copying`."""
+        (self.folder / _COPYING_NAME).write_text(str(num_bytes))
+
+    def present(self) -> dict[str, int]:
+        """Sizes in bytes of the shards that are here, by name."""
+        with os.scandir(self.folder / SHARDS_DIR) as entries:
+            return {
+                entry.name: entry.stat().st_size
+                for entry in entries
+                if not entry.name.startswith(".")
+            }
+
+    def clean(self) -> None:
+        """Remove what a killed copy left; only for whoever copies."""
+        remove_leftovers(self.folder)
+        remove_leftovers(self.folder / SHARDS_DIR)
+
+    def of_this_boot(self) -> bool:
+        """Whether the node has run ever since the shards were written or verified.
+
+        If not, what had not reached the disk is lost: nothing is synced while it is copied.
+        """
+        with suppress(OSError):
+            return (self.folder / _BOOT_NAME).read_bytes() == _BOOT_ID.read_bytes()
+        return False
+
+    def note_boot(self) -> None:
+        """Say that all shards here are as good as this boot of the node."""
+        with atomic_writer(self.folder / _BOOT_NAME, sync=False) as stream:
+            stream.write(_BOOT_ID.read_bytes())
+
+
+def _try_flock(stream: IO[bytes], kind: int) -> bool:
+    try:
+        fcntl.flock(stream, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _describe(folder: Path) -> OtherCopy:
+    with (folder / _IN_USE_NAME).open("ab") as stream:
+        used_unix_s = os.fstat(stream.fileno()).st_mtime
+        in_use = not _try_flock(stream, fcntl.LOCK_EX)
+    present = _num_bytes(folder)
+    return OtherCopy(
+        fingerprint=folder.name,
+        num_bytes=max(present, _reserved_bytes(folder)) if in_use else present,
+        used_unix_s=used_unix_s,
+        in_use=in_use,
+    )
+
+
+def _reserved_bytes(folder: Path) -> int:
+    """How large a copy will be that somebody makes at this moment; 0 where nobody does."""
+    with suppress(FileNotFoundError, ValueError), (folder / _COPYING_NAME).open("rb") as stream:
+        return 0 if _try_flock(stream, fcntl.LOCK_SH) else int(stream.read())
+    return 0
+
+
+def _num_bytes(folder: Path) -> int:
+    """Of all files in a copy, half-written ones included; it may change while it is counted."""
+    total = 0
+    for path in (folder, folder / SHARDS_DIR):
+        with suppress(FileNotFoundError), os.scandir(path) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    total += entry.stat().st_size if entry.is_file() else 0
+    return total

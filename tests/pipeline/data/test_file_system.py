@@ -1,0 +1,17 @@
+"""Which file systems are this machine's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.data import file_system
+from pipeline.data.file_system import is_on_this_machine
+
+
+def test_memory_is_of_this_machine_and_what_the_kernel_makes_up_is_not_taken_for_it() -> None:
+    assert is_on_this_machine(Path("/dev/shm"))
+    assert not is_on_this_machine(Path("/proc/self/status"))
+
+
+def test_a_device_that_nothing_is_mounted_by_is_not_taken_for_this_machine() -> None:
+    assert file_system._type_of(0) == ""

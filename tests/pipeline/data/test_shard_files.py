@@ -1,0 +1,222 @@
+"""Where samples are read, and what becomes of damage on either file system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipeline.data import ShardedDataset, open_dataset, shard_files
+from slurm_jobs.common.errors import StageError
+
+
+@pytest.fixture
+def shared(dataset_dir: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(dataset_dir, tmp_path / "shared")
+
+
+@pytest.fixture
+def local(dataset_dir: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(dataset_dir, tmp_path / "local")
+
+
+@pytest.fixture
+def _network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shared folder passes for a network's; there is none here."""
+    monkeypatch.setattr(shard_files, "is_on_this_machine", lambda _path: False)
+
+
+def keys_of(dataset: ShardedDataset) -> list[str]:
+    return [dataset.sample(number).key for number in range(len(dataset))]
+
+
+def num_bytes_of(dataset: ShardedDataset, shard: int) -> int:
+    return int(dataset.index.num_bytes[dataset.index.shard == shard].sum())
+
+
+def flip_bit(folder: Path, shard: int, place: int = 700) -> Path:
+    """Another file under the same name, as what is mapped by others must not change."""
+    path = folder / "shards" / f"shard-{shard:06d}.tar"
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    return path
+
+
+def test_whole_local_copy_is_all_that_is_read(shared: Path, local: Path, dataset_dir: Path) -> None:
+    shutil.rmtree(shared / "shards")
+    dataset = open_dataset(shared, local)
+    assert keys_of(dataset) == keys_of(open_dataset(dataset_dir))
+    counts = dataset.files.counts
+    assert counts.local_bytes == int(dataset.index.num_bytes.sum())
+    assert counts.local_s > 0
+    assert (counts.shared_bytes, counts.shared_s, counts.num_damaged_shards) == (0, 0, 0)
+
+
+@pytest.mark.usefixtures("_network")
+def test_shard_is_read_from_its_local_copy_as_soon_as_it_is_whole(
+    shared: Path, local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 0.0)
+    path = local / "shards/shard-000001.tar"
+    path.rename(local / "later")
+    dataset = open_dataset(shared, local)
+    expected, of_shard = keys_of(dataset), num_bytes_of(dataset, 1)
+    assert dataset.files.counts.shared_bytes == of_shard
+    (local / "later").rename(path)
+    assert keys_of(dataset) == expected
+    assert dataset.files.counts.shared_bytes == of_shard
+
+
+def test_the_path_of_a_shard_is_where_it_is_whole(shared: Path, local: Path) -> None:
+    os.truncate(local / "shards/shard-000001.tar", 512)
+    files = open_dataset(shared, local).files
+    assert [files.path(number).parents[1] for number in range(3)] == [local, shared, local]
+
+
+def test_missing_shard_is_not_looked_for_at_every_sample(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    really = shard_files.MappedShard.__init__
+
+    def note(self, path: Path, expected) -> None:
+        looks.append(path)
+        really(self, path, expected)
+
+    monkeypatch.setattr(shard_files.MappedShard, "__init__", note)
+    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 3600.0)
+    keys_of(open_dataset(shared, tmp_path / "nowhere"))
+    assert len([path for path in looks if "nowhere" in str(path)]) == 3
+
+
+@pytest.mark.parametrize("damage", ["flipped bit", "cut short", "empty", "a folder"])
+def test_damaged_local_shard_is_said_and_read_from_the_shared_folder(
+    shared: Path, local: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    path = local / "shards/shard-000001.tar"
+    if damage == "flipped bit":
+        flip_bit(local, 1)
+    else:
+        data = path.read_bytes()
+        path.unlink()
+        if damage == "a folder":
+            path.mkdir()
+        else:
+            path.write_bytes(data[:-1] if damage == "cut short" else b"")
+    dataset = open_dataset(shared, local)
+    assert keys_of(dataset) == keys_of(open_dataset(shared)) == keys_of(dataset)
+    assert caplog.text.count(str(path)) == 1
+    assert str(shared) in caplog.text
+    counts = dataset.files.counts
+    if damage == "flipped bit":
+        assert not path.exists()  # so that the next staging makes it anew
+        assert counts.num_damaged_shards == 1
+    else:
+        assert counts.shared_bytes == 2 * num_bytes_of(dataset, 1)
+
+
+def test_damaged_local_shard_that_was_made_anew_meanwhile_stays(shared: Path, local: Path) -> None:
+    good = (local / "shards/shard-000001.tar").read_bytes()
+    path = flip_bit(local, 1)
+    dataset = open_dataset(shared, local)
+    dataset.sample(int((dataset.index.shard == 1).nonzero()[0][-1]))  # not the damaged one
+    (local / "anew").write_bytes(good)
+    (local / "anew").replace(path)
+    keys_of(dataset)
+    assert dataset.files.counts.num_damaged_shards == 1
+    assert path.read_bytes() == good
+
+
+def test_damage_on_both_file_systems_is_an_error_that_names_the_shared_shard(
+    shared: Path, local: Path
+) -> None:
+    for folder in (shared, local):
+        flip_bit(folder, 1)
+    name = shared / "shards/shard-000001.tar"
+    with pytest.raises(StageError, match=rf"{name}: sample \d{{9}}: .*checksum"):
+        keys_of(open_dataset(shared, local))
+
+
+@pytest.mark.usefixtures("_network")
+def test_shared_shard_that_is_cut_short_while_it_is_read_is_an_error_and_no_signal(
+    shared: Path,
+) -> None:
+    dataset = open_dataset(shared)
+    expected = keys_of(dataset)
+    assert expected == keys_of(dataset)
+    path = shared / "shards/shard-000001.tar"
+    os.truncate(path, 512)
+    with pytest.raises(StageError, match=r"shard-000001\.tar: 512 bytes, expected"):
+        keys_of(dataset)
+
+
+@pytest.mark.usefixtures("_network")
+def test_shared_shard_that_vanishes_after_an_error_is_named(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = open_dataset(shared)
+    keys_of(dataset)
+    shutil.rmtree(shared / "shards")
+    keys_of(dataset)  # open files stay readable
+
+    def stale(*_: object) -> bytes:
+        raise OSError(116, "Stale file handle")
+
+    monkeypatch.setattr(shard_files.os, "pread", stale)
+    with pytest.raises(StageError, match=r"shard-\d{6}\.tar: the shard cannot be opened"):
+        dataset.sample(0)
+
+
+@pytest.mark.usefixtures("_network")
+def test_stale_handle_is_opened_anew_once(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, really, failures = open_dataset(shared), os.pread, iter([None])
+
+    def stale_once(*arguments: int) -> bytes:
+        if next(failures, "none left") is None:
+            raise OSError(116, "Stale file handle")
+        return really(*arguments)
+
+    monkeypatch.setattr(shard_files.os, "pread", stale_once)
+    assert len(keys_of(dataset)) == 23
+
+
+@pytest.mark.usefixtures("_network")
+def test_short_reads_are_gone_on_with(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, really = keys_of(open_dataset(shared)), os.pread
+    monkeypatch.setattr(shard_files.os, "pread", lambda fd, n, at: really(fd, min(n, 700), at))
+    assert keys_of(open_dataset(shared)) == expected
+
+
+def test_what_check_raises_ends_the_reading(shared: Path, local: Path) -> None:
+    def fail() -> None:
+        message = "the copy failed"
+        raise StageError(message)
+
+    with pytest.raises(StageError, match="the copy failed"):
+        open_dataset(shared, local, fail).sample(0)
+
+
+def test_threads_together_count_every_byte(shared: Path, local: Path) -> None:
+    (local / "shards/shard-000001.tar").unlink()
+    dataset = open_dataset(shared, local)
+    threads = [threading.Thread(target=keys_of, args=(dataset,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counts, total = dataset.files.counts, int(dataset.index.num_bytes.sum())
+    assert counts.shared_bytes == 4 * num_bytes_of(dataset, 1)
+    assert counts.local_bytes + counts.shared_bytes == 4 * total
+
+
+@pytest.mark.parametrize(("start", "num_bytes"), [(-512, 512), (0, 1 << 60), (1 << 60, 512)])
+def test_bytes_that_are_not_in_the_shard_are_not_asked_for(
+    shared: Path, start: int, num_bytes: int
+) -> None:
+    with pytest.raises(ValueError, match="not in the shard: damaged index"):
+        open_dataset(shared).files.read(0, start, num_bytes, 0)
