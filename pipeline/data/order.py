@@ -28,6 +28,8 @@ from slurm_jobs.common.errors import StageConfigError
 
 EpochOrder = Callable[[int, int, int], np.ndarray]
 """`order(epoch, start, stop)`: packs `start` up to `stop` of an epoch's order, int64."""
+WorkOf = Callable[[np.ndarray], np.ndarray]
+"""From numbers of packs, int64 [n], to the work of each, float64 [n]."""
 
 _ORDER_WORD, _DEAL_WORD = 1, 4
 """Tell the seeds of epochs and windows from those of other permutations."""
@@ -88,7 +90,7 @@ def shuffled_order(num_packs: int, seed: int) -> EpochOrder:
 
 
 def dealt_order(
-    work: np.ndarray, seed: int, layout: BatchLayout, *, alike: bool = False
+    work_of: WorkOf, num_packs: int, seed: int, layout: BatchLayout, *, alike: bool = False
 ) -> EpochOrder:
     """Shuffled, then dealt so that the lanes of a global batch have equal work (`deal_by_work`).
 
@@ -97,12 +99,13 @@ def dealt_order(
     beside, stay as they were shuffled.
 
     Args:
-        work: float [num_packs], of each pack, in any unit.
+        work_of: The work of packs, in any unit; asked for a window at a time.
+        num_packs: In an epoch.
         seed: Of the permutations and the windows.
         layout: Global batch and lanes; the number of ranks has no influence.
         alike: The packs of a batch are of similar work, too.
     """
-    dealt = _DealtOrder(work=work, seed=seed, layout=layout, alike=alike)
+    dealt = _DealtOrder(work_of=work_of, num_packs=num_packs, seed=seed, layout=layout, alike=alike)
     # Neighbouring steps share a window.
     return functools.partial(dealt.packs, functools.lru_cache(maxsize=4)(dealt.window))
 
@@ -111,16 +114,17 @@ def dealt_order(
 class _DealtOrder:
     """The arguments of `dealt_order`."""
 
-    work: np.ndarray
+    work_of: WorkOf
+    num_packs: int
     seed: int
     layout: BatchLayout
     alike: bool
 
     def window(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Packs `start` up to `stop` of an epoch's permutation, dealt."""
-        packs = _epoch_permutation(len(self.work), self.seed, epoch).slice(start, stop)
+        packs = _epoch_permutation(self.num_packs, self.seed, epoch).slice(start, stop)
         dealt = deal_by_work(
-            self.work[packs],
+            self.work_of(packs),
             group_size=self.layout.global_batch_size,
             num_lanes=self.layout.num_lanes,
             words=[_DEAL_WORD, self.seed, epoch, start],
@@ -132,7 +136,7 @@ class _DealtOrder:
         self, window: Callable[[int, int, int], np.ndarray], epoch: int, start: int, stop: int
     ) -> np.ndarray:
         """As `EpochOrder`, of windows that the first argument gives."""
-        num_packs, group = len(self.work), self.layout.global_batch_size
+        num_packs, group = self.num_packs, self.layout.global_batch_size
         first, last = whole_batches(epoch, num_packs, group)
         size = WINDOW_GROUPS * group
         pieces = [np.empty(0, dtype=np.int64)]

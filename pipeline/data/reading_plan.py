@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.data.order import BatchLayout, EpochOrder, dealt_order, shuffled_order
+from pipeline.data.order import BatchLayout, EpochOrder, WorkOf, dealt_order, shuffled_order
 from pipeline.data.packing.budget import Packs
 
 
@@ -42,25 +42,27 @@ def plan_shuffled(num_samples: int, *, seed: int, layout: BatchLayout) -> Readin
     )
 
 
-def plan_grouped(work: np.ndarray, *, seed: int, layout: BatchLayout) -> ReadingPlan:
-    """One sample a row, samples of like work in a batch, so that little is padded.
+def plan_grouped(lengths: np.ndarray, *, seed: int, layout: BatchLayout) -> ReadingPlan:
+    """One sample a row, samples of like length in a batch, so that little is padded.
 
-    `work` is float [num_samples].
+    `lengths` are integers [num_samples].
     """
-    return ReadingPlan(layout=layout, num_packs=len(work), order=dealt_order(work, seed, layout))
+
+    def work_of(samples: np.ndarray) -> np.ndarray:
+        return lengths[samples].astype(np.float64)
+
+    order = dealt_order(work_of, len(lengths), seed, layout, alike=True)
+    return ReadingPlan(layout=layout, num_packs=len(lengths), order=order)
 
 
 def plan_packed(
-    packs: Packs, work: np.ndarray, *, seed: int, layout: BatchLayout, row_length: int | None
+    packs: Packs, work_of: WorkOf, *, seed: int, layout: BatchLayout, row_length: int | None
 ) -> ReadingPlan:
-    """Several samples a row, the rows of a global batch of equal work.
-
-    `work` is float [num_packs].
-    """
+    """Several samples a row, the lanes of a global batch of equal work."""
     return ReadingPlan(
         layout=layout,
-        num_packs=len(work),
-        order=dealt_order(work, seed, layout),
+        num_packs=len(packs),
+        order=dealt_order(work_of, len(packs), seed, layout),
         packs=packs,
         row_length=row_length,
     )

@@ -111,11 +111,10 @@ def _plan_packed(
     rows = rows_per_step(config, num_samples=len(dataset), num_packs=len(packs))
     if ranks.rank == 0:
         _announce(packs, dataset, budget, rows)
+    num_tokens, num_images = dataset.index.whole("num_tokens"), dataset.index.whole("num_images")
     return plan_packed(
         packs,
-        pack_work(
-            packs, dataset.index.whole("num_tokens"), dataset.index.whole("num_images"), model
-        ),
+        lambda numbers: pack_work(packs.some(numbers), num_tokens, num_images, model),
         seed=config.seed,
         layout=_layout(config, ranks, rows),
         row_length=None if config.batching.strategy == "none" else budget.max_tokens,

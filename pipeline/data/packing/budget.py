@@ -39,6 +39,14 @@ class Packs:
         """The samples of one pack."""
         return self.items[self.bounds[number] : self.bounds[number + 1]]
 
+    def some(self, numbers: np.ndarray) -> Packs:
+        """These packs alone, in this order; `numbers` is an array of integers."""
+        starts = self.bounds[numbers]
+        sizes = self.bounds[numbers + 1] - starts
+        bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        places = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], sizes)
+        return Packs(bounds=bounds, items=self.items[places])
+
 
 def item_type(num_samples: int) -> np.dtype:
     """The type of `Packs.items` for an index of so many samples: int32 while they fit."""

@@ -46,7 +46,7 @@ def works(num_packs: int) -> np.ndarray:
 def orders(num_packs: int, seed: int = 0) -> list[EpochOrder]:
     return [
         shuffled_order(num_packs, seed),
-        dealt_order(works(num_packs), seed, layout(), alike=True),
+        dealt_order(works(num_packs).__getitem__, num_packs, seed, layout(), alike=True),
     ]
 
 
@@ -119,7 +119,7 @@ def test_packs_of_a_whole_batch_lie_side_by_side_in_the_work_of_their_window(
     epoch: int, num_packs: int
 ) -> None:
     work = works(num_packs) + np.arange(num_packs) / num_packs  # no two alike
-    order = dealt_order(work, 3, layout(), alike=True)
+    order = dealt_order(work.__getitem__, num_packs, 3, layout(), alike=True)
     first, last = whole_batches(epoch, num_packs, 8)
     assert (epoch * num_packs + first) % 8 == 0
     assert (last - first) % 8 == 0
@@ -138,7 +138,10 @@ def test_packs_of_a_whole_batch_lie_side_by_side_in_the_work_of_their_window(
 def test_dealing_leaves_little_difference_between_lanes() -> None:
     work = works(4096)
     plan = layout(global_batch_size=64, num_lanes=8)
-    for order, most in ((dealt_order(work, 3, plan), 1.002), (shuffled_order(4096, 3), 9.0)):
+    for order, most in (
+        (dealt_order(work.__getitem__, 4096, 3, plan), 1.002),
+        (shuffled_order(4096, 3), 9.0),
+    ):
         ratios = []
         for step in range(64):
             packs, _ = stream_range(step * 64, (step + 1) * 64, 4096, order)

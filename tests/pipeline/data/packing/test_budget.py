@@ -67,3 +67,12 @@ def test_joined_packs_are_those_of_the_parts_in_their_order() -> None:
 def test_numbers_of_samples_are_wide_where_they_must_be() -> None:
     assert item_type(2**31 - 1) == np.int32
     assert item_type(2**31) == np.int64
+
+
+def test_some_packs_are_those_that_were_asked_for() -> None:
+    packs = Packs(
+        bounds=np.array([0, 2, 3, 6], dtype=np.int64), items=np.array([5, 3, 9, 1, 0, 2], np.int32)
+    )
+    found = packs.some(np.array([2, 0, 2]))
+    assert [found.pack(number).tolist() for number in range(3)] == [[1, 0, 2], [5, 3], [1, 0, 2]]
+    assert len(packs.some(np.array([], dtype=np.int64))) == 0
