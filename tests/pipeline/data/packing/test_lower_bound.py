@@ -47,6 +47,8 @@ def test_no_packing_needs_fewer(data: st.DataObject, limit: int) -> None:
         ([90, 20, 20, 20, 20, 20], 100, 2),
         ([70, 70, 40, 40], 100, 3),  # nothing fits beside the large ones
         ([7], 7, 1),
+        ([6 * 256 + 40] * 10, 4096, 5),  # two of six tiles and a text, and no third
+        ([3 * 256 + 9] * 40, 4096, 8),  # five of three tiles, not five and a third
     ],
 )
 def test_waste_that_sizes_force_is_counted(sizes: list[int], limit: int, bound: int) -> None:
