@@ -12,15 +12,12 @@ import numpy as np
 
 from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
 from pipeline.preprocess.control_tokens import compile_control_tokens, find_control_token
-from pipeline.preprocess.images import (
-    decode_image,
-    leave_pixel_limit_to_us,
-    read_image_bytes,
-    resize_image,
-)
+from pipeline.preprocess.decode import leave_pixel_limit_to_us
+from pipeline.preprocess.images import load_pixels, read_image_bytes
 from pipeline.preprocess.manifest_rows import ManifestRow, Message
 from pipeline.preprocess.processor import ProcessorInfo, read_processor
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
+from pipeline.preprocess.resample import fixed_target
 from pipeline.preprocess.token_rules import (
     TokenSequence,
     count_token,
@@ -30,9 +27,11 @@ from pipeline.preprocess.token_rules import (
 from pipeline.preprocess.tokenizer import load_chat_tokenizer
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.preprocess import (
+    DEFAULT_IMAGE_DECODING,
     DEFAULT_MAX_IMAGES,
     DEFAULT_MAX_PIXELS,
     DEFAULT_MAX_TOKENS,
+    ImageDecoding,
     TooLong,
 )
 
@@ -88,6 +87,7 @@ class SampleEncoder:
         max_images: int = DEFAULT_MAX_IMAGES,
         too_long: TooLong = "drop",
         max_pixels: int = DEFAULT_MAX_PIXELS,
+        image_decoding: ImageDecoding = DEFAULT_IMAGE_DECODING,
     ) -> None:
         """Load the processor.
 
@@ -105,6 +105,7 @@ class SampleEncoder:
         self._max_images = max_images
         self._too_long = too_long
         self._max_pixels = max_pixels
+        self._image_decoding: ImageDecoding = image_decoding
 
     def encode_prompt(self, row: ManifestRow) -> EncodedPrompt:
         """The row's conversation without its last answer, ready for generation.
@@ -179,9 +180,14 @@ class SampleEncoder:
 
     def _encode_image(self, name: str) -> tuple[np.ndarray, tuple[int, int]]:
         data = read_image_bytes(self._image_root, name)
-        image, size = decode_image(data, max_pixels=self._max_pixels, name=name)
-        geometry = self.processor.geometry
-        return resize_image(image, geometry, max_pixels=self._max_pixels, name=name), size
+        loaded = load_pixels(
+            data,
+            target=fixed_target(self.processor.geometry),
+            decoding=self._image_decoding,
+            max_pixels=self._max_pixels,
+            name=name,
+        )
+        return loaded.pixels, loaded.original_size
 
     def _check_row(self, row: ManifestRow) -> None:
         if row.problem:

@@ -25,6 +25,7 @@ from pipeline.preprocess.part import (
 )
 from pipeline.preprocess.processor import hash_folder
 from pipeline.preprocess.rejects import CHOSEN_REASONS, Reject, RejectLimit, count_reasons
+from pipeline.preprocess.storage import LOSSY_FORMATS, mean_price
 from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
@@ -38,6 +39,9 @@ from slurm_jobs.common.files import (
 from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
+
+_DECIDE_PIXELS_AND_TOKENS = ("pillow", "simplejpeg", "torch", "transformers")
+"""Packages whose version a sample depends on; which build of a version (`+cpu`) does not matter."""
 
 
 @dataclass(slots=True)
@@ -105,6 +109,7 @@ def _make_encoder(stage: PreprocessConfig) -> SampleEncoder:
         max_images=stage.max_images,
         too_long=stage.too_long,
         max_pixels=stage.max_pixels,
+        image_decoding=stage.image_decoding,
     )
 
 
@@ -232,12 +237,13 @@ def _settings(stage: PreprocessConfig, manifest_xxh3: str | None, num_rows: int)
         "max_tokens": stage.max_tokens,
         "max_images": stage.max_images,
         "too_long": stage.too_long,
+        "image_decoding": stage.image_decoding,
         "image_format": stage.image_format,
-        "image_quality": stage.image_quality if stage.image_format == "jpeg" else None,
+        "image_quality": stage.image_quality if stage.image_format in LOSSY_FORMATS else None,
         "prompt": stage.prompt,
         "system_prompt": stage.system_prompt,
         "max_pixels": stage.max_pixels,
-        "versions": {name: version(name) for name in ("pillow", "transformers")},
+        "versions": {name: version(name).partition("+")[0] for name in _DECIDE_PIXELS_AND_TOKENS},
     }
 
 
@@ -271,7 +277,9 @@ def _result(paths: PartPaths, index: PartIndex, tally: _Tally, worker: RowWorker
         "num_supervised_tokens": sum(index.sample_num_supervised_tokens),
         "num_images": sum(index.sample_num_images),
         "num_bytes": index.num_bytes,
+        "stored_image": mean_price(worker.prices) if worker.prices else None,
         "decode_s": round(seconds.decode, 3),
+        "store_s": round(seconds.store, 3),
         "tokenise_s": round(seconds.tokenise, 3),
         "write_s": round(seconds.write, 3),
         "outputs": describe_outputs(paths.output_dir, (paths.tar, paths.index, paths.rejects)),

@@ -1,4 +1,4 @@
-"""Image files of every kind, good and broken, through the real decoder."""
+"""Image files through `load_pixels`, in each way of decoding, and files that cannot be read."""
 
 from __future__ import annotations
 
@@ -6,119 +6,302 @@ import errno
 import io
 import os
 import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from pipeline.preprocess.images import decode_image, image_to_bytes, read_image_bytes, resize_image
+from benchmarks.photographs import as_jpeg, make_photograph
+from pipeline.preprocess import images
+from pipeline.preprocess.decode import leave_pixel_limit_to_us
+from pipeline.preprocess.images import load_pixels, read_image_bytes
 from pipeline.preprocess.processor import ImageGeometry
 from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.preprocess.resample import Resize, Target, fixed_target
+from slurm_jobs.common.stage_config.preprocess import ImageDecoding
+from tests.pipeline.preprocess.pictures import (
+    as_it_is,
+    difference,
+    encode,
+    gradient,
+    psnr,
+    smooth,
+)
 
-EXACT = ImageGeometry(height=8, width=8, resample=3, shortest_edge=None)
-
-
-def encode(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, kind, **options)
-    return stream.getvalue()
-
-
-def decode(data: bytes, max_pixels: int = 10_000) -> np.ndarray:
-    image, _ = decode_image(data, max_pixels=max_pixels, name="x")
-    assert image.mode == "RGB"
-    return np.asarray(image)
-
-
-def resize(image: Image.Image, geometry: ImageGeometry) -> np.ndarray:
-    return resize_image(image, geometry, max_pixels=100_000_000, name="x")
+WAYS = ("exact", "fine", "fast")
+every_way = pytest.mark.parametrize("decoding", WAYS)
 
 
-def gradient(mode: str = "RGB") -> Image.Image:
-    pixels = np.arange(16 * 16 * 3, dtype=np.uint32).reshape(16, 16, 3) % 256
-    return Image.fromarray(pixels.astype(np.uint8)).convert(mode)
+def load(
+    data: bytes,
+    decoding: ImageDecoding,
+    target: Target = as_it_is,
+    max_pixels: int = 100_000_000,
+) -> np.ndarray:
+    loaded = load_pixels(data, target=target, decoding=decoding, max_pixels=max_pixels, name="x")
+    assert loaded.pixels.dtype == np.uint8
+    assert loaded.pixels.flags.c_contiguous
+    return loaded.pixels
 
 
-def test_exif_orientation_is_applied() -> None:
-    pixels = np.zeros((8, 16, 3), np.uint8)
-    pixels[:, :8] = 255
-    exif = Image.Exif()
-    exif[0x0112] = 6  # stored rotated by 90 degrees
-    data = encode(Image.fromarray(pixels), "JPEG", quality=95, exif=exif)
-    upright = decode(data)
-    assert upright.shape == (16, 8, 3)
-    assert upright[0].mean() > 250
-    assert upright[-1].mean() < 5
+def to(width: int, height: int, resample: int = 3) -> Target:
+    return lambda _width, _height: Resize(width=width, height=height, resample=resample)
 
 
+@every_way
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("orientation", range(10))
-def test_each_orientation_gives_the_pixels_that_pillow_gives(kind: str, orientation: int) -> None:
+def test_each_orientation_gives_the_pixels_that_pillow_gives(
+    kind: str, orientation: int, decoding: ImageDecoding
+) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = encode(gradient().crop((0, 0, 16, 9)), kind, exif=exif)
     with Image.open(io.BytesIO(data)) as image:
-        assert np.array_equal(decode(data), np.asarray(ImageOps.exif_transpose(image)))
+        assert np.array_equal(load(data, decoding), np.asarray(ImageOps.exif_transpose(image)))
 
 
-def test_exif_tag_that_cannot_be_written_anew_does_not_reject_a_turned_picture() -> None:
+@every_way
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_turned_jpeg_is_resized_and_cut_as_the_upright_one_would_be(
+    orientation: int, decoding: ImageDecoding
+) -> None:
+    """640 x 427 pixels, decoded smaller by `fast` and `fine`, with a cut that is not symmetric."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encode(smooth(640, 427), "JPEG", quality=95, exif=exif)
+    with Image.open(io.BytesIO(data)) as image:
+        upright = ImageOps.exif_transpose(image)
+    assert upright is not None
+    seen = []
+
+    def target(width: int, height: int) -> Resize:
+        seen.append((width, height))
+        size = (round(width / 7), round(height / 7))
+        return Resize(width=size[0], height=size[1], resample=3, crop=(3, 5, 40, 30))
+
+    found = load(data, decoding, target)
+    resize = target(*upright.size)
+    expected = upright.resize((resize.width, resize.height), 3).crop((3, 5, 40, 30))
+    assert set(seen) == {upright.size}
+    assert difference(found, np.asarray(expected)) <= 3
+
+
+@every_way
+def test_exif_tag_that_cannot_be_written_anew_does_not_reject_a_turned_picture(
+    decoding: ImageDecoding,
+) -> None:
     """Orientation 6, and a width (0x0100) of -1 as a signed short, in a TIFF block of two tags."""
     tags = ((0x0100, 8, struct.pack("<hxx", -1)), (0x0112, 3, struct.pack("<Hxx", 6)))
     entries = b"".join(struct.pack("<HHI", tag, kind, 1) + value for tag, kind, value in tags)
     block = b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + entries + bytes(4)
     data = encode(gradient().crop((0, 0, 16, 9)), "JPEG", exif=block)
-    assert decode(data).shape == (16, 9, 3)
+    assert load(data, decoding).shape == (16, 9, 3)
 
 
+@every_way
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_transparency_becomes_white(mode: str) -> None:
+def test_transparency_becomes_white(mode: str, decoding: ImageDecoding) -> None:
     clear = Image.new("RGBA", (4, 4), (0, 0, 0, 0)).convert(mode)
-    assert decode(encode(clear)).min() == 255
+    assert load(encode(clear), decoding).min() == 255
 
 
-def test_transparent_palette_entry_becomes_white() -> None:
+@every_way
+def test_transparent_palette_entry_becomes_white(decoding: ImageDecoding) -> None:
     image = Image.new("P", (4, 4), 0)
     image.putpalette([10, 20, 30, 200, 100, 50])
     image.putpixel((0, 0), 1)
-    pixels = decode(encode(image, transparency=0))
+    pixels = load(encode(image, transparency=0), decoding)
     assert tuple(pixels[0, 0]) == (200, 100, 50)
     assert tuple(pixels[1, 1]) == (255, 255, 255)
 
 
-def test_16_bit_grey_is_scaled_and_not_clipped() -> None:
+@every_way
+def test_16_bit_grey_is_scaled_and_not_clipped(decoding: ImageDecoding) -> None:
     values = np.array([[0, 257, 32896, 65535]], dtype=np.uint16)
-    pixels = decode(encode(Image.fromarray(values)))
+    pixels = load(encode(Image.fromarray(values)), decoding)
     assert pixels[0, :, 0].tolist() == [0, 1, 128, 255]
 
 
+@every_way
 @pytest.mark.parametrize(
-    ("mode", "kind"), [("CMYK", "JPEG"), ("L", "PNG"), ("1", "PNG"), ("P", "GIF"), ("RGB", "WEBP")]
+    ("mode", "kind"),
+    [
+        ("CMYK", "JPEG"),
+        ("L", "JPEG"),
+        ("L", "PNG"),
+        ("1", "PNG"),
+        ("P", "GIF"),
+        ("RGB", "WEBP"),
+        ("YCbCr", "TIFF"),
+    ],
 )
-def test_common_modes_become_rgb(mode: str, kind: str) -> None:
-    assert decode(encode(gradient(mode), kind)).shape == (16, 16, 3)
+def test_common_modes_become_the_rgb_that_pillow_makes_of_them(
+    mode: str, kind: str, decoding: ImageDecoding
+) -> None:
+    data = encode(gradient(mode), kind)
+    with Image.open(io.BytesIO(data)) as image:
+        assert np.array_equal(load(data, decoding), np.asarray(image.convert("RGB")))
 
 
-def test_animation_gives_its_first_frame() -> None:
+@every_way
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"progressive": True},
+        {"subsampling": 0},
+        {"subsampling": 1},
+        {"keep_rgb": True},
+        {"restart_marker_blocks": 1},
+    ],
+)
+def test_each_kind_of_jpeg_gives_the_pixels_that_pillow_gives(
+    options: dict[str, object], decoding: ImageDecoding
+) -> None:
+    picture = make_photograph(0, 75, 53)
+    data = encode(picture, "JPEG", **options)
+    with Image.open(io.BytesIO(data)) as image:
+        assert np.array_equal(load(data, decoding), np.asarray(image))
+
+
+@every_way
+def test_jpeg_with_more_pictures_behind_it_gives_its_first(decoding: ImageDecoding) -> None:
+    first, second = smooth(40, 30), smooth(80, 60)
+    data = encode(first, "MPO", save_all=True, append_images=[second], quality=95)
+    assert Image.open(io.BytesIO(data)).format == "MPO"
+    assert difference(load(data, decoding), np.asarray(first)) < 16
+
+
+@every_way
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP"])
+def test_animation_gives_its_first_frame(kind: str, decoding: ImageDecoding) -> None:
     frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
-    data = encode(frames[0], "GIF", save_all=True, append_images=frames[1:])
-    assert tuple(decode(data)[0, 0]) == (255, 0, 0)
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data = encode(frames[0], kind, save_all=True, append_images=frames[1:], **options)
+    assert tuple(load(data, decoding)[0, 0]) == (255, 0, 0)
 
 
+PHOTOGRAPH = as_jpeg(make_photograph(1, 160, 120))
 BROKEN = {
     "not_an_image": b"this is no image",
-    "truncated_image": encode(gradient(), "JPEG")[:-200],
+    "truncated_image": PHOTOGRAPH[:-1000],
     "corrupt_image": encode(gradient())[:60] + b"\0" * 40 + encode(gradient())[100:],
-    "too_many_pixels": encode(Image.new("L", (101, 100))),
+    "too_many_pixels": encode(Image.new("L", (201, 200))),
     "unsupported_mode": encode(Image.new("F", (4, 4)), "TIFF"),
 }
 
 
+@every_way
 @pytest.mark.parametrize("reason", BROKEN)
-def test_broken_image_is_rejected_with_its_reason(reason: str) -> None:
+def test_broken_image_is_rejected_with_its_reason(reason: str, decoding: ImageDecoding) -> None:
     with pytest.raises(SampleRejectedError) as raised:
-        decode(BROKEN[reason])
+        load(BROKEN[reason], decoding, to(8, 8), max_pixels=40_000)
     assert raised.value.reason == reason
+
+
+@every_way
+@pytest.mark.parametrize("kept", [2, 100, 400, 1000, 4000, -2])
+def test_jpeg_cut_short_is_rejected_wherever_it_is_cut(kept: int, decoding: ImageDecoding) -> None:
+    with pytest.raises(SampleRejectedError):
+        load(PHOTOGRAPH[:kept], decoding, to(8, 8))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_jpeg_is_taken_or_rejected_for_the_same_reason_in_each_way(seed: int) -> None:
+    """What libjpeg-turbo finds odd is Pillow's to judge, and Pillow forgives many a wrong byte."""
+    rng = np.random.default_rng(seed)
+    data = bytearray(PHOTOGRAPH)
+    for place in rng.integers(2, len(data), 3):
+        data[place] = rng.integers(256)
+    outcomes = []
+    for decoding in WAYS:
+        try:
+            outcomes.append(load(bytes(data), decoding, to(20, 15)).shape)
+        except SampleRejectedError as rejection:
+            outcomes.append(rejection.reason)
+    assert len(set(outcomes)) == 1
+
+
+@every_way
+def test_gigantic_picture_is_rejected_by_its_header_alone(
+    decoding: ImageDecoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A JPEG that says 65,500 x 65,500: 12.9 GB of pixels, if any were made."""
+    data = bytearray(PHOTOGRAPH)
+    frame = data.index(b"\xff\xc0")
+    data[frame + 5 : frame + 9] = struct.pack(">HH", 65_500, 65_500)
+    leave_pixel_limit_to_us()
+    monkeypatch.delattr("PIL.ImageFile.ImageFile.load")
+    monkeypatch.delattr(images, "decode_jpeg")
+    with pytest.raises(SampleRejectedError, match="65500 x 65500 pixels, max_pixels is") as raised:
+        load(bytes(data), decoding, to(8, 8))
+    assert raised.value.reason == "too_many_pixels"
+
+
+@every_way
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000)])
+def test_picture_that_would_be_huge_before_the_cut_is_rejected_and_not_resized(
+    size: tuple[int, int], kind: str, decoding: ImageDecoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("resize_image", "resize_pixels"):
+        monkeypatch.delattr(images, name)
+    target = fixed_target(ImageGeometry(height=224, width=224, resample=3, shortest_edge=224))
+    with pytest.raises(SampleRejectedError, match=r"13440000.* before the middle is cut") as e:
+        load(encode(Image.new("RGB", size), kind), decoding, target, max_pixels=1_000_000)
+    assert e.value.reason == "too_many_pixels"
+
+
+@pytest.mark.parametrize(
+    ("size", "to_size"),
+    [
+        ((1152, 864), (384, 384)),
+        ((864, 1152), (512, 512)),
+        ((641, 427), (211, 140)),
+        ((2001, 1333), (224, 224)),
+        ((300, 400), (384, 384)),
+    ],
+)
+@pytest.mark.parametrize("resample", [1, 2, 3])
+def test_photographs_differ_from_exact_by_no_more_than_the_way_allows(
+    size: tuple[int, int], to_size: tuple[int, int], resample: int
+) -> None:
+    data = as_jpeg(make_photograph(3, *size))
+    target = to(*to_size, resample=resample)
+    exact = load(data, "exact", target)
+    assert psnr(load(data, "fine", target), exact) >= 50
+    assert psnr(load(data, "fast", target), exact) >= 40
+
+
+def test_same_bytes_give_the_same_pixels_in_many_threads_at_once() -> None:
+    data = [as_jpeg(make_photograph(seed, 300, 200)) for seed in range(4)]
+    start = threading.Barrier(8)
+
+    def work(index: int) -> list[bytes]:
+        start.wait()
+        return [load(data[index % 4], way, to(64, 48)).tobytes() for way in WAYS for _ in range(10)]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(work, range(8)))
+    alone = [
+        [load(one, way, to(64, 48)).tobytes() for way in WAYS for _ in range(10)] for one in data
+    ]
+    assert found == alone + alone
+
+
+def test_lack_of_memory_is_no_fault_of_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reject would make the data set depend on the node; memory cannot be made to lack here."""
+
+    def lack(*_args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lack)
+    for decoding in WAYS:
+        with pytest.raises(MemoryError):
+            load(encode(Image.new("RGB", (8, 8))), decoding)
 
 
 @pytest.mark.parametrize(
@@ -173,53 +356,3 @@ def test_refusal_that_the_mode_does_not_explain_is_the_file_systems(
 def test_image_is_not_missing_where_its_root_is_gone(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_image_bytes(tmp_path / "unmounted", "a.png")
-
-
-def test_resize_equals_the_hugging_face_processor() -> None:
-    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
-
-    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 50, 3), dtype=np.uint8))
-    theirs = SiglipImageProcessorPil(size={"height": 8, "width": 8}, resample=3)(image)
-    ours = resize(image, EXACT) / 255.0 * 2 - 1
-    expected = np.asarray(theirs["pixel_values"][0]).transpose(1, 2, 0)
-    assert np.allclose(ours, expected, atol=1e-5)
-
-
-def test_shortest_edge_is_resized_and_the_middle_cut_out() -> None:
-    pixels = np.zeros((20, 60, 3), np.uint8)
-    pixels[:, 20:40] = 255
-    geometry = ImageGeometry(height=10, width=10, resample=0, shortest_edge=10)
-    assert resize(Image.fromarray(pixels), geometry).min() == 255
-
-
-@pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000)])
-def test_picture_that_would_be_huge_before_the_cut_is_rejected_and_not_resized(
-    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr("PIL.Image.Image.resize")
-    geometry = ImageGeometry(height=224, width=224, resample=3, shortest_edge=224)
-    with pytest.raises(SampleRejectedError, match=r"13440000.* before the middle is cut") as e:
-        resize(Image.new("RGB", size), geometry)
-    assert e.value.reason == "too_many_pixels"
-
-
-@pytest.mark.parametrize("image_format", ["png", "raw"])
-def test_lossless_formats_keep_every_pixel(image_format: str) -> None:
-    pixels = np.asarray(gradient())
-    data = image_to_bytes(pixels, image_format, 95)
-    assert data == image_to_bytes(pixels.copy(), image_format, 95)
-    found = np.load(io.BytesIO(data)) if image_format == "raw" else decode(data)
-    assert np.array_equal(found, pixels)
-
-
-def test_lack_of_memory_is_no_fault_of_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reject would make the data set depend on the node; memory cannot be made to lack here."""
-    stream = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(stream, "PNG")
-
-    def lack(_image: Image.Image) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lack)
-    with pytest.raises(MemoryError):
-        decode_image(stream.getvalue(), max_pixels=100, name="a.png")

@@ -93,3 +93,9 @@ def test_counts_of_a_part_of_the_slices_say_so_in_terminal_and_page(report_of):
 )
 def test_the_queue_of_a_stage_is_called_a_median(report_of, width, name):
     assert re.search(name, printed(report_of(), width=width).partition("\nStages")[2])
+
+
+def test_price_of_a_stored_image_is_shown(report_of):
+    report = report_of()
+    for text in (printed(report), render_html(report)):
+        assert "86.9 KiB, read in 0.8 ms, 39.5 dB" in text

@@ -1,0 +1,46 @@
+"""Pictures for the tests of decoding, resizing and storing."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from pipeline.preprocess.resample import Resize
+
+
+def encode(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    """The bytes of a file of that kind."""
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def gradient(mode: str = "RGB") -> Image.Image:
+    """16 x 16 pixels."""
+    pixels = np.arange(16 * 16 * 3, dtype=np.uint32).reshape(16, 16, 3) % 256
+    return Image.fromarray(pixels.astype(np.uint8)).convert(mode)
+
+
+def smooth(width: int, height: int) -> Image.Image:
+    """Colours that change slowly and differ in each quarter, so that a turned picture shows."""
+    y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
+    return Image.fromarray(np.stack([255 * x, 255 * y, 255 * x * y], -1).astype(np.uint8))
+
+
+def as_it_is(width: int, height: int) -> Resize:
+    """A target that keeps the size."""
+    return Resize(width=width, height=height, resample=3)
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> int:
+    """The greatest, in steps of 255."""
+    assert a.shape == b.shape
+    return int(np.abs(a.astype(np.int16) - b).max())
+
+
+def psnr(a: np.ndarray, b: np.ndarray) -> float:
+    """Peak signal to noise ratio in decibels."""
+    error = np.mean((a.astype(np.float64) - b) ** 2)
+    return float(10 * np.log10(255**2 / max(error, 1e-12)))
