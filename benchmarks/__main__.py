@@ -9,7 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-SCRIPTS = {"orchestrator": "Submitting and looking"}
+SCRIPTS = {
+    "orchestrator": "Submitting and looking",
+    "preprocess": "Decoding, storing and tokenising",
+}
 """Modules of this package, and the headings of their tables."""
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 

@@ -40,10 +40,10 @@ def make_photograph(seed: int, width: int, height: int) -> Image.Image:
     return Image.fromarray(np.clip(np.rint(noise + shapes + 118), 0, 255).astype(np.uint8))
 
 
-def as_jpeg(picture: Image.Image) -> bytes:
-    """The file of a camera: quality 90, colours at half the resolution (4:2:0)."""
+def as_jpeg(picture: Image.Image, quality: int = 90) -> bytes:
+    """The file of a camera, its colours at half the resolution (4:2:0)."""
     stream = io.BytesIO()
-    picture.save(stream, "JPEG", quality=90, subsampling=2)
+    picture.save(stream, "JPEG", quality=quality, subsampling=2)
     return stream.getvalue()
 
 

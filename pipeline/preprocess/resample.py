@@ -139,7 +139,7 @@ def _resize_by_torch(
     if extent not in (None, (width, height)):  # by factors, which the array's own size is not of
         factors = ((resize.height + _ROUNDING) / extent[1], (resize.width + _ROUNDING) / extent[0])
         size = {"scale_factor": factors, "recompute_scale_factor": False}
-    values = torch.from_numpy(owned).permute(2, 0, 1)[None]
+    values = torch.from_numpy(owned)[None].permute(0, 3, 1, 2)  # channels last, as they lie
     try:
         resized = torch.nn.functional.interpolate(values, mode=mode, antialias=True, **size)
     except RuntimeError as error:
