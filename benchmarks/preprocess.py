@@ -11,11 +11,12 @@ caches all the same: the ratios are best on an idle one); the ways take turns, a
 the mean over the pictures of its median for each. PSNR is that of our pixels against Pillow's with
 the same filter (`exact`): with Lanczos, against exact Lanczos.
 
-The ratio of two threads to one is of wall time, and wants two idle cores.
+The ratio of two threads to one is of wall time, and wants two cores that are idle now and then.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import statistics
 import tempfile
@@ -45,6 +46,11 @@ LEAST_DB: Mapping[ImageDecoding, float] = {"fast": 40.0, "fine": 50.0}
 QUALITIES = (90, 75)
 LEAST_SCALING = 1.9
 QUALITY_STORED = 95
+THREADED: tuple[tuple[ImageDecoding, ImageFormat], ...] = (
+    ("fine", "png"),
+    ("fine", "webp_lossless"),
+    ("fast", "jpeg"),
+)
 PEER = "Pillow, bicubic"
 _Input = TypeVar("_Input")
 
@@ -120,28 +126,46 @@ def storage_rows(files: Sequence[bytes], repeats: int) -> list[Row]:
 
 
 def thread_rows(files: Sequence[bytes], repeats: int) -> list[Row]:
-    """Images a second of wall time with two threads, to the same with one."""
-    rows = []
+    """Images a second of wall time with two threads, to the same with one.
+
+    The best of many short rounds: what else runs on the machine can only take away. Beside them
+    stands hashing, which needs nothing of Python: no more than that is to be had from two threads.
+    """
     resize = Resize(width=SIZES[0], height=SIZES[0], resample=FILTERS["bicubic"])
-    for decoding, image_format in (("fine", "png"), ("fine", "webp_lossless"), ("fast", "jpeg")):
 
-        def work(data: bytes, d: ImageDecoding = decoding, f: ImageFormat = image_format) -> bytes:
-            return store(load(data, resize=resize, decoding=d), image_format=f)
+    def convert(data: bytes, *, decoding: ImageDecoding, image_format: ImageFormat) -> bytes:
+        return store(load(data, resize=resize, decoding=decoding), image_format=image_format)
 
-        per_s: dict[int, list[float]] = {1: [], 2: []}
-        many = list(files) * (48 // len(files))
-        for _ in range(repeats):
-            for num_threads, found in per_s.items():
-                with ThreadPoolExecutor(num_threads) as pool:
-                    start_s = time.perf_counter()
-                    for _done in pool.map(work, many):
-                        pass
-                    found.append(len(many) / (time.perf_counter() - start_s))
-        one, two = (statistics.median(found) for found in per_s.values())
-        case = f"decode ({decoding}), resize to {SIZES[0]}, store as {image_format}: two threads"
-        rows.append(row(case, "images/s", two, peer="one thread", peer_value=one,
-                        ratio_at_least=LEAST_SCALING))  # fmt: skip
-    return rows
+    def digest(data: bytes) -> bytes:
+        return hashlib.pbkdf2_hmac("sha256", data, b"salt", 10_000)
+
+    works: dict[str, Callable[[bytes], bytes]] = {
+        f"decode ({decoding}), resize, store as {image_format}": partial(
+            convert, decoding=decoding, image_format=image_format
+        )
+        for decoding, image_format in THREADED
+    }
+    works["hashing alone"] = digest
+    best = {(name, num_threads): 0.0 for name in works for num_threads in (1, 2)}
+    many = list(files) * (24 // len(files))
+    for _ in range(4 * repeats):
+        for (name, num_threads), so_far in best.items():
+            per_s = len(many) / _wall_s(works[name], many, num_threads)
+            best[name, num_threads] = max(so_far, per_s)
+    return [
+        row(f"{name}: two threads", "items/s", best[name, 2], peer="one thread",
+            peer_value=best[name, 1],
+            ratio_at_least=None if work is digest else LEAST_SCALING)
+        for name, work in works.items()
+    ]  # fmt: skip
+
+
+def _wall_s(work: Callable[[bytes], bytes], many: Sequence[bytes], num_threads: int) -> float:
+    with ThreadPoolExecutor(num_threads) as pool:
+        start_s = time.perf_counter()
+        for _ in pool.map(work, many):
+            pass
+        return time.perf_counter() - start_s
 
 
 def plain(data: bytes, *, size: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The members of a sample: how they are named, written and read without copying.
 
 `KEY.tokens.npy` int32 [2, num_tokens] (row 0 input_ids, row 1 labels),
-`KEY.meta.json`, and `KEY.image0.png` (or `.jpg`, `.webp`, or `.npy` for raw pixels),
+`KEY.meta.json`, and `KEY.image0.webp` (or `.png`, `.jpg`, or `.npy` for raw pixels),
 `KEY.image1...` in the order of the image tokens.
 """
 

@@ -32,8 +32,9 @@ _TORCH_MODES = {
 _LEAST_RATIO: dict[ImageDecoding, float] = {"exact": math.inf, "fine": 3.0, "fast": 1.0}
 """By how much a picture that was decoded smaller must still exceed the size it is resized to.
 
-Measured on photographs and on noise of their spectrum (docs/data.md): from three times the size
-the outcome is within 50 dB of exact, from one time within 34 to 49 dB, below that it lacks lines.
+Measured on photographs and on pictures of their spectrum (docs/data.md): from three times the size
+the outcome is at least 50 dB from exact, from one time 33 to 49 dB; with less, lines are lost that
+the model would have been shown.
 """
 
 _DENOMINATORS = (8, 4, 2)

@@ -68,8 +68,8 @@ class PreprocessConfig:
     photographs, up to four times as fast as `exact`; what it loses is about what another filter
     would change."""
 
-    image_format: ImageFormat = "png"
-    """How resized images are stored: `png`, `webp_lossless` and `raw` keep every pixel; `jpeg` and
+    image_format: ImageFormat = "webp_lossless"
+    """How resized images are stored: `webp_lossless`, `png` and `raw` keep every pixel; `jpeg` and
     `webp` are smaller, at a loss; `raw` needs no decoding and the most space. What each costs
     stands in docs/data.md, and what it costs with your images in the report."""
 

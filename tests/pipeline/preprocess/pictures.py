@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 
 import numpy as np
+import pytest
 from PIL import Image
 
-from pipeline.preprocess.resample import Resize
+from pipeline.preprocess.images import load_pixels
+from pipeline.preprocess.resample import Resize, Target
+from slurm_jobs.common.stage_config.preprocess import ImageDecoding
 
 
 def encode(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
@@ -21,6 +24,10 @@ def gradient(mode: str = "RGB") -> Image.Image:
     """16 x 16 pixels."""
     pixels = np.arange(16 * 16 * 3, dtype=np.uint32).reshape(16, 16, 3) % 256
     return Image.fromarray(pixels.astype(np.uint8)).convert(mode)
+
+
+WAYS: tuple[ImageDecoding, ...] = ("exact", "fine", "fast")
+every_way = pytest.mark.parametrize("decoding", WAYS)
 
 
 def smooth(width: int, height: int) -> Image.Image:
@@ -44,3 +51,21 @@ def psnr(a: np.ndarray, b: np.ndarray) -> float:
     """Peak signal to noise ratio in decibels."""
     error = np.mean((a.astype(np.float64) - b) ** 2)
     return float(10 * np.log10(255**2 / max(error, 1e-12)))
+
+
+def load(
+    data: bytes,
+    decoding: ImageDecoding,
+    target: Target = as_it_is,
+    max_pixels: int = 100_000_000,
+) -> np.ndarray:
+    """The pixels that `load_pixels` gives."""
+    loaded = load_pixels(data, target=target, decoding=decoding, max_pixels=max_pixels, name="x")
+    assert loaded.pixels.dtype == np.uint8
+    assert loaded.pixels.flags.c_contiguous
+    return loaded.pixels
+
+
+def to(width: int, height: int, resample: int = 3) -> Target:
+    """A target of one size."""
+    return lambda _width, _height: Resize(width=width, height=height, resample=resample)
