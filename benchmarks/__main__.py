@@ -14,6 +14,7 @@ SCRIPTS = {
     "packing": "Packing",
     "staging": "Staging",
     "growth": "Large data sets",
+    "preprocess": "Preprocessing",
 }
 """Modules of this package, and the headings of their tables."""
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"

@@ -1,7 +1,7 @@
 """The members of a sample: how they are named, written and read without copying.
 
 `KEY.tokens.npy` int32 [2, num_tokens] (row 0 input_ids, row 1 labels),
-`KEY.meta.json`, and `KEY.image0.png` (or `.jpg`, or `.npy` for raw pixels),
+`KEY.meta.json`, and `KEY.image0.webp` (or `.png`, `.jpg`, or `.npy` for raw pixels),
 `KEY.image1...` in the order of the image tokens.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import simplejpeg
 from PIL import Image
 
 from pipeline.data.tar import sample_bytes, scan_members
@@ -91,9 +92,15 @@ def unpack_sample(buffer: memoryview) -> Sample:
 
 
 def decode_stored_image(data: memoryview, suffix: str) -> np.ndarray:
-    """A stored image as uint8 [height, width, 3]."""
+    """A stored image as uint8 [height, width, 3].
+
+    JPEGs are decoded by libjpeg-turbo itself: the pixels that Pillow gives, in less time.
+    """
     if suffix.endswith(".npy"):
         return view_npy(data)
+    if suffix.endswith(".jpg"):
+        decoded: np.ndarray = simplejpeg.decode_jpeg(data, "RGB")
+        return decoded
     return np.asarray(Image.open(io.BytesIO(data)))
 
 

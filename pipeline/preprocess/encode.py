@@ -17,9 +17,9 @@ import numpy as np
 
 from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
 from pipeline.preprocess.control_tokens import compile_control_tokens, find_control_token
+from pipeline.preprocess.decode import leave_pixel_limit_to_us
 from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.image_tokens import make_image_tokens
-from pipeline.preprocess.images import leave_pixel_limit_to_us
 from pipeline.preprocess.manifest_rows import ManifestRow, Message
 from pipeline.preprocess.processors import ProcessorInfo, read_processor
 from pipeline.preprocess.processors.folder import check_folder
@@ -29,9 +29,11 @@ from pipeline.preprocess.token_rules import TokenSequence, count_token, cut_text
 from pipeline.preprocess.tokenizer import load_tokenizer, make_chat_tokenizer, named_tokens
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.preprocess import (
+    DEFAULT_IMAGE_DECODING,
     DEFAULT_MAX_IMAGES,
     DEFAULT_MAX_PIXELS,
     DEFAULT_MAX_TOKENS,
+    ImageDecoding,
     TooLong,
 )
 
@@ -78,6 +80,7 @@ class SampleEncoder:
         too_long: TooLong = "drop",
         max_pixels: int = DEFAULT_MAX_PIXELS,
         index_dir: Path | None = None,
+        image_decoding: ImageDecoding = DEFAULT_IMAGE_DECODING,
     ) -> None:
         """Load the processor; `index_dir` is for the members of archives, see `ImageSource`.
 
@@ -96,6 +99,7 @@ class SampleEncoder:
             processor=self.processor,
             source=ImageSource(image_root, index_dir=index_dir),
             max_pixels=max_pixels,
+            decoding=image_decoding,
         )
         self._image_tokens = make_image_tokens(tokenizer, kind, processor_dir)
         self._control_tokens = compile_control_tokens(self.chat, kind.pieces())

@@ -6,19 +6,22 @@ the plan. May run in many threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
 
+from pipeline.preprocess.decode import decode_upright, open_image, read_upright_size
 from pipeline.preprocess.image_sources import ImageSource
-from pipeline.preprocess.images import decode_image, read_upright_size
+from pipeline.preprocess.images import load_pixels
 from pipeline.preprocess.manifest_rows import Content, ManifestRow
 from pipeline.preprocess.processors import ImagePlan, ProcessorInfo, UnfitImageError
 from pipeline.preprocess.processors.plan import Size
 from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.preprocess.resample import Resize
+from slurm_jobs.common.stage_config.preprocess import DEFAULT_IMAGE_DECODING, ImageDecoding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +61,7 @@ class RowImages:
     processor: ProcessorInfo
     source: ImageSource
     max_pixels: int
+    decoding: ImageDecoding = DEFAULT_IMAGE_DECODING
 
     def plan(self, row: ManifestRow) -> tuple[PlannedImage, ...]:
         """What becomes of the row's images, by what their files state.
@@ -103,20 +107,57 @@ class RowImages:
         return PlannedImage(name=name, data=data, size=size, plan=plan)
 
     def _make_image(self, planned: PlannedImage) -> list[np.ndarray]:
-        image, _ = decode_image(planned.data, max_pixels=self.max_pixels, name=planned.name)
-        if image.size != planned.size:  # its tokens are counted already
-            (width, height), (found_width, found_height) = planned.size, image.size
-            message = (
-                f"{planned.name}: states {width} x {height} pixels, but decodes to "
-                f"{found_width} x {found_height}"
-            )
-            raise SampleRejectedError(reason="corrupt_image", message=message)
-        return carry_out(planned.plan, image, resample=self.processor.resample)
+        first_sizes = {recipe.resizes[:1] for recipe in planned.plan.recipes}
+        if self.decoding == "exact" or () in first_sizes:
+            begun = {(): self._decode(planned)}
+        else:
+            begun = {size: self._load(planned, *size) for size in first_sizes}
+        return carry_out(planned.plan, begun, resample=self.processor.resample)
+
+    def _decode(self, planned: PlannedImage) -> Image.Image:
+        """The whole picture, upright."""
+        opened = open_image(planned.data, max_pixels=self.max_pixels, name=planned.name)
+        image = decode_upright(opened, planned.name)
+        _check_decoded(planned, image.size)
+        return image
+
+    def _load(self, planned: PlannedImage, size: Size) -> Image.Image:
+        """The picture of a size, decoded no larger than it need be."""
+
+        def target(width: int, height: int) -> Resize:
+            _check_decoded(planned, (width, height))
+            return Resize(width=size[0], height=size[1], resample=self.processor.resample)
+
+        loaded = load_pixels(
+            planned.data,
+            target=target,
+            decoding=self.decoding,
+            max_pixels=self.max_pixels,
+            name=planned.name,
+        )
+        return Image.fromarray(loaded.pixels)
 
 
-def carry_out(plan: ImagePlan, image: Image.Image, *, resample: int) -> list[np.ndarray]:
-    """The arrays that a plan makes of an upright RGB image: uint8 [height, width, 3] each."""
-    made: dict[tuple[Size, ...], Image.Image] = {(): image}
+def _check_decoded(planned: PlannedImage, size: Size) -> None:
+    """Refuse a picture that is of another size than its file states: its tokens are counted."""
+    if size != planned.size:
+        (width, height), (found_width, found_height) = planned.size, size
+        message = (
+            f"{planned.name}: states {width} x {height} pixels, but decodes to "
+            f"{found_width} x {found_height}"
+        )
+        raise SampleRejectedError(reason="corrupt_image", message=message)
+
+
+def carry_out(
+    plan: ImagePlan, begun: Mapping[tuple[Size, ...], Image.Image], *, resample: int
+) -> list[np.ndarray]:
+    """The arrays that a plan makes of a picture: uint8 [height, width, 3] each.
+
+    `begun` has the upright RGB picture after some resizes, by these: after none (`()`), or after
+    the first ones of all recipes.
+    """
+    made = dict(begun)
     arrays = []
     for recipe in plan.recipes:
         for num_done, size in enumerate(recipe.resizes):

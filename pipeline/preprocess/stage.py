@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,9 @@ from pipeline.preprocess.part import (
     write_part,
     write_rejects,
 )
-from pipeline.preprocess.processors import hash_folder
 from pipeline.preprocess.rejects import CHOSEN_REASONS, Reject, RejectLimit, count_reasons
+from pipeline.preprocess.settings import model_inputs, part_settings
+from pipeline.preprocess.storage import mean_price
 from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
@@ -80,8 +80,8 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             slice_index=context.slice_index,
             num_slices=context.num_slices,
             rows=mine,
-            settings=_settings(stage, manifest),
-            model_inputs=_model_inputs(encoder),
+            settings=part_settings(stage, manifest),
+            model_inputs=model_inputs(encoder),
             processor_dir=stage.processor,
             rejects_by_reason=count_reasons(tally.rejects),
             max_reject_share=stage.max_reject_share,
@@ -114,6 +114,7 @@ def _make_encoder(stage: PreprocessConfig, context: TaskContext) -> SampleEncode
         too_long=stage.too_long,
         max_pixels=stage.max_pixels,
         index_dir=_index_dir(context),
+        image_decoding=stage.image_decoding,
     )
 
 
@@ -225,39 +226,6 @@ def _keep_rejects(
         raise StageConfigError(message)
 
 
-def _settings(stage: PreprocessConfig, manifest: Manifest) -> dict[str, Any]:
-    """What the samples depend on but the bytes of images, and nothing of slices or places."""
-    return {
-        "manifest": manifest.path.name,
-        "manifest_xxh3": manifest.fingerprint,
-        "num_rows": manifest.num_rows,
-        "processor_xxh3": hash_folder(Path(stage.processor)),
-        "max_tokens": stage.max_tokens,
-        "max_images": stage.max_images,
-        "too_long": stage.too_long,
-        "image_format": stage.image_format,
-        "image_quality": stage.image_quality if stage.image_format == "jpeg" else None,
-        "prompt": stage.prompt,
-        "system_prompt": stage.system_prompt,
-        "max_pixels": stage.max_pixels,
-        "versions": {name: version(name) for name in ("pillow", "transformers")},
-    }
-
-
-def _model_inputs(encoder: SampleEncoder) -> dict[str, Any]:
-    """The fields of `DatasetInfo` that come from the processor."""
-    processor = encoder.processor
-    return {
-        **processor.images.model_inputs(),
-        "image_mean": processor.image_mean,
-        "image_std": processor.image_std,
-        "rescale_factor": processor.rescale_factor,
-        "image_token": processor.images.image_token,
-        "image_token_id": encoder.chat.image_token_id,
-        "pad_token_id": encoder.chat.pad_token_id,
-    }
-
-
 def _result(
     paths: PartPaths, index: PartIndex, samples: np.ndarray, tally: _Tally, worker: RowWorker
 ) -> dict[str, Any]:
@@ -275,7 +243,9 @@ def _result(
         "num_images": int(samples["num_images"].sum()),
         "num_pixels": int(samples["num_pixels"].sum()),
         "num_bytes": index.num_bytes,
+        "stored_image": mean_price(worker.prices) if worker.prices else None,
         "decode_s": round(seconds.decode, 3),
+        "store_s": round(seconds.store, 3),
         "tokenise_s": round(seconds.tokenise, 3),
         "write_s": round(seconds.write, 3),
         "outputs": describe_outputs(paths.output_dir, _files(paths)),

@@ -1,9 +1,9 @@
 """The rows of a slice through tokenizer, decoder and writer, in order, on several threads.
 
 Fast tokenizers are not thread-safe, so the calling thread tokenises while the
-pool reads, plans and decodes images: Pillow's decoders and resizers release the
-interpreter's lock. How many tokens an image has follows from its plan, so the
-pool expands the tokens, too.
+pool reads, plans, decodes, resizes and stores images: libjpeg-turbo, torch and
+Pillow's codecs release the interpreter's lock. How many tokens an image has
+follows from its plan, so the pool expands the tokens, too.
 """
 
 from __future__ import annotations
@@ -16,22 +16,28 @@ from dataclasses import dataclass, field
 
 from pipeline.data.sample_format import pack_sample
 from pipeline.preprocess.encode import EncodedTokens, SampleEncoder
-from pipeline.preprocess.images import MEMBER_SUFFIX, image_to_bytes
 from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.row_images import EncodedImages
+from pipeline.preprocess.storage import MEMBER_SUFFIX, StoredPrice, image_to_bytes, price_of
 from pipeline.preprocess.token_rules import TokenSequence
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.stage_config.preprocess import ImageFormat
 
 _ROWS_AHEAD_PER_THREAD = 4
 
+_IMAGES_TO_PRICE = 16
+"""Images of a slice that are read back to tell what the choice of a format costs: the first ones,
+and a few more that are under way by then."""
+
 
 @dataclass(slots=True)
 class Seconds:
-    """Where the time of a slice went. `decode` is summed over threads."""
+    """Where the time of a slice went. What threads do is summed over them."""
 
     decode: float = 0.0
+    """Reading, decoding and resizing."""
+    store: float = 0.0
     tokenise: float = 0.0
     write: float = 0.0
 
@@ -43,7 +49,10 @@ class StoredImages:
     tokens: TokenSequence
     images: list[bytes]
     encoded: EncodedImages
-    seconds: float
+    decode_s: float
+    store_s: float
+    prices: list[StoredPrice]
+    """Of each image, where they were measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +79,8 @@ class RowWorker:
     image_quality: int
     num_threads: int
     seconds: Seconds = field(default_factory=Seconds)
+    prices: list[StoredPrice] = field(default_factory=list)
+    """Of the first images of the rows."""
 
     def results(self, rows: Iterable[ManifestRow]) -> Generator[RowResult, None, None]:
         """One result a row, in the order of the rows.
@@ -100,9 +111,12 @@ class RowWorker:
             return RowResult(row=row, rejection=rejection)
         finally:
             self.seconds.tokenise += time.perf_counter() - start
-        return row, pool.submit(self._store_images, row, tokens)
+        is_priced = len(self.prices) < _IMAGES_TO_PRICE
+        return row, pool.submit(self._store_images, row, tokens, is_priced=is_priced)
 
-    def _store_images(self, row: ManifestRow, tokens: TokenSequence) -> StoredImages:
+    def _store_images(
+        self, row: ManifestRow, tokens: TokenSequence, *, is_priced: bool
+    ) -> StoredImages:
         start = time.perf_counter()
         try:
             planned = self.encoder.images.plan(row)
@@ -114,14 +128,25 @@ class RowWorker:
         except MemoryError as error:
             message = f"{error}; raise resources.mem_gb, or lower num_threads or max_pixels"
             raise StageError(message) from error
+        decoded = time.perf_counter()
+        names = (
+            image.name
+            for image, sizes in zip(planned, encoded.stored_sizes, strict=True)
+            for _ in sizes
+        )
+        stored = [
+            image_to_bytes(pixels, self.image_format, self.image_quality, name)
+            for name, pixels in zip(names, encoded.images, strict=True)
+        ]
+        end = time.perf_counter()
+        pairs = zip(encoded.images, stored, strict=True) if is_priced else ()
         return StoredImages(
             tokens=expanded,
-            images=[
-                image_to_bytes(pixels, self.image_format, self.image_quality)
-                for pixels in encoded.images
-            ],
+            images=stored,
             encoded=encoded,
-            seconds=time.perf_counter() - start,
+            decode_s=decoded - start,
+            store_s=end - decoded,
+            prices=[price_of(pixels, data, self.image_format) for pixels, data in pairs],
         )
 
     def _finish(self, started: tuple[ManifestRow, Future[StoredImages]] | RowResult) -> RowResult:
@@ -133,7 +158,9 @@ class RowWorker:
             tokens = self.encoder.finish(stored.tokens, row)
         except SampleRejectedError as rejection:
             return RowResult(row=row, rejection=rejection)
-        self.seconds.decode += stored.seconds
+        self.seconds.decode += stored.decode_s
+        self.seconds.store += stored.store_s
+        self.prices.extend(stored.prices)
         data = pack_sample(
             key=row.key,
             input_ids=tokens.input_ids,

@@ -131,6 +131,7 @@ def make_encoder(
         max_tokens=preprocess["max_tokens"],
         max_images=preprocess["max_images"],
         max_pixels=preprocess["max_pixels"],
+        image_decoding=preprocess.get("image_decoding", "exact"),  # all that older sets had
     )
 
 

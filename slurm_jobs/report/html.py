@@ -136,6 +136,8 @@ def _data_section(numbers: DataNumbers) -> Html:
         ("slices that reported", f"{numbers.num_slices_reported} of {numbers.num_slices}"),
         *((f"{name} time", words.seconds(s) + more) for name, s in numbers.work_s.items()),
     ]
+    if numbers.stored_image:
+        facts.append(("stored image", words.stored_image(numbers.stored_image)))
     lengths = [(f"to {most:,} tokens", float(count)) for most, count in numbers.length_counts]
     rejects = [(reason, float(count)) for reason, count in numbers.rejects[:20]]
     return el(

@@ -144,7 +144,10 @@ class DataNumbers:
     length_counts: tuple[tuple[int, int], ...]
     """Samples by length: upper bound of the bin in tokens (a power of two), and count."""
     work_s: Mapping[str, float]
-    """Seconds of decoding, tokenising and writing, summed over the slices."""
+    """Seconds of decoding and resizing, storing, tokenising and writing, summed over the slices."""
+    stored_image: Mapping[str, float]
+    """`bytes`, `decode_ms` and, where the format loses something, `psnr_db` of an image as it is
+    stored: means over those that each slice read back."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

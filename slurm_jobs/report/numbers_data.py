@@ -18,7 +18,7 @@ from slurm_jobs.report.numbers_results import SliceResults
 
 PREPROCESS_RUN = "preprocess"
 CONSOLIDATE_RUN = "consolidate"
-_WORK = ("decode", "tokenise", "write")
+_WORK = ("decode", "store", "tokenise", "write")
 
 
 def data_numbers(
@@ -57,7 +57,20 @@ def _one_stage(
             for name in _WORK
             if results and all(f"{name}_s" in result for result in results)
         },
+        stored_image=_stored_image(results),
     )
+
+
+def _stored_image(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means over the images that the slices measured; without `psnr_db` if none lost anything."""
+    measured = [result["stored_image"] for result in results if result.get("stored_image")]
+    num_measured = sum(price["num_measured"] for price in measured)
+    means = {}
+    for name in ("bytes", "decode_ms", "psnr_db"):
+        if measured and all(price[name] is not None for price in measured):
+            total = sum(price["num_measured"] * price[name] for price in measured)
+            means[name] = total / num_measured
+    return means
 
 
 def _counts(results: Sequence[Mapping[str, Any]], key: str) -> Counter[str]:

@@ -230,6 +230,8 @@ def _data(numbers: DataNumbers) -> RenderableType:
     ]
     rejects = ", ".join(f"{reason} {count:,}" for reason, count in numbers.rejects[:6])
     lines = [Text(f"  rejects: {rejects}")] if rejects else []
+    if numbers.stored_image:
+        lines.append(Text(f"  stored image: {words.stored_image(numbers.stored_image)}"))
     part = words.of_slices(numbers.num_slices_reported, numbers.num_slices)
     caption = [Text(f"  {part}, those that completed:", style="dim")] if part else []
     return Group(*caption, _pairs(pairs), *lines)

@@ -61,6 +61,22 @@ def test_webdataset_reads_the_shards_as_they_are(dataset_dir: Path) -> None:
         assert theirs["meta.json"] == sample.meta
 
 
+@pytest.mark.parametrize(
+    ("image_format", "suffix"),
+    [("webp_lossless", "webp"), ("webp", "webp"), ("jpeg", "jpg"), ("raw", "npy")],
+)
+def test_webdataset_reads_images_of_each_format(
+    make_dataset: Callable[..., Path], image_format: str, suffix: str
+) -> None:
+    import webdataset
+
+    folder = make_dataset(3, image_format=image_format)
+    urls = [str(path) for path in sorted((folder / "shards").glob("*.tar"))]
+    for number, theirs in enumerate(webdataset.WebDataset(urls, shardshuffle=False).decode("rgb8")):
+        ours = open_dataset(folder).sample(number).images[0]
+        assert np.array_equal(theirs[f"image0.{suffix}"], ours)
+
+
 def test_shard_sizes_differ_by_at_most_one_and_hold_every_sample_once(dataset_dir: Path) -> None:
     info, index = read_dataset_info(dataset_dir), open_dataset(dataset_dir).index
     assert [shard.num_samples for shard in info.shards] == [7, 8, 8]

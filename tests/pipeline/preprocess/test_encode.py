@@ -272,6 +272,6 @@ def test_lack_of_memory_names_row_and_image(
         raise MemoryError
 
     row = make_row(tmp_path, user("IMAGE"), assistant("x"))
-    monkeypatch.setattr("PIL.Image.Image.resize", lack)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lack)
     with pytest.raises(MemoryError, match=r"rows\.jsonl:1: a\.png: no memory"):
         encode_images(make_encoder(processor_dir, tmp_path), row)

@@ -36,7 +36,10 @@ def encoder(kind: str, tmp_path_factory: pytest.TempPathFactory) -> SampleEncode
     folder = tmp_path_factory.mktemp(kind)
     (folder / "images").mkdir()
     return SampleEncoder(
-        write_kind(kind, folder / "processor"), image_root=folder / "images", max_tokens=100_000
+        write_kind(kind, folder / "processor"),
+        image_root=folder / "images",
+        max_tokens=100_000,
+        image_decoding="exact",
     )
 
 

@@ -68,6 +68,8 @@ def test_files_become_shards_that_webdataset_reads(
         "processor": str(write_kind(kind, tmp_path / "processor")),
         "max_tokens": 100_000,
         "num_threads": 2,
+        "image_decoding": "exact",
+        "image_format": "png",
     }
     (first, second), parts_dir = run_preprocess(tmp_path / "prep", config, 2)
     assert first["num_rejected"] == second["num_rejected"] == 0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pipeline.preprocess import images as images_module
 from pipeline.preprocess import row_images as row_images_module
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.image_sources import ImageSource
@@ -96,7 +97,8 @@ def test_picture_that_decodes_to_another_size_than_its_file_states_is_rejected(
     images, row = row_images(tmp_path, clip(8)), make_row(tmp_path, "a.png")
     planned = images.plan(row)
     turned = Image.new("RGB", (16, 32))
-    monkeypatch.setattr(row_images_module, "decode_image", lambda *_, **__: (turned, turned.size))
+    monkeypatch.setattr(row_images_module, "decode_upright", lambda *_: turned)
+    monkeypatch.setattr(images_module, "decode_upright", lambda *_: turned)
     with pytest.raises(SampleRejectedError, match="decodes to 16 x 32") as raised:
         images.make(row, planned)
     assert reason_of(raised) == "corrupt_image"
@@ -116,7 +118,7 @@ def test_all_tiles_are_cut_from_one_resized_picture(monkeypatch: pytest.MonkeyPa
     recipes = [Recipe(resizes=chain, box=box) for box in boxes]
     plan = ImagePlan(recipes=(*recipes, Recipe(resizes=(*chain, (4, 4)))), placeholder=())
     white = Image.new("RGB", (40, 20), (255, 255, 255))
-    arrays = carry_out(plan, white, resample=3)
+    arrays = carry_out(plan, {(): white}, resample=3)
     assert resized == [((40, 20), (20, 10)), ((20, 10), (8, 4)), ((8, 4), (4, 4))]
     assert [array.shape for array in arrays] == [(4, 4, 3)] * 4
     assert arrays[2][:, :2].max() == 0  # black over the edge

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from pipeline.preprocess import run, stage
 from pipeline.preprocess.part import PartPaths, read_part_index
 from pipeline.preprocess.stage import token_histogram
 from slurm_jobs.common.errors import StageConfigError, StageError, StageStoppedError
-from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
+from slurm_jobs.common.stage_config.preprocess import ImageFormat, PreprocessConfig
 from tests.pipeline.build import make_context, run_preprocess, write_csv_manifest
 
 
@@ -89,6 +90,31 @@ def test_result_counts_what_was_done(tmp_path: Path, processor_dir: Path) -> Non
     json.dumps(result)
     progress = json.loads((tmp_path / "task" / "progress.json").read_text())
     assert (progress["done"], progress["total"]) == (10, 10)
+
+
+@pytest.mark.parametrize("image_format", get_args(ImageFormat))
+def test_result_tells_what_the_stored_images_cost(
+    tmp_path: Path, processor_dir: Path, image_format: str
+) -> None:
+    config = base_config(tmp_path, processor_dir) | {"image_format": image_format}
+    (result,), folder = run_preprocess(tmp_path, config)
+    with tarfile.open(PartPaths(output_dir=folder, slice_index=0).tar) as tar:
+        sizes = [member.size for member in tar if ".image0." in member.name]
+    price = result["stored_image"]
+    assert (price["num_measured"], price["bytes"]) == (10, round(sum(sizes) / 10))
+    assert price["decode_ms"] > 0
+    is_lossy = image_format in {"jpeg", "webp"}
+    assert (price["psnr_db"] is not None) == is_lossy
+    assert not is_lossy or price["psnr_db"] > 20
+
+
+def test_text_alone_has_no_stored_image(tmp_path: Path, processor_dir: Path) -> None:
+    config = base_config(tmp_path, processor_dir)
+    manifest = tmp_path / "text.jsonl"
+    turns = [{"role": "user", "content": "ok?"}, {"role": "assistant", "content": "yes"}]
+    manifest.write_text(json.dumps({"messages": turns}))
+    (result,), _ = run_preprocess(tmp_path, config | {"manifest": str(manifest)})
+    assert (result["num_samples"], result["stored_image"]) == (1, None)
 
 
 def test_limit_takes_the_first_rows(tmp_path: Path, processor_dir: Path) -> None:
@@ -198,7 +224,7 @@ def test_lack_of_memory_fails_the_slice_with_row_image_and_remedy(
     def lack(*_args: object, **_options: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(row_images, "_resize", lack)
+    monkeypatch.setattr(row_images, "load_pixels", lack)
     with pytest.raises(StageError, match=r"train\.csv:2: red\.png: no memory .*resources\.mem_gb"):
         run(base_config(tmp_path, processor_dir), make_context(tmp_path))
 

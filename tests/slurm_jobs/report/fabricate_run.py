@@ -127,6 +127,13 @@ class Fabricator:
             "num_tokens": 91_000 + index,
             "num_tokens_histogram": {"16": 80, "32": 900, "64": 1400, "128": 107},
             "decode_s": 210.5,
+            "store_s": 70.0,
+            "stored_image": {
+                "num_measured": 16,
+                "bytes": 89_000 + index,
+                "decode_ms": 0.8,
+                "psnr_db": 41.0 - index,
+            },
             "tokenise_s": 31.0,
             "write_s": 8.2,
         }

@@ -104,3 +104,9 @@ def test_terminal_and_page_say_why_stages_can_never_start_each_reason_once(repor
     line = f"{first.name}, {second.name} stranded: not needed: `work` completed"
     assert f"  {line}\n" in printed(report)
     assert f"<li>{line}</li>" in render_html(report)
+
+
+def test_price_of_a_stored_image_is_shown(report_of):
+    report = report_of()
+    for text in (printed(report), render_html(report)):
+        assert "86.9 KiB, read in 0.8 ms, 39.5 dB" in text

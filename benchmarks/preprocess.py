@@ -1,0 +1,217 @@
+"""What `preprocess` makes of images and texts in a second, beside the plain Pillow script.
+
+    python -m benchmarks.preprocess [--quick] [--json FILE]
+
+The script is the one that every tutorial has: `Image.open(file).convert("RGB").resize((s, s))`,
+with bicubic as Pillow's default. Both sides begin with the bytes of a JPEG in memory and end with
+an array of uint8 [s, s, 3]; storing is measured apart. The pictures (photographs.py) have 1.0
+megapixel in four shapes, at quality 90 as cameras write them, and once more at 75 as the web does.
+Time is the CPU time of one thread, so that another process on the machine does not count (it costs
+caches all the same: the ratios are best on an idle one); the ways take turns, and a way's time is
+the mean over the pictures of its median for each. PSNR is that of our pixels against Pillow's with
+the same filter (`exact`): with Lanczos, against exact Lanczos.
+
+The ratio of two threads to one is of wall time, and wants two cores that are idle now and then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, get_args
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.photographs import as_jpeg, make_photograph
+from benchmarks.table import Row, arguments, row, show
+from benchmarks.tokenising import tokenising_rows
+from pipeline.preprocess.images import load_pixels
+from pipeline.preprocess.resample import Resize
+from pipeline.preprocess.storage import image_to_bytes, mean_price, price_of, psnr_db
+from slurm_jobs.common.stage_config.preprocess import ImageDecoding, ImageFormat
+
+SHAPES = ((1152, 864), (864, 1152), (1248, 832), (1024, 1024))
+SIZES = (384, 512)
+FILTERS = {"bicubic": Image.Resampling.BICUBIC, "Lanczos": Image.Resampling.LANCZOS}
+LEAST_RATIO: Mapping[ImageDecoding, float] = {"fast": 3.5, "fine": 2.0}
+LEAST_DB: Mapping[ImageDecoding, float] = {"fast": 40.0, "fine": 50.0}
+QUALITIES = (90, 75)
+LEAST_SCALING = 1.9
+QUALITY_STORED = 95
+THREADED: tuple[tuple[ImageDecoding, ImageFormat], ...] = (
+    ("fine", "png"),
+    ("fine", "webp_lossless"),
+    ("fast", "jpeg"),
+)
+PEER = "Pillow, bicubic"
+_Input = TypeVar("_Input")
+
+
+def main() -> None:
+    """Measure, and print."""
+    options = arguments(__doc__)
+    num_pictures, repeats = (4, 3) if options.quick else (12, 15)
+    pictures = [make_photograph(seed, *SHAPES[seed % 4]) for seed in range(num_pictures)]
+    rows = []
+    for quality in QUALITIES:
+        files = [as_jpeg(picture, quality) for picture in pictures]
+        sizes = SIZES if quality == QUALITIES[0] or not options.quick else SIZES[:1]
+        for size in sizes:
+            rows += decoding_rows(files, size, quality, repeats)
+    files = [as_jpeg(picture) for picture in pictures]
+    rows += storage_rows(files, repeats)
+    rows += thread_rows(files, repeats)
+    with tempfile.TemporaryDirectory() as folder:
+        rows += tokenising_rows(Path(folder), repeats)
+    show(rows, options, ("pillow", "simplejpeg", "torch", "transformers", "tokenizers"))
+
+
+def decoding_rows(files: Sequence[bytes], size: int, quality: int, repeats: int) -> list[Row]:
+    """Images a second and core, and how near they are to exact ones."""
+    ways: dict[str, Callable[[bytes], np.ndarray]] = {PEER: partial(plain, size=size)}
+    for name, resample in FILTERS.items():
+        resize = Resize(width=size, height=size, resample=resample)
+        for decoding in get_args(ImageDecoding):
+            ways[f"{decoding}, {name}"] = partial(load, resize=resize, decoding=decoding)
+    per_s = {way: 1 / seconds for way, seconds in thread_seconds(ways, files, repeats).items()}
+    mean_kb = sum(map(len, files)) / len(files) / 1e3
+    rows = []
+    for way in [name for name in ways if name != PEER]:
+        decoding, _, filter_name = way.partition(", ")
+        case = f"JPEG q{quality}, {mean_kb:.0f} KB, to {size}: {way}"
+        goal = LEAST_RATIO.get(decoding)  # type: ignore[call-overload]
+        rows.append(
+            row(case, "images/s/core", per_s[way], peer=PEER, peer_value=per_s[PEER],
+                ratio_at_least=goal)
+        )  # fmt: skip
+        if decoding != "exact":
+            exact = ways[f"exact, {filter_name}"]
+            decibels = psnr_db(mean_squared_error(ways[way], exact, files))
+            rows.append(row(case, "dB", decibels, peer="", at_least=LEAST_DB[decoding]))  # type: ignore[index]
+    return rows
+
+
+def storage_rows(files: Sequence[bytes], repeats: int) -> list[Row]:
+    """The price of each format at 384 pixels: to write, to keep, to read, and what is lost."""
+    resize = Resize(width=SIZES[0], height=SIZES[0], resample=FILTERS["bicubic"])
+    images = [load(data, resize=resize, decoding="exact") for data in files]
+    formats: tuple[ImageFormat, ...] = get_args(ImageFormat)
+    writers = {name: partial(store, image_format=name) for name in formats}
+    write_ms = {n: 1e3 * s for n, s in thread_seconds(writers, images, repeats).items()}
+    prices = {}
+    for name in formats:
+        stored = [store(pixels, image_format=name) for pixels in images]
+        pairs = list(zip(images, stored, strict=True)) * repeats
+        prices[name] = mean_price([price_of(pixels, data, name) for pixels, data in pairs])
+    rows = []
+    for name, price in prices.items():
+        case = f"{SIZES[0]} x {SIZES[0]} stored as {name}"
+        figures = {"KB": price["bytes"] / 1e3, "ms to write": write_ms[name],
+                   "ms to read": price["decode_ms"]}  # fmt: skip
+        peers = {"KB": prices["png"]["bytes"] / 1e3, "ms to write": write_ms["png"],
+                 "ms to read": prices["png"]["decode_ms"]}  # fmt: skip
+        rows += [row(case, unit, figures[unit], peer="png", peer_value=peers[unit])
+                 for unit in figures]  # fmt: skip
+        if price["psnr_db"] is not None:
+            rows.append(row(f"{case}, quality {QUALITY_STORED}", "dB", price["psnr_db"]))
+    return rows
+
+
+def thread_rows(files: Sequence[bytes], repeats: int) -> list[Row]:
+    """Images a second of wall time with two threads, to the same with one.
+
+    The best of many short rounds: what else runs on the machine can only take away. Beside them
+    stands hashing, which needs nothing of Python: no more than that is to be had from two threads.
+    """
+    resize = Resize(width=SIZES[0], height=SIZES[0], resample=FILTERS["bicubic"])
+
+    def convert(data: bytes, *, decoding: ImageDecoding, image_format: ImageFormat) -> bytes:
+        return store(load(data, resize=resize, decoding=decoding), image_format=image_format)
+
+    def digest(data: bytes) -> bytes:
+        return hashlib.pbkdf2_hmac("sha256", data, b"salt", 10_000)
+
+    works: dict[str, Callable[[bytes], bytes]] = {
+        f"decode ({decoding}), resize, store as {image_format}": partial(
+            convert, decoding=decoding, image_format=image_format
+        )
+        for decoding, image_format in THREADED
+    }
+    works["hashing alone"] = digest
+    best = {(name, num_threads): 0.0 for name in works for num_threads in (1, 2)}
+    many = list(files) * (24 // len(files))
+    for _ in range(4 * repeats):
+        for (name, num_threads), so_far in best.items():
+            per_s = len(many) / _wall_s(works[name], many, num_threads)
+            best[name, num_threads] = max(so_far, per_s)
+    return [
+        row(f"{name}: two threads", "items/s", best[name, 2], peer="one thread",
+            peer_value=best[name, 1],
+            ratio_at_least=None if work is digest else LEAST_SCALING)
+        for name, work in works.items()
+    ]  # fmt: skip
+
+
+def _wall_s(work: Callable[[bytes], bytes], many: Sequence[bytes], num_threads: int) -> float:
+    with ThreadPoolExecutor(num_threads) as pool:
+        start_s = time.perf_counter()
+        for _ in pool.map(work, many):
+            pass
+        return time.perf_counter() - start_s
+
+
+def plain(data: bytes, *, size: int) -> np.ndarray:
+    """The plain script, as it is mostly written."""
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB").resize((size, size)))
+
+
+def load(data: bytes, *, resize: Resize, decoding: ImageDecoding) -> np.ndarray:
+    """Ours."""
+    loaded = load_pixels(
+        data, target=lambda _w, _h: resize, decoding=decoding, max_pixels=10**8, name="picture"
+    )
+    return loaded.pixels
+
+
+def store(pixels: np.ndarray, *, image_format: ImageFormat) -> bytes:
+    """Ours, too."""
+    return image_to_bytes(pixels, image_format, QUALITY_STORED)
+
+
+def mean_squared_error(
+    ours: Callable[[bytes], np.ndarray],
+    exact: Callable[[bytes], np.ndarray],
+    files: Sequence[bytes],
+) -> float:
+    """Over all values of all pictures, of 255 steps."""
+    errors = [np.mean((ours(data).astype(np.float64) - exact(data)) ** 2) for data in files]
+    return float(np.mean(errors))
+
+
+def thread_seconds(
+    ways: Mapping[str, Callable[[_Input], object]], inputs: Sequence[_Input], repeats: int
+) -> dict[str, float]:
+    """CPU seconds of this thread for one input, by way."""
+    taken: dict[str, list[list[float]]] = {way: [[] for _ in inputs] for way in ways}
+    for _ in range(repeats):
+        for way, function in ways.items():
+            for index, one in enumerate(inputs):
+                start_s = time.thread_time()
+                function(one)
+                taken[way][index].append(time.thread_time() - start_s)
+    return {
+        way: statistics.mean(statistics.median(times) for times in by_input)
+        for way, by_input in taken.items()
+    }
+
+
+if __name__ == "__main__":
+    main()

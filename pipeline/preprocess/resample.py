@@ -1,0 +1,126 @@
+"""From the pixels of a picture to the size that the model wants, and how few pixels that takes.
+
+What is exact is Pillow's: the image processors of transformers call it. Quicker is torch, whose
+antialiasing filters are Pillow's (bilinear, bicubic, Lanczos) in vector instructions; torchvision,
+and so transformers' other image processors, call it. Its weights have 16 bits, so a value differs
+by one step of 255 here and there; by more at edges in black and white where a picture loses height
+but gains width, for which Pillow 13 takes the vertical pass first (python-pillow/Pillow#9549). With
+AVX2, AVX-512 and neither it gives the same pixels. Both release the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from slurm_jobs.common.stage_config.preprocess import ImageDecoding
+
+_TORCH_MODES = {
+    Image.Resampling.LANCZOS: "lanczos",
+    Image.Resampling.BILINEAR: "bilinear",
+    Image.Resampling.BICUBIC: "bicubic",
+}
+"""Pillow's filters that torch has as well."""
+
+_LEAST_RATIO: dict[ImageDecoding, float] = {"exact": math.inf, "fine": 3.0, "fast": 1.0}
+"""By how much a picture that was decoded smaller must still exceed the size it is resized to.
+
+Measured on photographs and on pictures of their spectrum (docs/data.md): from three times the size
+the outcome is at least 50 dB from exact, from one time 33 to 49 dB; with less, lines are lost that
+the model would have been shown.
+"""
+
+_DENOMINATORS = (8, 4, 2)
+"""The fractions of its size at which libjpeg-turbo decodes with vector instructions."""
+
+_ROUNDING = 1e-3
+"""Pixels: torch rounds the number of rows and columns down, so a product that is a hair short of
+a whole number must not lose one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resize:
+    """To what an upright picture is resized, and what is cut out of that."""
+
+    width: int
+    height: int
+    resample: int
+    """Pillow's number of the filter (3 is bicubic)."""
+    crop: tuple[int, int, int, int] | None = None
+    """Left, upper, right and lower edge within `width` and `height`; None keeps all."""
+
+
+Target = Callable[[int, int], Resize]
+"""Decides by the width and height of the upright picture."""
+
+
+def jpeg_denominator(width: int, height: int, resize: Resize, decoding: ImageDecoding) -> int:
+    """By how much a JPEG of `width` x `height` may be decoded smaller: 1, 2, 4 or 8."""
+    if resize.resample not in _TORCH_MODES:
+        return 1
+    ratio = min(width / resize.width, height / resize.height) / _LEAST_RATIO[decoding]
+    return next((number for number in _DENOMINATORS if ratio >= number), 1)
+
+
+def resize_image(image: Image.Image, resize: Resize) -> np.ndarray:
+    """An image of mode RGB as uint8 [height, width, 3], by Pillow; `crop` is applied."""
+    resized = image.resize((resize.width, resize.height), Image.Resampling(resize.resample))
+    return np.asarray(resized if resize.crop is None else resized.crop(resize.crop))
+
+
+def resize_pixels(
+    pixels: np.ndarray,
+    resize: Resize,
+    decoding: ImageDecoding,
+    *,
+    extent: tuple[float, float] | None = None,
+) -> np.ndarray:
+    """Resize uint8 [height, width, 3]; `crop` is applied.
+
+    `extent` is the width and height in pixels that the picture takes up, where that is less than
+    the array: a JPEG of 641 columns, decoded at half its size, has 321 columns of which the last
+    is half a pixel.
+    """
+    mode = _TORCH_MODES.get(Image.Resampling(resize.resample))
+    if decoding == "exact" or mode is None:
+        return resize_image(Image.fromarray(pixels), resize)
+    return cut_out(_resize_by_torch(pixels, resize, mode, extent), resize.crop)
+
+
+def cut_out(pixels: np.ndarray, crop: tuple[int, int, int, int] | None) -> np.ndarray:
+    """The part of [height, width, 3] between left, upper, right and lower edge; None is all."""
+    if crop is None:
+        return pixels
+    left, upper, right, lower = crop
+    return np.ascontiguousarray(pixels[upper:lower, left:right])
+
+
+def _resize_by_torch(
+    pixels: np.ndarray, resize: Resize, mode: str, extent: tuple[float, float] | None
+) -> np.ndarray:
+    """Resize, without the crop.
+
+    Raises:
+        MemoryError: torch, which says so by a RuntimeError, got none.
+    """
+    height, width = pixels.shape[:2]
+    owned = np.require(pixels, np.uint8, ["C", "W"])  # torch warns of what may not be written
+    size: dict[str, Any] = {"size": (resize.height, resize.width)}
+    if extent not in (None, (width, height)):  # by factors, which the array's own size is not of
+        factors = ((resize.height + _ROUNDING) / extent[1], (resize.width + _ROUNDING) / extent[0])
+        size = {"scale_factor": factors, "recompute_scale_factor": False}
+    values = torch.from_numpy(owned)[None].permute(0, 3, 1, 2)  # channels last, as they lie
+    try:
+        resized = torch.nn.functional.interpolate(values, mode=mode, antialias=True, **size)
+    except RuntimeError as error:
+        if "allocate memory" in str(error):
+            raise MemoryError(str(error)) from error
+        raise
+    asked_for = resized[0, :, : resize.height, : resize.width]
+    return asked_for.permute(1, 2, 0).contiguous().numpy()
