@@ -321,7 +321,7 @@ def test_users_package_called_pipeline_does_not_break_ours_nor_ours_theirs(local
     status = local.wait(local.submit("demo.yaml"))
     reason = stage_of(status, "preprocess")["slices"][0]["reason"]
     assert "the wrong pipeline" not in reason
-    assert "preprocessor_config.json: missing" in reason  # ours was reached, and complains
+    assert "user_stages.py: neither a `.csv` file" in reason  # ours was reached, and complains
 
     local.write("pipeline/__init__.py", "")
     local.write(
