@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.dataset import ShardedDataset
+from pipeline.data.info import DatasetInfo
 from pipeline.data.order import BatchLayout
 from pipeline.data.packing import (
     PackBudget,
@@ -23,7 +24,7 @@ from pipeline.data.packing import (
     write_packs,
 )
 from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
-from pipeline.models import SmallVLM
+from pipeline.models import SmallVLM, SmallVLMConfig
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import DamagedFileError, StageConfigError
 from slurm_jobs.common.files import make_private_dir
@@ -54,7 +55,7 @@ def plan_reading(
     kind = config.batching.kind
     if kind == "packed":
         return _plan_packed(config, dataset, model, ranks, packs_dirs)
-    layout = _layout(config, ranks, config.global_batch_size)
+    layout = batch_layout(config, ranks.num_ranks, config.global_batch_size)
     if kind == "grouped":
         return plan_grouped(dataset.index.whole("num_tokens"), seed=config.seed, layout=layout)
     return plan_shuffled(len(dataset), seed=config.seed, layout=layout)
@@ -62,10 +63,15 @@ def plan_reading(
 
 def read_work_model(model: SmallVLM) -> WorkModel:
     """What images and attention cost in this model, in tokens' worth."""
-    vision, language = model.config.vision, model.config.language
+    return work_of_sizes(model.config)
+
+
+def work_of_sizes(config: SmallVLMConfig) -> WorkModel:
+    """The same of a model of these sizes."""
+    vision, language = config.vision, config.language
     return work_model(
         hidden_size=language["hidden_size"],
-        num_patches=model.config.num_image_tokens,
+        num_patches=config.num_image_tokens,
         vision_parameters=_layers_parameters(vision),
         language_parameters=_layers_parameters(language),
     )
@@ -75,12 +81,25 @@ def _layers_parameters(tower: Mapping[str, Any]) -> int:
     return _LAYER_PARAMETERS * tower["num_hidden_layers"] * tower["hidden_size"] ** 2
 
 
-def _layout(config: TrainConfig, ranks: Ranks, global_batch_size: int) -> BatchLayout:
+def batch_layout(config: TrainConfig, num_ranks: int, global_batch_size: int) -> BatchLayout:
+    """How a global batch of so many rows is divided.
+
+    Raises:
+        StageConfigError: sizes do not divide.
+    """
     return BatchLayout(
         global_batch_size=global_batch_size,
         num_lanes=config.num_lanes,
-        num_ranks=ranks.num_ranks,
+        num_ranks=num_ranks,
         num_microbatches=config.num_microbatches,
+    )
+
+
+def row_budget(config: TrainConfig, info: DatasetInfo) -> PackBudget:
+    """What a row of packed samples may hold: as configured, else what a sample may."""
+    return PackBudget(
+        max_tokens=config.batching.max_tokens or info.preprocess["max_tokens"],
+        max_images=config.batching.max_images,
     )
 
 
@@ -91,10 +110,7 @@ def _plan_packed(
     ranks: Ranks,
     packs_dirs: tuple[Path, ...],
 ) -> ReadingPlan:
-    budget = PackBudget(
-        max_tokens=config.batching.max_tokens or dataset.info.preprocess["max_tokens"],
-        max_images=config.batching.max_images,
-    )
+    budget = row_budget(config, dataset.info)
     key = {
         "dataset": dataset.info.fingerprint,
         "strategy": config.batching.strategy,
@@ -117,7 +133,7 @@ def _plan_packed(
             packs, dataset.index.whole("num_tokens"), dataset.index.whole("num_images"), model
         ),
         seed=config.seed,
-        layout=_layout(config, ranks, rows),
+        layout=batch_layout(config, ranks.num_ranks, rows),
         row_length=None if config.batching.strategy == "none" else budget.max_tokens,
     )
 
