@@ -49,9 +49,8 @@ class _Ways:
 def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """What each way of batching pads, evens out and costs.
 
-    `arguments` are `folder` (of the data set), `config` (of `train`), `is_model_known`,
-    `num_ranks`, `num_rows` (to draw of each), `limit_s` (of timing; None: no timing) and `picture`
-    (a file to write, or None).
+    `arguments`: `folder` of the data set, `config` of `train`, `is_model_known`, `num_ranks`,
+    `num_rows` to draw, `limit_s` of timing (None: none) and `picture` to write (or None).
 
     Raises:
         StageError: the data set is unfinished or damaged.
@@ -60,9 +59,8 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     folder = Path(arguments["folder"])
     config = build_config(TrainConfig, arguments["config"])
     dataset = open_dataset(folder)
-    lengths = Lengths(
-        num_tokens=dataset.index.whole("num_tokens"), num_images=dataset.index.whole("num_images")
-    )
+    whole = dataset.index.whole
+    lengths = Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
     notes: list[str] = []
     bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
     settings = Settings(
@@ -71,29 +69,22 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         num_ranks=arguments["num_ranks"],
         work=_TOKENS_ALONE if bench is None else work_of_sizes(bench.sizes),
     )
-    ways = _arrange(lengths, settings, report)
-    timings, limit_s = None, arguments["limit_s"]
+    ways, timings, limit_s = _arrange(lengths, settings, report), None, arguments["limit_s"]
     if bench is not None and limit_s is not None:
-        notes += _device_notes(bench)
         timings = measure_plans(bench, ways.plans, limit_s=limit_s, report=report)
-        notes += _time_notes(timings, ways, limit_s)
+        notes += [*_device_notes(bench), *_time_notes(timings, ways, limit_s)]
     result = {
         **_heading(dataset, settings),
         "device": device_text(bench.workplace) if bench and timings else None,
         "notes": notes,
         "ways": [
-            {
-                "name": name,
-                "batching": setting,
-                "is_configured": name == _configured(config),
-                **_numbers(name, ways, timings, settings.num_ranks),
-                "rows": _rows(ways, name, lengths, arguments["num_rows"]),
-            }
-            for name, setting in SETTINGS.items()
+            _way(name, ways, timings, settings)
+            | {"rows": _rows(ways, name, lengths, arguments["num_rows"])}
+            for name in SETTINGS
         ],
     }
-    if arguments["picture"] is not None:
-        write_picture(result, Path(arguments["picture"]))
+    if (picture := arguments["picture"]) is not None:
+        write_picture(result, Path(picture))
     return result
 
 
@@ -147,10 +138,11 @@ def _configured(config: TrainConfig) -> str:
 def _device_notes(bench: Bench) -> list[str]:
     if bench.config.device == "cpu" or bench.workplace.device.type == "cuda":
         return []
-    return [
+    note = (
         "timed on the CPU, as there is no GPU here, though the training asks for one, which may "
-        + "rank them otherwise: type it in a job with a GPU (srun --gpus 1 ...)"
-    ]
+        "rank them otherwise: type it in a job with a GPU (srun --gpus 1 ...)"
+    )
+    return [note]
 
 
 def _time_notes(timings: Timings, ways: _Ways, limit_s: float) -> list[str]:
@@ -167,25 +159,31 @@ def _time_notes(timings: Timings, ways: _Ways, limit_s: float) -> list[str]:
     return notes
 
 
-def _numbers(name: str, ways: _Ways, timings: Timings | None, num_ranks: int) -> dict[str, Any]:
+def _way(name: str, ways: _Ways, timings: Timings | None, settings: Settings) -> dict[str, Any]:
+    """All numbers of one way."""
+    about = {
+        "name": name,
+        "batching": SETTINGS[name],
+        "is_configured": name == _configured(settings.config),
+        "problem": ways.problems.get(name),
+    }
     if name in ways.problems:
-        return {"problem": ways.problems[name]}
+        return about
     counts = ways.counts[name]
     numbers = {
-        "problem": None,
+        **about,
         **asdict(counts),
         "samples_per_row": counts.num_samples / counts.num_rows,
     }
     measured = timings.measured.get(name) if timings else None
     if timings is None or measured is None:
         return numbers
-    tokens_of_slowest = counts.slowest_over_mean * counts.tokens_per_step / num_ranks
+    tokens_of_slowest = counts.slowest_over_mean * counts.tokens_per_step / settings.num_ranks
     step_s = tokens_of_slowest / measured.tokens_per_s  # all ranks wait for it
     return {
         **numbers,
         "tokens_per_s": measured.tokens_per_s,
-        "least_tokens_per_s": measured.least_tokens_per_s,
-        "most_tokens_per_s": measured.most_tokens_per_s,
+        "median_tokens_per_s": measured.median_tokens_per_s,
         "step_s": step_s,
         "s_per_1000_samples": 1000 * step_s / counts.samples_per_step,
         "num_timed_steps": measured.num_steps,

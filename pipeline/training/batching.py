@@ -55,7 +55,7 @@ def plan_reading(
     kind = config.batching.kind
     if kind == "packed":
         return _plan_packed(config, dataset, model, ranks, packs_dirs)
-    layout = batch_layout(config, ranks.num_ranks, config.global_batch_size)
+    layout = _layout(config, ranks, config.global_batch_size)
     if kind == "grouped":
         return plan_grouped(dataset.index.whole("num_tokens"), seed=config.seed, layout=layout)
     return plan_shuffled(len(dataset), seed=config.seed, layout=layout)
@@ -79,6 +79,10 @@ def work_of_sizes(config: SmallVLMConfig) -> WorkModel:
 
 def _layers_parameters(tower: Mapping[str, Any]) -> int:
     return _LAYER_PARAMETERS * tower["num_hidden_layers"] * tower["hidden_size"] ** 2
+
+
+def _layout(config: TrainConfig, ranks: Ranks, global_batch_size: int) -> BatchLayout:
+    return batch_layout(config, ranks.num_ranks, global_batch_size)
 
 
 def batch_layout(config: TrainConfig, num_ranks: int, global_batch_size: int) -> BatchLayout:
@@ -133,7 +137,7 @@ def _plan_packed(
             packs, dataset.index.whole("num_tokens"), dataset.index.whole("num_images"), model
         ),
         seed=config.seed,
-        layout=batch_layout(config, ranks.num_ranks, rows),
+        layout=_layout(config, ranks, rows),
         row_length=None if config.batching.strategy == "none" else budget.max_tokens,
     )
 

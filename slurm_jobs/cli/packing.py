@@ -39,6 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_overrides(parser)
     parser.add_argument("--stage", metavar="STAGE", help="the stage that trains, of several")
+    parser.add_argument("--image", metavar="FILE.png", type=Path, help="draw a picture, too")
+    parser.add_argument(
+        "--python",
+        metavar="PROGRAM",
+        help="the Python to read and time with; default: the one of the stage that trains",
+    )
+    _add_sizes(parser)
+    add_json(parser)
+
+
+def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Numbers, each with a default."""
     parser.add_argument(
         "--max-tokens", metavar="N", type=positive, help="tokens of a row; default: the spec's"
     )
@@ -62,13 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_DEFAULT_LIMIT_S,
         help=f"no timed step begins after so many seconds; default: {_DEFAULT_LIMIT_S}",
     )
-    parser.add_argument("--image", metavar="FILE.png", type=Path, help="draw a picture, too")
-    parser.add_argument(
-        "--python",
-        metavar="PROGRAM",
-        help="the Python to read and time with; default: the one of the stage that trains",
-    )
-    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -128,7 +128,7 @@ def row_cells(lengths: Sequence[int], padded: int, max_tokens: int, width: int) 
 
 
 def row_text(lengths: Sequence[int], padded: int, max_tokens: int, width: int) -> Text:
-    """One row of `width` characters, or fewer where it ends before; each sample has another shade than the one before."""
+    """One row of at most `width` characters; neighbouring samples differ in shade."""
     from rich.text import Text
 
     drawn, number = Text(no_wrap=True), 0
@@ -179,16 +179,8 @@ def _verdict(view: Mapping[str, Any]) -> Iterator[str]:
     if not timed:
         return
     best = min(timed, key=lambda way: way["s_per_1000_samples"])
-    limit_s = _at(best, best["least_tokens_per_s"])
-    near = [
-        way["name"]
-        for way in timed
-        if way is not best and _at(way, way["most_tokens_per_s"]) <= limit_s
-    ]
+    # A way whose fastest step beats the best one's median step may as well be the best.
+    limit_s = best["s_per_1000_samples"] * best["tokens_per_s"] / best["median_tokens_per_s"]
+    near = [w["name"] for w in timed if w is not best and w["s_per_1000_samples"] <= limit_s]
     alike = f", not told apart by these steps from {', '.join(near)}" if near else ""
     yield f"fastest here: {best['name']} (`batching: {best['batching']}`){alike}"
-
-
-def _at(way: Mapping[str, Any], tokens_per_s: float) -> float:
-    """Seconds for 1,000 samples at another pace than the median one."""
-    return float(way["s_per_1000_samples"] * way["tokens_per_s"] / tokens_per_s)

@@ -246,7 +246,7 @@ def view_packing(
     picture: Path | None,
     on_progress: OnProgress,
 ) -> dict[str, Any]:
-    """What each way of batching would pad and cost, in the Python of the stage; see `packing_view`.
+    """What each way of batching would pad and cost, worked out in the Python of the stage.
 
     Args:
         case: See `find_case`.
@@ -273,10 +273,7 @@ def view_packing(
         "picture": None if picture is None else str(picture.absolute()),
     }
     found = call_entry_point(
-        "pipeline.packing_view:run",
-        arguments,
-        python=case.python,
-        on_progress=on_progress,
+        "pipeline.packing_view:run", arguments, python=case.python, on_progress=on_progress
     )
     return {"folder": str(case.folder), "stage": case.stage or None, **found}
 
