@@ -61,10 +61,10 @@ def ways_table(view: Mapping[str, Any]) -> Table:
     from rich.table import Table
 
     is_timed = view["device"] is not None
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
-    columns = ["rows", "samples\na row", "padding\n%", "slowest/\nmean rank"]
-    columns += ["step\ns", "tokens\na s", "s for 1,000\nsamples"] if is_timed else []
+    columns = ["rows", "samples\na row", "padding\n%", "slowest\n/ mean"]
+    columns += ["step\ns", "tokens\na s", "s / 1,000\nsamples"] if is_timed else []
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for way in view["ways"]:
