@@ -171,21 +171,30 @@ class SmallVLM(nn.Module):
         Raises:
             StageConfigError: `folder` holds no model of this type, or other weights than it names.
         """
-        try:
-            values = json.loads((folder / "config.json").read_text())
-        except (OSError, ValueError) as error:
-            message = f"model folder {folder}: no readable config.json ({error})"
-            raise StageConfigError(message) from error
-        if values.get("model_type") != MODEL_TYPE:
-            message = (
-                f"model folder {folder}: model_type is {values.get('model_type')!r}, "
-                f"`type: {MODEL_TYPE}` needs {MODEL_TYPE!r}"
-            )
-            raise StageConfigError(message)
-        model = cls(SmallVLMConfig.from_json(values))
+        model = cls(read_model_config(folder))
         try:
             model.load_state_dict(load_file(folder / WEIGHTS_NAME))
         except (OSError, RuntimeError) as error:
             message = f"model folder {folder}: {WEIGHTS_NAME} does not fit config.json: {error}"
             raise StageConfigError(message) from error
         return model
+
+
+def read_model_config(folder: Path) -> SmallVLMConfig:
+    """The sizes of the model in a folder, without its weights.
+
+    Raises:
+        StageConfigError: `folder` holds no model of this type.
+    """
+    try:
+        values = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        message = f"model folder {folder}: no readable config.json ({error})"
+        raise StageConfigError(message) from error
+    if values.get("model_type") != MODEL_TYPE:
+        message = (
+            f"model folder {folder}: model_type is {values.get('model_type')!r}, "
+            f"`type: {MODEL_TYPE}` needs {MODEL_TYPE!r}"
+        )
+        raise StageConfigError(message)
+    return SmallVLMConfig.from_json(values)

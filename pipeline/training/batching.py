@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.data.dataset import ShardedDataset
+from pipeline.data.info import DatasetInfo
 from pipeline.data.order import BatchLayout
 from pipeline.data.packing import (
     PackBudget,
@@ -23,7 +24,7 @@ from pipeline.data.packing import (
     write_packs,
 )
 from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
-from pipeline.models import SmallVLM
+from pipeline.models import SmallVLM, SmallVLMConfig
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import DamagedFileError, StageConfigError
 from slurm_jobs.common.files import make_private_dir
@@ -62,10 +63,15 @@ def plan_reading(
 
 def read_work_model(model: SmallVLM) -> WorkModel:
     """What images and attention cost in this model, in tokens' worth."""
-    vision, language = model.config.vision, model.config.language
+    return work_of_sizes(model.config)
+
+
+def work_of_sizes(config: SmallVLMConfig) -> WorkModel:
+    """The same of a model of these sizes."""
+    vision, language = config.vision, config.language
     return work_model(
         hidden_size=language["hidden_size"],
-        num_patches=model.config.num_image_tokens,
+        num_patches=config.num_image_tokens,
         vision_parameters=_layers_parameters(vision),
         language_parameters=_layers_parameters(language),
     )
@@ -76,11 +82,28 @@ def _layers_parameters(tower: Mapping[str, Any]) -> int:
 
 
 def _layout(config: TrainConfig, ranks: Ranks, global_batch_size: int) -> BatchLayout:
+    return batch_layout(config, ranks.num_ranks, global_batch_size)
+
+
+def batch_layout(config: TrainConfig, num_ranks: int, global_batch_size: int) -> BatchLayout:
+    """How a global batch of so many rows is divided.
+
+    Raises:
+        StageConfigError: sizes do not divide.
+    """
     return BatchLayout(
         global_batch_size=global_batch_size,
         num_lanes=config.num_lanes,
-        num_ranks=ranks.num_ranks,
+        num_ranks=num_ranks,
         num_microbatches=config.num_microbatches,
+    )
+
+
+def row_budget(config: TrainConfig, info: DatasetInfo) -> PackBudget:
+    """What a row of packed samples may hold: as configured, else what a sample may."""
+    return PackBudget(
+        max_tokens=config.batching.max_tokens or info.preprocess["max_tokens"],
+        max_images=config.batching.max_images,
     )
 
 
@@ -91,10 +114,7 @@ def _plan_packed(
     ranks: Ranks,
     packs_dirs: tuple[Path, ...],
 ) -> ReadingPlan:
-    budget = PackBudget(
-        max_tokens=config.batching.max_tokens or dataset.info.preprocess["max_tokens"],
-        max_images=config.batching.max_images,
-    )
+    budget = row_budget(config, dataset.info)
     key = {
         "dataset": dataset.info.fingerprint,
         "strategy": config.batching.strategy,

@@ -124,16 +124,33 @@ def _reader(trial: Trial, kind: Literal["grouped", "packed"]) -> BatchReader:
 
 
 def _time_step(trial: Trial, batches: Sequence[Batch]) -> float:
-    """Seconds of forward and backward; gradients are thrown away, nothing is learned."""
     trial.ranks.barrier()
+    return time_step(
+        batches,
+        model=trial.model,
+        config=trial.config,
+        workplace=trial.workplace,
+        facts=trial.facts,
+    )
+
+
+def time_step(
+    batches: Sequence[Batch],
+    *,
+    model: SmallVLM,
+    config: TrainConfig,
+    workplace: Workplace,
+    facts: DataFacts,
+) -> float:
+    """Seconds of forward and backward; gradients are thrown away, nothing is learned."""
     start_s = time.perf_counter()
     for batch in batches:
-        inputs = to_device(batch, trial.workplace, trial.facts)
-        with autocast(trial.config, trial.workplace):
-            loss = trial.model(inputs.input_ids, inputs.images, inputs.labels, inputs.position_ids)
+        inputs = to_device(batch, workplace, facts)
+        with autocast(config, workplace):
+            loss = model(inputs.input_ids, inputs.images, inputs.labels, inputs.position_ids)
         loss.backward()
-    if trial.workplace.device.type == "cuda":
-        torch.cuda.synchronize(trial.workplace.device)  # SYNC: what is timed must have ended
+    if workplace.device.type == "cuda":
+        torch.cuda.synchronize(workplace.device)  # SYNC: what is timed must have ended
     spent_s = time.perf_counter() - start_s
-    trial.model.zero_grad()
+    model.zero_grad()
     return spent_s

@@ -32,6 +32,7 @@ VERBS = {
     "cancel": "cancel a run, or one of its stages",
     "report": "show where a run's time went and what to change",
     "verify": "compare a data set with its index and checksums",
+    "packing": "draw what each way of batching pads on a data set, and time it",
     "schema": "print the JSON Schema of specs, for editors",
 }
 

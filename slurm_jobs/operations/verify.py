@@ -62,7 +62,7 @@ def find_datasets(text: str | None, stage: str | None = None) -> list[DatasetPla
         InputError: there is no such folder, run or stage.
     """
     path = Path(text) if text else None
-    if path is not None and not (path / "run.json").is_file() and _looks_like_dataset(path):
+    if path is not None and not (path / "run.json").is_file() and looks_like_dataset(path):
         return [_place_of_folder(path.absolute())]
     paths = RunPaths(find_run(text))
     found = _places_in(paths)
@@ -79,7 +79,7 @@ def find_datasets(text: str | None, stage: str | None = None) -> list[DatasetPla
     return [found[name] for name in names]
 
 
-def _looks_like_dataset(path: Path) -> bool:
+def looks_like_dataset(path: Path) -> bool:
     """Whether it holds anything of a data set: its proof may be what is missing."""
     return any((path / name).exists() for name in ("dataset.json", "index.arrow", "shards"))
 

@@ -1,0 +1,210 @@
+"""Each way to put samples into batches, as `train` would do it, and what it pads.
+
+Of a large data set a part is looked at, the first stretches in which a training packs its samples:
+the packs are those of a training, not of a smaller data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from pipeline.data.order import stream_range
+from pipeline.data.packing import (
+    PackBudget,
+    Packs,
+    WorkModel,
+    join_packs,
+    pack_order,
+    pack_work,
+)
+from pipeline.data.packing.plan import STRETCH_SIZE
+from pipeline.data.packing.statistics import sums_of
+from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
+from pipeline.training.batching import batch_layout, rows_per_step
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+SETTINGS: Mapping[str, str] = {
+    "shuffled": "{kind: shuffled}",
+    "constrained": "{kind: packed, strategy: constrained}",
+    "grouped": "{kind: grouped}",
+    "greedy": "{kind: packed, strategy: greedy}",
+    "ffd": "{kind: packed, strategy: ffd}",
+    "bfd": "{kind: packed, strategy: bfd}",
+    "knapsack": "{kind: packed, strategy: knapsack}",
+    "exact": "{kind: packed, strategy: exact}",
+}
+"""What is compared, and the `batching` of `train` that does it. `shuffled` pads a microbatch to its
+longest sample, which others call no packing at all; `constrained` pads each sample to the row."""
+
+_UNPACKED = ("shuffled", "grouped")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lengths:
+    """Of all samples, in the order of the index."""
+
+    num_tokens: np.ndarray
+    """Integers [num_samples], image tokens included."""
+    num_images: np.ndarray
+    """Integers [num_samples]."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What all arrangements have in common."""
+
+    config: TrainConfig
+    """Of a training; its own `batching.kind` and `strategy` do not matter here."""
+    budget: PackBudget
+    """Of a row."""
+    num_ranks: int
+    work: WorkModel
+    num_stretches: int = 1
+    """Of `STRETCH_SIZE` samples, how many are looked at."""
+
+    @property
+    def num_looked_at(self) -> int:
+        """Samples that are looked at, at most."""
+        return self.num_stretches * STRETCH_SIZE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One row of a batch."""
+
+    lengths: tuple[int, ...]
+    """Tokens of its samples, in their order."""
+    padded: int
+    """Tokens of the row, padding included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """What one arrangement comes to."""
+
+    num_rows: int
+    num_samples: int
+    padding_share: float
+    """Of all tokens that are computed, those that are padding."""
+    slowest_over_mean: float
+    """Of the ranks' work in a step, padding included; the mean over the steps."""
+    rows_per_step: int
+    samples_per_step: float
+    """Over all ranks, on average."""
+    tokens_per_step: float
+    """Over all ranks, on average, padding not counted."""
+
+
+def plan_of(name: str, lengths: Lengths, settings: Settings) -> ReadingPlan:
+    """What a training with this arrangement reads; one of packs holds those looked at alone.
+
+    Args:
+        name: One of `SETTINGS`.
+        lengths: Of the data set.
+        settings: The same for all that are compared.
+
+    Raises:
+        StageConfigError: sizes do not divide, or a sample fits in no row.
+    """
+    config, seed = settings.config, settings.config.seed
+    if name in _UNPACKED:
+        layout = batch_layout(config, settings.num_ranks, config.global_batch_size)
+        if name == "grouped":
+            return plan_grouped(lengths.num_tokens, seed=seed, layout=layout)
+        return plan_shuffled(len(lengths.num_tokens), seed=seed, layout=layout)
+    packs = _first_packs(name, lengths, settings)
+    rows = rows_per_step(config, num_samples=len(packs.items), num_packs=len(packs))
+    return plan_packed(
+        packs,
+        pack_work(packs, lengths.num_tokens, lengths.num_images, settings.work),
+        seed=seed,
+        layout=batch_layout(config, settings.num_ranks, rows),
+        row_length=settings.budget.max_tokens,
+    )
+
+
+def _first_packs(strategy: str, lengths: Lengths, settings: Settings) -> Packs:
+    try:
+        stretches = pack_order(
+            lengths.num_tokens,
+            lengths.num_images,
+            budget=settings.budget,
+            strategy=strategy,
+            words=[settings.config.seed],
+        )
+    except ValueError as error:
+        message = f"{error} (--max-tokens, --max-images)"
+        raise StageConfigError(message) from error
+    return join_packs(list(islice(stretches, settings.num_stretches)))
+
+
+def count(plan: ReadingPlan, lengths: Lengths, settings: Settings) -> Counts:
+    """Rows, padding and evenness of the whole steps of what is looked at; at least of one step."""
+    layout = plan.layout
+    num_rows = min(plan.num_packs, settings.num_looked_at)
+    num_steps = max(1, num_rows // layout.global_batch_size)
+    rows, _ = stream_range(0, num_steps * layout.global_batch_size, plan.num_packs, plan.order)
+    tokens, others = _sizes(plan, rows, lengths, settings.work)
+    shape = (num_steps, layout.num_ranks, layout.num_microbatches, -1)
+    tokens, others = tokens.reshape(shape), others.reshape(shape)
+    padded = _padded(tokens, plan.row_length)
+    work = (padded + others).sum(axis=(2, 3))
+    num_samples = num_rows if plan.packs is None else len(plan.packs.items)
+    return Counts(
+        num_rows=num_rows,
+        num_samples=num_samples,
+        padding_share=_padding_share(plan, tokens, padded, lengths),
+        slowest_over_mean=float((work.max(axis=1) / work.mean(axis=1)).mean()),
+        rows_per_step=layout.global_batch_size,
+        samples_per_step=layout.global_batch_size * num_samples / num_rows,
+        tokens_per_step=float(tokens.sum() / num_steps),
+    )
+
+
+def _sizes(
+    plan: ReadingPlan, rows: np.ndarray, lengths: Lengths, work: WorkModel
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of each row, int64, and what images and attention cost in it, float64."""
+    packs = plan.packs
+    if packs is None:
+        packs = Packs(bounds=np.arange(len(rows) + 1), items=rows)
+        rows = np.arange(len(rows))
+    tokens = sums_of(packs, lengths.num_tokens)
+    whole = pack_work(packs, lengths.num_tokens, lengths.num_images, work)
+    return tokens[rows], (whole - tokens)[rows]
+
+
+def _padded(tokens: np.ndarray, row_length: int | None) -> np.ndarray:
+    """Tokens of each row with its padding; the rows of a microbatch are on the last axis."""
+    if row_length is not None:
+        return np.full(tokens.shape, row_length)
+    return np.broadcast_to(tokens.max(axis=-1, keepdims=True), tokens.shape)
+
+
+def _padding_share(
+    plan: ReadingPlan, tokens: np.ndarray, padded: np.ndarray, lengths: Lengths
+) -> float:
+    if plan.packs is None or plan.row_length is None:
+        return float(1 - tokens.sum() / padded.sum())
+    # Of rows of one length all count, also those that fill no step.
+    num_tokens = int(lengths.num_tokens[plan.packs.items].sum(dtype=np.int64))
+    return 1 - num_tokens / (len(plan.packs) * plan.row_length)
+
+
+def first_rows(plan: ReadingPlan, lengths: Lengths, num_rows: int) -> list[Row]:
+    """The first rows of the first step, rank after rank, as the training pads them."""
+    layout = plan.layout
+    numbers, _ = stream_range(0, layout.global_batch_size, plan.num_packs, plan.order)
+    samples = [plan.samples_of(int(number)) for number in numbers]
+    tokens = np.array([int(lengths.num_tokens[list(row)].sum()) for row in samples])
+    shape = (layout.num_ranks, layout.num_microbatches, -1)
+    padded = _padded(tokens.reshape(shape), plan.row_length).reshape(-1)
+    return [
+        Row(lengths=tuple(lengths.num_tokens[list(row)].tolist()), padded=int(length))
+        for row, length in zip(samples[:num_rows], padded[:num_rows], strict=True)
+    ]

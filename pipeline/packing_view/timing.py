@@ -1,0 +1,240 @@
+"""How fast a model takes steps of each arrangement: forward and backward of one rank's share.
+
+On the data itself, read as training reads it. Arrangements take turns, so that a machine that
+slows down meanwhile slows all of them. The time of reading, of other ranks and of the optimizer is
+no part of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import xxhash
+
+from pipeline.data.dataset import ShardedDataset
+from pipeline.data.info import PROCESSOR_DIR
+from pipeline.data.order import rank_microbatches
+from pipeline.data.reader import BatchReader
+from pipeline.data.reading_plan import ReadingPlan
+from pipeline.models import SmallVLM, SmallVLMConfig
+from pipeline.models.build import check_fit, small_vlm_config
+from pipeline.models.small_vlm import read_model_config
+from pipeline.training.choose_batching import time_step
+from pipeline.training.device import Workplace, choose_precision
+from pipeline.training.facts import DataFacts, check_images, load_tokenizer, read_facts
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+NUM_ROUNDS = 8
+"""Steps of each arrangement that count, after one that does not."""
+
+Report = Callable[[int, int, str], None]
+"""Takes done, total and their unit."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """What one timed step was."""
+
+    num_tokens: int
+    """Padding not counted."""
+    spent_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """The pace of one arrangement on one rank."""
+
+    tokens_per_s: float
+    """Padding not counted: of the fastest of the steps that count, which others disturbed least."""
+    median_tokens_per_s: float
+    """Of these steps; how much less it is says how much they were disturbed."""
+    num_steps: int
+    """That count."""
+    is_cold: bool
+    """Time was up after the first step, which counts then."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """A model to take steps with, and where."""
+
+    config: TrainConfig
+    dataset: ShardedDataset
+    sizes: SmallVLMConfig
+    facts: DataFacts
+    workplace: Workplace
+
+
+def make_bench(config: TrainConfig, dataset: ShardedDataset, dataset_dir: Path) -> Bench:
+    """The sizes of the config's model on this data set, and the best device that is here.
+
+    Raises:
+        StageConfigError: no model of this config takes this data set.
+    """
+    check_images(dataset.info)
+    facts = read_facts(dataset.info, load_tokenizer(dataset_dir / PROCESSOR_DIR))
+    if config.model.path is None:
+        sizes = small_vlm_config(config.model, facts)
+    else:
+        sizes = read_model_config(Path(config.model.path))
+    check_fit(sizes, facts)
+    # One process without sharding, which has to cast by itself.
+    return Bench(
+        config=replace(config, strategy="single"),
+        dataset=dataset,
+        sizes=sizes,
+        facts=facts,
+        workplace=find_workplace(config),
+    )
+
+
+def find_workplace(config: TrainConfig) -> Workplace:
+    """The config's device and precision, or the CPU where no GPU is to be seen."""
+    num_threads = config.num_compute_threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(num_threads)
+    if config.device == "cuda" and torch.cuda.is_available():
+        device = torch.device("cuda", torch.cuda.current_device())
+        capability = torch.cuda.get_device_capability(device)
+    else:
+        device, capability = torch.device("cpu"), None
+    return Workplace(
+        device=device,
+        precision=choose_precision(config.precision, capability),
+        num_compute_threads=num_threads,
+    )
+
+
+def device_text(workplace: Workplace) -> str:
+    """`NVIDIA A100, bf16` or `CPU, 2 threads, fp32`."""
+    if workplace.device.type == "cuda":
+        return f"{torch.cuda.get_device_name(workplace.device)}, {workplace.precision}"
+    number = workplace.num_compute_threads
+    return f"CPU, {number} thread{'s' if number > 1 else ''}, {workplace.precision}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timings:
+    """What `measure_plans` found; a plan that did not come to its turn in time is in none."""
+
+    measured: Mapping[str, Measured]
+    """By name of the plan."""
+    same_as: Mapping[str, str]
+    """Of plans whose timed batches are another's: whose, and so whose measurement they have."""
+    too_large: frozenset[str]
+    """Plans of which a step does not fit into the GPU's memory."""
+
+
+def measure_plans(
+    bench: Bench, plans: Mapping[str, ReadingPlan], *, limit_s: float, report: Report
+) -> Timings:
+    """The pace of each plan.
+
+    Raises:
+        StageError: a sample cannot be read.
+    """
+    same_as = share(plans)
+    with bench.workplace.device:
+        model = SmallVLM(bench.sizes).train()
+    gpu = bench.workplace.device if bench.workplace.device.type == "cuda" else None
+    with ExitStack() as stack:
+        readers = {
+            name: stack.enter_context(BatchReader(bench.dataset, plan, rank=0, gpu=gpu, prefetch=1))
+            for name, plan in plans.items()
+            if name not in same_as
+        }
+
+        take_step = functools.partial(_take_step, bench, model, readers)
+        steps = take_turns(readers, take_step, limit_s=limit_s, report=report)
+    found = {name: summarise(taken) for name, taken in steps.items() if taken}
+    shared = {name: found[other] for name, other in same_as.items() if other in found}
+    return Timings(
+        measured=found | shared,
+        same_as=same_as,
+        too_large=frozenset(name for name in plans if steps[same_as.get(name, name)] is None),
+    )
+
+
+def _take_step(
+    bench: Bench, model: SmallVLM, readers: Mapping[str, BatchReader], name: str
+) -> Step | None:
+    """The next step of one plan; None if the GPU's memory does not hold it."""
+    batches = next(readers[name])
+    try:
+        spent_s = time_step(
+            batches,
+            model=model,
+            config=bench.config,
+            workplace=bench.workplace,
+            facts=bench.facts,
+        )
+    except torch.OutOfMemoryError:
+        model.zero_grad()
+        return None
+    return Step(num_tokens=sum(batch.num_tokens for batch in batches), spent_s=spent_s)
+
+
+def take_turns(
+    names: Iterable[str],
+    take_step: Callable[[str], Step | None],
+    *,
+    limit_s: float,
+    report: Report,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, list[Step] | None]:
+    """One step of each name, round after round; none begins when `limit_s` are over.
+
+    The first one is taken in any case. A name whose step is None has failed: so is its list, and it
+    has no further turns.
+    """
+    steps: dict[str, list[Step] | None] = {name: [] for name in names}
+    turns = [name for _ in range(1 + NUM_ROUNDS) for name in steps]
+    end_s = clock() + limit_s
+    for number, name in enumerate(turns):
+        if number and clock() >= end_s:
+            break
+        taken = steps[name]
+        if taken is not None:
+            step = take_step(name)
+            steps[name] = None if step is None else [*taken, step]
+        report(number + 1, len(turns), "steps timed")
+    return steps
+
+
+def summarise(steps: Sequence[Step]) -> Measured:
+    """The pace of all steps but the first, which finds caches and allocators empty."""
+    paces = [step.num_tokens / step.spent_s for step in steps[1:] or steps]
+    return Measured(
+        tokens_per_s=max(paces),
+        median_tokens_per_s=statistics.median(paces),
+        num_steps=len(paces),
+        is_cold=len(steps) == 1,
+    )
+
+
+def share(plans: Mapping[str, ReadingPlan]) -> dict[str, str]:
+    """Of plans whose timed steps are the same batches as an earlier one's, the earlier's name."""
+    first: dict[str, str] = {}
+    same: dict[str, str] = {}
+    for name, plan in plans.items():
+        other = first.setdefault(_digest(plan), name)
+        if other != name:
+            same[name] = other
+    return same
+
+
+def _digest(plan: ReadingPlan) -> str:
+    """Of the samples, rows and microbatches of rank 0's timed steps."""
+    batches = [
+        [list(map(int, plan.samples_of(int(pack)))) for pack in microbatch.packs]
+        for step in range(1 + NUM_ROUNDS)
+        for microbatch in rank_microbatches(step, plan.layout, 0, plan.num_packs, plan.order)
+    ]
+    return xxhash.xxh3_128_hexdigest(repr((plan.row_length, batches)).encode())

@@ -1,0 +1,198 @@
+"""The entry point: from a data set and a training's config to one value a way of batching."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.data.dataset import ShardedDataset, open_dataset
+from pipeline.data.packing import WorkModel
+from pipeline.data.reading_plan import ReadingPlan
+from pipeline.packing_view.arrangements import (
+    SETTINGS,
+    Counts,
+    Lengths,
+    Settings,
+    count,
+    first_rows,
+    plan_of,
+)
+from pipeline.packing_view.picture import write_picture
+from pipeline.packing_view.timing import (
+    Bench,
+    Report,
+    Timings,
+    device_text,
+    make_bench,
+    measure_plans,
+)
+from pipeline.training.batching import row_budget, work_of_sizes
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+_TOKENS_ALONE = WorkModel(per_image=0, per_square_token=0)
+"""Where no model is known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ways:
+    """Plans and what they come to, by name; of those that cannot be, the reason."""
+
+    plans: Mapping[str, ReadingPlan]
+    counts: Mapping[str, Counts]
+    problems: Mapping[str, str]
+
+
+def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
+    """What each way of batching pads, evens out and costs.
+
+    `arguments`: `folder` of the data set, `config` of `train`, `is_model_known`, `num_ranks`,
+    `num_rows` to draw, `limit_s` of timing (None: none) and `picture` to write (or None).
+
+    Raises:
+        StageError: the data set is unfinished or damaged.
+        StageConfigError: sizes do not divide, or a sample fits in no row.
+    """
+    folder = Path(arguments["folder"])
+    config = build_config(TrainConfig, arguments["config"])
+    dataset = open_dataset(folder)
+    whole = dataset.index.whole
+    lengths = Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
+    notes: list[str] = []
+    bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
+    settings = Settings(
+        config=config,
+        budget=row_budget(config, dataset.info),
+        num_ranks=arguments["num_ranks"],
+        work=_TOKENS_ALONE if bench is None else work_of_sizes(bench.sizes),
+    )
+    ways, timings, limit_s = _arrange(lengths, settings, report), None, arguments["limit_s"]
+    if bench is not None and limit_s is not None:
+        timings = measure_plans(bench, ways.plans, limit_s=limit_s, report=report)
+        notes += [*_device_notes(bench), *_time_notes(timings, ways, limit_s)]
+    result = {
+        **_heading(dataset, settings),
+        "device": device_text(bench.workplace) if bench and timings else None,
+        "notes": notes,
+        "ways": [
+            _way(name, ways, timings, settings)
+            | {"rows": _rows(ways, name, lengths, arguments["num_rows"])}
+            for name in SETTINGS
+        ],
+    }
+    if (picture := arguments["picture"]) is not None:
+        write_picture(result, Path(picture))
+    return result
+
+
+def _bench(
+    config: TrainConfig, dataset: ShardedDataset, folder: Path, notes: list[str]
+) -> Bench | None:
+    """The model to take steps with; where there is none, a note says why."""
+    try:
+        return make_bench(config, dataset, folder)
+    except StageConfigError as error:
+        notes.append(f"nothing is timed, and work is tokens alone: {error}")
+        return None
+
+
+def _arrange(lengths: Lengths, settings: Settings, report: Report) -> _Ways:
+    """Every way; what all of them lack is raised."""
+    plans, counts, problems = {}, {}, {}
+    for number, name in enumerate(SETTINGS):
+        report(number, len(SETTINGS), "ways packed")
+        try:
+            plan = plan_of(name, lengths, settings)
+        except StageConfigError as error:
+            problems[name] = str(error)
+            continue
+        plans[name] = plan
+        counts[name] = count(plan, lengths, settings)
+    if not plans:
+        raise StageConfigError(next(iter(problems.values())))
+    return _Ways(plans=plans, counts=counts, problems=problems)
+
+
+def _heading(dataset: ShardedDataset, settings: Settings) -> dict[str, Any]:
+    config = settings.config
+    return {
+        "num_samples": len(dataset),
+        "num_looked_at": min(len(dataset), settings.num_looked_at),
+        "max_tokens": settings.budget.max_tokens,
+        "max_images": settings.budget.max_images,
+        "num_ranks": settings.num_ranks,
+        "global_batch_size": config.global_batch_size,
+        "num_microbatches": config.num_microbatches,
+    }
+
+
+def _configured(config: TrainConfig) -> str:
+    """Which way the config takes; `auto`, or `none` of packing, is none of those shown."""
+    batching = config.batching
+    return batching.strategy if batching.kind == "packed" else batching.kind
+
+
+def _device_notes(bench: Bench) -> list[str]:
+    if bench.config.device == "cpu" or bench.workplace.device.type == "cuda":
+        return []
+    note = (
+        "timed on the CPU, as there is no GPU here, though the training asks for one, which may "
+        "rank them otherwise: type it in a job with a GPU (srun --gpus 1 ...)"
+    )
+    return [note]
+
+
+def _time_notes(timings: Timings, ways: _Ways, limit_s: float) -> list[str]:
+    missing = [n for n in ways.plans if n not in timings.measured and n not in timings.too_large]
+    cold = [name for name, measured in timings.measured.items() if measured.is_cold]
+    notes = []
+    if missing:
+        notes.append(f"{limit_s:g} s were over before these were timed: {', '.join(missing)}")
+    if cold:
+        notes.append(f"timed by one step, without a warm-up, for lack of time: {', '.join(cold)}")
+    if timings.too_large:
+        listed = ", ".join(name for name in ways.plans if name in timings.too_large)
+        notes.append(f"a step does not fit into this GPU's memory: {listed}")
+    return notes
+
+
+def _way(name: str, ways: _Ways, timings: Timings | None, settings: Settings) -> dict[str, Any]:
+    """All numbers of one way."""
+    about = {
+        "name": name,
+        "batching": SETTINGS[name],
+        "is_configured": name == _configured(settings.config),
+        "problem": ways.problems.get(name),
+    }
+    if name in ways.problems:
+        return about
+    counts = ways.counts[name]
+    numbers = {
+        **about,
+        **asdict(counts),
+        "samples_per_row": counts.num_samples / counts.num_rows,
+    }
+    measured = timings.measured.get(name) if timings else None
+    if timings is None or measured is None:
+        return numbers
+    tokens_of_slowest = counts.slowest_over_mean * counts.tokens_per_step / settings.num_ranks
+    step_s = tokens_of_slowest / measured.tokens_per_s  # all ranks wait for it
+    return {
+        **numbers,
+        "tokens_per_s": measured.tokens_per_s,
+        "median_tokens_per_s": measured.median_tokens_per_s,
+        "step_s": step_s,
+        "s_per_1000_samples": 1000 * step_s / counts.samples_per_step,
+        "num_timed_steps": measured.num_steps,
+        "timed_as": timings.same_as.get(name),
+    }
+
+
+def _rows(ways: _Ways, name: str, lengths: Lengths, num_rows: int) -> list[dict[str, Any]]:
+    if name in ways.problems:
+        return []
+    rows = first_rows(ways.plans[name], lengths, num_rows)
+    return [{"lengths": list(row.lengths), "padded": row.padded} for row in rows]

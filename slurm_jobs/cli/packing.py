@@ -1,0 +1,114 @@
+"""`slurm-jobs packing SPEC`: what each way of batching pads on a data set, drawn and timed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from slurm_jobs.cli.arguments import (
+    add_json,
+    add_overrides,
+    command_text,
+    positive,
+    print_json,
+    shown_path,
+)
+
+_DEFAULT_LIMIT_S = 60
+_ROWS_ON_TERMINAL, _ROWS_IN_PICTURE = 4, 8
+
+_EPILOG = """\
+examples:
+  slurm-jobs packing captions.yaml               its newest run's data set and its model
+  slurm-jobs packing captions.yaml --set stages.train.config.batching.max_tokens=8192
+  slurm-jobs packing captions.yaml --image packing.png
+  srun --gpus 1 slurm-jobs packing captions.yaml timed on the GPU that trains
+  slurm-jobs packing /data/captions --max-tokens 4096
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the verb takes."""
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "what",
+        metavar="SPEC|RUN|FOLDER",
+        nargs="?",
+        help="a spec, a run, or the folder of a data set; default: the newest run",
+    )
+    add_overrides(parser)
+    parser.add_argument("--stage", metavar="STAGE", help="the stage that trains, of several")
+    parser.add_argument("--image", metavar="FILE.png", type=Path, help="draw a picture, too")
+    parser.add_argument(
+        "--python",
+        metavar="PROGRAM",
+        help="the Python to read and time with; default: the one of the stage that trains",
+    )
+    _add_sizes(parser)
+    add_json(parser)
+
+
+def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Numbers, each with a default."""
+    parser.add_argument(
+        "--max-tokens", metavar="N", type=positive, help="tokens of a row; default: the spec's"
+    )
+    parser.add_argument(
+        "--max-images", metavar="N", type=positive, help="images of a row; default: the spec's"
+    )
+    parser.add_argument(
+        "--ranks", metavar="N", type=positive, help="default: the spec's, or 8 for a folder"
+    )
+    parser.add_argument(
+        "--rows",
+        metavar="N",
+        type=positive,
+        help=f"rows to draw of each; default: {_ROWS_ON_TERMINAL}, {_ROWS_IN_PICTURE} in a picture",
+    )
+    parser.add_argument("--no-timing", action="store_true", help="take no steps with the model")
+    parser.add_argument(
+        "--seconds",
+        metavar="N",
+        type=positive,
+        default=_DEFAULT_LIMIT_S,
+        help=f"no timed step begins after so many seconds; default: {_DEFAULT_LIMIT_S}",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look, time, and print."""
+    from slurm_jobs.cli.output import console
+    from slurm_jobs.cli.packing_view import print_view
+    from slurm_jobs.cli.progress_bar import progress_bar
+    from slurm_jobs.common.errors import InputError
+    from slurm_jobs.operations.packing import find_case, view_packing
+
+    if options.image is not None and options.image.suffix.lower() != ".png":
+        message = f"--image {options.image}: pictures are PNG; name a file that ends in .png"
+        raise InputError(message)
+    case = find_case(
+        options.what,
+        stage=options.stage,
+        overrides=options.overrides,
+        python=options.python,
+        command_text=command_text,
+    )
+    most_rows = max(_ROWS_ON_TERMINAL, _ROWS_IN_PICTURE)
+    with progress_bar(f"packing {shown_path(case.folder)}") as on_progress:
+        view = view_packing(
+            case,
+            budget={"max_tokens": options.max_tokens, "max_images": options.max_images},
+            num_ranks=options.ranks,
+            num_rows=options.rows or most_rows,
+            limit_s=None if options.no_timing else options.seconds,
+            picture=options.image,
+            on_progress=on_progress,
+        )
+    if options.json:
+        print_json(view)
+        return 0
+    print_view(view, console(), num_rows=options.rows or _ROWS_ON_TERMINAL)
+    if options.image is not None:
+        print(f"picture: {shown_path(options.image.absolute())}")
+    return 0

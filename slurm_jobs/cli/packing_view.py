@@ -1,0 +1,186 @@
+"""What `packing` found, on the terminal: a table, and rows drawn in characters.
+
+Layout alone; a row's samples alternate in shade, and in colour where the terminal has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm_jobs.cli.arguments import shown_path
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+_WIDEST = 100
+"""Characters of a drawing; wider ones say no more."""
+_SHADES = "█▒"
+_PADDING = "·"
+_COLOURS = ("blue", "yellow", "green", "magenta")
+_PADDED, _BEYOND = -1, -2
+
+
+def print_view(view: Mapping[str, Any], console: Console, *, num_rows: int) -> None:
+    """Print all of it, `num_rows` rows of each way drawn."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Text(heading(view)))
+    console.print()
+    console.print(ways_table(view))
+    console.print()
+    width = min(console.width - 2, _WIDEST)
+    for way in view["ways"]:
+        if way["problem"] is None:
+            console.print(Text(way_heading(way)))
+            for row in way["rows"][:num_rows]:
+                drawn = row_text(row["lengths"], row["padded"], view["max_tokens"], width)
+                console.print(Padding(drawn, (0, 0, 0, 2)))
+    console.print(Text(f"\n{legend(view['max_tokens'], width)}"))
+    for line in remarks(view):
+        console.print(Text(line))
+
+
+def heading(view: Mapping[str, Any]) -> str:
+    """Which data set, and how it would be read."""
+    images = "" if view["max_images"] is None else f", at most {view['max_images']} images"
+    return (
+        f"{shown_path(Path(view['folder']))}: {view['num_samples']:,} samples, rows of "
+        f"{view['max_tokens']:,} tokens{images}; {view['global_batch_size']} samples a step on "
+        f"{view['num_ranks']} rank{'s' if view['num_ranks'] > 1 else ''}"
+    )
+
+
+def ways_table(view: Mapping[str, Any]) -> Table:
+    """One line a way."""
+    from rich.table import Table
+
+    is_timed = view["device"] is not None
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    columns = ["rows", "samples\na row", "padding\n%", "slowest\n/ mean"]
+    columns += ["step\ns", "tokens\na s", "s / 1,000\nsamples"] if is_timed else []
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for way in view["ways"]:
+        table.add_row(*_cells(way, is_timed=is_timed))
+    return table
+
+
+def _cells(way: Mapping[str, Any], *, is_timed: bool) -> list[str]:
+    name = way["name"] + (" *" if way["is_configured"] else "")
+    if way["problem"] is not None:
+        return [name, *["-"] * (7 if is_timed else 4)]
+    cells = [
+        name,
+        f"{way['num_rows']:,}",
+        f"{way['samples_per_row']:.1f}",
+        f"{100 * way['padding_share']:.2f}",
+        f"{way['slowest_over_mean']:.3f}",
+    ]
+    if is_timed and "step_s" in way:
+        cells += [
+            f"{way['step_s']:.3g}",
+            f"{way['tokens_per_s']:,.0f}",
+            f"{way['s_per_1000_samples']:.3g}",
+        ]
+    return cells + ["-"] * ((8 if is_timed else 5) - len(cells))
+
+
+def way_heading(way: Mapping[str, Any]) -> str:
+    """`exact: 0.1 % padding, 6.2 samples a row`."""
+    return (
+        f"{way['name']}: {100 * way['padding_share']:.1f} % padding, "
+        f"{way['samples_per_row']:.1f} samples a row"
+    )
+
+
+def row_cells(lengths: Sequence[int], padded: int, max_tokens: int, width: int) -> list[int]:
+    """What stands in the middle of each of `width` equal parts of a row.
+
+    The number of a sample, -1 for padding, -2 where the row has ended. A sample that is shorter
+    than a part may be in none.
+
+    Args:
+        lengths: Tokens of the samples.
+        padded: Tokens of the row, padding included.
+        max_tokens: Of the whole width.
+        width: Characters.
+    """
+    from bisect import bisect_right
+    from itertools import accumulate
+
+    ends = list(accumulate(lengths))
+    cells = []
+    for number in range(width):
+        token = (2 * number + 1) * max_tokens // (2 * width)
+        sample = bisect_right(ends, token)
+        if sample < len(ends):
+            cells.append(sample)
+        else:
+            cells.append(_PADDED if token < padded else _BEYOND)
+    return cells
+
+
+def row_text(lengths: Sequence[int], padded: int, max_tokens: int, width: int) -> Text:
+    """One row of at most `width` characters; neighbouring samples differ in shade."""
+    from rich.text import Text
+
+    drawn, number = Text(no_wrap=True), 0
+    for sample, cells in groupby(row_cells(lengths, padded, max_tokens, width)):
+        length = len(list(cells))
+        if sample >= 0:
+            drawn.append(
+                _SHADES[number % len(_SHADES)] * length, style=_COLOURS[number % len(_COLOURS)]
+            )
+            number += 1
+        elif sample == _PADDED:
+            drawn.append(_PADDING * length, style="dim")
+    return drawn
+
+
+def legend(max_tokens: int, width: int) -> str:
+    """What the characters mean."""
+    return (
+        f"{' '.join(_SHADES)} samples side by side, {_PADDING} padding; a character is "
+        f"{max_tokens / width:.3g} tokens"
+    )
+
+
+def remarks(view: Mapping[str, Any]) -> Iterator[str]:
+    """What must be known to read the numbers, and what follows from them."""
+    if view["num_looked_at"] < view["num_samples"]:
+        yield f"of the first {view['num_looked_at']:,} samples in the training's random order"
+    if any(way["is_configured"] for way in view["ways"]):
+        yield "* as the spec's batching says"
+    for way in view["ways"]:
+        if way["problem"] is not None:
+            yield f"{way['name']}: {way['problem']}"
+    shared = [w for w in view["ways"] if w.get("timed_as")]
+    if shared:
+        pairs = ", ".join(f"{way['name']} as {way['timed_as']}" for way in shared)
+        yield f"same batches, timed once: {pairs}"
+    if view["device"] is not None:
+        yield (
+            f"timed: forward and backward of one rank's share on {view['device']}, without "
+            "reading, other ranks and the optimizer; `step` waits for the slowest rank"
+        )
+    yield from (f"note: {note}" for note in view["notes"])
+    yield from _verdict(view)
+
+
+def _verdict(view: Mapping[str, Any]) -> Iterator[str]:
+    timed = [way for way in view["ways"] if "step_s" in way]
+    if not timed:
+        return
+    best = min(timed, key=lambda way: way["s_per_1000_samples"])
+    # A way whose fastest step beats the best one's median step may as well be the best.
+    limit_s = best["s_per_1000_samples"] * best["tokens_per_s"] / best["median_tokens_per_s"]
+    near = [w["name"] for w in timed if w is not best and w["s_per_1000_samples"] <= limit_s]
+    alike = f", not told apart by these steps from {', '.join(near)}" if near else ""
+    yield f"fastest here: {best['name']} (`batching: {best['batching']}`){alike}"

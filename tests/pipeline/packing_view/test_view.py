@@ -1,0 +1,143 @@
+"""The entry point, on a real data set with a real model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.packing_view import run
+from pipeline.packing_view.arrangements import SETTINGS
+from slurm_jobs.common.errors import StageConfigError, StageError
+
+SMALL: dict[str, Any] = {
+    "vision": {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "patch_size": 16},
+    "language": {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def dataset_dir(make_dataset: Callable[..., Path]) -> Path:
+    return make_dataset(40)
+
+
+def look(folder: Path, *, report: Any = lambda *_: None, **changes: Any) -> dict[str, Any]:
+    config = {
+        "device": "cpu",
+        "model": SMALL,
+        "num_steps": 1,
+        "global_batch_size": 16,
+        "batching": {"kind": "packed", "strategy": "bfd", "max_tokens": 256},
+        **changes.pop("config", {}),
+    }
+    arguments = {
+        "folder": str(folder),
+        "config": config,
+        "is_model_known": True,
+        "num_ranks": 2,
+        "num_rows": 3,
+        "limit_s": None,
+        "picture": None,
+        **changes,
+    }
+    return run(arguments, report)
+
+
+def files_of(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")}
+
+
+def test_every_way_is_counted_and_timed_and_nothing_is_written(dataset_dir: Path) -> None:
+    before = files_of(dataset_dir)
+    told: list[tuple[int, int, str]] = []
+    found = look(dataset_dir, limit_s=60, report=lambda *word: told.append(word))
+    assert files_of(dataset_dir) == before
+    assert [way["name"] for way in found["ways"]] == list(SETTINGS)
+    assert [way["name"] for way in found["ways"] if way["is_configured"]] == ["bfd"]
+    assert found["device"].startswith("CPU, ")
+    assert found["notes"] == []
+    for way in found["ways"]:
+        assert way["problem"] is None
+        assert 0 <= way["padding_share"] < 1
+        assert way["slowest_over_mean"] >= 1
+        tokens = way["slowest_over_mean"] * way["tokens_per_step"] / 2
+        assert way["step_s"] == pytest.approx(tokens / way["tokens_per_s"])
+        seconds = 1000 * way["step_s"] / way["samples_per_step"]
+        assert way["s_per_1000_samples"] == pytest.approx(seconds)
+        assert len(way["rows"]) == 3
+    assert {unit for _, _, unit in told} == {"ways packed", "steps timed"}
+    assert (found["num_samples"], found["num_looked_at"], found["max_tokens"]) == (40, 40, 256)
+
+
+def test_without_timing_no_step_is_taken(dataset_dir: Path) -> None:
+    found = look(dataset_dir)
+    assert found["device"] is None
+    assert all("step_s" not in way for way in found["ways"])
+
+
+def test_without_a_model_work_is_tokens_and_nothing_is_timed(dataset_dir: Path) -> None:
+    found = look(dataset_dir, is_model_known=False, limit_s=60)
+    assert found["device"] is None
+    packed = [way for way in found["ways"] if "packed" in way["batching"]]
+    assert [way["slowest_over_mean"] for way in packed] == [1.0] * len(packed)
+
+
+def test_a_model_that_does_not_fit_is_told_and_the_rest_is_shown(dataset_dir: Path) -> None:
+    wrong = {**SMALL, "vision": {**SMALL["vision"], "patch_size": 12}}
+    found = look(dataset_dir, limit_s=60, config={"model": wrong})
+    (note,) = found["notes"]
+    assert note.startswith("nothing is timed, and work is tokens alone: model.vision.patch_size")
+    assert all("step_s" not in way and way["problem"] is None for way in found["ways"])
+
+
+def test_a_model_in_a_folder_has_its_sizes_and_other_weights(
+    dataset_dir: Path, tmp_path: Path
+) -> None:
+    from pipeline.data.dataset import open_dataset
+    from pipeline.packing_view.timing import make_bench
+    from slurm_jobs.common.config_values import build_config
+    from slurm_jobs.common.files import write_json_atomic
+    from slurm_jobs.common.stage_config.train import TrainConfig
+
+    config = {"device": "cpu", "model": SMALL, "num_steps": 1}
+    bench = make_bench(build_config(TrainConfig, config), open_dataset(dataset_dir), dataset_dir)
+    write_json_atomic(tmp_path / "config.json", bench.sizes.to_json())  # no weights beside it
+    found = look(dataset_dir, limit_s=60, config={"model": {"path": str(tmp_path)}})
+    assert found["notes"] == []
+    assert all(way["step_s"] > 0 for way in found["ways"])
+
+
+def test_a_gpu_that_is_not_here_is_told(dataset_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    found = look(dataset_dir, limit_s=60, config={"device": "cuda"})
+    assert found["device"].startswith("CPU, ")
+    assert found["notes"][0].startswith("timed on the CPU, as there is no GPU here")
+
+
+def test_too_little_time_is_told(dataset_dir: Path) -> None:
+    found = look(dataset_dir, limit_s=0)
+    late, cold = found["notes"]
+    assert late.startswith("0 s were over before these were timed: constrained, ")
+    assert cold.endswith("for lack of time: shuffled")
+    assert [way["name"] for way in found["ways"] if "step_s" in way] == ["shuffled"]
+
+
+def test_a_way_that_cannot_be_laid_out_is_told_and_the_others_are_shown(dataset_dir: Path) -> None:
+    # Four rows for each rank, cut in four, do; of packs each has fewer.
+    found = look(dataset_dir, config={"global_batch_size": 8, "num_microbatches": 4,
+                                      "num_lanes": 2})  # fmt: skip
+    problems = {way["name"]: way["problem"] for way in found["ways"]}
+    assert problems["shuffled"] is None
+    assert "must be a multiple" in problems["exact"]
+
+
+def test_what_suits_no_way_is_an_error(dataset_dir: Path) -> None:
+    with pytest.raises(StageConfigError, match="num_lanes is 8 and the number of ranks is 3"):
+        look(dataset_dir, num_ranks=3)
+
+
+def test_a_data_set_that_is_not_finished_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"dataset\.json: missing"):
+        look(tmp_path)
