@@ -121,7 +121,9 @@ def plan_of(name: str, lengths: Lengths, settings: Settings) -> ReadingPlan:
     rows = rows_per_step(config, num_samples=len(packs.items), num_packs=len(packs))
     return plan_packed(
         packs,
-        pack_work(packs, lengths.num_tokens, lengths.num_images, settings.work),
+        lambda some: pack_work(
+            packs.some(some), lengths.num_tokens, lengths.num_images, settings.work
+        ),
         seed=seed,
         layout=batch_layout(config, settings.num_ranks, rows),
         row_length=settings.budget.max_tokens,
