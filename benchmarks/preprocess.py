@@ -87,7 +87,7 @@ def decoding_rows(files: Sequence[bytes], size: int, quality: int, repeats: int)
     for way in [name for name in ways if name != PEER]:
         decoding, _, filter_name = way.partition(", ")
         case = f"JPEG q{quality}, {mean_kb:.0f} KB, to {size}: {way}"
-        goal = LEAST_RATIO.get(decoding)  # type: ignore[call-overload]
+        goal = LEAST_RATIO.get(decoding)
         rows.append(
             row(case, "images/s/core", per_s[way], peer=PEER, peer_value=per_s[PEER],
                 ratio_at_least=goal)
@@ -95,7 +95,7 @@ def decoding_rows(files: Sequence[bytes], size: int, quality: int, repeats: int)
         if decoding != "exact":
             exact = ways[f"exact, {filter_name}"]
             decibels = psnr_db(mean_squared_error(ways[way], exact, files))
-            rows.append(row(case, "dB", decibels, peer="", at_least=LEAST_DB[decoding]))  # type: ignore[index]
+            rows.append(row(case, "dB", decibels, peer="", at_least=LEAST_DB[decoding]))
     return rows
 
 
@@ -148,7 +148,7 @@ def thread_rows(files: Sequence[bytes], repeats: int) -> list[Row]:
     works["hashing alone"] = digest
     best = {(name, num_threads): 0.0 for name in works for num_threads in (1, 2)}
     many = list(files) * (24 // len(files))
-    for _ in range(4 * repeats):
+    for _ in range(2 * repeats):
         for (name, num_threads), so_far in best.items():
             per_s = len(many) / _wall_s(works[name], many, num_threads)
             best[name, num_threads] = max(so_far, per_s)
