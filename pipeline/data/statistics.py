@@ -83,9 +83,10 @@ def bins(counts: np.ndarray) -> list[list[int]]:
     width = 1
     while usual // width - first // width >= MAX_BINS:
         width *= 2
-    made = []
-    for start in range(first // width * width, usual + 1, width):
-        made.append([start, start + width - 1, int(counts[start : start + width].sum())])
+    made = [
+        [start, start + width - 1, int(counts[start : start + width].sum())]
+        for start in range(first // width * width, usual + 1, width)
+    ]
     if last > made[-1][1]:
         start = made[-1][1] + 1
         made.append([start, last, int(counts[start:].sum())])
@@ -98,9 +99,7 @@ def _pixels(index: DatasetIndex, info: DatasetInfo) -> dict[str, float] | None:
     """Of a stored image, by samples that have any; of several the mean, in whole units."""
     unit = 1
     if info.patch_size is not None and info.merge_size is not None:
-        unit = (
-            info.patch_size * info.merge_size
-        ) ** 2  # of which a native image has a whole number
+        unit = (info.patch_size * info.merge_size) ** 2  # a native image has whole ones
     pixels, images = index.whole("num_pixels"), index.whole("num_images")
 
     def of(rows: slice) -> np.ndarray:
@@ -110,7 +109,7 @@ def _pixels(index: DatasetIndex, info: DatasetInfo) -> dict[str, float] | None:
     return summary(_count(len(index), of), unit)
 
 
-def _count(num_rows: int, values_of: Callable[[_R], np.ndarray]) -> np.ndarray:
+def _count(num_rows: int, values_of: Callable[[slice], np.ndarray]) -> np.ndarray:
     """How often each value comes: int64 [largest value + 1]."""
     counts = np.zeros(1, dtype=np.int64)
     for rows in _blocks(num_rows):
@@ -120,7 +119,7 @@ def _count(num_rows: int, values_of: Callable[[_R], np.ndarray]) -> np.ndarray:
     return counts
 
 
-def _blocks(num_rows: int) -> Iterator[_R]:
+def _blocks(num_rows: int) -> Iterator[slice]:
     return (slice(start, start + _BLOCK_ROWS) for start in range(0, num_rows, _BLOCK_ROWS))
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +107,7 @@ def _runs(index: DatasetIndex, num_samples: int) -> Iterator[range]:
         end = min(start + _RUN_ROWS, num_samples)
         ends = np.flatnonzero(np.diff(index.shard[start:end])) + start + 1
         places = [start, *ends.tolist(), end]
-        yield from (range(a, b) for a, b in zip(places, places[1:], strict=False))
+        yield from (range(a, b) for a, b in pairwise(places))
 
 
 def _read(audit: _Audit, rows: range) -> tuple[list[Finding], Counter[tuple[int, int]]]:

@@ -32,6 +32,7 @@ VERBS = {
     "cancel": "cancel a run, or one of its stages",
     "report": "show where a run's time went and what to change",
     "verify": "compare a data set with its index and checksums",
+    "samples": "show decoded samples, and audit labels and images of a data set",
     "schema": "print the JSON Schema of specs, for editors",
 }
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from slurm_jobs.reconcile import Status
 from slurm_jobs.report.model_provenance import ProvenanceNumbers
+from slurm_jobs.report.model_statistics import DataStatistics
 from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.model_values import Quantity, TimeShare
 
@@ -145,6 +146,8 @@ class DataNumbers:
     """Samples by length: upper bound of the bin in tokens (a power of two), and count."""
     work_s: Mapping[str, float]
     """Seconds of decoding, tokenising and writing, summed over the slices."""
+    statistics: DataStatistics | None
+    """Of the whole data set, once `consolidate` has finished it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
