@@ -15,7 +15,7 @@ from pipeline.data.info import INDEX_NAME, PROCESSOR_DIR, DatasetInfo, read_data
 from pipeline.data.statistics import index_statistics
 from pipeline.preprocess.processors import read_processor
 from pipeline.preprocess.tokenizer import load_tokenizer, named_tokens
-from pipeline.samples.audit import Report, audit, place_of
+from pipeline.samples.audit import Found, Report, audit, place_of
 from pipeline.samples.pictures import data_uri
 from pipeline.samples.pieces import token_pieces
 from pipeline.samples.reading import RawSample, read_whole, shard_path
@@ -51,13 +51,9 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     rules = _make_rules(folder, info, tokenizer)
     limit = arguments["limit"]
     num_audited = info.num_samples if limit is None else min(limit, info.num_samples)
+    num_threads = arguments["num_threads"]
     found = audit(
-        folder,
-        index,
-        rules,
-        num_samples=num_audited,
-        num_threads=arguments["num_threads"],
-        report=report,
+        folder, index, rules, num_samples=num_audited, num_threads=num_threads, report=report
     )
     shown = _Shown(folder, index, rules, tokenizer)
     samples = [shown.read(number) for number in chosen]
@@ -72,11 +68,17 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         "image_token": info.image_token,
         "image_token_id": info.image_token_id,
         "statistics": statistics,
+        **_found_values(found),
+        "samples": [{k: v for k, v in sample.items() if k != "raw"} for sample in samples],
+    }
+
+
+def _found_values(found: Found) -> dict[str, Any]:
+    return {
         "num_stored_sizes": len(found.stored_sizes),
         "stored_sizes": [[*size, num] for size, num in found.stored_sizes.most_common(_MOST_SIZES)],
         "num_findings": dict(found.num_findings),
         "findings": [asdict(finding) for finding in found.findings],
-        "samples": [{k: v for k, v in sample.items() if k != "raw"} for sample in samples],
     }
 
 

@@ -19,23 +19,30 @@ _MIME = {".png": "image/png", ".jpg": "image/jpeg"}
 def data_uri(data: memoryview, suffix: str, *, max_bytes: int) -> str:
     """A picture that a browser shows without asking anybody, of at most about `max_bytes`.
 
-    The bytes of the shard, if they are a PNG or JPEG that fits; else a JPEG, as large as it may.
+    The bytes of the shard, or raw pixels as PNG, if they fit; else a JPEG, as large as it may be.
 
     Raises:
         ValueError, OSError: it is no image.
     """
     pixels = Image.fromarray(np.asarray(decode_stored_image(data, suffix)))
-    kind = next((mime for end, mime in _MIME.items() if suffix.endswith(end)), None)
-    if kind is not None and len(data) <= max_bytes and max(pixels.size) <= _MAX_SIDE:
-        return _uri(kind, bytes(data))
+    if max(pixels.size) <= _MAX_SIDE:
+        kind = next((mime for end, mime in _MIME.items() if suffix.endswith(end)), None)
+        whole = bytes(data) if kind is not None else _encoded(pixels, "PNG")
+        if len(whole) <= max_bytes:
+            return _uri(kind or "image/png", whole)
     for side in _SIDES:
         small = pixels.copy()
         small.thumbnail((side, side))
-        stream = io.BytesIO()
-        small.save(stream, "JPEG", quality=_QUALITY)
-        if stream.tell() <= max_bytes:
+        made = _encoded(small, "JPEG", quality=_QUALITY)
+        if len(made) <= max_bytes:
             break
-    return _uri("image/jpeg", stream.getvalue())
+    return _uri("image/jpeg", made)
+
+
+def _encoded(pixels: Image.Image, kind: str, **options: int) -> bytes:
+    stream = io.BytesIO()
+    pixels.save(stream, kind, **options)
+    return stream.getvalue()
 
 
 def _uri(kind: str, data: bytes) -> str:

@@ -68,16 +68,15 @@ def _of_labels(
         return
     of_image = np.flatnonzero(supervised & (input_ids == image_token_id))
     if len(of_image):
-        yield "image_token_supervised", f"supervises {_places('image token', of_image)}"
+        yield "image_token_supervised", f"{_places('image token', of_image)} supervised"
     if supervised[0]:
         yield "first_token_supervised", "supervises its first token, which nothing comes before"
     other = np.flatnonzero(supervised & (labels != input_ids))
     if len(other):
         first = int(other[0])
         message = (
-            f"{_places('label', other)}, {'is' if len(other) == 1 else 'are'} neither "
-            f"{IGNORED_LABEL} nor the token of the same place (label {labels[first]}, token "
-            f"{input_ids[first]}){_shift_text(input_ids, labels)}"
+            f"{_places('label', other)} neither {IGNORED_LABEL} nor the token of the same place "
+            f"(label {labels[first]}, token {input_ids[first]}){_shift_text(input_ids, labels)}"
         )
         yield "label_differs", message
 
@@ -94,8 +93,8 @@ def _of_ids(input_ids: np.ndarray, is_token: np.ndarray) -> Iterator[tuple[Kind,
     unknown = np.flatnonzero(~known)
     if len(unknown):
         message = (
-            f"{_places('token id', unknown)}, {'is' if len(unknown) == 1 else 'are'} none of the "
-            f"tokenizer's {int(is_token.sum())}: {input_ids[unknown[0]]}"
+            f"{_places('token id', unknown)} none of the tokenizer's {int(is_token.sum())} "
+            f"({input_ids[unknown[0]]})"
         )
         yield "unknown_token", message
 
@@ -112,13 +111,16 @@ def _of_images(
 ) -> Iterator[tuple[Kind, str]]:
     num_noted = sum(len(sizes) for sizes in meta["stored_sizes"])
     if num_noted != num_images:
-        yield "num_images", f"{num_images} images are stored, meta.json has sizes of {num_noted}"
+        noted = f"meta.json has sizes of {num_noted}"
+        yield "num_images", f"{_images(num_images)} stored, but {noted}"
         return
     num_found = int(np.count_nonzero(input_ids == rules.info.image_token_id))
     num_expected = num_image_tokens(rules, meta, num_images)
     if num_found != num_expected:
-        images = f"{num_images or 'no'} stored image{'' if num_images == 1 else 's'}"
-        message = f"{num_found} image tokens, but its {images} would have {num_expected}"
+        message = (
+            f"{num_found} image tokens, but {_images(num_images)} stored, which would have "
+            f"{num_expected}"
+        )
         yield "image_tokens", message
 
 
@@ -137,8 +139,12 @@ def num_image_tokens(rules: Rules, meta: Mapping[str, Any], num_images: int) -> 
     )
 
 
+def _images(num: int) -> str:
+    return f"{num or 'no'} image{' is' if num == 1 else 's are'}"
+
+
 def _places(word: str, places: np.ndarray) -> str:
-    """`3 labels, the first at position 7`."""
+    """`3 labels, the first at position 7, are`."""
     if len(places) == 1:
-        return f"1 {word} at position {places[0]}"
-    return f"{len(places)} {word}s, the first at position {places[0]}"
+        return f"the {word} at position {places[0]} is"
+    return f"{len(places)} {word}s, the first at position {places[0]}, are"

@@ -40,6 +40,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a run, or the folder of a data set; default: the newest run",
     )
     parser.add_argument("--stage", metavar="STAGE", help="only the data set of this stage")
+    _add_choice(parser)
+    parser.add_argument(
+        "--html", metavar="FILE", type=Path, help="write a page with pictures, and print no text"
+    )
+    parser.add_argument(
+        "--limit", metavar="N", type=positive, help="audit the first N samples; default: all"
+    )
+    parser.add_argument(
+        "--python",
+        metavar="PROGRAM",
+        help="the Python to read with; default: the one of the stage that made the data set",
+    )
+    parser.add_argument(
+        "--threads", metavar="N", type=positive, help="threads that read; default: one a core"
+    )
+    add_json(parser)
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--num",
         metavar="N",
@@ -58,21 +77,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--random", metavar="SEED", type=_whole, help="draw the N samples at random"
     )
-    parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="write a page with pictures, and print no text"
-    )
-    parser.add_argument(
-        "--limit", metavar="N", type=positive, help="audit the first N samples; default: all"
-    )
-    parser.add_argument(
-        "--python",
-        metavar="PROGRAM",
-        help="the Python to read with; default: the one of the stage that made the data set",
-    )
-    parser.add_argument(
-        "--threads", metavar="N", type=positive, help="threads that read; default: one a core"
-    )
-    add_json(parser)
 
 
 def _whole(text: str) -> int:
@@ -156,12 +160,12 @@ def head_lines(found: SamplesFound) -> Iterator[str]:
 
 def finding_lines(found: SamplesFound, run_text: str | None) -> Iterator[str]:
     """What the audit says."""
+    from slurm_jobs.samples.page import problems_text
     from slurm_jobs.samples.visible import visible
 
-    num = sum(found.num_findings.values())
+    wrong = problems_text(sum(found.num_findings.values()))
     part = "" if found.num_audited == found.num_samples else f"the first {found.num_audited:,} of "
-    wrong = f"{num or 'no'} problem{'' if num == 1 else 's'} found"
-    yield f"audited {part}{found.num_samples:,} samples: {wrong}"
+    yield f"audited {part}{found.num_samples:,} samples: {wrong} found"
     for kind, num_of_kind in found.num_findings.items():
         own = (finding for finding in found.findings if finding["kind"] == kind)
         for finding in islice(own, _MOST_OF_A_KIND):

@@ -75,6 +75,10 @@ def look_at_samples(
         on_progress=on_progress,
     )
     _refuse_unknown(place, found["unknown_keys"])
+    return _read(place, found)
+
+
+def _read(place: DatasetPlace, found: Mapping[str, Any]) -> SamplesFound:
     samples = tuple(read_sample(sample, found["image_token_id"]) for sample in found["samples"])
     return SamplesFound(
         place=place,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.report.html_data import statistics_charts, statistics_table
-from slurm_jobs.report.markup import Html, definitions, el, join, table
+from slurm_jobs.report.markup import Html, el, join, table
 from slurm_jobs.report.model_statistics import DataStatistics
 from slurm_jobs.report.page import render_page
 from slurm_jobs.samples.model import Image, ShownSample, TokenRun
@@ -60,10 +60,15 @@ def render_samples(page: SamplesPage) -> str:
     )
 
 
+def problems_text(num: int) -> str:
+    """`no problems`, `1 problem`, `1,234 problems`."""
+    return f"{num:,} problem{'' if num == 1 else 's'}" if num else "no problems"
+
+
 def _header(page: SamplesPage) -> Html:
     is_wrong = page.num_findings > 0
     part = "all" if page.num_audited == page.num_samples else f"the first {page.num_audited:,} of"
-    found = f"{page.num_findings:,} findings" if is_wrong else "nothing found"
+    found = f"{problems_text(page.num_findings)} found"
     pill = el("span", found, class_=f"pill p-{'failed' if is_wrong else 'completed'}")
     return el(
         "header",
@@ -77,12 +82,15 @@ def _findings(page: SamplesPage) -> Html | None:
     if not page.findings:
         return None
     shown = page.findings[:MOST_FINDINGS]
-    rows = [(f["key"], f["shard"], visible(f["message"])) for f in shown]
+    rows = [
+        (el("span", f["key"], " ", el("span", f["shard"], class_="dim")), visible(f["message"]))
+        for f in shown
+    ]
     more = page.num_findings - len(shown)
     return el(
         "section",
         el("h2", "What is wrong"),
-        table(("sample", "shard", "what"), rows, num_text=3),
+        table(("sample", "what"), rows, num_text=2),
         el("p", f"{more:,} more: slurm-jobs samples --json", class_="dim") if more else None,
     )
 
@@ -101,19 +109,15 @@ def _sample(sample: ShownSample) -> Html:
     if sample.problem is not None:
         problem = el("p", visible(sample.problem), class_="note")
         return el("article", title, el("p", sample.shard, class_="dim"), problem, class_="sample")
-    facts = definitions(
-        [
-            ("tokens", f"{sample.num_tokens:,}{', cut' if sample.is_truncated else ''}"),
-            ("supervised", f"{sample.num_supervised_tokens:,}"),
-            ("of images", f"{sample.num_image_tokens:,}"),
-            ("manifest row", f"{sample.row:,}"),
-            ("shard", sample.shard.rpartition("/")[2]),
-        ]
+    facts = (
+        f"{sample.num_tokens:,} tokens{', cut' if sample.is_truncated else ''}, "
+        f"{sample.num_supervised_tokens:,} supervised, {sample.num_image_tokens:,} of images; "
+        f"row {sample.row:,}, {sample.shard}"
     )
     return el(
         "article",
         title,
-        facts,
+        el("p", facts, class_="dim"),
         _pictures(sample) if sample.pictures else None,
         el("div", [_token(run) for run in sample.runs], class_="tokens"),
         class_="sample",

@@ -29,7 +29,7 @@ def print_samples(samples: Sequence[ShownSample], console: Console) -> None:
     marks = None if has_colours else choose_marks(samples)
     if samples:
         how = "in green" if marks is None else f"between {marks[0]} and {marks[1]}"
-        console.print(f"supervised tokens are {how}", style="dim", highlight=False, markup=False)
+        _print(console, Text(f"supervised tokens are {how}", style="dim"))
     for sample in samples:
         console.print()
         for line in _head(sample):

@@ -29,6 +29,20 @@ from slurm_jobs.common.timings import spans_path, steps_header, steps_path
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.paths import RunPaths
 
+_TOKENS = {"mean": 36.5, "min": 9, "p5": 12, "p25": 20, "p50": 33, "p75": 50, "p95": 80}
+STATISTICS = {
+    "num_samples": 9984,
+    "num_tokens": {**_TOKENS, "p99": 100, "max": 128},
+    "num_supervised_tokens": {**_TOKENS, "p99": 30, "max": 41},
+    "supervised_share": 0.31,
+    "num_images": {**dict.fromkeys(_TOKENS, 1), "mean": 1.25, "p99": 2, "max": 4},
+    "num_pixels": {**dict.fromkeys(_TOKENS, 147456), "p99": 147456, "max": 147456},
+    "image_size": [384, 384],
+    "num_tokens_bins": [[9, 63, 9000], [64, 128, 984]],
+    "num_images_bins": [[1, 1, 9900], [2, 4, 84]],
+}
+"""What `pipeline.data.statistics` says of a data set."""
+
 
 class Fabricator:
     def __init__(self, run_dir: Path, scenario: Scenario) -> None:
@@ -133,7 +147,7 @@ class Fabricator:
 
     def _consolidate(self, start: float) -> float:
         self._attempt("consolidate", 0, 1, "13", start, ("cpu-01",))
-        result = {"num_samples": 9984, "num_shards": 8}
+        result = {"num_samples": 9984, "num_shards": 8, "statistics": STATISTICS}
         self._end("consolidate", 0, 1, "13", start, start + 44, "completed", result=result)
         self._row("13", "COMPLETED", CREATED + 3.5, start - 12, start, start + 44)
         return start + 44
