@@ -10,7 +10,7 @@ from slurm_jobs.report.json_form import report_to_json
 from slurm_jobs.report.model_statistics import read_statistics
 from slurm_jobs.report.terminal import print_report
 from slurm_jobs.report.words_statistics import statistics_lines
-from tests.slurm_jobs.report.fabricate_run import STATISTICS
+from tests.slurm_jobs.report.fabricate_statistics import STATISTICS
 
 
 def test_counts_of_all_slices_are_added_up(report_of):
