@@ -49,8 +49,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         return {"unknown_keys": unknown}
     tokenizer = load_tokenizer(folder / PROCESSOR_DIR)
     rules = _make_rules(folder, info, tokenizer)
-    limit = arguments["limit"]
-    num_audited = info.num_samples if limit is None else min(limit, info.num_samples)
+    num_audited = min(arguments["limit"] or info.num_samples, info.num_samples)
     num_threads = arguments["num_threads"]
     found = audit(
         folder, index, rules, num_samples=num_audited, num_threads=num_threads, report=report

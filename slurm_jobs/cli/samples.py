@@ -139,7 +139,8 @@ def _print(found: SamplesFound, options: argparse.Namespace) -> None:
         print(line)
     if options.html is None:
         print_samples(found.samples, Console())
-        print()
+        if found.samples:
+            print()
     for line in finding_lines(found, options.run):
         print(line)
     if options.html is not None:

@@ -26,13 +26,15 @@ def data_section(numbers: DataNumbers) -> Html:
         "tokens": numbers.num_tokens,
         "mean length": numbers.mean_tokens,
     }
+    statistics = numbers.statistics
+    share = None if statistics is None else statistics.supervised_share
     facts = [
         *((name, _count(count, more)) for name, count in counts.items()),
         ("shards", words.with_reason(numbers.num_shards)),
         ("slices that reported", f"{numbers.num_slices_reported} of {numbers.num_slices}"),
+        *([] if share is None else [("supervised", f"{words.percent(share)} of all tokens")]),
         *((f"{name} time", words.seconds(s) + more) for name, s in numbers.work_s.items()),
     ]
-    statistics = numbers.statistics
     return el(
         "section",
         el("h2", f"Data: {numbers.stage}"),
@@ -88,7 +90,9 @@ def _number(value: float) -> str:
 
 def length_bars(bins: Sequence[Bin], unit: str) -> Html:
     """Samples by length, or by number of images."""
-    return count_bars([(f"{bin_text(b)} {unit}", float(b[2])) for b in bins], f"samples by {unit}")
+    one = unit.removesuffix("s")
+    rows = [(f"{bin_text(b)} {one if b[:2] == (1, 1) else unit}", float(b[2])) for b in bins]
+    return count_bars(rows, f"samples by {unit}")
 
 
 def statistics_charts(numbers: DataStatistics) -> list[Html]:

@@ -11,6 +11,7 @@ import pytest
 from pipeline.data import open_dataset
 from pipeline.data import statistics as module
 from pipeline.data.statistics import MAX_BINS, PERCENTILES, bins, index_statistics, summary
+from tests.pipeline.build import preprocess_23, run_consolidate
 from tests.pipeline.samples.build import write_kind_set
 
 GENERATOR = np.random.default_rng(3)
@@ -60,6 +61,19 @@ def test_blocks_decide_nothing(dataset_dir: Path, monkeypatch: pytest.MonkeyPatc
     tokens, supervised = dataset.index.num_tokens, dataset.index.num_supervised_tokens
     assert expected["num_tokens"]["mean"] == pytest.approx(tokens.mean())
     assert expected["supervised_share"] == pytest.approx(supervised.sum() / tokens.sum())
+
+
+def test_the_task_that_finishes_the_data_set_returns_them(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    parts = preprocess_23(tmp_path, processor_dir)
+    tasks = [
+        run_consolidate(tmp_path / "set", parts, 2, task=(number, 3), num_shards=4)
+        for number in range(3)
+    ]
+    assert [("statistics" in result) for result, _ in tasks] == [False, False, True]
+    dataset = open_dataset(tasks[-1][1])
+    assert tasks[-1][0]["statistics"] == index_statistics(dataset.index, dataset.info)
 
 
 def test_images_of_their_own_sizes_have_pixels_and_no_size(tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ def test_terminal_page_and_json_show_the_statistics(report_of):
     assert "images a sample: mean 1.25, max 4; stored at 384x384" in text
     page = render_html(report)
     assert "64 to 128 tokens" in page
+    assert ">1 image<" in page
+    assert "31 % of all tokens" in page
     assert "supervised tokens a sample" in page
     assert "to 16 tokens" not in page  # the slices' own counts of lengths
     values = report_to_json(report)["data"][0]["statistics"]
