@@ -24,7 +24,9 @@ from pipeline.consolidate.pieces import (
     write_piece,
 )
 from pipeline.consolidate.shards import write_shards
-from pipeline.data.info import INFO_NAME, SHARDS_DIR, DatasetInfo, shard_name
+from pipeline.data.index import open_index
+from pipeline.data.info import INDEX_NAME, INFO_NAME, SHARDS_DIR, DatasetInfo, shard_name
+from pipeline.data.statistics import index_statistics
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
@@ -63,7 +65,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         info = None if pieces is None else finish_dataset(parts, paths, pieces, own, stage.seed)
     return {
         **_own_numbers(piece),
-        **_numbers_of_all(parts, info),
+        **_numbers_of_all(parts, info, context.output_dir),
         "outputs": describe_outputs(context.output_dir, _outputs(own, piece, info)),
         "duration_s": round(time.perf_counter() - started_s, 3),
     }
@@ -171,14 +173,16 @@ def _own_numbers(piece: Piece) -> dict[str, Any]:
     }
 
 
-def _numbers_of_all(parts: Parts, info: DatasetInfo | None) -> dict[str, Any]:
+def _numbers_of_all(parts: Parts, info: DatasetInfo | None, folder: Path) -> dict[str, Any]:
     """What only the task says that finished the data set, so that sums over tasks are right."""
     if info is None:
         return {}
+    index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
     return {
         "num_rejected": parts.num_rejected,
         "rejects_by_reason": parts.rejects_by_reason,
         "fingerprint": info.fingerprint,
+        "statistics": index_statistics(index, info),
     }
 
 

@@ -33,6 +33,7 @@ VERBS = {
     "report": "show where a run's time went and what to change",
     "verify": "compare a data set with its index and checksums",
     "packing": "draw what each way of batching pads on a data set, and time it",
+    "samples": "show decoded samples, and audit labels and images of a data set",
     "schema": "print the JSON Schema of specs, for editors",
 }
 

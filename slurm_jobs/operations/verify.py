@@ -125,10 +125,10 @@ def verify(
         "pipeline.verify:run",
         {
             "folder": str(place.folder),
-            "num_threads": num_threads or min(_MAX_THREADS, len(os.sched_getaffinity(0))),
+            "num_threads": num_threads or num_read_threads(),
             "num_tasks": place.num_tasks,
         },
-        python=_python_of(place, python),
+        python=python_of(place, python),
         on_progress=on_progress,
     )
     counts = {
@@ -142,7 +142,13 @@ def verify(
     )
 
 
-def _python_of(place: DatasetPlace, given: str | None) -> StagePython:
+def num_read_threads() -> int:
+    """Threads that read a data set, where nobody says how many."""
+    return min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+
+
+def python_of(place: DatasetPlace, given: str | None) -> StagePython:
+    """The Python to read a data set with: the given one, else the one of the stage that made it."""
     if given is not None or place.paths is None:
         return own_python(given)
     return stage_python(place.paths, place.stage)

@@ -6,17 +6,14 @@ terminal report.
 
 from __future__ import annotations
 
-from string import Template
-
 from slurm_jobs.report import words
-from slurm_jobs.report.html_charts import count_bars
+from slurm_jobs.report.html_data import data_section
 from slurm_jobs.report.html_provenance import provenance_section
 from slurm_jobs.report.html_timeline import timeline_section
 from slurm_jobs.report.html_training import step_section, training_section
 from slurm_jobs.report.markup import Html, definitions, el, join, table
-from slurm_jobs.report.model import DataNumbers, EvaluationNumbers, Finding, RunReport, StageNumbers
-from slurm_jobs.report.model_values import Quantity
-from slurm_jobs.shipped import shipped_path
+from slurm_jobs.report.model import EvaluationNumbers, Finding, RunReport, StageNumbers
+from slurm_jobs.report.page import render_page
 
 _MAX_FAILURES = 20
 _PROGRESS_COLUMNS = (
@@ -46,25 +43,22 @@ _USE_COLUMNS = (
 
 def render_html(report: RunReport) -> str:
     """The whole page."""
-    page = shipped_path("templates", "report", "page.html").read_text(encoding="utf-8")
-    style = shipped_path("templates", "report", "page.css").read_text(encoding="utf-8")
     sections = [
         *(step_section(numbers) for numbers in report.training),
         _findings_section(report),
         timeline_section(report),
         *(training_section(numbers) for numbers in report.training),
-        *(_data_section(numbers) for numbers in report.data),
+        *(data_section(numbers) for numbers in report.data),
         *(_evaluation_section(numbers) for numbers in report.evaluation),
         _stages_section(report),
         provenance_section(report),
         _method_section(report),
     ]
-    return Template(page).substitute(
-        title=join([f"{report.header.title}: run report"]),
-        style=style,
+    return render_page(
+        title=f"{report.header.title}: run report",
         header=_header(report),
-        sections=join(sections),
-        footer=join([f"slurm-jobs {report.header.version}"]),
+        sections=sections,
+        version=report.header.version,
     )
 
 
@@ -116,51 +110,6 @@ def _finding_card(number: int, finding: Finding) -> Html:
         ),
         class_=f"card c-{finding.severity}",
     )
-
-
-def _data_section(numbers: DataNumbers) -> Html:
-    part = words.of_slices(numbers.num_slices_reported, numbers.num_slices)
-    more = f", {part}" if part else ""
-    counts = {
-        "rows": numbers.num_rows,
-        "samples": numbers.num_samples,
-        "rejected": numbers.num_rejects,
-        "of these too long": numbers.num_too_long,
-        "truncated": numbers.num_truncated,
-        "tokens": numbers.num_tokens,
-        "mean length": numbers.mean_tokens,
-    }
-    facts = [
-        *((name, _count(count, more)) for name, count in counts.items()),
-        ("shards", words.with_reason(numbers.num_shards)),
-        ("slices that reported", f"{numbers.num_slices_reported} of {numbers.num_slices}"),
-        *((f"{name} time", words.seconds(s) + more) for name, s in numbers.work_s.items()),
-    ]
-    if numbers.stored_image:
-        facts.append(("stored image", words.stored_image(numbers.stored_image)))
-    lengths = [(f"to {most:,} tokens", float(count)) for most, count in numbers.length_counts]
-    rejects = [(reason, float(count)) for reason, count in numbers.rejects[:20]]
-    return el(
-        "section",
-        el("h2", f"Data: {numbers.stage}"),
-        definitions(facts),
-        el(
-            "div",
-            el("div", el("h3", f"Rejects by reason{more}"), count_bars(rejects, "rejects"))
-            if rejects
-            else None,
-            el("div", el("h3", f"Samples by length{more}"), count_bars(lengths, "lengths"))
-            if lengths
-            else None,
-            class_="charts",
-        ),
-        id="data",
-    )
-
-
-def _count(count: Quantity, more: str) -> str:
-    """A count and of which slices it is; one that is missing says why, and is of none."""
-    return words.with_reason(count) + ("" if count.value is None else more)
 
 
 def _evaluation_section(evaluation: EvaluationNumbers) -> Html:

@@ -15,7 +15,7 @@ class Html(str):
 Child = str | None | Iterable["Child"]
 """`Html` is taken as it is, other text is escaped, None is left out."""
 
-_VOID = frozenset({"br", "hr", "line", "meta", "polyline", "path", "rect"})
+_VOID = frozenset({"br", "hr", "img", "line", "meta", "polyline", "path", "rect"})
 
 
 def el(tag: str, *children: Child, **attributes: str | float | None) -> Html:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from slurm_jobs.reconcile import Status
 from slurm_jobs.report.model_provenance import ProvenanceNumbers
+from slurm_jobs.report.model_statistics import DataStatistics
 from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.model_values import Quantity, TimeShare
 
@@ -148,6 +149,8 @@ class DataNumbers:
     stored_image: Mapping[str, float]
     """`bytes`, `decode_ms` and, where the format loses something, `psnr_db` of an image as it is
     stored: means over those that each slice read back."""
+    statistics: DataStatistics | None
+    """Of the whole data set, once `consolidate` has finished it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from slurm_jobs.report.inputs import ReportInputs, StageInputs
 from slurm_jobs.report.model import DataNumbers
+from slurm_jobs.report.model_statistics import DataStatistics, read_statistics
 from slurm_jobs.report.model_values import Quantity, known, missing
 from slurm_jobs.report.numbers_results import SliceResults
 
@@ -38,6 +39,7 @@ def _one_stage(
     results = list(by_stage[stage.name].values())
     samples, tokens = _total(results, "num_samples"), _total(results, "num_tokens")
     lengths = _counts(results, "num_tokens_histogram")
+    consolidated = _consolidated(stage, inputs, by_stage)
     return DataNumbers(
         stage=stage.name,
         num_slices_reported=len(results),
@@ -49,7 +51,7 @@ def _one_stage(
         num_truncated=_total(results, "num_truncated"),
         num_tokens=tokens,
         mean_tokens=_mean(tokens, samples),
-        num_shards=_num_shards(stage, inputs, by_stage),
+        num_shards=_num_shards(consolidated),
         rejects=tuple(_counts(results, "rejects_by_reason").most_common()),
         length_counts=tuple(sorted((int(most), count) for most, count in lengths.items())),
         work_s={
@@ -58,6 +60,7 @@ def _one_stage(
             if results and all(f"{name}_s" in result for result in results)
         },
         stored_image=_stored_image(results),
+        statistics=_statistics(consolidated),
     )
 
 
@@ -96,10 +99,23 @@ def _mean(tokens: Quantity, samples: Quantity) -> Quantity:
     return known(tokens.value / samples.value, "tokens/sample")
 
 
-def _num_shards(
+def _consolidated(
     stage: StageInputs, inputs: ReportInputs, by_stage: Mapping[str, SliceResults]
-) -> Quantity:
+) -> Sequence[Mapping[str, Any]] | None:
+    """What the stage returned that consolidates these parts; None where there is none."""
     for other in inputs.stages:
         if other.run == CONSOLIDATE_RUN and not other.is_former and stage.name in other.after:
-            return _total(list(by_stage[other.name].values()), "num_shards")
-    return missing("count", "no stage consolidates these parts")
+            return list(by_stage[other.name].values())
+    return None
+
+
+def _num_shards(results: Sequence[Mapping[str, Any]] | None) -> Quantity:
+    if results is None:
+        return missing("count", "no stage consolidates these parts")
+    return _total(results, "num_shards")
+
+
+def _statistics(results: Sequence[Mapping[str, Any]] | None) -> DataStatistics | None:
+    """Of several tasks one or more finished the data set, and they say the same."""
+    found = (read_statistics(result.get("statistics")) for result in results or ())
+    return next((one for one in found if one is not None), None)

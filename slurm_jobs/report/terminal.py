@@ -17,6 +17,7 @@ from slurm_jobs.report import words
 from slurm_jobs.report.model import DataNumbers, Finding, RunReport, StageNumbers
 from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.model_values import TimeShare, shown
+from slurm_jobs.report.words_statistics import statistics_lines
 
 _BAR_CELLS = 28
 _MIN_BAR_CELLS = 8
@@ -232,6 +233,8 @@ def _data(numbers: DataNumbers) -> RenderableType:
     lines = [Text(f"  rejects: {rejects}")] if rejects else []
     if numbers.stored_image:
         lines.append(Text(f"  stored image: {words.stored_image(numbers.stored_image)}"))
+    if numbers.statistics is not None:
+        lines += [Text(f"  {line}") for line in statistics_lines(numbers.statistics)]
     part = words.of_slices(numbers.num_slices_reported, numbers.num_slices)
     caption = [Text(f"  {part}, those that completed:", style="dim")] if part else []
     return Group(*caption, _pairs(pairs), *lines)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fabricate_statistics import STATISTICS
 from fabricate_steps import CREATED, Scenario, fabricate_steps, resolved_spec
 
 from slurm_jobs.common.files import write_json_atomic
@@ -140,7 +141,7 @@ class Fabricator:
 
     def _consolidate(self, start: float) -> float:
         self._attempt("consolidate", 0, 1, "13", start, ("cpu-01",))
-        result = {"num_samples": 9984, "num_shards": 8}
+        result = {"num_samples": 9984, "num_shards": 8, "statistics": STATISTICS}
         self._end("consolidate", 0, 1, "13", start, start + 44, "completed", result=result)
         self._row("13", "COMPLETED", CREATED + 3.5, start - 12, start, start + 44)
         return start + 44

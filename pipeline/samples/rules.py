@@ -1,0 +1,150 @@
+"""What is wrong with the tokens, labels and images of one sample: rules without side effects.
+
+Checksums and counts are `verify`'s: here it is asked whether what was written makes sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from pipeline.data.info import DatasetInfo
+from pipeline.data.sample_format import IGNORED_LABEL
+from pipeline.preprocess.processors.plan import ImageRules
+
+Kind = Literal[
+    "nothing_supervised",
+    "image_token_supervised",
+    "first_token_supervised",
+    "label_differs",
+    "unknown_token",
+    "image_tokens",
+    "num_images",
+    "unreadable",
+]
+
+NOTHING_SUPERVISED = "no token is supervised: nothing is learned from it"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """What the samples of a data set are held against."""
+
+    info: DatasetInfo
+    is_token: np.ndarray
+    """bool [largest token id + 1]: whether the tokenizer has a token of this id."""
+    images: ImageRules
+    """Of the data set's processor."""
+
+
+def find(
+    rules: Rules, tokens: np.ndarray, meta: Mapping[str, Any], num_images: int
+) -> Iterator[tuple[Kind, str]]:
+    """Everything that is wrong with a sample: its kind, and a message.
+
+    Args:
+        rules: Of the data set.
+        tokens: int32 [2, num_tokens]: token ids and labels.
+        meta: The sample's `meta.json`.
+        num_images: Images that are stored with it.
+
+    Raises:
+        KeyError, TypeError, ValueError: `meta` is none of ours.
+    """
+    yield from _of_labels(*tokens, image_token_id=rules.info.image_token_id)
+    yield from _of_ids(tokens[0], rules.is_token)
+    yield from _of_images(rules, tokens[0], meta, num_images)
+
+
+def _of_labels(
+    input_ids: np.ndarray, labels: np.ndarray, *, image_token_id: int
+) -> Iterator[tuple[Kind, str]]:
+    supervised = labels != IGNORED_LABEL
+    if not supervised.any():
+        yield "nothing_supervised", NOTHING_SUPERVISED
+        return
+    of_image = np.flatnonzero(supervised & (input_ids == image_token_id))
+    if len(of_image):
+        yield "image_token_supervised", f"{_places('image token', of_image)} supervised"
+    if supervised[0]:
+        yield "first_token_supervised", "supervises its first token, which nothing comes before"
+    other = np.flatnonzero(supervised & (labels != input_ids))
+    if len(other):
+        first = int(other[0])
+        message = (
+            f"{_places('label', other)} neither {IGNORED_LABEL} nor the token of the same place "
+            f"(label {labels[first]}, token {input_ids[first]}){_shift_text(input_ids, labels)}"
+        )
+        yield "label_differs", message
+
+
+def _shift_text(input_ids: np.ndarray, labels: np.ndarray) -> str:
+    supervised = labels[:-1] != IGNORED_LABEL
+    if supervised.any() and np.array_equal(input_ids[1:][supervised], labels[:-1][supervised]):
+        return ": they are those of the next token, but labels are not shifted here"
+    return ""
+
+
+def _of_ids(input_ids: np.ndarray, is_token: np.ndarray) -> Iterator[tuple[Kind, str]]:
+    known = known_ids(input_ids, is_token)
+    unknown = np.flatnonzero(~known)
+    if len(unknown):
+        message = (
+            f"{_places('token id', unknown)} none of the tokenizer's {int(is_token.sum())} "
+            f"({input_ids[unknown[0]]})"
+        )
+        yield "unknown_token", message
+
+
+def known_ids(input_ids: np.ndarray, is_token: np.ndarray) -> np.ndarray:
+    """Which ids the tokenizer has: bool [num_tokens]."""
+    in_range = (input_ids >= 0) & (input_ids < len(is_token))
+    known: np.ndarray = in_range & is_token[np.where(in_range, input_ids, 0)]
+    return known
+
+
+def _of_images(
+    rules: Rules, input_ids: np.ndarray, meta: Mapping[str, Any], num_images: int
+) -> Iterator[tuple[Kind, str]]:
+    num_noted = sum(len(sizes) for sizes in meta["stored_sizes"])
+    if num_noted != num_images:
+        noted = f"meta.json has sizes of {num_noted}"
+        yield "num_images", f"{_images(num_images)} stored, but {noted}"
+        return
+    num_found = int(np.count_nonzero(input_ids == rules.info.image_token_id))
+    num_expected = num_image_tokens(rules, meta, num_images)
+    if num_found != num_expected:
+        message = (
+            f"{num_found} image tokens, but {_images(num_images)} stored, which would have "
+            f"{num_expected}"
+        )
+        yield "image_tokens", message
+
+
+def num_image_tokens(rules: Rules, meta: Mapping[str, Any], num_images: int) -> int:
+    """How many tokens a sample's stored images must have."""
+    info = rules.info
+    if info.num_image_tokens is not None:
+        return info.num_image_tokens * num_images
+    if info.patch_size is not None and info.merge_size is not None:
+        side = info.patch_size * info.merge_size
+        sizes = (size for of_image in meta["stored_sizes"] for size in of_image)
+        return sum((width // side) * (height // side) for width, height in sizes)
+    plans = (rules.images.plan((width, height)) for width, height in meta["original_sizes"])
+    return sum(
+        count for plan in plans for piece, count in plan.placeholder if piece == info.image_token
+    )
+
+
+def _images(num: int) -> str:
+    return f"{num or 'no'} image{' is' if num == 1 else 's are'}"
+
+
+def _places(word: str, places: np.ndarray) -> str:
+    """`3 labels, the first at position 7, are`."""
+    if len(places) == 1:
+        return f"the {word} at position {places[0]} is"
+    return f"{len(places)} {word}s, the first at position {places[0]}, are"

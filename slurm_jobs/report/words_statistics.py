@@ -1,0 +1,40 @@
+"""What a data set is made of, in lines for a terminal: PURE."""
+
+from __future__ import annotations
+
+from slurm_jobs.report import words
+from slurm_jobs.report.model_statistics import Bin, DataStatistics
+
+
+def statistics_lines(numbers: DataStatistics) -> list[str]:
+    """Two lines for a terminal, three where images differ in size."""
+    tokens, images = numbers.num_tokens, numbers.num_images
+    size = f"; stored at {size_text(*numbers.image_size)}" if numbers.image_size else ""
+    lines = [
+        (
+            f"tokens a sample: median {tokens['p50']:,.0f}, p95 {tokens['p95']:,.0f}, "
+            f"max {tokens['max']:,.0f}; {words.percent(numbers.supervised_share)} supervised"
+        ),
+        (
+            f"images a sample: mean {words.significant(images['mean'])}, "
+            f"max {images['max']:,.0f}{size}"
+        ),
+    ]
+    if numbers.image_size is None and numbers.num_pixels is not None:
+        pixels = numbers.num_pixels
+        lines.append(
+            f"pixels an image: median {pixels['p50']:,.0f}, p95 {pixels['p95']:,.0f}, "
+            f"max {pixels['max']:,.0f}"
+        )
+    return lines
+
+
+def size_text(width: int, height: int) -> str:
+    """`640x480`."""
+    return f"{width}x{height}"
+
+
+def bin_text(given: Bin) -> str:
+    """`128 to 255`, `7`."""
+    first, last, _ = given
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"

@@ -1,0 +1,46 @@
+"""Text of strangers, as it may be shown: PURE.
+
+What a data set says comes from its manifest. Nothing of it may move a terminal's cursor, set its
+title, turn the direction of writing or hide words: such characters are written as their codes.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from slurm_jobs.samples.model import Image
+
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Control, format (bidirectional marks, joiners), surrogates, unassigned; line separators."""
+
+
+def visible(text: str) -> str:
+    r"""The text with every character that is not seen written as its code: `\x1b`, `\u202e`."""
+    return "".join(_shown(char) for char in text)
+
+
+def is_hidden(char: str) -> bool:
+    """Whether `visible` writes it as a code."""
+    return unicodedata.category(char) in _HIDDEN_CATEGORIES
+
+
+def _shown(char: str) -> str:
+    if not is_hidden(char):
+        return char
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    code = ord(char)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def image_text(image: Image) -> str:
+    """`640x480 stored as 4 of 384x384, 384x288`: the sizes of an image."""
+    counts: dict[str, int] = {}
+    for width, height in image.stored:
+        size = f"{width}x{height}"
+        counts[size] = counts.get(size, 0) + 1
+    stored = ", ".join(size if num == 1 else f"{num} of {size}" for size, num in counts.items())
+    return f"{image.original[0]}x{image.original[1]} stored as {stored or 'nothing'}"
