@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.data.index import DatasetIndex, format_key
 from pipeline.data.info import SHARDS_DIR
-from pipeline.samples.reading import RawSample, read_head, shard_path
+from pipeline.samples.reading import BROKEN, RawSample, read_head, shard_path
 from pipeline.samples.rules import NOTHING_SUPERVISED, Kind, Rules, find
 
 MOST_FINDINGS = 10_000
@@ -138,8 +138,8 @@ def _of_sample(
         num_images = int(audit.index.num_images[number])
         wrong = list(find(audit.rules, sample.tokens, sample.meta, num_images))
         sizes.update(stored_sizes(sample))
-    except (ValueError, TypeError, KeyError) as error:
-        text = f"meta.json: {error!r}" if isinstance(error, (TypeError, KeyError)) else f"{error}"
+    except BROKEN as error:
+        text = f"{error}" if isinstance(error, ValueError) else f"{error!r}"
         wrong = [("unreadable", f"{text}; `verify` compares checksums")]
     for kind, message in wrong:
         yield _finding(audit, number, kind, message)

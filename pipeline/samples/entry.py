@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.data.index import DatasetIndex, format_key, open_index
+from pipeline.data.index import INDEX_TYPES, DatasetIndex, format_key, open_index
 from pipeline.data.info import INDEX_NAME, PROCESSOR_DIR, DatasetInfo, read_dataset_info
 from pipeline.data.statistics import index_statistics
 from pipeline.preprocess.processors import read_processor
@@ -18,7 +18,7 @@ from pipeline.preprocess.tokenizer import load_tokenizer, named_tokens
 from pipeline.samples.audit import Found, Report, audit, place_of
 from pipeline.samples.pictures import data_uri
 from pipeline.samples.pieces import token_pieces
-from pipeline.samples.reading import RawSample, read_whole, shard_path
+from pipeline.samples.reading import BROKEN, RawSample, read_whole, shard_path
 from pipeline.samples.rules import Rules, known_ids
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     """
     folder = Path(arguments["folder"])
     info = read_dataset_info(folder)
-    index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
+    index = _open_whole_index(folder, info)
     statistics = index_statistics(index, info)
     chosen, unknown = _choose(index, arguments)
     if unknown:
@@ -70,6 +70,14 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         **_found_values(found),
         "samples": [{k: v for k, v in sample.items() if k != "raw"} for sample in samples],
     }
+
+
+def _open_whole_index(folder: Path, info: DatasetInfo) -> DatasetIndex:
+    """The index, compared with all its checksums: places in it are read without a look at more."""
+    index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
+    for name in INDEX_TYPES:
+        index.whole(name)
+    return index
 
 
 def _found_values(found: Found) -> dict[str, Any]:
@@ -123,7 +131,7 @@ class _Shown:
             finally:
                 os.close(file)
             return {**place, "problem": None, "raw": raw, **self._values(raw)}
-        except (ValueError, TypeError, KeyError, FileNotFoundError) as error:
+        except (*BROKEN, FileNotFoundError) as error:
             return {**place, "problem": f"cannot be read: {error}", "raw": None}
 
     def _values(self, raw: RawSample) -> dict[str, Any]:
@@ -159,5 +167,5 @@ def _add_pictures(samples: list[dict[str, Any]]) -> None:
 def _picture(data: memoryview, suffix: str, max_bytes: int) -> dict[str, str | None]:
     try:
         return {"uri": data_uri(data, suffix, max_bytes=max_bytes), "problem": None}
-    except (ValueError, TypeError, OSError) as error:
+    except (*BROKEN, OSError) as error:
         return {"uri": None, "problem": f"{suffix} cannot be decoded: {error}"}

@@ -20,6 +20,9 @@ from pipeline.data.info import SHARDS_DIR, DatasetInfo
 from pipeline.data.sample_format import IMAGE_PREFIX, META_SUFFIX, TOKENS_SUFFIX, view_npy
 from pipeline.data.tar import BLOCK, scan_members
 
+BROKEN = (ValueError, TypeError, KeyError, SyntaxError, ArithmeticError)
+"""What bytes that are no sample of ours can raise where they are taken for one."""
+
 _META_BYTES = 2048
 """That `meta.json` usually fits into; where it does not, the whole sample is read."""
 
@@ -51,7 +54,7 @@ def read_head(file: int, index: DatasetIndex, number: int) -> RawSample:
     """Tokens and `meta.json` of sample `number`, from the open shard that it lies in.
 
     Raises:
-        ValueError: there is no sample.
+        BROKEN: there is no sample.
         OSError: the shard cannot be read.
     """
     num_bytes = int(index.num_bytes[number])
@@ -60,7 +63,7 @@ def read_head(file: int, index: DatasetIndex, number: int) -> RawSample:
         data = os.pread(file, head, int(index.offset[number]))
         try:
             return parse(memoryview(data))
-        except ValueError:  # cut short by ourselves, most likely
+        except BROKEN:  # cut short by ourselves, most likely
             pass
     return read_whole(file, index, number)
 
@@ -79,7 +82,7 @@ def parse(data: memoryview, *, wants_images: bool = False) -> RawSample:
     """The members that `data` begins with; without images, up to the two that are wanted.
 
     Raises:
-        ValueError: a member is damaged or missing.
+        BROKEN: a member is damaged or missing.
     """
     tokens, meta, images = None, None, []
     for member in scan_members(data):

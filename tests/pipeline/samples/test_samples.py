@@ -167,6 +167,30 @@ def test_damaged_and_missing_shards_are_told_sample_by_sample(folder: Path) -> N
     assert [int(sample["key"]) for sample in unread] == lost
 
 
+def test_garbage_within_a_sample_is_told_and_the_others_are_shown(folder: Path) -> None:
+    index = open_dataset(folder).index
+    with (folder / "shards" / "shard-000000.tar").open("r+b") as stream:
+        stream.seek(int(index.offset[1]) + 512 + 10)
+        stream.write(b"{'descr': ((")  # the header of tokens.npy
+        stream.seek(int(index.offset[2]))
+        stream.write(bytes(range(200)))
+    answer = ask(folder, num=4)
+    keys = [f"{index.key[number]:09d}" for number in (1, 2)]
+    assert [finding["key"] for finding in answer["findings"]] == keys
+    assert answer["num_findings"] == {"unreadable": 2}
+    assert [sample["problem"] is None for sample in answer["samples"]] == [True, False, False, True]
+
+
+def test_index_that_was_changed_is_refused(folder: Path) -> None:
+    path = folder / "index.arrow"
+    data = bytearray(path.read_bytes())
+    place = bytes(data).index(open_dataset(folder).index.num_bytes.tobytes())
+    data[place + 5] ^= 1  # a sample of a terabyte
+    path.write_bytes(data)
+    with pytest.raises(StageError, match="the column num_bytes does not match its checksum"):
+        ask(folder)
+
+
 def test_progress_reaches_all_samples(folder: Path) -> None:
     said: list[tuple[int, int, str]] = []
     values = {"folder": str(folder), "num": 0, "keys": [], "random_seed": None, "limit": None}
