@@ -56,7 +56,7 @@ cluster-down: venv  ## stop it and remove its folder; Slurm and the user sjtest 
 
 constraints:  ## resolve the newest allowed versions and write constraints.txt
 	@rm -rf build/resolve && $(PYTHON) -m venv build/resolve
-	@build/resolve/bin/python -m pip install --quiet -e '.[train,dev]' hatchling editables
+	@build/resolve/bin/python -m pip install --quiet -e '.[train,dev,bench]' hatchling editables
 	@{ grep '^#' constraints.txt; build/resolve/bin/python -m pip list --format=freeze \
 	    --exclude-editable --exclude pip | sed 's/+[a-z0-9.]*$$//'; } > build/constraints.txt
 	@mv build/constraints.txt constraints.txt && rm -rf build/resolve
