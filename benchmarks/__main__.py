@@ -15,6 +15,8 @@ SCRIPTS = {
     "staging": "Staging",
     "growth": "Large data sets",
     "preprocess": "Preprocessing",
+    "reading": "Reading",
+    "resume": "Resuming in the middle of an epoch",
 }
 """Modules of this package, and the headings of their tables."""
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
@@ -59,7 +61,8 @@ def _section(heading: str, module: str, found: dict[str, Any]) -> str:
         cells = [row["case"], row["unit"], f"{row['ours']:.3g}", row["peer"]]
         cells += ["" if value is None else f"{value:.3g}", "" if ratio is None else f"{ratio:.2f}"]
         lines.append("| " + " | ".join([*cells, row["goal"], met]) + " |")
-    return "\n".join([*lines, ""])
+    notes = [line for note in found.get("notes", ()) for line in ("", note)]
+    return "\n".join([*lines, *notes, ""])
 
 
 if __name__ == "__main__":

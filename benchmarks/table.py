@@ -130,8 +130,18 @@ def machine() -> dict[str, str | int]:
     }
 
 
-def show(rows: Sequence[Row], options: argparse.Namespace, packages: Sequence[str]) -> None:
-    """Print the table; a row that misses its goal stays in it."""
+def show(
+    rows: Sequence[Row],
+    options: argparse.Namespace,
+    packages: Sequence[str] | Mapping[str, str],
+    *,
+    notes: Sequence[str] = (),
+) -> None:
+    """Print the table; a row that misses its goal stays in it.
+
+    `packages` are names, or versions by name where they are installed elsewhere; `notes` are lines
+    under the table.
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -152,11 +162,15 @@ def show(rows: Sequence[Row], options: argparse.Namespace, packages: Sequence[st
             {None: "-", True: "yes", False: "NO"}[found.met],
         )
     Console(width=150).print(table)
+    is_told = isinstance(packages, Mapping)
     values = {
         "machine": machine(),
-        "versions": {name: version(name) for name in packages},
+        "versions": dict(packages) if is_told else {name: version(name) for name in packages},
         "rows": [{**asdict(found), "ratio": found.ratio} for found in rows],
+        "notes": list(notes),
     }
+    for note in notes:
+        print(note)
     print(", ".join(f"{key} {value}" for key, value in values["machine"].items()))
     if options.json is not None:
         options.json.write_text(json.dumps(values, indent=2) + "\n")

@@ -7,13 +7,16 @@ token is learned, because it would be learned from the sample before.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from pipeline.data.buffers import BufferPool
+from pipeline.data.gathered import Gathered, gather_samples
 from pipeline.data.sample_format import IGNORED_LABEL, Sample
 
 
@@ -65,7 +68,21 @@ class TokenRows:
 
 
 def collate(
-    rows: Sequence[Sequence[Sample]],
+    rows: Sequence[Sequence[Sample]], *, image_shape: tuple[int, int, int], **settings: Any
+) -> Batch:
+    """`assemble` of the samples of each row; none is empty.
+
+    Raises:
+        ValueError: an image is not of `image_shape`, which is (height, width, 3).
+    """
+    gathered = gather_samples(itertools.chain.from_iterable(rows), image_shape)
+    row_sizes = [len(row) for row in rows]
+    return assemble(gathered, row_sizes, image_shape=image_shape, **settings)
+
+
+def assemble(
+    gathered: Gathered,
+    row_sizes: Sequence[int],
     *,
     image_shape: tuple[int, int, int],
     pad_token_id: int,
@@ -76,17 +93,13 @@ def collate(
 ) -> Batch:
     """Put the samples of each row one after the other, pad the rows, and stack the images.
 
-    `rows` are the samples of each row, none empty; `image_shape` is (height, width, 3) of every
-    image; `length` None pads to the longest row; `pin_memory` puts the tensors where a GPU can copy
-    them from without the host waiting.
-
-    Raises:
-        ValueError: an image is not of `image_shape`.
+    `row_sizes` are the samples of each row, at least one; `image_shape` is (height, width, 3) of
+    every image; `length` None pads to the longest row; `pin_memory` puts the tensors where a GPU
+    can copy them from without the host waiting.
     """
-    tokens = lay_out_tokens(rows, pad_token_id=pad_token_id, length=length)
-    samples = [sample for row in rows for sample in row]
-    images = stack_images(samples, image_shape, buffers)
-    num_tokens = sum(len(sample.input_ids) for sample in samples)
+    tokens = lay_out_tokens(gathered, row_sizes, pad_token_id=pad_token_id, length=length)
+    images = stack_images(gathered.images, image_shape, buffers)
+    num_tokens = sum(map(len, gathered.input_ids))
     tensor = _pinned if pin_memory else torch.from_numpy
     return Batch(
         input_ids=tensor(tokens.input_ids),
@@ -94,10 +107,10 @@ def collate(
         position_ids=tensor(tokens.position_ids),
         segment_bounds=tensor(tokens.segment_bounds),
         images=torch.from_numpy(images),  # pinned already, if `buffers` pins
-        keys=tuple(sample.key for sample in samples),
+        keys=tuple(gathered.keys),
         epoch=epoch,
-        is_packed=len(samples) > len(rows),
-        num_samples=len(samples),
+        is_packed=len(gathered.keys) > len(row_sizes),
+        num_samples=len(gathered.keys),
         num_tokens=num_tokens,
         num_padding_tokens=tokens.input_ids.size - num_tokens,
         num_supervised_tokens=int(np.count_nonzero(tokens.labels != IGNORED_LABEL)),
@@ -110,56 +123,51 @@ def _pinned(array: np.ndarray) -> torch.Tensor:
 
 
 def lay_out_tokens(
-    rows: Sequence[Sequence[Sample]], *, pad_token_id: int, length: int | None = None
+    gathered: Gathered, row_sizes: Sequence[int], *, pad_token_id: int, length: int | None = None
 ) -> TokenRows:
     """Token ids, labels, positions and segments; rows are padded on the right.
 
     Rows of one sample need no mask: with causal attention no real token sees the padding after it.
     """
-    lengths = [sum(len(sample.input_ids) for sample in row) for row in rows]
-    shape = (len(rows), max(lengths) if length is None else length)
-    assert max(lengths) <= shape[1]
-    input_ids = np.full(shape, pad_token_id, dtype=np.int64)
-    labels = np.full(shape, IGNORED_LABEL, dtype=np.int64)
-    position_ids = np.empty(shape, dtype=np.int64)
+    sizes = [len(ids) for ids in gathered.input_ids]
+    ends = list(itertools.accumulate(row_sizes))
+    longest = max(sum(sizes[end - size : end]) for end, size in zip(ends, row_sizes, strict=True))
+    width = longest if length is None else length
+    assert longest <= width
+    num_places = len(row_sizes) * width
+    input_ids = np.full(num_places, pad_token_id, dtype=np.int64)
+    labels = np.full(num_places, IGNORED_LABEL, dtype=np.int64)
+    position_ids = np.empty(num_places, dtype=np.int64)
+    from_zero = np.arange(width)
     bounds = [0]
-    for number, row in enumerate(rows):
-        start = 0
-        for sample in row:
-            end = start + len(sample.input_ids)
-            input_ids[number, start:end] = sample.input_ids
-            labels[number, start + 1 : end] = sample.labels[1:]
-            position_ids[number, start:end] = np.arange(end - start)
-            bounds.append(number * shape[1] + end)
+    samples = zip(gathered.input_ids, gathered.labels, sizes, strict=True)
+    for row_size, row_end in zip(row_sizes, range(width, num_places + 1, width), strict=True):
+        start = row_end - width
+        for ids, learned, size in itertools.islice(samples, row_size):
+            end = start + size
+            input_ids[start:end] = ids
+            labels[start + 1 : end] = learned[1:]
+            position_ids[start:end] = from_zero[:size]
+            bounds.append(end)
             start = end
-        position_ids[number, start:] = np.arange(shape[1] - start)
-        if start < shape[1]:
-            bounds.append((number + 1) * shape[1])
+        if start < row_end:
+            position_ids[start:row_end] = from_zero[: row_end - start]
+            bounds.append(row_end)
+    shape = (len(row_sizes), width)
     return TokenRows(
-        input_ids=input_ids,
-        labels=labels,
-        position_ids=position_ids,
+        input_ids=input_ids.reshape(shape),
+        labels=labels.reshape(shape),
+        position_ids=position_ids.reshape(shape),
         segment_bounds=np.asarray(bounds, dtype=np.int32),
     )
 
 
 def stack_images(
-    samples: Sequence[Sample], image_shape: tuple[int, int, int], buffers: BufferPool
+    images: Sequence[np.ndarray], image_shape: tuple[int, int, int], buffers: BufferPool
 ) -> np.ndarray:
-    """The images of all samples, uint8 [num_images, height, width, 3].
-
-    Raises:
-        ValueError: an image is not of `image_shape`.
-    """
-    num_images = sum(len(sample.images) for sample in samples)
-    num_bytes = num_images * int(np.prod(image_shape))
-    stacked = buffers.take(num_bytes).reshape(num_images, *image_shape)
-    row = 0
-    for sample in samples:
-        for image in sample.images:
-            if image.shape != image_shape:
-                message = f"sample {sample.key}: image {image.shape}, expected {image_shape}"
-                raise ValueError(message)
-            stacked[row] = image
-            row += 1
-    return stacked
+    """All images, each given as its bytes: uint8 [num_images, height, width, 3]."""
+    num_bytes = int(np.prod(image_shape))
+    stacked = buffers.take(len(images) * num_bytes).reshape(len(images), num_bytes)
+    for row, image in enumerate(images):
+        stacked[row] = image
+    return stacked.reshape(len(images), *image_shape)

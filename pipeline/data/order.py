@@ -33,6 +33,8 @@ WorkOf = Callable[[np.ndarray], np.ndarray]
 
 _ORDER_WORD, _DEAL_WORD = 1, 4
 """Tell the seeds of epochs and windows from those of other permutations."""
+_STRETCH = 4096
+"""Places of a permutation that are computed at once: a few cost as much as a thousand."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,8 +85,17 @@ def _check_divides(whole_name: str, whole: int, part_name: str, part: int) -> No
 def shuffled_order(num_packs: int, seed: int) -> EpochOrder:
     """Each epoch a seeded permutation of its own."""
 
-    def packs(epoch: int, start: int, stop: int) -> np.ndarray:
+    @functools.lru_cache(maxsize=4)  # neighbouring steps share a stretch
+    def stretch(epoch: int, number: int) -> np.ndarray:
+        start = number * _STRETCH
+        stop = min(start + _STRETCH, num_packs)
         return _epoch_permutation(num_packs, seed, epoch).slice(start, stop)
+
+    def packs(epoch: int, start: int, stop: int) -> np.ndarray:
+        first, last = start // _STRETCH, (max(start, stop - 1)) // _STRETCH
+        pieces = [stretch(epoch, number) for number in range(first, last + 1)]
+        found = pieces[0] if first == last else np.concatenate(pieces)
+        return found[start - first * _STRETCH : stop - first * _STRETCH]
 
     return packs
 

@@ -6,18 +6,19 @@ and nothing has to be pickled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 import torch
 
 from pipeline.data.augment import Augmentation
-from pipeline.data.batch import Batch, collate
+from pipeline.data.batch import Batch, assemble
 from pipeline.data.buffers import BufferPool
 from pipeline.data.dataset import ShardedDataset
+from pipeline.data.gathered import Gathered, gather_samples
 from pipeline.data.order import Microbatch, position_at, rank_microbatches
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.reading_plan import ReadingPlan
-from pipeline.data.sample_format import Sample
 
 
 class BatchReader(Prefetcher):
@@ -61,12 +62,12 @@ class BatchReader(Prefetcher):
 
     def _assemble(self, part: Microbatch, epoch: int) -> Batch:
         info = self._dataset.info
-        return collate(
-            [
-                [self._read(number, pack_epoch) for number in self._plan.samples_of(pack)]
-                for pack, pack_epoch in zip(part.packs.tolist(), part.epochs.tolist(), strict=True)
-            ],
-            image_shape=(info.image_height, info.image_width, 3),
+        image_shape = (info.image_height, info.image_width, 3)
+        rows = [self._plan.samples_of(pack) for pack in part.packs.tolist()]
+        return assemble(
+            self._gather(rows, part.epochs.tolist(), image_shape),
+            [len(row) for row in rows],
+            image_shape=image_shape,
             pad_token_id=info.pad_token_id,
             epoch=epoch,
             buffers=self._buffers,
@@ -74,8 +75,17 @@ class BatchReader(Prefetcher):
             pin_memory=self._pin_memory,
         )
 
-    def _read(self, number: int, epoch: int) -> Sample:
-        sample = self._dataset.sample(number)
+    def _gather(
+        self, rows: Sequence[Sequence[int]], epochs: Sequence[int], shape: tuple[int, int, int]
+    ) -> Gathered:
+        """The samples of all rows; `epochs` has one entry a row."""
         if self._augment is None:
-            return sample
-        return self._augment(sample, number=number, epoch=epoch)
+            return self._dataset.gather([number for row in rows for number in row])
+        return gather_samples(
+            (
+                self._augment(self._dataset.sample(number), number=number, epoch=epoch)
+                for row, epoch in zip(rows, epochs, strict=True)
+                for number in row
+            ),
+            shape,
+        )

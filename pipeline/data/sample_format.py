@@ -11,7 +11,7 @@ import ast
 import functools
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from pipeline.data.tar import sample_bytes, scan_members
+from pipeline.data.tar import BLOCK, Member, sample_bytes, scan_members
 
 TOKENS_SUFFIX = "tokens.npy"
 META_SUFFIX = "meta.json"
@@ -42,7 +42,47 @@ class Sample:
     images: tuple[np.ndarray, ...]
     """uint8 [height, width, 3] each."""
     meta: Mapping[str, Any]
-    """What preprocess noted: `row`, `source`, `original_sizes` and counts."""
+    """What preprocess noted: `row`, `source`, `original_sizes` and counts. Parsed when it is asked
+    for (`StoredMeta`)."""
+
+
+class StoredMeta(Mapping[str, Any]):
+    """The values of a sample's `meta.json`, parsed when the first of them is asked for.
+
+    Training asks for none, and parsing all would cost as much as finding the members.
+    """
+
+    __slots__ = ("_members", "_values")
+
+    def __init__(self, members: memoryview) -> None:
+        """`members` is of a tar, and begins with that member; empty where there is none."""
+        self._members = members
+        self._values: Mapping[str, Any] | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._parsed()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parsed())
+
+    def __len__(self) -> int:
+        return len(self._parsed())
+
+    def __repr__(self) -> str:
+        return repr(self._parsed())
+
+    def _parsed(self) -> Mapping[str, Any]:
+        if self._values is None:
+            member = next(scan_members(self._members), None)
+            self._values = {} if member is None else self._parse(member)
+        return self._values
+
+    def _parse(self, member: Member) -> Mapping[str, Any]:
+        try:
+            return json.loads(bytes(self._members[member.start : member.start + member.num_bytes]))
+        except ValueError as error:
+            message = f"{member.name}: no valid JSON ({error})"
+            raise ValueError(message) from error
 
 
 def pack_sample(
@@ -82,7 +122,7 @@ def unpack_sample(buffer: memoryview) -> Sample:
         if suffix == TOKENS_SUFFIX:
             tokens = view_npy(data)
         elif suffix == META_SUFFIX:
-            meta = json.loads(bytes(data))
+            meta = StoredMeta(buffer[member.start - BLOCK : member.start + member.num_bytes])
         elif suffix.startswith(IMAGE_PREFIX):  # in order: pack_sample wrote them so
             images.append(decode_stored_image(data, suffix))
     if tokens is None:

@@ -8,19 +8,19 @@ blocks: samples are moved from part to shard by copying a range.
 
 from __future__ import annotations
 
+import struct
 import tarfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 BLOCK = 512
 END_OF_ARCHIVE = bytes(2 * BLOCK)
 
-_NAME = slice(0, 100)
-_SIZE = slice(124, 136)
+_HEADER = struct.Struct("100s 24x 12s")
+"""Name and size; all that is looked at of a header."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
+class Member(NamedTuple):  # made in a third of a data class's time, for each member that is read
     """One file within a tar."""
 
     name: str
@@ -29,7 +29,8 @@ class Member:
     num_bytes: int
 
 
-def _padded(num_bytes: int) -> int:
+def padded(num_bytes: int) -> int:
+    """The bytes that a member's content takes, whole blocks."""
     return -(-num_bytes // BLOCK) * BLOCK
 
 
@@ -37,7 +38,7 @@ def member_bytes(name: str, data: bytes) -> bytes:
     """Header, content and padding of one member."""
     header = tarfile.TarInfo(name)  # mtime, uid and gid are 0, mode is 0644
     header.size = len(data)
-    return header.tobuf(tarfile.USTAR_FORMAT) + data + bytes(_padded(len(data)) - len(data))
+    return header.tobuf(tarfile.USTAR_FORMAT) + data + bytes(padded(len(data)) - len(data))
 
 
 def sample_bytes(key: str, members: Iterable[tuple[str, bytes]]) -> bytes:
@@ -51,20 +52,19 @@ def scan_members(buffer: memoryview) -> Iterator[Member]:
     Raises:
         ValueError: the buffer is cut short within a member, or holds no tar.
     """
-    position = 0
-    while position + BLOCK <= len(buffer):
-        header = bytes(buffer[position : position + BLOCK])
-        if not header[0]:
+    position, end = 0, len(buffer)
+    while position + BLOCK <= end:
+        name, size = _HEADER.unpack_from(buffer, position)
+        if not name[0]:
             return
         try:
-            num_bytes = int(header[_SIZE].rstrip(b" \0"), 8)
+            num_bytes = int(size.rstrip(b" \0"), 8)
         except ValueError as error:
             message = f"no tar header at byte {position}"
             raise ValueError(message) from error
         start = position + BLOCK
-        if start + num_bytes > len(buffer):
-            message = f"cut short at byte {len(buffer)}, within a member of {num_bytes} bytes"
+        if start + num_bytes > end:
+            message = f"cut short at byte {end}, within a member of {num_bytes} bytes"
             raise ValueError(message)
-        name = header[_NAME].rstrip(b"\0").decode()
-        yield Member(name=name, start=start, num_bytes=num_bytes)
-        position = start + _padded(num_bytes)
+        yield Member(name.rstrip(b"\0").decode(), start, num_bytes)
+        position = start + padded(num_bytes)

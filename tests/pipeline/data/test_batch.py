@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.data.batch import Batch, collate, lay_out_tokens
 from pipeline.data.buffers import BufferPool
+from pipeline.data.gathered import gather_samples
 from pipeline.data.sample_format import Sample
 
 PAD = 0
@@ -92,7 +93,8 @@ def test_segments_tile_the_rows_and_hold_one_sample_each(
     length = max(sum(row) for row in rows) + spare
     numbered = iter(range(1, 100))
     samples = [[make_sample(next(numbered), n) for n in row] for row in rows]
-    tokens = lay_out_tokens(samples, pad_token_id=PAD, length=length)
+    gathered = gather_samples(itertools.chain(*samples), SHAPE)
+    tokens = lay_out_tokens(gathered, [len(row) for row in rows], pad_token_id=PAD, length=length)
     ids, positions = tokens.input_ids.ravel(), tokens.position_ids.ravel()
     bounds = tokens.segment_bounds
     assert bounds[0] == 0

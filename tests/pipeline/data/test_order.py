@@ -180,3 +180,13 @@ def test_epochs_and_seeds_have_their_own_permutations() -> None:
 def test_sizes_that_do_not_divide_are_named(sizes: dict[str, int], words: str) -> None:
     with pytest.raises(StageConfigError, match=words):
         layout(**sizes)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, 5), (4090, 4100), (4096, 8192), (100, 9000), (7, 7)]
+)
+def test_shuffled_order_is_one_permutation_wherever_it_is_begun(start: int, stop: int) -> None:
+    order = shuffled_order(9_000, 3)
+    whole = order(1, 0, 9_000)
+    assert sorted(whole.tolist()) == list(range(9_000))
+    assert shuffled_order(9_000, 3)(1, start, stop).tolist() == whole[start:stop].tolist()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import resource
 import shutil
+import tarfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -98,6 +100,69 @@ def test_raw_and_png_images_are_the_same_pixels(make_dataset: Callable[..., Path
         with reader(make_dataset(8, image_format=image_format)) as steps:
             batches.append(next(steps)[0])
     assert torch.equal(batches[0].images, batches[1].images)
+
+
+def test_raw_samples_are_compared_with_their_checksum_when_first_read_and_only_then(
+    make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_dataset(make_dataset(5, image_format="raw"))
+    compared = []
+    compute = shard_files.xxhash.xxh3_64_intdigest
+
+    def note(view: memoryview) -> int:
+        compared.append(len(view))
+        return compute(view)
+
+    monkeypatch.setattr(shard_files.xxhash, "xxh3_64_intdigest", note)
+    first = [opened.sample(number) for number in range(5)]
+    assert len(compared) == 5
+    again = [opened.sample(number) for number in range(5)]
+    opened.gather(range(5))
+    assert len(compared) == 5
+    assert [sample.key for sample in again] == [sample.key for sample in first]
+    assert [sample.meta for sample in again] == [sample.meta for sample in first]
+
+
+@pytest.mark.parametrize("image_format", ["png", "raw"])
+def test_gathered_arrays_are_those_of_the_samples(
+    make_dataset: Callable[..., Path], image_format: str
+) -> None:
+    opened = open_dataset(make_dataset(9, image_format=image_format))
+    numbers = [4, 8, 0, 4]
+    found, samples = opened.gather(numbers), [opened.sample(number) for number in numbers]
+    assert found.keys == [sample.key for sample in samples]
+    for arrays, name in ((found.input_ids, "input_ids"), (found.labels, "labels")):
+        expected = [getattr(sample, name).tolist() for sample in samples]
+        assert [array.tolist() for array in arrays] == expected
+    images = [image.reshape(-1).tolist() for sample in samples for image in sample.images]
+    assert [image.tolist() for image in found.images] == images
+
+
+def test_raw_bytes_are_the_members_of_the_sample(dataset_dir: Path) -> None:
+    opened = open_dataset(dataset_dir)
+    with tarfile.open(fileobj=io.BytesIO(opened.raw(7))) as archive:
+        names = archive.getnames()
+    key = opened.sample(7).key
+    assert names == [f"{key}.tokens.npy", f"{key}.meta.json", f"{key}.image0.png"]
+
+
+@pytest.mark.parametrize("read", ["raw", "sample"])
+def test_damage_is_found_by_each_way_of_reading(
+    make_dataset: Callable[..., Path], tmp_path: Path, read: str
+) -> None:
+    folder = tmp_path / "set"
+    shutil.copytree(make_dataset(3, image_format="raw"), folder)
+    opened = open_dataset(folder)
+    (shard,) = (folder / "shards").iterdir()
+    data = bytearray(shard.read_bytes())
+    data[int(opened.index.offset[1]) + 1000] ^= 1
+    shard.write_bytes(data)
+    assert getattr(opened, read)(0)
+    for _ in range(2):  # what was found to be damaged is not taken for sound the next time
+        with pytest.raises(StageError, match=r"shard-000000\.tar: sample \d{9}: .*checksum"):
+            getattr(opened, read)(1)
+    with pytest.raises(StageError, match="checksum"):
+        opened.gather([0, 1, 2])
 
 
 def num_mapped(folder: Path) -> int:

@@ -51,3 +51,20 @@ def test_sample_reads_back_as_it_was_packed() -> None:
     assert np.array_equal(sample.labels, labels)
     assert [np.array_equal(image, pixels) for image in sample.images] == [True, True]
     assert not sample.images[0].flags.owndata  # a view: nothing was copied
+
+
+def test_meta_that_is_no_json_is_named_when_it_is_asked_for() -> None:
+    tokens = io.BytesIO()
+    np.save(tokens, np.zeros((2, 1), dtype=np.int32))
+    data = sample_bytes("k", [("tokens.npy", tokens.getvalue()), ("meta.json", b"{")])
+    sample = unpack_sample(memoryview(data))
+    with pytest.raises(ValueError, match=r"k\.meta\.json: no valid JSON"):
+        dict(sample.meta)
+
+
+def test_sample_without_meta_has_none() -> None:
+    tokens = io.BytesIO()
+    np.save(tokens, np.zeros((2, 1), dtype=np.int32))
+    assert (
+        unpack_sample(memoryview(sample_bytes("k", [("tokens.npy", tokens.getvalue())]))).meta == {}
+    )

@@ -1,0 +1,184 @@
+"""The peers of one benchmark: their processes, their sets, and what was measured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.peers.job import DECODED, Job
+from benchmarks.peers.process import PeerFailedError, PeerProcess
+from benchmarks.peers.sets import NUM_SAMPLES, NUM_SAMPLES_QUICK, make_set
+
+OURS, PLAIN = "ours", "plain"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How much is measured."""
+
+    num_rounds: int
+    """In which the peers take turns."""
+    num_tries: int
+    """Of each number of workers, before."""
+    at_least_s: float
+    num_samples: Mapping[str, int]
+
+
+FULL = Effort(num_rounds=5, num_tries=2, at_least_s=0.5, num_samples=NUM_SAMPLES)
+QUICK = Effort(num_rounds=1, num_tries=1, at_least_s=0.02, num_samples=NUM_SAMPLES_QUICK)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """What reading took."""
+
+    rate: float
+    """Samples a second by the wall clock."""
+    cpu_us: float
+    """Of a core, a sample; of workers that are processes nothing."""
+
+    @classmethod
+    def median(cls, found: Sequence[Self]) -> Self:
+        """Of each field."""
+        return cls(
+            rate=statistics.median(one.rate for one in found),
+            cpu_us=statistics.median(one.cpu_us for one in found),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bench:
+    """The peers that are there."""
+
+    effort: Effort
+    folder: Path
+    processes: dict[str, PeerProcess]
+    """By module; of those that can be imported."""
+    names: dict[str, str]
+    """For the table, by module."""
+    versions: dict[str, str]
+    """By package."""
+    notes: list[str]
+    """What was left out, and why."""
+
+    @classmethod
+    def start(
+        cls, stack: contextlib.ExitStack, name: str, modules: Sequence[str], effort: Effort
+    ) -> Self:
+        """Start a process for each peer; they end with the stack."""
+        folder = _folder(name, effort)
+        log = folder / "peers.log"
+        log.unlink(missing_ok=True)
+        started = {name: stack.enter_context(PeerProcess(name, log)) for name in modules}
+        bench = cls(effort=effort, folder=folder, processes={}, names={}, versions={}, notes=[])
+        for module, process in started.items():
+            try:
+                said = process.hello()
+            except PeerFailedError as error:
+                bench.notes.append(f"{module} left out: {error}")
+                continue
+            bench.processes[module] = process
+            bench.names[module] = said["name"]
+            bench.versions[said["package"]] = said["version"]
+        return bench
+
+    def build(self, kind: str) -> None:
+        """The set of one kind in every format that has it; it is kept for other runs."""
+        root = self.folder / kind
+        with _built(root / OURS) as target:
+            if target is not None:
+                print(f"making the set {kind!r} in {root}", file=sys.stderr)
+                make_set(target, kind, self.effort.num_samples[kind])
+        for name in self.processes:
+            if name == OURS or (name == PLAIN and kind == DECODED):
+                continue
+            try:
+                with _built(root / name) as target:
+                    if target is not None:
+                        self._ask_to_build(name, target, kind)
+            except PeerFailedError as error:
+                self.notes.append(f"{self.names[name]} has no set {kind!r}: {error}")
+
+    def _ask_to_build(self, name: str, target: Path, kind: str) -> None:
+        source = self.folder / kind / OURS / "source"
+        self.processes[name].ask(build=str(target), source=str(source), kind=kind)
+
+    def set_of(self, name: str, kind: str) -> Path:
+        """Where a peer's set of one kind lies."""
+        found = self.folder / kind / name
+        return found / "consolidate" / "output" if name == OURS else found
+
+    def measure(self, name: str, job: Job) -> Measured:
+        """Passes after one that is not counted.
+
+        Raises:
+            PeerFailedError: the peer could not.
+        """
+        return _measured(self.processes[name].ask(**self._question(name, job)))
+
+    def first_pass(self, name: str, job: Job) -> Measured:
+        """The first pass of a new process.
+
+        Raises:
+            PeerFailedError: the peer could not.
+        """
+        with PeerProcess(name, self.folder / "peers.log") as process:
+            process.hello()
+            question = self._question(name, job)
+            return _measured(process.ask(**{**question, "at_least_s": 0.0, "first": True}))
+
+    def _question(self, name: str, job: Job) -> dict[str, Any]:
+        return {
+            "folder": str(self.set_of(name, job.kind)),
+            "job": asdict(job),
+            "at_least_s": self.effort.at_least_s,
+        }
+
+    def in_turn(self, jobs: Mapping[str, Job]) -> dict[str, Measured]:
+        """The medians of all rounds; what peers have open is closed at the end."""
+        found: dict[str, list[Measured]] = {name: [] for name in jobs}
+        for _ in range(self.effort.num_rounds):
+            for name, job in jobs.items():
+                found[name].append(self.measure(name, job))
+        for name in jobs:
+            self.processes[name].ask(close=True)
+        return {name: Measured.median(measured) for name, measured in found.items()}
+
+
+def _measured(answer: Mapping[str, Any]) -> Measured:
+    return Measured(
+        rate=answer["num_samples"] / answer["wall_s"],
+        cpu_us=1e6 * answer["cpu_s"] / answer["num_samples"],
+    )
+
+
+def _folder(name: str, effort: Effort) -> Path:
+    """Where sets are kept: another size, or another format of ours, is another folder."""
+    from pipeline.data.info import DATASET_FORMAT
+
+    sizes = "-".join(str(num) for num in effort.num_samples.values())
+    name = f"slurm-jobs-{name}-{os.getuid()}-{DATASET_FORMAT}-{sizes}"
+    folder = Path(tempfile.gettempdir()) / name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def _built(folder: Path) -> Iterator[Path | None]:
+    """A folder to build in, which becomes `folder` if nothing is raised; None if it is there."""
+    if folder.exists():
+        yield None
+        return
+    attempt = folder.with_name(f"{folder.name}.building")
+    shutil.rmtree(attempt, ignore_errors=True)
+    attempt.parent.mkdir(parents=True, exist_ok=True)
+    yield attempt
+    attempt.rename(folder)

@@ -1,0 +1,50 @@
+"""mosaicml-streaming: MDS shards, `StreamingDataset` in a DataLoader."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.job import ARRAYS, DECODED, SEED, Job, Pass, Source
+from benchmarks.peers.loading import loader_pass
+
+NAME = "mosaicml-streaming"
+NEEDS = "streaming"
+PACKAGE = "mosaicml-streaming"
+
+
+def build(source: Source, folder: Path) -> None:
+    """Shards by the library's own writer."""
+    from streaming import MDSWriter
+
+    shape = ",".join(map(str, source.shape))
+    kind = f"ndarray:uint8:{shape}" if source.kind == ARRAYS else "bytes"
+    with MDSWriter(out=str(folder), columns={"image": kind}, size_limit=source.shard_bytes) as sink:
+        for data in source.samples():
+            pixels = np.frombuffer(data, np.uint8)
+            sink.write({"image": pixels.reshape(source.shape) if source.kind == ARRAYS else data})
+
+
+def open_pass(folder: Path, job: Job) -> Pass:
+    """See `Peer`. Its own `jpeg` type decodes by Pillow too, and gives no array."""
+    from streaming import StreamingDataset
+    from streaming.base.util import clean_stale_shared_memory
+
+    from benchmarks.peers.job import decode
+
+    class _Images(StreamingDataset):
+        def __getitem__(self, number: Any) -> Any:
+            image = super().__getitem__(number)["image"]
+            return decode(image) if job.kind == DECODED else image
+
+    clean_stale_shared_memory()
+    # A folder may be open once in a process: each job has a name of its own for it.
+    link = Path(tempfile.mkdtemp(prefix="mds-")) / "set"
+    link.symlink_to(folder)
+    images = _Images(
+        local=str(link), shuffle=job.is_shuffled, shuffle_seed=SEED, batch_size=job.batch_size
+    )
+    return loader_pass(images, job)

@@ -1,0 +1,91 @@
+"""Where a training of millions of samples goes on: a process that only finds its place.
+
+    python -m benchmarks.peers.resuming.large FOLDER NUM_SAMPLES
+
+Without packs in the folder it makes them, which is not measured: lengths of captions (log-normal,
+median 60) with an image each of 256 tokens, packed to 4,096. Then it prints the seconds, as JSON.
+The columns of the index are mapped files here, as they are in a data set.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.data.order import BatchLayout, rank_microbatches
+from pipeline.data.packing import (
+    PackBudget,
+    open_packs,
+    pack_order,
+    pack_work,
+    work_model,
+    write_packs,
+)
+from pipeline.data.reading_plan import ReadingPlan, plan_packed, plan_shuffled
+
+SEED = 7
+MAX_TOKENS = 4096
+KEY = {"benchmark": "resume, large"}
+LAYOUT = BatchLayout(global_batch_size=256, num_lanes=64, num_ranks=8, num_microbatches=1)
+
+
+def main() -> None:
+    """Make what is missing, or find the place."""
+    folder, num_samples = Path(sys.argv[1]), int(sys.argv[2])
+    if (folder / "packs.bin").exists():
+        print(json.dumps(find(folder)))
+    else:
+        make(folder, num_samples)
+
+
+def make(folder: Path, num_samples: int) -> None:
+    """The columns and the packs."""
+    draw = np.random.default_rng(SEED)
+    words = np.exp(draw.normal(np.log(60), 0.6, num_samples))
+    num_tokens = (256 + np.clip(words, 4, 1024)).astype(np.int32)
+    num_images = np.ones(num_samples, dtype=np.int32)
+    np.save(folder / "num_tokens.npy", num_tokens)
+    np.save(folder / "num_images.npy", num_images)
+    packs = pack_order(
+        num_tokens,
+        num_images,
+        budget=PackBudget(max_tokens=MAX_TOKENS, max_images=16),
+        strategy="exact",
+        words=[SEED],
+        num_processes=2,
+    )
+    write_packs(folder / "packs.bin", packs, KEY)
+
+
+def find(folder: Path) -> dict[str, float]:
+    """Seconds until the samples of a step in the middle of the epoch are known."""
+    rank_microbatches(0, LAYOUT, 0, 1_000, plan_shuffled(1_000, seed=0, layout=LAYOUT).order)
+    start_s = time.perf_counter()
+    num_tokens, num_images = (
+        np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("num_tokens", "num_images")
+    )
+    _find(plan_shuffled(len(num_tokens), seed=SEED, layout=LAYOUT))
+    shuffled_s = time.perf_counter() - start_s
+
+    start_s = time.perf_counter()
+    packs = open_packs(folder / "packs.bin", KEY, verify=False)
+    work_start_s = time.perf_counter()
+    work = pack_work(packs, num_tokens, num_images, work_model(hidden_size=4096))
+    work_s = time.perf_counter() - work_start_s
+    _find(plan_packed(packs, work, seed=SEED, layout=LAYOUT, row_length=MAX_TOKENS))
+    packed_s = time.perf_counter() - start_s
+    return {"shuffled_s": shuffled_s, "packed_s": packed_s, "work_s": work_s}
+
+
+def _find(plan: ReadingPlan) -> None:
+    step = plan.num_packs // LAYOUT.global_batch_size // 2
+    for part in rank_microbatches(step, LAYOUT, 3, plan.num_packs, plan.order):
+        assert all(len(plan.samples_of(pack)) for pack in part.packs.tolist())
+
+
+if __name__ == "__main__":
+    main()

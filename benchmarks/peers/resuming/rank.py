@@ -1,0 +1,80 @@
+"""One rank of a training that is stopped and gone on with, as a process.
+
+    python -m benchmarks.peers.resuming.rank '{"module": ..., ...}'
+
+Reads `num_steps` batches, or to the end of the epoch where the loader ends, after it has loaded the
+state in `state_in`; then writes the state to `state_out`, and to `out` what it read and how long
+the first batch took, from before the set was opened. Importing is not counted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import pickle
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.resuming.going_on import Place
+
+
+def main() -> None:
+    """Build, or read."""
+    warnings.filterwarnings("ignore")
+    asked = json.loads(sys.argv[1])
+    module = importlib.import_module(f"benchmarks.peers.resuming.{asked['module']}")
+    importlib.import_module(module.NEEDS)
+    if "build" in asked:
+        folder = Path(asked["build"])
+        folder.mkdir(parents=True)
+        module.build_numbers(folder, asked["num_samples"])
+        return
+    _join_the_others()
+    Path(asked["out"]).write_text(json.dumps(read(module, asked)))
+
+
+def read(module: Any, asked: dict[str, Any]) -> dict[str, Any]:
+    """What this rank read."""
+    place = Place(
+        rank=int(os.environ["RANK"]),
+        num_ranks=int(os.environ["WORLD_SIZE"]),
+        batch_size=asked["batch_size"],
+    )
+    start_s = time.perf_counter()
+    loader = module.open_numbers(Path(asked["folder"]), place)
+    if asked.get("state_in"):
+        loader.load_state_dict(pickle.loads(Path(asked["state_in"]).read_bytes()))  # noqa: S301
+    batches = iter(loader)
+    first = next(batches)
+    first_s = time.perf_counter() - start_s
+    num_more = None if asked["num_steps"] is None else asked["num_steps"] - 1
+    steps = [_numbers(batch) for batch in (first, *itertools.islice(batches, num_more))]
+    if asked.get("state_out"):
+        Path(asked["state_out"]).write_bytes(pickle.dumps(loader.state_dict()))
+    found_s = getattr(loader, "position_s", None)
+    return {
+        "steps": steps,
+        "first_s": first_s,
+        "position_s": None if found_s is None else found_s - start_s,
+    }
+
+
+def _numbers(batch: Any) -> list[int]:
+    return [int(number) for number in batch]
+
+
+def _join_the_others() -> None:
+    """As torchrun's processes do; some peers meet there."""
+    import torch.distributed
+
+    if int(os.environ["WORLD_SIZE"]) > 1:
+        torch.distributed.init_process_group("gloo")
+
+
+if __name__ == "__main__":
+    main()

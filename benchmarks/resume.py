@@ -1,0 +1,172 @@
+"""Stopped at 640 of 2,000 samples, gone on in new processes: what is missing, what comes twice.
+
+    python -m benchmarks.resume [--quick] [--json FILE]
+
+Ours, and every peer that claims to resume: litdata and mosaicml-streaming by their own loaders,
+`StatefulDataLoader` of torchdata over a map-style set, `datasets` as a shuffled iterable in one.
+webdataset and plain DataLoaders claim nothing. Samples are shuffled and are their own numbers, so
+that each can be counted over the whole epoch. A rank is a process that joins a gloo group with the
+variables that torchrun sets; peers have two workers each. State is saved as the documentation says:
+of rank 0 (litdata, mosaicml-streaming), or of each rank (the others; should there be other ranks
+afterwards, rank r takes the state of rank r modulo those before).
+
+Seconds are from before the set is opened to the first batch, of the slowest rank, imports left out;
+of ours also to where the position is found: index read, packs mapped, the first step's packs known.
+Beside it what that takes with 10 million samples. `pip install -e .[bench]` brings the peers;
+mosaicml-streaming as in `benchmarks.reading`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.peers.process import ROOT, PeerFailedError
+from benchmarks.peers.resuming.training import Reading, Resumed, start, stop_and_go_on, wait_for
+from benchmarks.table import Row, arguments, row, show
+
+OURS, PACKED = "ours", "ours_packed"
+PEERS = ("litdata", "mosaicml", "torchdata", "datasets")
+CHANGES = ((1, 1), (2, 2), (2, 1), (4, 2), (2, 4))
+"""Ranks before and after."""
+NUM_SAMPLES, STOPPED_AT = 2_000, 640
+GLOBAL_BATCH, GLOBAL_ROWS = 16, 4
+"""Samples in a step; rows of several samples in a step."""
+NUM_LARGE, NUM_LARGE_QUICK = 10_000_000, 200_000
+
+
+def main() -> None:
+    """Measure, and print."""
+    options = arguments(__doc__)
+    notes: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="slurm-jobs-resume-") as name:
+        folder = Path(name)
+        readings = {
+            module: reading
+            for module in (OURS, PACKED, *PEERS)
+            if (reading := prepare(module, folder, notes)) is not None
+        }
+        rows = [
+            found
+            for before, after in (CHANGES[2:3] if options.quick else CHANGES)
+            for found in change_rows(readings, before, after, notes, 1 if options.quick else 3)
+        ]
+        rows += large_rows(folder, NUM_LARGE_QUICK if options.quick else NUM_LARGE)
+    show(rows, options, _versions(readings), notes=notes)
+
+
+def prepare(module: str, folder: Path, notes: list[str]) -> Reading | None:
+    """The set of a peer; None if the peer is not there, which is noted."""
+    own = folder / module
+    own.mkdir()
+    asked = {"module": module, "build": str(own / "set"), "num_samples": NUM_SAMPLES}
+    try:
+        wait_for([start(asked, own / "log")], own / "log")
+    except PeerFailedError as error:
+        notes.append(f"{module} left out: {error}")
+        return None
+    described = importlib.import_module(f"benchmarks.peers.resuming.{module}")
+    num_rows, global_batch = NUM_SAMPLES, GLOBAL_BATCH
+    if module == PACKED:
+        num_rows, global_batch = described.num_packs(own / "set"), GLOBAL_ROWS
+    return Reading(
+        module=module,
+        folder=own,
+        global_batch=global_batch,
+        stopped_after=round(STOPPED_AT / NUM_SAMPLES * num_rows / global_batch),
+        is_state_of_rank=described.IS_STATE_OF_RANK,
+        num_steps=-(-num_rows // global_batch) if module in (OURS, PACKED) else None,
+    )
+
+
+def change_rows(
+    readings: dict[str, Reading], before: int, after: int, notes: list[str], num_rounds: int
+) -> list[Row]:
+    """Ours beside the peers, stopped on `before` ranks and gone on with on `after`."""
+    case = f"{before} to {after} rank{'s' if after > 1 else ''}"
+    found: dict[str, list[Resumed]] = {name: [] for name in readings}
+    for _ in range(num_rounds):
+        for name, reading in readings.items():
+            try:
+                found[name].append(stop_and_go_on(reading, before, after, NUM_SAMPLES))
+            except PeerFailedError as error:
+                notes.append(f"{_name(name)}, {case}: {error}")
+    results = {name: _worst(each) for name, each in found.items() if each}
+    ours = results[OURS]
+    rows = []
+    for name in (OURS, PACKED):
+        one, what = results[name], f"{case}, {_name(name)}"
+        rows += [
+            row(f"{what}: samples missing", "samples", one.num_missing, at_most=0),
+            row(f"{what}: samples repeated", "samples", one.num_repeated, at_most=0),
+            row(f"{what}: position found", "s", one.position_s or 0.0, at_most=0.1),
+        ]
+    for name in (PACKED, *PEERS):
+        if name not in results:
+            continue
+        one, peer = results[name], _name(name)
+        if name != PACKED:
+            for what, mine, theirs in (
+                ("samples missing", ours.num_missing, one.num_missing),
+                ("samples repeated", ours.num_repeated, one.num_repeated),
+            ):
+                rows.append(row(f"{case}: {what}", "samples", mine, peer=peer, peer_value=theirs))
+        rows.append(
+            row(f"{case}: first batch", "s", ours.first_s, peer=peer, peer_value=one.first_s)
+        )
+    return rows
+
+
+def _worst(found: list[Resumed]) -> Resumed:
+    """Counts at their worst, seconds at their median."""
+    positions = [one.position_s for one in found if one.position_s is not None]
+    return Resumed(
+        num_missing=max(one.num_missing for one in found),
+        num_repeated=max(one.num_repeated for one in found),
+        first_s=statistics.median(one.first_s for one in found),
+        position_s=statistics.median(positions) if positions else None,
+    )
+
+
+def large_rows(folder: Path, num_samples: int) -> list[Row]:
+    """Where the place is found among millions."""
+    own = folder / "large"
+    own.mkdir()
+    argv = [sys.executable, "-m", "benchmarks.peers.resuming.large", str(own), str(num_samples)]
+    runs = [subprocess.run(argv, check=True, stdout=subprocess.PIPE, cwd=ROOT) for _ in range(4)]
+    found = [json.loads(run.stdout) for run in runs[1:]]  # the first one made the packs
+    middle = {key: statistics.median(one[key] for one in found) for key in found[0]}
+    case = f"{num_samples:,} samples"
+    return [
+        row(f"{case}, shuffled: position found", "s", middle["shuffled_s"], at_most=0.1),
+        row(f"{case}, packed: position found", "s", middle["packed_s"] - middle["work_s"],
+            at_most=0.1),
+        row(f"{case}, packed: work of all packs summed before", "s", middle["work_s"]),
+    ]  # fmt: skip
+
+
+def _name(module: str) -> str:
+    name: str = importlib.import_module(f"benchmarks.peers.resuming.{module}").NAME
+    return name
+
+
+def _versions(readings: dict[str, Reading]) -> dict[str, str]:
+    """Of the packages, where they are installed in this Python."""
+    found = {}
+    for module in readings:
+        package = importlib.import_module(f"benchmarks.peers.resuming.{module}").PACKAGE
+        try:
+            found[package] = version(package)
+        except ModuleNotFoundError:
+            found[package] = "of another environment"
+    return found
+
+
+if __name__ == "__main__":
+    main()
