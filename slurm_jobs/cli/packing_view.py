@@ -180,7 +180,7 @@ def _verdict(view: Mapping[str, Any]) -> Iterator[str]:
         return
     best = min(timed, key=lambda way: way["s_per_1000_samples"])
     # A way whose fastest step beats the best one's median step may as well be the best.
-    limit_s = best["s_per_1000_samples"] * best["tokens_per_s"] / best["median_tokens_per_s"]
+    limit_s = best["s_per_1000_samples"] * best["fastest_over_median"]
     near = [w["name"] for w in timed if w is not best and w["s_per_1000_samples"] <= limit_s]
     alike = f", not told apart by these steps from {', '.join(near)}" if near else ""
     yield f"fastest here: {best['name']} (`batching: {best['batching']}`){alike}"
