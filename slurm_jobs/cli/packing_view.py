@@ -85,11 +85,16 @@ def _cells(way: Mapping[str, Any], *, is_timed: bool) -> list[str]:
     ]
     if is_timed and "step_s" in way:
         cells += [
-            f"{way['step_s']:.3g}",
+            _seconds_text(way["step_s"]),
             f"{way['tokens_per_s']:,.0f}",
-            f"{way['s_per_1000_samples']:.3g}",
+            _seconds_text(way["s_per_1000_samples"]),
         ]
     return cells + ["-"] * ((8 if is_timed else 5) - len(cells))
+
+
+def _seconds_text(seconds: float) -> str:
+    """To three digits: `0.158`, `1.20`, `1,304`."""
+    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:#.3g}"
 
 
 def way_heading(way: Mapping[str, Any]) -> str:

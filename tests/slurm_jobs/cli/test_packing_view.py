@@ -86,7 +86,7 @@ def test_the_widest_numbers_fit_80_columns() -> None:
     assert max(map(len, out.splitlines())) <= 80
     (line,) = (line for line in out.splitlines() if line.startswith("constrained *"))
     assert line.split()[2:] == [
-        "1,234,567", "104.2", "50.00", "1.250", "0.125", "1,234,567", "0.00081"
+        "1,234,567", "104.2", "50.00", "1.250", "0.125", "1,234,567", "0.000810"
     ]  # fmt: skip
 
 
