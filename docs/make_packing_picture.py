@@ -36,7 +36,7 @@ stages:
       device: cpu
       num_steps: 1
       global_batch_size: 128
-      num_compute_threads: 2
+      num_compute_threads: 1
       batching: {kind: packed}
       model: {language: {num_layers: 2}}
 """

@@ -93,6 +93,10 @@ class Counts:
     """Of all tokens that are computed, those that are padding."""
     slowest_over_mean: float
     """Of the ranks' work in a step, padding included; the mean over the steps."""
+    mean_work: float
+    """Of a rank in a step, in tokens' worth."""
+    slowest_work: float
+    """Of the slowest rank in a step, on average."""
     rows_per_step: int
     samples_per_step: float
     """Over all ranks, on average."""
@@ -147,25 +151,42 @@ def _first_packs(strategy: str, lengths: Lengths, settings: Settings) -> Packs:
 
 def count(plan: ReadingPlan, lengths: Lengths, settings: Settings) -> Counts:
     """Rows, padding and evenness of the whole steps of what is looked at; at least of one step."""
-    layout = plan.layout
     num_rows = min(plan.num_packs, settings.num_looked_at)
-    num_steps = max(1, num_rows // layout.global_batch_size)
-    rows, _ = stream_range(0, num_steps * layout.global_batch_size, plan.num_packs, plan.order)
-    tokens, others = _sizes(plan, rows, lengths, settings.work)
-    shape = (num_steps, layout.num_ranks, layout.num_microbatches, -1)
-    tokens, others = tokens.reshape(shape), others.reshape(shape)
-    padded = _padded(tokens, plan.row_length)
-    work = (padded + others).sum(axis=(2, 3))
+    num_steps = max(1, num_rows // plan.layout.global_batch_size)
+    tokens, padded, work = _steps(plan, range(num_steps), lengths, settings.work)
     num_samples = num_rows if plan.packs is None else len(plan.packs.items)
     return Counts(
         num_rows=num_rows,
         num_samples=num_samples,
         padding_share=_padding_share(plan, tokens, padded, lengths),
         slowest_over_mean=float((work.max(axis=1) / work.mean(axis=1)).mean()),
-        rows_per_step=layout.global_batch_size,
-        samples_per_step=layout.global_batch_size * num_samples / num_rows,
+        mean_work=float(work.mean()),
+        slowest_work=float(work.max(axis=1).mean()),
+        rows_per_step=plan.layout.global_batch_size,
+        samples_per_step=plan.layout.global_batch_size * num_samples / num_rows,
         tokens_per_step=float(tokens.sum() / num_steps),
     )
+
+
+def work_of_step(plan: ReadingPlan, step: int, lengths: Lengths, work: WorkModel) -> float:
+    """What rank 0 computes in a step, padding included, in tokens' worth."""
+    return float(_steps(plan, range(step, step + 1), lengths, work)[2][0, 0])
+
+
+def _steps(
+    plan: ReadingPlan, steps: range, lengths: Lengths, work: WorkModel
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tokens of each row without and with padding, and the work of each rank in each step.
+
+    Integers [num_steps, num_ranks, num_microbatches, rows] twice, float64 [num_steps, num_ranks].
+    """
+    layout = plan.layout
+    first, last = (step * layout.global_batch_size for step in (steps.start, steps.stop))
+    rows, _ = stream_range(first, last, plan.num_packs, plan.order)
+    tokens, others = _sizes(plan, rows, lengths, work)
+    shape = (len(steps), layout.num_ranks, layout.num_microbatches, -1)
+    padded = _padded(tokens.reshape(shape), plan.row_length)
+    return tokens.reshape(shape), padded, (padded + others.reshape(shape)).sum(axis=(2, 3))
 
 
 def _sizes(

@@ -7,7 +7,7 @@ no part of it.
 
 from __future__ import annotations
 
-import functools
+import itertools
 import os
 import statistics
 import time
@@ -43,8 +43,8 @@ Report = Callable[[int, int, str], None]
 class Step:
     """What one timed step was."""
 
-    num_tokens: int
-    """Padding not counted."""
+    work: float
+    """What was computed, padding included, in tokens' worth."""
     spent_s: float
 
 
@@ -52,10 +52,11 @@ class Step:
 class Measured:
     """The pace of one arrangement on one rank."""
 
-    tokens_per_s: float
-    """Padding not counted: of the fastest of the steps that count, which others disturbed least."""
-    median_tokens_per_s: float
-    """Of these steps; how much less it is says how much they were disturbed."""
+    work_per_s: float
+    """In tokens' worth, as `Step.work`, so that a step that happens to have few pictures or little
+    padding does not pass for a fast one: of the fastest step, which others disturbed least."""
+    median_work_per_s: float
+    """Of the steps that count; how much less it is says how much they were disturbed."""
     num_steps: int
     """That count."""
     is_cold: bool
@@ -133,9 +134,14 @@ class Timings:
 
 
 def measure_plans(
-    bench: Bench, plans: Mapping[str, ReadingPlan], *, limit_s: float, report: Report
+    bench: Bench,
+    plans: Mapping[str, ReadingPlan],
+    *,
+    work_of: Callable[[ReadingPlan, int], float],
+    limit_s: float,
+    report: Report,
 ) -> Timings:
-    """The pace of each plan.
+    """The pace of each plan; `work_of` says how much a plan's step of a number is for rank 0.
 
     Raises:
         StageError: a sample cannot be read.
@@ -151,7 +157,13 @@ def measure_plans(
             if name not in same_as
         }
 
-        take_step = functools.partial(_take_step, bench, model, readers)
+        numbers = {name: itertools.count() for name in readers}
+
+        def take_step(name: str) -> Step | None:
+            spent_s = _time_next(bench, model, readers[name])
+            work = work_of(plans[name], next(numbers[name]))
+            return None if spent_s is None else Step(work=work, spent_s=spent_s)
+
         steps = take_turns(readers, take_step, limit_s=limit_s, report=report)
     found = {name: summarise(taken) for name, taken in steps.items() if taken}
     shared = {name: found[other] for name, other in same_as.items() if other in found}
@@ -162,13 +174,11 @@ def measure_plans(
     )
 
 
-def _take_step(
-    bench: Bench, model: SmallVLM, readers: Mapping[str, BatchReader], name: str
-) -> Step | None:
-    """The next step of one plan; None if the GPU's memory does not hold it."""
-    batches = next(readers[name])
+def _time_next(bench: Bench, model: SmallVLM, reader: BatchReader) -> float | None:
+    """Seconds of a reader's next step; None if the GPU's memory does not hold it."""
+    batches = next(reader)
     try:
-        spent_s = time_step(
+        return time_step(
             batches,
             model=model,
             config=bench.config,
@@ -178,7 +188,6 @@ def _take_step(
     except torch.OutOfMemoryError:
         model.zero_grad()
         return None
-    return Step(num_tokens=sum(batch.num_tokens for batch in batches), spent_s=spent_s)
 
 
 def take_turns(
@@ -210,10 +219,10 @@ def take_turns(
 
 def summarise(steps: Sequence[Step]) -> Measured:
     """The pace of all steps but the first, which finds caches and allocators empty."""
-    paces = [step.num_tokens / step.spent_s for step in steps[1:] or steps]
+    paces = [step.work / step.spent_s for step in steps[1:] or steps]
     return Measured(
-        tokens_per_s=max(paces),
-        median_tokens_per_s=statistics.median(paces),
+        work_per_s=max(paces),
+        median_work_per_s=statistics.median(paces),
         num_steps=len(paces),
         is_cold=len(steps) == 1,
     )

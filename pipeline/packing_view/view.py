@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipeline.packing_view.arrangements import (
     count,
     first_rows,
     plan_of,
+    work_of_step,
 )
 from pipeline.packing_view.picture import write_picture
 from pipeline.packing_view.timing import (
@@ -63,28 +65,27 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     lengths = Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
     notes: list[str] = []
     bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
-    settings = Settings(
-        config=config,
-        budget=row_budget(config, dataset.info),
-        num_ranks=arguments["num_ranks"],
-        work=_TOKENS_ALONE if bench is None else work_of_sizes(bench.sizes),
-    )
-    ways, timings, limit_s = _arrange(lengths, settings, report), None, arguments["limit_s"]
-    if bench is not None and limit_s is not None:
-        timings = measure_plans(bench, ways.plans, limit_s=limit_s, report=report)
-        notes += [*_device_notes(bench), *_time_notes(timings, ways, limit_s)]
+    settings = _settings(config, dataset, arguments["num_ranks"], bench)
+    ways, timings = _arrange(lengths, settings, report), None
+    if bench is not None and arguments["limit_s"] is not None:
+        timings = measure_plans(
+            bench,
+            ways.plans,
+            work_of=functools.partial(work_of_step, lengths=lengths, work=settings.work),
+            limit_s=arguments["limit_s"],
+            report=report,
+        )
+        notes += [*_device_notes(bench), *_time_notes(timings, ways, arguments["limit_s"])]
     result = {
         **_heading(dataset, settings),
         "device": device_text(bench.workplace) if bench and timings else None,
         "notes": notes,
-        "ways": [
-            _way(name, ways, timings, settings)
-            | {"rows": _rows(ways, name, lengths, arguments["num_rows"])}
-            for name in SETTINGS
-        ],
+        "ways": [_way(name, ways, timings, settings) for name in SETTINGS],
     }
-    if (picture := arguments["picture"]) is not None:
-        write_picture(result, Path(picture))
+    for way in result["ways"]:
+        way["rows"] = _rows(ways, way["name"], lengths, arguments["num_rows"])
+    if arguments["picture"] is not None:
+        write_picture(result, Path(arguments["picture"]))
     return result
 
 
@@ -97,6 +98,17 @@ def _bench(
     except StageConfigError as error:
         notes.append(f"nothing is timed, and work is tokens alone: {error}")
         return None
+
+
+def _settings(
+    config: TrainConfig, dataset: ShardedDataset, num_ranks: int, bench: Bench | None
+) -> Settings:
+    return Settings(
+        config=config,
+        budget=row_budget(config, dataset.info),
+        num_ranks=num_ranks,
+        work=_TOKENS_ALONE if bench is None else work_of_sizes(bench.sizes),
+    )
 
 
 def _arrange(lengths: Lengths, settings: Settings, report: Report) -> _Ways:
@@ -178,14 +190,14 @@ def _way(name: str, ways: _Ways, timings: Timings | None, settings: Settings) ->
     measured = timings.measured.get(name) if timings else None
     if timings is None or measured is None:
         return numbers
-    tokens_of_slowest = counts.slowest_over_mean * counts.tokens_per_step / settings.num_ranks
-    step_s = tokens_of_slowest / measured.tokens_per_s  # all ranks wait for it
+    step_s = counts.slowest_work / measured.work_per_s  # all ranks wait for the slowest
+    tokens_per_rank = counts.tokens_per_step / settings.num_ranks
     return {
         **numbers,
-        "tokens_per_s": measured.tokens_per_s,
-        "median_tokens_per_s": measured.median_tokens_per_s,
+        "tokens_per_s": tokens_per_rank * measured.work_per_s / counts.mean_work,
         "step_s": step_s,
         "s_per_1000_samples": 1000 * step_s / counts.samples_per_step,
+        "fastest_over_median": measured.work_per_s / measured.median_work_per_s,
         "num_timed_steps": measured.num_steps,
         "timed_as": timings.same_as.get(name),
     }

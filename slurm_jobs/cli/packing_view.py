@@ -85,11 +85,16 @@ def _cells(way: Mapping[str, Any], *, is_timed: bool) -> list[str]:
     ]
     if is_timed and "step_s" in way:
         cells += [
-            f"{way['step_s']:.3g}",
+            _seconds_text(way["step_s"]),
             f"{way['tokens_per_s']:,.0f}",
-            f"{way['s_per_1000_samples']:.3g}",
+            _seconds_text(way["s_per_1000_samples"]),
         ]
     return cells + ["-"] * ((8 if is_timed else 5) - len(cells))
+
+
+def _seconds_text(seconds: float) -> str:
+    """To three digits: `0.158`, `1.20`, `1,304`."""
+    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:#.3g}"
 
 
 def way_heading(way: Mapping[str, Any]) -> str:
@@ -180,7 +185,7 @@ def _verdict(view: Mapping[str, Any]) -> Iterator[str]:
         return
     best = min(timed, key=lambda way: way["s_per_1000_samples"])
     # A way whose fastest step beats the best one's median step may as well be the best.
-    limit_s = best["s_per_1000_samples"] * best["tokens_per_s"] / best["median_tokens_per_s"]
+    limit_s = best["s_per_1000_samples"] * best["fastest_over_median"]
     near = [w["name"] for w in timed if w is not best and w["s_per_1000_samples"] <= limit_s]
     alike = f", not told apart by these steps from {', '.join(near)}" if near else ""
     yield f"fastest here: {best['name']} (`batching: {best['batching']}`){alike}"

@@ -16,6 +16,7 @@ from pipeline.packing_view.arrangements import (
     count,
     first_rows,
     plan_of,
+    work_of_step,
 )
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.errors import StageConfigError
@@ -88,14 +89,16 @@ def test_slowest_rank_is_counted_with_its_padding_images_and_attention() -> None
     used = settings(work=work)
     plan = plan_of("shuffled", LENGTHS, used)
     numbers, _ = stream_range(0, 37 * 16, 600, plan.order)
-    ratios = []
+    ratios, first = [], 0.0
     for step in numbers.reshape(37, 2, 8):
         costs = []
         for rank in step:
             tokens, images = LENGTHS.num_tokens[rank], LENGTHS.num_images[rank]
             costs.append(8 * tokens.max() + 10 * images.sum() + 0.01 * (tokens**2).sum())
         ratios.append(max(costs) / np.mean(costs))
+        first = first or costs[0]
     assert count(plan, LENGTHS, used).slowest_over_mean == pytest.approx(np.mean(ratios))
+    assert work_of_step(plan, 0, LENGTHS, work) == pytest.approx(first)
 
 
 def test_rows_of_one_length_are_as_much_work_on_every_rank_where_tokens_alone_count() -> None:

@@ -11,7 +11,7 @@ from pipeline.packing_view.arrangements import Lengths, Settings, plan_of
 from pipeline.packing_view.timing import NUM_ROUNDS, Step, share, summarise, take_turns
 from slurm_jobs.common.stage_config.train import TrainConfig
 
-STEP = Step(num_tokens=100, spent_s=2.0)
+STEP = Step(work=100, spent_s=2.0)
 
 
 def nothing(_done: int, _total: int, _unit: str) -> None:
@@ -69,15 +69,15 @@ def test_what_failed_has_no_further_turn() -> None:
 
 
 def test_the_first_step_does_not_count_and_the_fastest_says_the_pace() -> None:
-    cold, *others = (Step(num_tokens=100, spent_s=s) for s in (0.1, 4.0, 2.0, 5.0))
+    cold, *others = (Step(work=100, spent_s=s) for s in (0.1, 4.0, 2.0, 5.0))
     found = summarise([cold, *others])
-    assert (found.tokens_per_s, found.median_tokens_per_s, found.num_steps) == (50, 25, 3)
+    assert (found.work_per_s, found.median_work_per_s, found.num_steps) == (50, 25, 3)
     assert not found.is_cold
 
 
 def test_a_single_step_counts_and_is_said_to_be_cold() -> None:
     found = summarise([STEP])
-    assert (found.tokens_per_s, found.num_steps, found.is_cold) == (50, 1, True)
+    assert (found.work_per_s, found.num_steps, found.is_cold) == (50, 1, True)
 
 
 def test_ways_with_the_same_batches_share_a_measurement() -> None:

@@ -50,7 +50,11 @@ def way(name: str, **values: Any) -> dict[str, Any]:
 
 def timed(name: str, tokens_per_s: float, median: float, **values: Any) -> dict[str, Any]:
     seconds = 1000 / tokens_per_s
-    numbers = {"tokens_per_s": tokens_per_s, "median_tokens_per_s": median, "timed_as": None}
+    numbers = {
+        "tokens_per_s": tokens_per_s,
+        "fastest_over_median": tokens_per_s / median,
+        "timed_as": None,
+    }
     return way(name, **numbers, step_s=0.125, s_per_1000_samples=seconds, **values)
 
 
@@ -82,7 +86,7 @@ def test_the_widest_numbers_fit_80_columns() -> None:
     assert max(map(len, out.splitlines())) <= 80
     (line,) = (line for line in out.splitlines() if line.startswith("constrained *"))
     assert line.split()[2:] == [
-        "1,234,567", "104.2", "50.00", "1.250", "0.125", "1,234,567", "0.00081"
+        "1,234,567", "104.2", "50.00", "1.250", "0.125", "1,234,567", "0.000810"
     ]  # fmt: skip
 
 
