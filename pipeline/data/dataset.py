@@ -11,7 +11,6 @@ import mmap
 import resource
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,22 +63,22 @@ class ShardedDataset:
             num_images=self.index.num_images.item(number),
         )
 
-    def gather(self, numbers: Sequence[int]) -> Gathered:
+    def gather(self, numbers: list[int]) -> Gathered:
         """The arrays of several samples; faster than by `sample` where the images are raw.
 
         Raises:
             StageError: as `sample` does.
         """
         index, layout = self.index, self.layout
+        places = index.shard, index.offset, index.num_bytes, index.num_tokens, index.num_images
+        rows = (column[numbers].tolist() for column in places)  # at once: cheaper than one by one
         shape = (self.info.image_height, self.info.image_width, 3)
-        keys = [format_key(index.key.item(number)) for number in numbers]
+        keys = [format_key(key) for key in index.key[numbers].tolist()]
         found = Gathered(keys=keys, input_ids=[], labels=[], images=[])
-        for number in numbers:
-            view = self.raw(number)
+        for number, shard, start, size, num_tokens, num_images in zip(numbers, *rows, strict=True):
+            view = self._view(number, shard, start, size)
             if layout is not None and self._known[number] == _LAID_OUT:
-                input_ids, labels, images = layout.arrays(
-                    view, index.num_tokens.item(number), index.num_images.item(number)
-                )
+                input_ids, labels, images = layout.arrays(view, num_tokens, num_images)
             else:
                 sample = self._unpack(number, view)
                 input_ids, labels = sample.input_ids, sample.labels
@@ -95,11 +94,15 @@ class ShardedDataset:
         Raises:
             StageError: as `sample` does.
         """
-        shard, start = self.index.shard.item(number), self.index.offset.item(number)
+        index = self.index
+        shard, start = index.shard.item(number), index.offset.item(number)
+        return self._view(number, shard, start, index.num_bytes.item(number))
+
+    def _view(self, number: int, shard: int, start: int, num_bytes: int) -> memoryview:
         mapped = self._maps.get(shard)
         if mapped is None:
             mapped = self._map(shard)
-        view = mapped[start : start + self.index.num_bytes.item(number)]
+        view = mapped[start : start + num_bytes]
         if not self._known[number]:
             self._known[number] = self._look_at(number, view)
         return view
