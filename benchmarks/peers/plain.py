@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.peers.job import ARRAYS, RAW, SEED, Job, Pass, Source
+from benchmarks.peers.job import RAW, SEED, Job, Pass, Source
 
 NAME = "plain"
 NEEDS = "numpy"
 PACKAGE = "numpy"
-KINDS = (RAW, ARRAYS)
+NUM_AHEAD = 4
+"""Steps that `BatchReader` reads ahead unless told otherwise."""
 
 
 def build(source: Source, folder: Path) -> None:
@@ -72,12 +73,14 @@ def _copy(source: Source, job: Job) -> Pass:
         order[start : start + job.batch_size] for start in range(0, num_samples, job.batch_size)
     ]
     num_threads = max(1, job.num_workers)
-    # Two batches a thread, which take turns: a batch that is still in the cache would flatter.
-    places = [np.ones((2, job.batch_size, num_bytes), np.uint8) for _ in range(num_threads)]
+    # As many batches take turns as ours keeps: those read ahead, one in hand, and one a thread that
+    # is being filled. A batch that is still in the cache is written to more quickly.
+    num_places = NUM_AHEAD + 1 + num_threads
+    places = np.ones((num_places, job.batch_size, num_bytes), np.uint8)
 
     def copy_every(thread: int) -> None:
-        for turn, batch in enumerate(batches[thread::num_threads]):
-            place = places[thread][turn % 2]
+        for turn in range(thread, len(batches), num_threads):
+            place, batch = places[turn % num_places], batches[turn]
             for row, number in enumerate(batch):
                 place[row] = pictures[number]
 

@@ -122,6 +122,13 @@ def _pinned(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array).pin_memory()
 
 
+def _width(sizes: Sequence[int], lasts: Sequence[int], length: int | None) -> int:
+    """Tokens of a row; the samples of row r end before number `lasts[r]`."""
+    longest = max(sum(sizes[start:last]) for start, last in itertools.pairwise([0, *lasts]))
+    assert length is None or longest <= length
+    return longest if length is None else length
+
+
 def lay_out_tokens(
     gathered: Gathered, row_sizes: Sequence[int], *, pad_token_id: int, length: int | None = None
 ) -> TokenRows:
@@ -130,26 +137,26 @@ def lay_out_tokens(
     Rows of one sample need no mask: with causal attention no real token sees the padding after it.
     """
     sizes = [len(ids) for ids in gathered.input_ids]
-    ends = list(itertools.accumulate(row_sizes))
-    longest = max(sum(sizes[end - size : end]) for end, size in zip(ends, row_sizes, strict=True))
-    width = longest if length is None else length
-    assert longest <= width
+    lasts = list(itertools.accumulate(row_sizes))
+    width = _width(sizes, lasts, length)
     num_places = len(row_sizes) * width
     input_ids = np.full(num_places, pad_token_id, dtype=np.int64)
     labels = np.full(num_places, IGNORED_LABEL, dtype=np.int64)
     position_ids = np.empty(num_places, dtype=np.int64)
     from_zero = np.arange(width)
     bounds = [0]
-    samples = zip(gathered.input_ids, gathered.labels, sizes, strict=True)
-    for row_size, row_end in zip(row_sizes, range(width, num_places + 1, width), strict=True):
+    sample = 0
+    for last, row_end in zip(lasts, range(width, num_places + 1, width), strict=True):
         start = row_end - width
-        for ids, learned, size in itertools.islice(samples, row_size):
+        while sample < last:
+            size = sizes[sample]
             end = start + size
-            input_ids[start:end] = ids
-            labels[start + 1 : end] = learned[1:]
+            input_ids[start:end] = gathered.input_ids[sample]
+            labels[start + 1 : end] = gathered.labels[sample][1:]
             position_ids[start:end] = from_zero[:size]
             bounds.append(end)
             start = end
+            sample += 1
         if start < row_end:
             position_ids[start:row_end] = from_zero[: row_end - start]
             bounds.append(row_end)

@@ -8,7 +8,7 @@ comparing raw pixels takes as long as copying them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,22 +59,22 @@ class ShardedDataset:
             num_images=self.index.num_images.item(number),
         )
 
-    def gather(self, numbers: Sequence[int]) -> Gathered:
+    def gather(self, numbers: list[int]) -> Gathered:
         """The arrays of several samples; faster than by `sample` where the images are raw.
 
         Raises:
             StageError: as `sample` does.
         """
         index, layout = self.index, self.layout
+        places = index.shard, index.offset, index.num_bytes, index.num_tokens, index.num_images
+        rows = (column[numbers].tolist() for column in places)  # at once: cheaper than one by one
         shape = (self.info.image_height, self.info.image_width, 3)
-        keys = [format_key(index.key.item(number)) for number in numbers]
+        keys = [format_key(key) for key in index.key[numbers].tolist()]
         found = Gathered(keys=keys, input_ids=[], labels=[], images=[])
-        for number in numbers:
-            view = self.raw(number)
+        for number, shard, start, size, num_tokens, num_images in zip(numbers, *rows, strict=True):
+            view = self._view(number, shard, start, size)
             if layout is not None and self._known[number] == _LAID_OUT:
-                input_ids, labels, images = layout.arrays(
-                    view, index.num_tokens.item(number), index.num_images.item(number)
-                )
+                input_ids, labels, images = layout.arrays(view, num_tokens, num_images)
             else:
                 sample = self._unpack(number, view)
                 input_ids, labels = sample.input_ids, sample.labels
@@ -91,17 +91,17 @@ class ShardedDataset:
             StageError: as `sample` does.
         """
         index = self.index
-        shard, start, num_bytes = (
-            column.item(number) for column in (index.shard, index.offset, index.num_bytes)
-        )
+        shard, start = index.shard.item(number), index.offset.item(number)
+        return self._view(number, shard, start, index.num_bytes.item(number))
+
+    def _view(self, number: int, shard: int, start: int, num_bytes: int) -> memoryview:
         if not 0 <= shard < self.info.num_shards:
-            message = f"{index.path}: sample {number} lies in shard {shard}; it is damaged"
+            message = f"{self.index.path}: sample {number} lies in shard {shard}; it is damaged"
             raise StageError(message)
         known = self._known[number]
+        xxh3 = None if known else self.index.xxh3.item(number)
         try:
-            view = self.files.read(
-                shard, start, num_bytes, None if known else index.xxh3.item(number)
-            )
+            view = self.files.read(shard, start, num_bytes, xxh3)
         except (ValueError, OSError) as error:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error

@@ -117,7 +117,7 @@ def test_raw_samples_are_compared_with_their_checksum_when_first_read_and_only_t
     first = [opened.sample(number) for number in range(5)]
     assert len(compared) == 5
     again = [opened.sample(number) for number in range(5)]
-    opened.gather(range(5))
+    opened.gather(list(range(5)))
     assert len(compared) == 5
     assert [sample.key for sample in again] == [sample.key for sample in first]
     assert [sample.meta for sample in again] == [sample.meta for sample in first]

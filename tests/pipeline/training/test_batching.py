@@ -141,19 +141,19 @@ def test_auto_chooses_once_and_keeps_to_it(make_train_run):
     run = make_train_run(
         batching={**PACKED, "kind": "auto"}, checkpoint={"every_min": None, "every_steps": 3}
     )
-    run.run(num_ranks=2)
+    run.run_here()
     file = run.output_dir / "batching.json"
     choice = json.loads(file.read_text())
     rates = choice["tokens_per_s"]
     assert set(rates) == {"grouped", "packed"}
     assert rates[choice["kind"]] == max(rates.values()) > 0
     same = make_train_run(batching={**PACKED, "kind": choice["kind"]})
-    same.run(num_ranks=2)
+    same.run_here()
     assert run.losses() == same.losses()  # the trials have left no trace in the weights
     shutil.rmtree(run.output_dir / "checkpoints/step-00000006")
     choice["tokens_per_s"] = "kept"
     file.write_text(json.dumps(choice))
-    run.run(num_ranks=2)
+    run.run_here()
     assert json.loads(file.read_text())["tokens_per_s"] == "kept"
     assert run.losses() == same.losses()[3:]
 
