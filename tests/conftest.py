@@ -6,6 +6,7 @@ set, it fails. SLURM_JOBS_CLUSTER=FOLDER uses a cluster that was brought up by h
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     yield started
     if not given:
         started.down()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_are_heard() -> None:
+    """Tests in the background (`make test &`) inherit that SIGINT is ignored, and pass it on."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
