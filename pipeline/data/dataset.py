@@ -1,8 +1,9 @@
 """A data set opened for reading: the index mapped, the shards where `shard_files` finds them.
 
 Every sample is compared with its checksum when a process first reads it, so
-that a bit that flipped on a local disk cannot be trained on. Not again, because
-comparing raw pixels takes as long as copying them.
+that a bit that flipped on a local disk cannot be trained on. Not again while
+the same file is mapped, because comparing raw pixels takes as long as copying
+them.
 """
 
 from __future__ import annotations
@@ -98,10 +99,9 @@ class ShardedDataset:
         if not 0 <= shard < self.info.num_shards:
             message = f"{self.index.path}: sample {number} lies in shard {shard}; it is damaged"
             raise StageError(message)
-        known = self._known[number]
-        xxh3 = None if known else self.index.xxh3.item(number)
+        known, xxh3 = self._known[number], self.index.xxh3.item(number)
         try:
-            view = self.files.read(shard, start, num_bytes, xxh3)
+            view = self.files.read(shard, start, num_bytes, xxh3, is_known=known > 0)
         except (ValueError, OSError) as error:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error

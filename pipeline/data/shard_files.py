@@ -4,9 +4,9 @@ A shard is read on the local disk once it is whole there. A local shard is
 mapped into memory; it may be unlinked by others, never cut short. A shard on a
 network's file system is read with `pread`: an error there is a `StageError`
 that names it, where a memory map would end the process with SIGBUS. Samples
-are compared with their checksums when `dataset` asks for it; a local one that is
-damaged is read from the shared file system, and its copy is taken away, so that
-the next staging makes it anew.
+are compared with their checksums when they are first read, and each time that
+they come over a network. A local one that is damaged is read from the shared
+file system, and its copy is taken away, so that the next staging makes it anew.
 """
 
 from __future__ import annotations
@@ -89,8 +89,13 @@ class ShardFiles:
             num_damaged_shards=num_damaged,
         )
 
-    def read(self, shard: int, start: int, num_bytes: int, xxh3: int | None) -> memoryview:
-        """These bytes of a shard, which have this xxh3-64; None compares nothing.
+    def read(
+        self, shard: int, start: int, num_bytes: int, xxh3: int, *, is_known: bool = False
+    ) -> memoryview:
+        """These bytes of a shard, which have this xxh3-64.
+
+        Bytes that `is_known` were compared before; they are compared again where they are not
+        mapped, and where the local copy, which may be what was compared, is not what is read.
 
         Raises:
             StageError: the shared shard cannot be read, or what `check` raised.
@@ -105,12 +110,13 @@ class ShardFiles:
         mapped = self._find_local(shard)
         if mapped is not None:
             view = mapped.view[start : start + num_bytes]
-            if xxh3 is None or xxhash.xxh3_64_intdigest(view) == xxh3:
+            if is_known or xxhash.xxh3_64_intdigest(view) == xxh3:
                 self._count(0, num_bytes, time.perf_counter_ns() - start_ns)
                 return view
             self._distrust(shard, mapped)
         view = self._read_shared(shard, start, num_bytes)
-        if xxh3 is not None and xxhash.xxh3_64_intdigest(view) != xxh3:
+        is_same = is_known and self._local_dir is None and isinstance(view.obj, mmap.mmap)
+        if not is_same and xxhash.xxh3_64_intdigest(view) != xxh3:
             message = "the sample's bytes do not match their checksum"
             raise ValueError(message)
         self._count(2, num_bytes, time.perf_counter_ns() - start_ns)

@@ -220,3 +220,33 @@ def test_bytes_that_are_not_in_the_shard_are_not_asked_for(
 ) -> None:
     with pytest.raises(ValueError, match="not in the shard: damaged index"):
         open_dataset(shared).files.read(0, start, num_bytes, 0)
+
+
+@pytest.mark.usefixtures("_network")
+def test_what_comes_over_a_network_is_compared_each_time(shared: Path) -> None:
+    dataset = open_dataset(shared)
+    assert dataset.sample(0).key == dataset.sample(0).key
+    path = shared / "shards" / f"shard-{int(dataset.index.shard[0]):06d}.tar"
+    with path.open("r+b") as stream:  # the same file: its handle is open
+        stream.seek(int(dataset.index.offset[0]) + 700)
+        byte = stream.read(1)[0]
+        stream.seek(-1, 1)
+        stream.write(bytes([byte ^ 1]))
+    with pytest.raises(StageError, match="checksum"):
+        dataset.sample(0)
+
+
+def test_sample_that_was_sound_locally_is_compared_when_it_comes_from_the_shared_folder(
+    shared: Path, local: Path
+) -> None:
+    dataset = open_dataset(shared, local)
+    shard = int(dataset.index.shard[0])
+    other = int((dataset.index.shard == shard).nonzero()[0][-1])
+    assert other
+    place = int(dataset.index.offset[0]) + 700
+    flip_bit(shared, shard, place)
+    flip_bit(local, shard, int(dataset.index.offset[other]) + 700)
+    dataset.sample(0)  # sound in the local copy
+    dataset.sample(other)  # not: the local copy of this shard is given up
+    with pytest.raises(StageError, match="checksum"):
+        dataset.sample(0)
