@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data import ShardedDataset, open_dataset, shard_files
+from pipeline.data import ShardedDataset, open_dataset, opened_shard, shard_files
 from slurm_jobs.common.errors import StageError
 
 
@@ -26,7 +26,7 @@ def local(dataset_dir: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def _network(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shared folder passes for a network's; there is none here."""
-    monkeypatch.setattr(shard_files, "is_on_this_machine", lambda _path: False)
+    monkeypatch.setattr(opened_shard, "is_on_this_machine", lambda _path: False)
 
 
 def keys_of(dataset: ShardedDataset) -> list[str]:
@@ -82,13 +82,13 @@ def test_missing_shard_is_not_looked_for_at_every_sample(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    really = shard_files.MappedShard.__init__
+    really = opened_shard.MappedShard.__init__
 
     def note(self, path: Path, expected) -> None:
         looks.append(path)
         really(self, path, expected)
 
-    monkeypatch.setattr(shard_files.MappedShard, "__init__", note)
+    monkeypatch.setattr(opened_shard.MappedShard, "__init__", note)
     monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 3600.0)
     keys_of(open_dataset(shared, tmp_path / "nowhere"))
     assert len([path for path in looks if "nowhere" in str(path)]) == 3
@@ -167,7 +167,7 @@ def test_shared_shard_that_vanishes_after_an_error_is_named(
     def stale(*_: object) -> bytes:
         raise OSError(116, "Stale file handle")
 
-    monkeypatch.setattr(shard_files.os, "pread", stale)
+    monkeypatch.setattr(opened_shard.os, "pread", stale)
     with pytest.raises(StageError, match=r"shard-\d{6}\.tar: the shard cannot be opened"):
         dataset.sample(0)
 
@@ -181,14 +181,14 @@ def test_stale_handle_is_opened_anew_once(shared: Path, monkeypatch: pytest.Monk
             raise OSError(116, "Stale file handle")
         return really(*arguments)
 
-    monkeypatch.setattr(shard_files.os, "pread", stale_once)
+    monkeypatch.setattr(opened_shard.os, "pread", stale_once)
     assert len(keys_of(dataset)) == 23
 
 
 @pytest.mark.usefixtures("_network")
 def test_short_reads_are_gone_on_with(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, really = keys_of(open_dataset(shared)), os.pread
-    monkeypatch.setattr(shard_files.os, "pread", lambda fd, n, at: really(fd, min(n, 700), at))
+    monkeypatch.setattr(opened_shard.os, "pread", lambda fd, n, at: really(fd, min(n, 700), at))
     assert keys_of(open_dataset(shared)) == expected
 
 
