@@ -142,6 +142,8 @@ def _better(bench: Bench, name: str, jobs: list[Job]) -> Job | None:
         try:
             found = [bench.measure(name, job) for _ in range(bench.effort.num_tries)]
         except PeerFailedError as error:
+            if name == OURS:
+                raise
             workers = _counted(job.num_workers, "worker")
             bench.notes.append(f"{bench.names[name]}, {CASES[job.kind]}, {workers}: {error}")
         else:

@@ -1,8 +1,9 @@
 """A data set opened for reading: the index mapped, the shards where `shard_files` finds them.
 
 Every sample is compared with its checksum when a process first reads it, so
-that a bit that flipped on a local disk cannot be trained on. Not again, because
-comparing raw pixels takes as long as copying them.
+that a bit that flipped on a local disk cannot be trained on. Not again while
+the same file is mapped, because comparing raw pixels takes as long as copying
+them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,11 @@ import numpy as np
 from pipeline.data.gathered import Gathered, flat_images
 from pipeline.data.index import DatasetIndex, format_key, open_index
 from pipeline.data.info import INDEX_NAME, SHARDS_DIR, DatasetInfo, read_dataset_info
-from pipeline.data.raw_layout import RawLayout, raw_layout
+from pipeline.data.opened_shard import MappedShard
+from pipeline.data.raw_layout import Arrays, Place, RawLayout, raw_layout
 from pipeline.data.sample_format import Sample, unpack_sample
 from pipeline.data.shard_files import ShardFiles
+from pipeline.data.tar import BLOCK
 from slurm_jobs.common.errors import StageError
 
 log = logging.getLogger(__name__)
@@ -65,24 +69,47 @@ class ShardedDataset:
         Raises:
             StageError: as `sample` does.
         """
-        index, layout = self.index, self.layout
-        places = index.shard, index.offset, index.num_bytes, index.num_tokens, index.num_images
-        rows = (column[numbers].tolist() for column in places)  # at once: cheaper than one by one
-        shape = (self.info.image_height, self.info.image_width, 3)
+        index = self.index
+        columns = index.shard, index.offset, index.num_bytes, index.num_tokens, index.num_images
+        rows = [column[numbers].tolist() for column in columns]  # at once: cheaper than one by one
         keys = [format_key(key) for key in index.key[numbers].tolist()]
         found = Gathered(keys=keys, input_ids=[], labels=[], images=[])
-        for number, shard, start, size, num_tokens, num_images in zip(numbers, *rows, strict=True):
-            view = self._view(number, shard, start, size)
-            if layout is not None and self._known[number] == _LAID_OUT:
-                input_ids, labels, images = layout.arrays(view, num_tokens, num_images)
+        wholes = self._wholes(numbers, rows[0], rows[2])
+        places = zip(*rows[1:], strict=True)
+        for number, shard, whole, place in zip(numbers, rows[0], wholes, places, strict=True):
+            if whole is not None and self.layout is not None:
+                arrays = self.layout.arrays(whole.data, whole.words, place)
             else:
-                sample = self._unpack(number, view)
-                input_ids, labels = sample.input_ids, sample.labels
-                images = flat_images(sample, shape)
-            found.input_ids.append(input_ids)
-            found.labels.append(labels)
-            found.images.extend(images)
+                arrays = self._arrays(number, shard, place)
+            found.input_ids.append(arrays[0])
+            found.labels.append(arrays[1])
+            found.images.extend(arrays[2])
         return found
+
+    def _wholes(
+        self, numbers: list[int], shards: list[int], sizes: list[int]
+    ) -> list[MappedShard | None]:
+        """For each sample its shard, if it lies in memory and the sample's places are known."""
+        known = [self._known[number] == _LAID_OUT for number in numbers]
+        num_bytes: dict[int, int] = {}
+        for shard, size in zip(compress(shards, known), compress(sizes, known), strict=True):
+            num_bytes[shard] = num_bytes.get(shard, 0) + size
+        wholes = {shard: self.files.whole(shard, size) for shard, size in num_bytes.items()}
+        return [
+            wholes[shard] if is_known else None
+            for shard, is_known in zip(shards, known, strict=True)
+        ]
+
+    def _arrays(self, number: int, shard: int, place: Place) -> Arrays:
+        """Of a sample that is read for the first time, or not from memory."""
+        start, num_bytes, *sizes = place
+        view = self._view(number, shard, start, num_bytes)
+        if self.layout is not None and self._known[number] == _LAID_OUT:
+            data = np.frombuffer(view, dtype=np.uint8)
+            return self.layout.arrays(data, data.view("<i4"), (0, num_bytes, *sizes))
+        sample = self._unpack(number, view)
+        shape = (self.info.image_height, self.info.image_width, 3)
+        return sample.input_ids, sample.labels, flat_images(sample, shape)
 
     def raw(self, number: int) -> memoryview:
         """The bytes of a sample, members of a tar: a view into the shard, or a copy.
@@ -98,15 +125,14 @@ class ShardedDataset:
         if not 0 <= shard < self.info.num_shards:
             message = f"{self.index.path}: sample {number} lies in shard {shard}; it is damaged"
             raise StageError(message)
-        known = self._known[number]
-        xxh3 = None if known else self.index.xxh3.item(number)
+        known, xxh3 = self._known[number], self.index.xxh3.item(number)
         try:
-            view = self.files.read(shard, start, num_bytes, xxh3)
+            view = self.files.read(shard, start, num_bytes, xxh3, is_known=known > 0)
         except (ValueError, OSError) as error:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error
         if not known:
-            self._known[number] = self._look_at(number, view)
+            self._known[number] = self._look_at(number, start, view)
         return view
 
     def _unpack(self, number: int, view: memoryview) -> Sample:
@@ -116,10 +142,11 @@ class ShardedDataset:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error
 
-    def _look_at(self, number: int, view: memoryview) -> int:
+    def _look_at(self, number: int, start: int, view: memoryview) -> int:
         """What is known of a sample whose checksum was compared."""
         sizes = self.index.num_tokens.item(number), self.index.num_images.item(number)
-        return _LAID_OUT if self.layout is not None and self.layout.fits(view, *sizes) else _SOUND
+        fits = self.layout is not None and start % BLOCK == 0 and self.layout.fits(view, *sizes)
+        return _LAID_OUT if fits else _SOUND
 
     def where(self, number: int) -> str:
         """Shard and key of a sample, for messages."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,6 +22,10 @@ _NPY_HEADER_BYTES = 128
 _TOKEN = np.dtype("<i4")
 _TOKENS_START = BLOCK + _NPY_HEADER_BYTES
 """Tokens are the first member (`pack_sample`)."""
+Place: TypeAlias = tuple[int, int, int, int]
+"""Of a sample: where it begins, a multiple of 512, its bytes, its tokens, its images."""
+Arrays: TypeAlias = tuple[np.ndarray, np.ndarray, list[np.ndarray]]
+"""Of a sample: input ids and labels, int32 [num_tokens], and the bytes of each image, uint8."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,22 +53,27 @@ class RawLayout:
             for start in range(first_image, len(buffer), self.image_stride)
         )
 
-    def arrays(
-        self, buffer: memoryview, num_tokens: int, num_images: int
-    ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        """Views of the input ids, the labels and each image's bytes, of a buffer that `fits`."""
-        tokens = np.frombuffer(buffer, _TOKEN, 2 * num_tokens, _TOKENS_START)
-        size, stride = len(buffer), self.image_stride
-        first = size - num_images * stride + BLOCK + _NPY_HEADER_BYTES
+    def arrays(self, data: np.ndarray, words: np.ndarray, place: Place) -> Arrays:
+        """Views of the input ids, the labels and each image's bytes, of a sample that `fits`.
+
+        `data` is uint8 and `words` the same memory as int32.
+        """
+        start, num_bytes, num_tokens, num_images = place
+        first = (start + _TOKENS_START) // _TOKEN.itemsize
+        middle = first + num_tokens
+        end = start + num_bytes
+        from_image, size = BLOCK + _NPY_HEADER_BYTES, self.image_bytes
         images = [
-            np.frombuffer(buffer, np.uint8, self.image_bytes, start)
-            for start in range(first, size, stride)
+            data[image + from_image : image + from_image + size]
+            for image in range(end - num_images * self.image_stride, end, self.image_stride)
         ]
-        return tokens[:num_tokens], tokens[num_tokens:], images
+        return words[first:middle], words[middle : middle + num_tokens], images
 
     def unpack(self, buffer: memoryview, *, key: str, num_tokens: int, num_images: int) -> Sample:
         """What `unpack_sample` gives of a buffer that `fits`."""
-        input_ids, labels, images = self.arrays(buffer, num_tokens, num_images)
+        data = np.frombuffer(buffer, dtype=np.uint8)
+        words = data.view(_TOKEN)
+        input_ids, labels, images = self.arrays(data, words, (0, len(data), num_tokens, num_images))
         meta_start = BLOCK + padded(_NPY_HEADER_BYTES + 8 * num_tokens)
         return Sample(
             key=key,

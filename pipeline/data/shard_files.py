@@ -4,16 +4,15 @@ A shard is read on the local disk once it is whole there. A local shard is
 mapped into memory; it may be unlinked by others, never cut short. A shard on a
 network's file system is read with `pread`: an error there is a `StageError`
 that names it, where a memory map would end the process with SIGBUS. Samples
-are compared with their checksums when `dataset` asks for it; a local one that is
-damaged is read from the shared file system, and its copy is taken away, so that
-the next staging makes it anew.
+are compared with their checksums when they are first read, and each time that
+they come over a network. A local one that is damaged is read from the shared
+file system, and its copy is taken away, so that the next staging makes it anew.
 """
 
 from __future__ import annotations
 
 import logging
 import mmap
-import os
 import resource
 import threading
 import time
@@ -21,12 +20,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import xxhash
 
-from pipeline.data.file_system import is_on_this_machine
 from pipeline.data.info import ShardInfo
+from pipeline.data.opened_shard import MappedShard, open_shared
 from slurm_jobs.common.errors import StageError
 
 log = logging.getLogger(__name__)
@@ -89,8 +88,13 @@ class ShardFiles:
             num_damaged_shards=num_damaged,
         )
 
-    def read(self, shard: int, start: int, num_bytes: int, xxh3: int | None) -> memoryview:
-        """These bytes of a shard, which have this xxh3-64; None compares nothing.
+    def read(
+        self, shard: int, start: int, num_bytes: int, xxh3: int, *, is_known: bool = False
+    ) -> memoryview:
+        """These bytes of a shard, which have this xxh3-64.
+
+        Bytes that `is_known` were compared before; they are compared again where they are not
+        mapped, and where the local copy, which may be what was compared, is not what is read.
 
         Raises:
             StageError: the shared shard cannot be read, or what `check` raised.
@@ -105,16 +109,35 @@ class ShardFiles:
         mapped = self._find_local(shard)
         if mapped is not None:
             view = mapped.view[start : start + num_bytes]
-            if xxh3 is None or xxhash.xxh3_64_intdigest(view) == xxh3:
+            if is_known or xxhash.xxh3_64_intdigest(view) == xxh3:
                 self._count(0, num_bytes, time.perf_counter_ns() - start_ns)
                 return view
             self._distrust(shard, mapped)
         view = self._read_shared(shard, start, num_bytes)
-        if xxh3 is not None and xxhash.xxh3_64_intdigest(view) != xxh3:
+        is_same = is_known and self._local_dir is None and isinstance(view.obj, mmap.mmap)
+        if not is_same and xxhash.xxh3_64_intdigest(view) != xxh3:
             message = "the sample's bytes do not match their checksum"
             raise ValueError(message)
         self._count(2, num_bytes, time.perf_counter_ns() - start_ns)
         return view
+
+    def whole(self, shard: int, num_bytes: int) -> MappedShard | None:
+        """A shard in memory, `num_bytes` of which will be read; None if it is not mapped.
+
+        For samples that are known: what they were compared in is what is there.
+
+        Raises:
+            StageError: as `read` does.
+        """
+        self._check()
+        if self._local_dir is not None:
+            found = self._find_local(shard)
+        else:
+            opened = self._shared.get(shard)
+            found = opened if isinstance(opened, MappedShard) else None
+        if found is not None:
+            self._count(2 if self._local_dir is None else 0, num_bytes, 0)
+        return found
 
     def path(self, shard: int) -> Path:
         """Where the whole shard is at this moment, for those who read it by other means."""
@@ -171,75 +194,6 @@ class ShardFiles:
         except OSError as error:
             message = f"{path}: the shard cannot be read: {error}"
             raise StageError(message) from error
-
-
-class MappedShard:
-    """A shard in memory as far as it is read."""
-
-    def __init__(self, path: Path, expected: ShardInfo) -> None:
-        """Map it.
-
-        Raises:
-            OSError: it cannot be opened, or mapped.
-            StageError: it has another size than it should.
-        """
-        self.path = path
-        with path.open("rb", buffering=0) as stream:
-            status = os.fstat(stream.fileno())
-            _check_size(path, status.st_size, expected)
-            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        self._inode = status.st_ino
-        self.view = memoryview(mapped)
-
-    def read(self, start: int, num_bytes: int) -> memoryview:
-        """A view, without a copy; whoever has it keeps the shard mapped."""
-        return self.view[start : start + num_bytes]
-
-    def unlink(self) -> None:
-        """Take the file away, if it is the one that is mapped; those who have it keep it."""
-        try:
-            if self.path.stat().st_ino == self._inode:
-                self.path.unlink()
-        except OSError as error:
-            log.warning("%s is left there: %s", self.path, error)
-
-
-class _StreamedShard:
-    """A shard that is read a piece at a time."""
-
-    def __init__(self, path: Path, expected: ShardInfo) -> None:
-        # Closed when nobody has it any more, which may be after it was put out of `_Recent`.
-        self._stream: IO[bytes] = path.open("rb", buffering=0)
-        _check_size(path, os.fstat(self._stream.fileno()).st_size, expected)
-
-    def read(self, start: int, num_bytes: int) -> memoryview:
-        """A copy; an OSError where the file ends too early."""
-        pieces = []
-        while num_bytes:
-            piece = os.pread(self._stream.fileno(), num_bytes, start)
-            if not piece:
-                message = "it ends too early"
-                raise OSError(message)
-            pieces.append(piece)
-            start, num_bytes = start + len(piece), num_bytes - len(piece)
-        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-
-
-def open_shared(folder: Path, expected: ShardInfo) -> MappedShard | _StreamedShard:
-    """Map the shard where that is safe; raises StageError if it is missing or not as it should."""
-    path = folder / expected.name
-    try:
-        is_safe = is_on_this_machine(path)
-        return MappedShard(path, expected) if is_safe else _StreamedShard(path, expected)
-    except OSError as error:
-        message = f"{path}: the shard cannot be opened: {error}"
-        raise StageError(message) from error
-
-
-def _check_size(path: Path, num_bytes: int, expected: ShardInfo) -> None:
-    if num_bytes != expected.num_bytes:
-        message = f"{path}: {num_bytes} bytes, expected {expected.num_bytes}; it is damaged"
-        raise StageError(message)
 
 
 OpenedT = TypeVar("OpenedT")

@@ -107,5 +107,11 @@ class OurLoader:
 def packed_plan(path: Path, index: DatasetIndex, layout: BatchLayout) -> ReadingPlan:
     """What a training makes of packs that are there (`pipeline.training.batching`)."""
     packs = open_packs(path, PACKS_KEY, verify=False)
-    work = pack_work(packs, index.num_tokens, index.num_images, work_model(hidden_size=1024))
-    return plan_packed(packs, work, seed=SEED, layout=layout, row_length=MAX_TOKENS)
+    model = work_model(hidden_size=1024)
+    return plan_packed(
+        packs,
+        lambda some: pack_work(packs.some(some), index.num_tokens, index.num_images, model),
+        seed=SEED,
+        layout=layout,
+        row_length=MAX_TOKENS,
+    )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.data import BatchReader, open_dataset, shard_files
+from pipeline.data import BatchReader, open_dataset, opened_shard, shard_files
 from pipeline.data.order import BatchLayout
 from pipeline.data.reading_plan import plan_shuffled
 from slurm_jobs.common.errors import StageError
@@ -123,13 +123,26 @@ def test_raw_samples_are_compared_with_their_checksum_when_first_read_and_only_t
     assert [sample.meta for sample in again] == [sample.meta for sample in first]
 
 
+@pytest.mark.parametrize("is_mapped", [True, False])
+@pytest.mark.parametrize("known", [[], [8, 1], list(range(9))])
 @pytest.mark.parametrize("image_format", ["png", "raw"])
 def test_gathered_arrays_are_those_of_the_samples(
-    make_dataset: Callable[..., Path], image_format: str
+    make_dataset: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    image_format: str,
+    known: list[int],
+    is_mapped: bool,
 ) -> None:
+    monkeypatch.setattr(opened_shard, "is_on_this_machine", lambda _path: is_mapped)
     opened = open_dataset(make_dataset(9, image_format=image_format))
+    for number in known:
+        opened.sample(number)
     numbers = [4, 8, 0, 4]
-    found, samples = opened.gather(numbers), [opened.sample(number) for number in numbers]
+    read_before = opened.files.counts.shared_bytes
+    found = opened.gather(numbers)
+    num_bytes = opened.index.num_bytes[numbers].sum()
+    assert opened.files.counts.shared_bytes - read_before == num_bytes
+    samples = [opened.sample(number) for number in numbers]
     assert found.keys == [sample.key for sample in samples]
     for arrays, name in ((found.input_ids, "input_ids"), (found.labels, "labels")):
         expected = [getattr(sample, name).tolist() for sample in samples]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.data import ShardedDataset, open_dataset, shard_files
+from pipeline.data import ShardedDataset, open_dataset, opened_shard, shard_files
 from slurm_jobs.common.errors import StageError
 
 
@@ -26,7 +26,7 @@ def local(dataset_dir: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def _network(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shared folder passes for a network's; there is none here."""
-    monkeypatch.setattr(shard_files, "is_on_this_machine", lambda _path: False)
+    monkeypatch.setattr(opened_shard, "is_on_this_machine", lambda _path: False)
 
 
 def keys_of(dataset: ShardedDataset) -> list[str]:
@@ -82,13 +82,13 @@ def test_missing_shard_is_not_looked_for_at_every_sample(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    really = shard_files.MappedShard.__init__
+    really = opened_shard.MappedShard.__init__
 
     def note(self, path: Path, expected) -> None:
         looks.append(path)
         really(self, path, expected)
 
-    monkeypatch.setattr(shard_files.MappedShard, "__init__", note)
+    monkeypatch.setattr(opened_shard.MappedShard, "__init__", note)
     monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 3600.0)
     keys_of(open_dataset(shared, tmp_path / "nowhere"))
     assert len([path for path in looks if "nowhere" in str(path)]) == 3
@@ -167,7 +167,7 @@ def test_shared_shard_that_vanishes_after_an_error_is_named(
     def stale(*_: object) -> bytes:
         raise OSError(116, "Stale file handle")
 
-    monkeypatch.setattr(shard_files.os, "pread", stale)
+    monkeypatch.setattr(opened_shard.os, "pread", stale)
     with pytest.raises(StageError, match=r"shard-\d{6}\.tar: the shard cannot be opened"):
         dataset.sample(0)
 
@@ -181,14 +181,14 @@ def test_stale_handle_is_opened_anew_once(shared: Path, monkeypatch: pytest.Monk
             raise OSError(116, "Stale file handle")
         return really(*arguments)
 
-    monkeypatch.setattr(shard_files.os, "pread", stale_once)
+    monkeypatch.setattr(opened_shard.os, "pread", stale_once)
     assert len(keys_of(dataset)) == 23
 
 
 @pytest.mark.usefixtures("_network")
 def test_short_reads_are_gone_on_with(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, really = keys_of(open_dataset(shared)), os.pread
-    monkeypatch.setattr(shard_files.os, "pread", lambda fd, n, at: really(fd, min(n, 700), at))
+    monkeypatch.setattr(opened_shard.os, "pread", lambda fd, n, at: really(fd, min(n, 700), at))
     assert keys_of(open_dataset(shared)) == expected
 
 
@@ -220,3 +220,33 @@ def test_bytes_that_are_not_in_the_shard_are_not_asked_for(
 ) -> None:
     with pytest.raises(ValueError, match="not in the shard: damaged index"):
         open_dataset(shared).files.read(0, start, num_bytes, 0)
+
+
+@pytest.mark.usefixtures("_network")
+def test_what_comes_over_a_network_is_compared_each_time(shared: Path) -> None:
+    dataset = open_dataset(shared)
+    assert dataset.sample(0).key == dataset.sample(0).key
+    path = shared / "shards" / f"shard-{int(dataset.index.shard[0]):06d}.tar"
+    with path.open("r+b") as stream:  # the same file: its handle is open
+        stream.seek(int(dataset.index.offset[0]) + 700)
+        byte = stream.read(1)[0]
+        stream.seek(-1, 1)
+        stream.write(bytes([byte ^ 1]))
+    with pytest.raises(StageError, match="checksum"):
+        dataset.sample(0)
+
+
+def test_sample_that_was_sound_locally_is_compared_when_it_comes_from_the_shared_folder(
+    shared: Path, local: Path
+) -> None:
+    dataset = open_dataset(shared, local)
+    shard = int(dataset.index.shard[0])
+    other = int((dataset.index.shard == shard).nonzero()[0][-1])
+    assert other
+    place = int(dataset.index.offset[0]) + 700
+    flip_bit(shared, shard, place)
+    flip_bit(local, shard, int(dataset.index.offset[other]) + 700)
+    dataset.sample(0)  # sound in the local copy
+    dataset.sample(other)  # not: the local copy of this shard is given up
+    with pytest.raises(StageError, match="checksum"):
+        dataset.sample(0)

@@ -1,0 +1,90 @@
+"""One shard of a data set, opened: mapped into memory, or read a piece at a time."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from pipeline.data.file_system import is_on_this_machine
+from pipeline.data.info import ShardInfo
+from slurm_jobs.common.errors import StageError
+
+log = logging.getLogger(__name__)
+
+
+class MappedShard:
+    """A shard in memory as far as it is read."""
+
+    def __init__(self, path: Path, expected: ShardInfo) -> None:
+        """Map it.
+
+        Raises:
+            OSError: it cannot be opened, or mapped.
+            StageError: it has another size than it should.
+        """
+        self.path = path
+        with path.open("rb", buffering=0) as stream:
+            status = os.fstat(stream.fileno())
+            _check_size(path, status.st_size, expected)
+            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        self._inode = status.st_ino
+        self.view = memoryview(mapped)
+        self.data = np.frombuffer(mapped, dtype=np.uint8)
+        """uint8 [num_bytes]."""
+        self.words = self.data[: len(self.data) // 4 * 4].view("<i4")
+        """int32 [num_bytes // 4]."""
+
+    def read(self, start: int, num_bytes: int) -> memoryview:
+        """A view, without a copy; whoever has it keeps the shard mapped."""
+        return self.view[start : start + num_bytes]
+
+    def unlink(self) -> None:
+        """Take the file away, if it is the one that is mapped; those who have it keep it."""
+        try:
+            if self.path.stat().st_ino == self._inode:
+                self.path.unlink()
+        except OSError as error:
+            log.warning("%s is left there: %s", self.path, error)
+
+
+class StreamedShard:
+    """A shard that is read a piece at a time."""
+
+    def __init__(self, path: Path, expected: ShardInfo) -> None:
+        # Closed when nobody has it any more, which may be after it was put out of `_Recent`.
+        self._stream: IO[bytes] = path.open("rb", buffering=0)
+        _check_size(path, os.fstat(self._stream.fileno()).st_size, expected)
+
+    def read(self, start: int, num_bytes: int) -> memoryview:
+        """A copy; an OSError where the file ends too early."""
+        pieces = []
+        while num_bytes:
+            piece = os.pread(self._stream.fileno(), num_bytes, start)
+            if not piece:
+                message = "it ends too early"
+                raise OSError(message)
+            pieces.append(piece)
+            start, num_bytes = start + len(piece), num_bytes - len(piece)
+        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+
+def open_shared(folder: Path, expected: ShardInfo) -> MappedShard | StreamedShard:
+    """Map the shard where that is safe; raises StageError if it is missing or not as it should."""
+    path = folder / expected.name
+    try:
+        is_safe = is_on_this_machine(path)
+        return MappedShard(path, expected) if is_safe else StreamedShard(path, expected)
+    except OSError as error:
+        message = f"{path}: the shard cannot be opened: {error}"
+        raise StageError(message) from error
+
+
+def _check_size(path: Path, num_bytes: int, expected: ShardInfo) -> None:
+    if num_bytes != expected.num_bytes:
+        message = f"{path}: {num_bytes} bytes, expected {expected.num_bytes}; it is damaged"
+        raise StageError(message)
