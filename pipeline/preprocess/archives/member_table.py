@@ -139,23 +139,35 @@ class Walk(Protocol):
 
 def build_table(found: Walk) -> MemberTable:
     """The table of the members that a walk finds; raises as it does."""
-    values, links = array("Q"), []
+    values, links = array("Q"), array("Q")
     for item in found:
         if item.link_to:
-            links.append((item.name, item.link_to))
-            continue
-        _append(values, item.name, item.member)
-    plain = _sorted_table(values, has_end=found.has_end)
-    for name, target in links:  # a hard link is another name of what the archive has already
-        member = plain.find(target)
-        if member is not None:
-            _append(values, name, member)
-    return _sorted_table(values, has_end=found.has_end) if links else plain
+            links.extend((len(values) // _NUM_COLUMNS, *_hash(member_name(item.link_to))))
+        m = item.member
+        hashes = _hash(member_name(item.name))
+        values.extend((*hashes, m.kind, m.offset, m.stored_bytes, m.num_bytes, m.check))
+    rows = np.frombuffer(values, dtype=np.uint64).reshape(-1, _NUM_COLUMNS)
+    if links:
+        rows = _resolved(rows, np.frombuffer(links, dtype=np.uint64).reshape(-1, 3))
+    return _sorted_table(rows, has_end=found.has_end)
 
 
-def _append(values: array[int], name: bytes, m: Member) -> None:
-    high, low = _hash(member_name(name))
-    values.extend((high, low, m.kind, m.offset, m.stored_bytes, m.num_bytes, m.check))
+def _resolved(rows: np.ndarray, links: np.ndarray) -> np.ndarray:
+    """The rows with each hard link as what its target was at that place of the archive.
+
+    A link to nothing is left out. `links` is uint64 [num_links, 3]: a row, and its target's hash.
+    """
+    order = np.lexsort((rows[:, 1], rows[:, 0]))
+    first = rows[order, 0]
+    rows, is_kept = rows.copy(), np.ones(len(rows), bool)
+    for row, high, low in links.tolist():
+        bounds = (np.searchsorted(first, np.uint64(high), side) for side in ("left", "right"))
+        same = order[slice(*bounds)]
+        before = same[(same < row) & (rows[same, 1] == np.uint64(low)) & is_kept[same]]
+        is_kept[row] = len(before) > 0
+        if is_kept[row]:
+            rows[row, 2:] = rows[before[-1], 2:]
+    return rows[is_kept]
 
 
 def load_table(path: Path) -> MemberTable | None:
@@ -180,8 +192,8 @@ def _mapped_table(mapped: mmap.mmap) -> MemberTable:
     return MemberTable(columns.reshape(_NUM_COLUMNS, num_members), has_end=bool(has_end))
 
 
-def _sorted_table(values: array[int], *, has_end: bool) -> MemberTable:
-    rows = np.frombuffer(values, dtype=np.uint64).reshape(-1, _NUM_COLUMNS)
+def _sorted_table(rows: np.ndarray, *, has_end: bool) -> MemberTable:
+    """`rows` is uint64 [num_members, 7], in the archive's order."""
     if not len(rows):
         return MemberTable(np.empty((_NUM_COLUMNS, 0), np.uint64), has_end=has_end)
     order = np.lexsort((rows[:, 1], rows[:, 0]))  # stable: equal names stay in the archive's order

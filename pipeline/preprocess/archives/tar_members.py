@@ -234,11 +234,12 @@ def _pax_records(body: bytes) -> dict[bytes, bytes]:
         length = int(length_text) if length_text.isdigit() else 0
         record = body[position + len(length_text) + 1 : position + length - 1]
         key, equals, value = record.partition(b"=")
-        if not space or not equals or position + length > len(body):
+        end = position + length
+        if not space or not equals or length <= len(length_text) or end > len(body):
             message = "a pax header holds no records"
             raise BrokenArchiveError(message)
         records[key] = value
-        position += length
+        position = end
     return records
 
 
