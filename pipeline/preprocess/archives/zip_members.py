@@ -7,6 +7,7 @@ of threads may, which an open `ZipFile` serves one after the other.
 
 from __future__ import annotations
 
+import os
 import stat
 import struct
 import zipfile
@@ -31,6 +32,10 @@ _ROOM_FOR_NAMES = 512
 """Read beyond a member's local header and data, so that one read is enough for most."""
 
 
+_BROKEN = (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, OverflowError)
+"""What `zipfile` raises on a directory that makes no sense."""
+
+
 class DamagedMemberError(ValueError):
     """The bytes of one member are not what was packed."""
 
@@ -51,12 +56,13 @@ class ZipWalk:
         try:
             with zipfile.ZipFile(self._stream) as archive:
                 infos = archive.infolist()
-        except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError) as error:
+            num_bytes = self._stream.seek(0, os.SEEK_END)
+        except _BROKEN as error:
             message = f"cut short or no zip ({error})"
             raise BrokenArchiveError(message) from error
         for info in infos:
-            if info.header_offset < 0:
-                message = "its directory names a place before its first byte"
+            if not 0 <= info.header_offset <= num_bytes - info.compress_size:
+                message = "its directory names a place before its first byte, or behind its last"
                 raise BrokenArchiveError(message)
             yield from _found(info)
 
@@ -76,7 +82,7 @@ def _found(info: zipfile.ZipInfo) -> Iterator[FoundMember]:
 
 
 def _kind(info: zipfile.ZipInfo) -> Kind:
-    if info.is_dir():
+    if info.filename.endswith("/"):  # `is_dir` fails where there is no name at all
         return Kind.FOLDER
     if info.create_system == _UNIX and stat.S_ISLNK(info.external_attr >> 16):
         return Kind.SYMBOLIC_LINK
