@@ -47,7 +47,7 @@ class Archive:
             OSError: it is not there, or the file system failed.
         """
         self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # waits for no pipe
         weakref.finalize(self, os.close, self._fd)  # a thread may still read one that was put away
         found = os.fstat(self._fd)
         if not stat.S_ISREG(found.st_mode):

@@ -203,3 +203,9 @@ def test_an_index_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
 def test_a_root_that_is_gone_is_no_missing_picture(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ImageSource(tmp_path / "unmounted").read(image("t.tar::a.jpg"))
+
+
+def test_an_archive_that_is_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.tar")
+    with pytest.raises(StageConfigError, match=r"t\.tar: it is no file"):
+        ImageSource(tmp_path).read(image("t.tar::a.jpg"))
