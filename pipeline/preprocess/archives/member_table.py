@@ -19,8 +19,8 @@ from typing import Protocol
 import numpy as np
 import xxhash
 
-_HEAD = struct.Struct("<16sQQ")
-_MAGIC = b"slurm-jobs-ar-1\0"
+_HEAD = struct.Struct("<16sQQQ")
+_MAGIC = b"slurm-jobs-ar-2\0"
 _NUM_COLUMNS = 7
 _HALF = (1 << 64) - 1
 
@@ -44,6 +44,8 @@ class Kind(IntEnum):
     """A file, too."""
 
 
+_KINDS = frozenset(Kind)
+
 WHY_UNREADABLE = {
     Kind.FOLDER: "a folder",
     Kind.SYMBOLIC_LINK: "a symbolic link, which is not followed",
@@ -66,7 +68,8 @@ class Member:
     num_bytes: int
     """As a file."""
     check: int
-    """In a tar xxh3-64 of the 512 bytes before the member, in a zip CRC-32 of the file."""
+    """In a tar xxh3-64 of the 512 bytes before the member, seeded with its `num_bytes`; in a zip
+    CRC-32 of the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,9 +93,15 @@ def member_name(name: bytes) -> bytes:
 class MemberTable:
     """Finds members by name."""
 
-    def __init__(self, columns: np.ndarray, *, has_end: bool) -> None:
-        """`columns` is uint64 [7, num_members], sorted by its first two rows."""
+    def __init__(
+        self, columns: np.ndarray, *, has_end: bool, stated_xxh3: int | None = None
+    ) -> None:
+        """`columns` is uint64 [7, num_members], sorted by its first two rows.
+
+        `stated_xxh3`: what the file that it was mapped from says of them.
+        """
         self._columns = columns
+        self._stated_xxh3 = stated_xxh3
         self.has_end = has_end
         """Whether the archive ends with its own mark of an end; if not, it may be cut short."""
 
@@ -106,7 +115,7 @@ class MemberTable:
         start = int(np.searchsorted(first, np.uint64(high), "left"))
         stop = int(np.searchsorted(first, np.uint64(high), "right"))
         for place in range(start, stop):
-            if int(second[place]) == low:
+            if int(second[place]) == low and int(self._columns[2, place]) in _KINDS:
                 kind, *others = (int(value) for value in self._columns[2:, place])
                 offset, stored_bytes, num_bytes, check = others
                 return Member(
@@ -118,9 +127,18 @@ class MemberTable:
                 )
         return None
 
+    def is_whole(self) -> bool:
+        """Whether it is as it was written; reads all of it, once.
+
+        What is found in it is compared with the archive anyway; ask where something is not found.
+        """
+        if self._stated_xxh3 is not None and _xxh3_of(self._columns) == self._stated_xxh3:
+            self._stated_xxh3 = None
+        return self._stated_xxh3 is None
+
     def to_bytes(self) -> bytes:
         """The table as a file of its own."""
-        head = _HEAD.pack(_MAGIC, len(self), self.has_end)
+        head = _HEAD.pack(_MAGIC, len(self), self.has_end, _xxh3_of(self._columns))
         return head + np.ascontiguousarray(self._columns).tobytes()
 
 
@@ -184,12 +202,13 @@ def load_table(path: Path) -> MemberTable | None:
 
 
 def _mapped_table(mapped: mmap.mmap) -> MemberTable:
-    magic, num_members, has_end = _HEAD.unpack(mapped[: _HEAD.size].ljust(_HEAD.size))
+    magic, num_members, has_end, stated_xxh3 = _HEAD.unpack(mapped[: _HEAD.size].ljust(_HEAD.size))
     if magic != _MAGIC or len(mapped) != _HEAD.size + num_members * _NUM_COLUMNS * 8:
         message = "no table of members"
         raise ValueError(message)
     columns = np.frombuffer(mapped, dtype=np.uint64, offset=_HEAD.size)
-    return MemberTable(columns.reshape(_NUM_COLUMNS, num_members), has_end=bool(has_end))
+    columns = columns.reshape(_NUM_COLUMNS, num_members)
+    return MemberTable(columns, has_end=bool(has_end), stated_xxh3=stated_xxh3)
 
 
 def _sorted_table(rows: np.ndarray, *, has_end: bool) -> MemberTable:
@@ -202,6 +221,10 @@ def _sorted_table(rows: np.ndarray, *, has_end: bool) -> MemberTable:
     is_last[:-1] = (hashes[1:] != hashes[:-1]).any(axis=1)
     columns = np.ascontiguousarray(rows[order[is_last]].T)
     return MemberTable(columns, has_end=has_end)
+
+
+def _xxh3_of(columns: np.ndarray) -> int:
+    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(columns))
 
 
 def _hash(name: bytes) -> tuple[int, int]:

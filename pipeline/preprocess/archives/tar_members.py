@@ -195,7 +195,7 @@ def _member(
     link = b""
     if kind == b"1":
         link = pax.get(b"linkpath") or extra.long_link or header[157:257].split(b"\0", 1)[0]
-    check = xxhash.xxh3_64_intdigest(header) if found is Kind.FILE else 0
+    check = xxhash.xxh3_64_intdigest(header, seed=size) if found is Kind.FILE else 0
     member = Member(kind=found, offset=start, stored_bytes=size, num_bytes=size, check=check)
     return FoundMember(name=name, member=member, link_to=link)
 

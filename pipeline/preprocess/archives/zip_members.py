@@ -28,6 +28,8 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 _LOCAL_MAGIC = b"PK\x03\x04"
 _IS_ENCRYPTED, _IS_UTF8 = 0x1, 0x800
 _UNIX = 3
+_MOST_INFLATED = 1032
+"""Bytes that one of deflate can become (zlib's technical details)."""
 _ROOM_FOR_NAMES = 512
 """Read beyond a member's local header and data, so that one read is enough for most."""
 
@@ -124,7 +126,8 @@ def read_zip_member(fd: int, member: Member) -> bytes:
 def _inflate(packed: bytes, num_bytes: int) -> bytes:
     """The file in deflated bytes, at most one byte more than it should have."""
     try:
-        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, num_bytes + 1)
+        most = min(num_bytes, _MOST_INFLATED * len(packed))
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most + 1)
     except zlib.error as error:
         message = f"its bytes cannot be inflated ({error})"
         raise DamagedMemberError(message) from error
