@@ -103,7 +103,7 @@ def _read_file(path: Path) -> bytes:
         mode = os.fstat(fd).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise _NoFileError
-        with open(fd, "rb", buffering=0, closefd=False) as stream:  # noqa: PTH123 - by its number
+        with open(fd, "rb", buffering=0, closefd=False) as stream:
             return stream.readall()
     finally:
         os.close(fd)
