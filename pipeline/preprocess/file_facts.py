@@ -45,18 +45,34 @@ def facts_of(path: Path, fd: int | None = None) -> FileFacts:
     )
 
 
+_CHECK_BYTES = 8
+
+
+def _check_of(data: bytes) -> bytes:
+    return xxhash.xxh3_64_digest(data)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptFile:
     """Where an index of certain files is kept; nowhere without a folder."""
 
     path: Path | None
 
-    def load(self) -> bytes | None:
-        """What was kept; None if nothing was."""
+    def load_checked(self) -> bytes | None:
+        """What `save_checked` kept; None if nothing was. What is damaged is removed."""
         try:
-            return None if self.path is None else self.path.read_bytes()
+            found = b"" if self.path is None else self.path.read_bytes()
         except FileNotFoundError:
             return None
+        data = found[_CHECK_BYTES:]
+        if found[:_CHECK_BYTES] == _check_of(data):
+            return data
+        self.remove()
+        return None
+
+    def save_checked(self, data: bytes) -> None:
+        """Keep `data` behind its checksum, unless another task was first."""
+        self.save(_check_of(data) + data)
 
     def save(self, data: bytes) -> None:
         """Keep `data`, unless another task was first.

@@ -66,20 +66,11 @@ class ImageSource:
 
     def _read_member(self, archive_name: str, member_name: str, name: str) -> bytes:
         archive = self._open(archive_name, name)
-        member = archive.table.find(member_name.encode())
-        if member is None and not archive.table.has_end:
-            message = (
-                f"no member {member_name}, and the archive has no mark of its end: it may have "
-                f"been cut short"
-            )
-            raise BrokenArchiveError(message)
-        if member is None:
-            message = f"{name}: no such member of the archive"
-            raise SampleRejectedError(reason="missing_image", message=message)
-        if member.kind in WHY_UNREADABLE:
-            message = f"{name}: {WHY_UNREADABLE[member.kind]}"
-            raise SampleRejectedError(reason="unreadable_image", message=message)
-        return _filled(_member_bytes(archive, member, name), name)
+        try:
+            return _look_up(archive, member_name, name)
+        except (SampleRejectedError, BrokenArchiveError):
+            archive.check_table()
+            raise
 
     def _open(self, archive_name: str, name: str) -> Archive:
         try:
@@ -94,6 +85,23 @@ class ImageSource:
                 raise
             message = f"{name!r}: no such archive ({error})"  # a path that no file can have
             raise SampleRejectedError(reason="missing_image", message=message) from error
+
+
+def _look_up(archive: Archive, member_name: str, name: str) -> bytes:
+    member = archive.table.find(member_name.encode())
+    if member is None and not archive.table.has_end:
+        message = (
+            f"no member {member_name}, and the archive has no mark of its end: it may have "
+            f"been cut short"
+        )
+        raise BrokenArchiveError(message)
+    if member is None:
+        message = f"{name}: no such member of the archive"
+        raise SampleRejectedError(reason="missing_image", message=message)
+    if member.kind in WHY_UNREADABLE:
+        message = f"{name}: {WHY_UNREADABLE[member.kind]}"
+        raise SampleRejectedError(reason="unreadable_image", message=message)
+    return _filled(_member_bytes(archive, member, name), name)
 
 
 def _member_bytes(archive: Archive, member: Member, name: str) -> bytes:

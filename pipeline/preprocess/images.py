@@ -52,6 +52,10 @@ class LoadedImage:
     """(width, height) as the file states it, before it is turned."""
 
 
+class _NoFileError(OSError):
+    """What lies there has no end, or waits for somebody to write it."""
+
+
 def read_image_bytes(root: Path, name: str) -> bytes:
     """The content of the image file `name` in `root`; messages name it as the manifest does.
 
@@ -60,7 +64,10 @@ def read_image_bytes(root: Path, name: str) -> bytes:
         OSError: the file system failed.
     """
     try:
-        data = (root / name).read_bytes()
+        data = _read_file(root / name)
+    except _NoFileError as error:
+        message = f"{name}: no file, but a pipe, a socket or a device"
+        raise SampleRejectedError(reason="unreadable_image", message=message) from error
     except (PermissionError, IsADirectoryError) as error:
         if isinstance(error, PermissionError) and _may_read(root / name):
             raise
@@ -77,6 +84,29 @@ def read_image_bytes(root: Path, name: str) -> bytes:
     if not data:
         raise SampleRejectedError(reason="empty_image", message=f"{name}: zero bytes")
     return data
+
+
+def _read_file(path: Path) -> bytes:
+    """All of a file; opened so that a pipe to which nobody writes is noticed, and not waited for.
+
+    Raises:
+        _NoFileError: it is none, and no folder either.
+        OSError, ValueError: as `os.open`.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
+            raise _NoFileError from error
+        raise
+    try:
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise _NoFileError
+        with open(fd, "rb", buffering=0, closefd=False) as stream:
+            return stream.readall()
+    finally:
+        os.close(fd)
 
 
 def _may_read(path: Path) -> bool:

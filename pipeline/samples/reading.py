@@ -20,7 +20,7 @@ from pipeline.data.info import SHARDS_DIR, DatasetInfo
 from pipeline.data.sample_format import IMAGE_PREFIX, META_SUFFIX, TOKENS_SUFFIX, view_npy
 from pipeline.data.tar import BLOCK, scan_members
 
-BROKEN = (ValueError, TypeError, KeyError, SyntaxError, ArithmeticError)
+BROKEN = (ValueError, TypeError, KeyError, SyntaxError, ArithmeticError, RecursionError)
 """What bytes that are no sample of ours can raise where they are taken for one."""
 
 _META_BYTES = 2048

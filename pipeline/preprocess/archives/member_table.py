@@ -19,8 +19,8 @@ from typing import Protocol
 import numpy as np
 import xxhash
 
-_HEAD = struct.Struct("<16sQQ")
-_MAGIC = b"slurm-jobs-ar-1\0"
+_HEAD = struct.Struct("<16sQQQ")
+_MAGIC = b"slurm-jobs-ar-2\0"
 _NUM_COLUMNS = 7
 _HALF = (1 << 64) - 1
 
@@ -44,6 +44,8 @@ class Kind(IntEnum):
     """A file, too."""
 
 
+_KINDS = frozenset(Kind)
+
 WHY_UNREADABLE = {
     Kind.FOLDER: "a folder",
     Kind.SYMBOLIC_LINK: "a symbolic link, which is not followed",
@@ -66,7 +68,8 @@ class Member:
     num_bytes: int
     """As a file."""
     check: int
-    """In a tar xxh3-64 of the 512 bytes before the member, in a zip CRC-32 of the file."""
+    """In a tar xxh3-64 of the 512 bytes before the member, seeded with its `num_bytes`; in a zip
+    CRC-32 of the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,9 +93,15 @@ def member_name(name: bytes) -> bytes:
 class MemberTable:
     """Finds members by name."""
 
-    def __init__(self, columns: np.ndarray, *, has_end: bool) -> None:
-        """`columns` is uint64 [7, num_members], sorted by its first two rows."""
+    def __init__(
+        self, columns: np.ndarray, *, has_end: bool, stated_xxh3: int | None = None
+    ) -> None:
+        """`columns` is uint64 [7, num_members], sorted by its first two rows.
+
+        `stated_xxh3`: what the file that it was mapped from says of them.
+        """
         self._columns = columns
+        self._stated_xxh3 = stated_xxh3
         self.has_end = has_end
         """Whether the archive ends with its own mark of an end; if not, it may be cut short."""
 
@@ -106,7 +115,7 @@ class MemberTable:
         start = int(np.searchsorted(first, np.uint64(high), "left"))
         stop = int(np.searchsorted(first, np.uint64(high), "right"))
         for place in range(start, stop):
-            if int(second[place]) == low:
+            if int(second[place]) == low and int(self._columns[2, place]) in _KINDS:
                 kind, *others = (int(value) for value in self._columns[2:, place])
                 offset, stored_bytes, num_bytes, check = others
                 return Member(
@@ -118,9 +127,18 @@ class MemberTable:
                 )
         return None
 
+    def is_whole(self) -> bool:
+        """Whether it is as it was written; reads all of it, once.
+
+        What is found in it is compared with the archive anyway; ask where something is not found.
+        """
+        if self._stated_xxh3 is not None and _xxh3_of(self._columns) == self._stated_xxh3:
+            self._stated_xxh3 = None
+        return self._stated_xxh3 is None
+
     def to_bytes(self) -> bytes:
         """The table as a file of its own."""
-        head = _HEAD.pack(_MAGIC, len(self), self.has_end)
+        head = _HEAD.pack(_MAGIC, len(self), self.has_end, _xxh3_of(self._columns))
         return head + np.ascontiguousarray(self._columns).tobytes()
 
 
@@ -139,23 +157,35 @@ class Walk(Protocol):
 
 def build_table(found: Walk) -> MemberTable:
     """The table of the members that a walk finds; raises as it does."""
-    values, links = array("Q"), []
+    values, links = array("Q"), array("Q")
     for item in found:
         if item.link_to:
-            links.append((item.name, item.link_to))
-            continue
-        _append(values, item.name, item.member)
-    plain = _sorted_table(values, has_end=found.has_end)
-    for name, target in links:  # a hard link is another name of what the archive has already
-        member = plain.find(target)
-        if member is not None:
-            _append(values, name, member)
-    return _sorted_table(values, has_end=found.has_end) if links else plain
+            links.extend((len(values) // _NUM_COLUMNS, *_hash(member_name(item.link_to))))
+        m = item.member
+        hashes = _hash(member_name(item.name))
+        values.extend((*hashes, m.kind, m.offset, m.stored_bytes, m.num_bytes, m.check))
+    rows = np.frombuffer(values, dtype=np.uint64).reshape(-1, _NUM_COLUMNS)
+    if links:
+        rows = _resolved(rows, np.frombuffer(links, dtype=np.uint64).reshape(-1, 3))
+    return _sorted_table(rows, has_end=found.has_end)
 
 
-def _append(values: array[int], name: bytes, m: Member) -> None:
-    high, low = _hash(member_name(name))
-    values.extend((high, low, m.kind, m.offset, m.stored_bytes, m.num_bytes, m.check))
+def _resolved(rows: np.ndarray, links: np.ndarray) -> np.ndarray:
+    """The rows with each hard link as what its target was at that place of the archive.
+
+    A link to nothing is left out. `links` is uint64 [num_links, 3]: a row, and its target's hash.
+    """
+    order = np.lexsort((rows[:, 1], rows[:, 0]))
+    first = rows[order, 0]
+    rows, is_kept = rows.copy(), np.ones(len(rows), bool)
+    for row, high, low in links.tolist():
+        bounds = (np.searchsorted(first, np.uint64(high), side) for side in ("left", "right"))
+        same = order[slice(*bounds)]
+        before = same[(same < row) & (rows[same, 1] == np.uint64(low)) & is_kept[same]]
+        is_kept[row] = len(before) > 0
+        if is_kept[row]:
+            rows[row, 2:] = rows[before[-1], 2:]
+    return rows[is_kept]
 
 
 def load_table(path: Path) -> MemberTable | None:
@@ -172,16 +202,17 @@ def load_table(path: Path) -> MemberTable | None:
 
 
 def _mapped_table(mapped: mmap.mmap) -> MemberTable:
-    magic, num_members, has_end = _HEAD.unpack(mapped[: _HEAD.size].ljust(_HEAD.size))
+    magic, num_members, has_end, stated_xxh3 = _HEAD.unpack(mapped[: _HEAD.size].ljust(_HEAD.size))
     if magic != _MAGIC or len(mapped) != _HEAD.size + num_members * _NUM_COLUMNS * 8:
         message = "no table of members"
         raise ValueError(message)
     columns = np.frombuffer(mapped, dtype=np.uint64, offset=_HEAD.size)
-    return MemberTable(columns.reshape(_NUM_COLUMNS, num_members), has_end=bool(has_end))
+    columns = columns.reshape(_NUM_COLUMNS, num_members)
+    return MemberTable(columns, has_end=bool(has_end), stated_xxh3=stated_xxh3)
 
 
-def _sorted_table(values: array[int], *, has_end: bool) -> MemberTable:
-    rows = np.frombuffer(values, dtype=np.uint64).reshape(-1, _NUM_COLUMNS)
+def _sorted_table(rows: np.ndarray, *, has_end: bool) -> MemberTable:
+    """`rows` is uint64 [num_members, 7], in the archive's order."""
     if not len(rows):
         return MemberTable(np.empty((_NUM_COLUMNS, 0), np.uint64), has_end=has_end)
     order = np.lexsort((rows[:, 1], rows[:, 0]))  # stable: equal names stay in the archive's order
@@ -190,6 +221,10 @@ def _sorted_table(values: array[int], *, has_end: bool) -> MemberTable:
     is_last[:-1] = (hashes[1:] != hashes[:-1]).any(axis=1)
     columns = np.ascontiguousarray(rows[order[is_last]].T)
     return MemberTable(columns, has_end=has_end)
+
+
+def _xxh3_of(columns: np.ndarray) -> int:
+    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(columns))
 
 
 def _hash(name: bytes) -> tuple[int, int]:

@@ -47,7 +47,7 @@ class Archive:
             OSError: it is not there, or the file system failed.
         """
         self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # waits for no pipe
         weakref.finalize(self, os.close, self._fd)  # a thread may still read one that was put away
         found = os.fstat(self._fd)
         if not stat.S_ISREG(found.st_mode):
@@ -55,6 +55,7 @@ class Archive:
             raise BrokenArchiveError(message)
         self._is_zip = path.suffix.lower() == ".zip"
         self._kept = kept_file(index_dir, "archive", [facts_of(path, self._fd)])
+        self._num_bytes = found.st_size
         self.table = self._load_table(found.st_size)
 
     def _load_table(self, num_bytes: int) -> MemberTable:
@@ -84,17 +85,31 @@ class Archive:
             ArchiveChangedError: the archive was changed since its table was made.
             OSError: the file system failed.
         """
+        before, length = (0, member.stored_bytes) if self._is_zip else (BLOCK, member.num_bytes)
+        if not before <= member.offset <= self._num_bytes - length:
+            found = f"{length} bytes at byte {member.offset} are not within it"
+            raise self._changed(found)
         if self._is_zip:
             try:
                 return read_zip_member(self._fd, member)
             except BrokenArchiveError as error:
                 raise self._changed(str(error)) from error
         data = read_at(self._fd, member.offset - BLOCK, BLOCK + member.num_bytes)
-        is_same = xxhash.xxh3_64_intdigest(data[:BLOCK]) == member.check
+        is_same = xxhash.xxh3_64_intdigest(data[:BLOCK], seed=member.num_bytes) == member.check
         if not is_same or len(data) < BLOCK + member.num_bytes:
             found = f"another header before byte {member.offset}"
             raise self._changed(found)
         return data[BLOCK:]
+
+    def check_table(self) -> None:
+        """See that the table is whole, before a row is left out by what it says.
+
+        Raises:
+            ArchiveChangedError: it is not; it is made anew for the next attempt.
+        """
+        if not self.table.is_whole():
+            found = "the kept list of them has another checksum"
+            raise self._changed(found)
 
     def _changed(self, found: str) -> ArchiveChangedError:
         self._kept.remove()

@@ -195,7 +195,7 @@ def _member(
     link = b""
     if kind == b"1":
         link = pax.get(b"linkpath") or extra.long_link or header[157:257].split(b"\0", 1)[0]
-    check = xxhash.xxh3_64_intdigest(header) if found is Kind.FILE else 0
+    check = xxhash.xxh3_64_intdigest(header, seed=size) if found is Kind.FILE else 0
     member = Member(kind=found, offset=start, stored_bytes=size, num_bytes=size, check=check)
     return FoundMember(name=name, member=member, link_to=link)
 
@@ -234,11 +234,12 @@ def _pax_records(body: bytes) -> dict[bytes, bytes]:
         length = int(length_text) if length_text.isdigit() else 0
         record = body[position + len(length_text) + 1 : position + length - 1]
         key, equals, value = record.partition(b"=")
-        if not space or not equals or position + length > len(body):
+        end = position + length
+        if not space or not equals or length <= len(length_text) or end > len(body):
             message = "a pax header holds no records"
             raise BrokenArchiveError(message)
         records[key] = value
-        position += length
+        position = end
     return records
 
 

@@ -7,6 +7,7 @@ of threads may, which an open `ZipFile` serves one after the other.
 
 from __future__ import annotations
 
+import os
 import stat
 import struct
 import zipfile
@@ -27,8 +28,14 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 _LOCAL_MAGIC = b"PK\x03\x04"
 _IS_ENCRYPTED, _IS_UTF8 = 0x1, 0x800
 _UNIX = 3
+_MOST_INFLATED = 1032
+"""Bytes that one of deflate can become (zlib's technical details)."""
 _ROOM_FOR_NAMES = 512
 """Read beyond a member's local header and data, so that one read is enough for most."""
+
+
+_BROKEN = (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, OverflowError)
+"""What `zipfile` raises on a directory that makes no sense."""
 
 
 class DamagedMemberError(ValueError):
@@ -51,12 +58,13 @@ class ZipWalk:
         try:
             with zipfile.ZipFile(self._stream) as archive:
                 infos = archive.infolist()
-        except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError) as error:
+            num_bytes = self._stream.seek(0, os.SEEK_END)
+        except _BROKEN as error:
             message = f"cut short or no zip ({error})"
             raise BrokenArchiveError(message) from error
         for info in infos:
-            if info.header_offset < 0:
-                message = "its directory names a place before its first byte"
+            if not 0 <= info.header_offset <= num_bytes - info.compress_size:
+                message = "its directory names a place before its first byte, or behind its last"
                 raise BrokenArchiveError(message)
             yield from _found(info)
 
@@ -76,7 +84,7 @@ def _found(info: zipfile.ZipInfo) -> Iterator[FoundMember]:
 
 
 def _kind(info: zipfile.ZipInfo) -> Kind:
-    if info.is_dir():
+    if info.filename.endswith("/"):  # `is_dir` fails where there is no name at all
         return Kind.FOLDER
     if info.create_system == _UNIX and stat.S_ISLNK(info.external_attr >> 16):
         return Kind.SYMBOLIC_LINK
@@ -118,7 +126,8 @@ def read_zip_member(fd: int, member: Member) -> bytes:
 def _inflate(packed: bytes, num_bytes: int) -> bytes:
     """The file in deflated bytes, at most one byte more than it should have."""
     try:
-        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, num_bytes + 1)
+        most = min(num_bytes, _MOST_INFLATED * len(packed))
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most + 1)
     except zlib.error as error:
         message = f"its bytes cannot be inflated ({error})"
         raise DamagedMemberError(message) from error

@@ -37,7 +37,7 @@ class ArrowTable:
             source = pa.memory_map(str(path))
             self._batches = _read_batches(path, source)
             schema = self._batches[0].schema if self._batches else _schema(source)
-        self.names = schema.names
+            self.names = schema.names
         self.head_xxh3 = xxhash.xxh3_64_intdigest(schema.remove_metadata().serialize())
         self.piece_rows = [batch.num_rows for batch in self._batches]
 
@@ -54,8 +54,14 @@ class ArrowTable:
         return [name for name in self.names if name in TABLE_COLUMNS]
 
     def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
-        """See `TableFile.batches`."""
+        """See `TableFile.batches`.
+
+        Raises:
+            StageConfigError: values would lie outside of the batch.
+        """
         batch = self._batches[piece].select(self._columns)
+        with broken_file(self._path, "Arrow stream"):
+            _check_places(batch)
         step = rows_a_batch(batch.num_rows, batch.get_total_buffer_size())
         for start in range(0, batch.num_rows, step):
             yield batch.slice(start, step)
@@ -84,6 +90,36 @@ def _has_dictionary(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return True
     return any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _check_places(batch: pa.RecordBatch) -> None:
+    """See that values lie where they can: Arrow trusts offsets, and reads memory by them.
+
+    Texts are taken for bytes here: one that is no UTF-8 is its row's reject.
+
+    Raises:
+        pa.ArrowInvalid: they do not.
+    """
+    for column in batch.columns:
+        plain = column.storage if isinstance(column, pa.ExtensionArray) else column
+        plain.validate()
+        plain.view(_as_bytes(plain.type)).validate(full=True)
+
+
+def _as_bytes(kind: pa.DataType) -> pa.DataType:
+    """The type with `binary` in place of `string`, which lies in memory alike."""
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_large_string(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    if pa.types.is_struct(kind):
+        fields = (kind.field(index) for index in range(kind.num_fields))
+        return pa.struct([field.with_type(_as_bytes(field.type)) for field in fields])
+    return kind
 
 
 def _hash(column: pa.Array, digest: xxhash.xxh3_64) -> None:

@@ -105,7 +105,7 @@ def broken_file(path: Path, kind: str) -> Iterator[None]:
     """
     try:
         yield
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         message = f"{path}: damaged, cut short, or no {kind} ({error}); write or copy it anew"

@@ -96,7 +96,7 @@ class TableManifest:
 
     def _look_through(self) -> tuple[_File, ...]:
         files = tuple(_look_into(path, self._open(path)) for path in self._paths)
-        self._kept.save(_dump(files))
+        self._kept.save_checked(_dump(files))
         return files
 
     def rows(self, wanted: range) -> Iterator[ManifestRow]:
@@ -193,7 +193,7 @@ def _dump(files: Sequence[_File]) -> bytes:
 
 
 def _load(kept: KeptFile) -> tuple[_File, ...] | None:
-    data = kept.load()
+    data = kept.load_checked()
     values = json.loads(data) if data is not None else {}
     if values.get("format") != _INDEX_FORMAT:
         return None

@@ -101,7 +101,7 @@ class TextManifest:
 
     def _look_through(self, limit: int | None) -> _Index:
         index = _make_index(self._format, limit)
-        self._kept.save(_dump(index))
+        self._kept.save_checked(_dump(index))
         return index
 
     def rows(self, wanted: range) -> Iterator[ManifestRow]:
@@ -209,7 +209,7 @@ def _dump(index: _Index) -> bytes:
 
 
 def _load(kept: KeptFile) -> _Index | None:
-    data = kept.load()
+    data = kept.load_checked()
     values = json.loads(data) if data is not None else {}
     if values.get("format") != _INDEX_FORMAT:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import tarfile
@@ -203,3 +204,24 @@ def test_an_index_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
 def test_a_root_that_is_gone_is_no_missing_picture(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ImageSource(tmp_path / "unmounted").read(image("t.tar::a.jpg"))
+
+
+def test_an_archive_that_is_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.tar")
+    with pytest.raises(StageConfigError, match=r"t\.tar: it is no file"):
+        ImageSource(tmp_path).read(image("t.tar::a.jpg"))
+
+
+def test_no_row_is_left_out_by_a_damaged_index(tmp_path: Path) -> None:
+    names = [f"{number}.jpg" for number in range(4)]
+    write_tar(tmp_path / "t.tar", dict.fromkeys(names, b"x" * 600))
+    index_dir = tmp_path / "i"
+    ImageSource(tmp_path, index_dir=index_dir).read(image("t.tar::0.jpg"))
+    (file,) = index_dir.iterdir()
+    whole = file.read_bytes()
+    for place in range(len(whole) - 4 * 56, len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        source = ImageSource(tmp_path, index_dir=index_dir)
+        for name in names:
+            with contextlib.suppress(ArchiveChangedError):
+                assert source.read(image(f"t.tar::{name}")) == b"x" * 600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from PIL import Image
 
 from benchmarks.photographs import as_jpeg, make_photograph
+from pipeline.preprocess import images
 from pipeline.preprocess.images import read_image_bytes
 from pipeline.preprocess.rejects import SampleRejectedError
 from tests.pipeline.preprocess.pictures import WAYS, encode, load, psnr, to
@@ -87,13 +89,26 @@ def test_file_that_cannot_be_read_is_rejected_under_the_manifests_name(
     assert str(tmp_path) not in str(raised.value)
 
 
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_what_has_no_end_is_rejected_and_not_waited_for(tmp_path: Path, kind: str) -> None:
+    name = str(tmp_path / kind) if kind != "device" else "/dev/zero"
+    if kind == "pipe":
+        os.mkfifo(name)
+    with socket.socket(socket.AF_UNIX) as listener:
+        if kind == "socket":
+            listener.bind(name)
+        with pytest.raises(SampleRejectedError, match="no file, but a pipe") as raised:
+            read_image_bytes(tmp_path, name)
+    assert raised.value.reason == "unreadable_image"
+
+
 def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """No file may be read: the tests may run as root, which may read everything."""
 
     def refuse(path: Path) -> bytes:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(images, "_read_file", refuse)
 
 
 def test_file_whose_mode_forbids_it_is_rejected(

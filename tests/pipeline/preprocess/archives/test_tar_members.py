@@ -137,6 +137,24 @@ def test_of_members_with_one_name_the_last_counts_and_hard_links_are_their_targe
     assert len(table) == 2
 
 
+def test_a_hard_link_is_what_its_target_was_then_as_unpacking_leaves_it(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "t.tar", "w") as archive:
+        add(archive, "b", b"b")
+        add(archive, "a", type=tarfile.LNKTYPE, linkname="b")
+        add(archive, "b", b"newer")  # as `tar -r` appends it
+        add(archive, "of_link", type=tarfile.LNKTYPE, linkname="a")
+        add(archive, "no_link_now", type=tarfile.LNKTYPE, linkname="b")
+        add(archive, "no_link_now", b"file")
+    data = (tmp_path / "t.tar").read_bytes()
+    table = build_table(walk(data))
+    subprocess.run(["tar", "-xf", "t.tar"], cwd=tmp_path, check=True)
+    for name in ("a", "b", "of_link", "no_link_now"):
+        found = table.find(name.encode())
+        assert found is not None
+        content = data[found.offset : found.offset + found.num_bytes]
+        assert content == (tmp_path / name).read_bytes(), name
+
+
 def test_size_beyond_octal_digits_is_read() -> None:
     header = tarfile.TarInfo("huge.png")
     header.size = 8**11 + 5
@@ -183,3 +201,16 @@ def test_names_longer_than_a_header_written_by_gnu_tar_are_found(tmp_path: Path)
 def test_what_is_no_tar_is_refused(data: bytes) -> None:
     with pytest.raises(BrokenArchiveError):
         list(walk(data))
+
+
+@pytest.mark.parametrize("length", [b"0", b"1", b"\xff"])
+def test_a_pax_record_without_a_length_ends_the_walk(length: bytes) -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        add(archive, "n" * 200)
+    data = stream.getvalue()
+    record = data[512 : data.index(b" path=")]
+    damaged = data.replace(record + b" path=", length.rjust(len(record), b"0") + b" path=", 1)
+    assert damaged != data
+    with pytest.raises(BrokenArchiveError):
+        list(walk(damaged))

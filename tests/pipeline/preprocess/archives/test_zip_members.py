@@ -130,3 +130,32 @@ def test_a_name_in_utf_8_that_does_not_say_so_is_found() -> None:
             member = table.find("é.png".encode())
             assert member is not None
             assert read_zip_member(fd, member) == b"x"
+
+
+def test_a_member_without_a_name_hides_no_other() -> None:
+    data = zip_of(("nameless", b"nothing"), ("a.png", b"a")).replace(b"nameless", b"\0ameless")
+    with opened(data) as (fd, table):
+        member = table.find(b"a.png")
+        assert member is not None
+        assert read_zip_member(fd, member) == b"a"
+
+
+def test_a_directory_that_names_more_bytes_than_there_are_is_refused() -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("a.png", b"a")
+        archive.infolist()[0].compress_size = 1 << 63
+    with pytest.raises(BrokenArchiveError, match="behind its last"):
+        list(ZipWalk(stream))
+
+
+def test_a_member_that_states_more_bytes_than_can_be_counted_is_damaged() -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.png", b"a")
+        archive.infolist()[0].file_size = (1 << 64) - 1
+    with opened(stream.getvalue()) as (fd, table):
+        member = table.find(b"a.png")
+        assert member is not None
+        with pytest.raises(DamagedMemberError):
+            read_zip_member(fd, member)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,6 +230,36 @@ def test_a_stream_that_is_cut_between_its_batches_is_refused(tmp_path: Path) -> 
     os.truncate(file, place)
     with pytest.raises(StageConfigError, match="the stream has no end"):
         open_manifest(folder)
+
+
+OFFSETS = struct.pack("<3i", 9, 18, 27)
+"""Of texts of nine bytes in a record batch."""
+
+
+@pytest.mark.parametrize(
+    ("found", "damaged"),
+    [(OFFSETS, struct.pack("<3i", 9, 1 << 30, 27)), (b"text", b"te\xff\xff")],
+    ids=["offsets", "a column's name"],
+)
+def test_a_damaged_stream_ends_in_words_and_not_by_a_signal(
+    tmp_path: Path, found: bytes, damaged: bytes
+) -> None:
+    folder = write_saved(tmp_path / "m", [captions(5)])
+    (file,) = folder.glob("*.arrow")
+    data = file.read_bytes()
+    assert found in data
+    file.write_bytes(data.replace(found, damaged))
+    code = (
+        "import sys, pathlib\n"
+        "from pipeline.preprocess.manifest import read_manifest\n"
+        "from slurm_jobs.common.errors import StageConfigError\n"
+        "try:\n    read_manifest(pathlib.Path(sys.argv[1]))\n"
+        "except StageConfigError as error:\n    print(error)\n"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ".arrow: damaged" in ended.stdout
 
 
 def test_a_damaged_page_is_no_row(tmp_path: Path) -> None:

@@ -102,6 +102,23 @@ def test_index_that_is_kept_is_read_and_not_made_again(
     assert [row.origin.row for row in manifest.rows(range(7, 10))] == [7, 8, 9]
 
 
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"[]", b'{"num_rows": 9}', None])
+def test_index_that_is_damaged_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | None
+) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text(f"{GOOD}\n" * 10)
+    by_blocks_of(100, monkeypatch)
+    open_manifest(path, index_dir=tmp_path / "indexes")
+    (file,) = (tmp_path / "indexes").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(
+        whole.replace(b'"num_rows": 10', b'"num_rows": 9 ') if damage is None else damage
+    )
+    assert open_manifest(path, index_dir=tmp_path / "indexes").num_rows == 10
+    assert file.read_bytes() == whole
+
+
 def test_bytes_that_changed_in_place_are_no_rows_and_the_next_attempt_looks_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
