@@ -1,8 +1,9 @@
 """A data set opened for reading: the index mapped, the shards where `shard_files` finds them.
 
-Every sample is compared with its checksum when a process first reads it, so
-that a bit that flipped on a local disk cannot be trained on. Not again, because
-comparing raw pixels takes as long as copying them.
+Every sample is compared with its checksum when a process first reads it on the
+local disk, and when it first reads it on the shared file system: so a copy that
+was damaged when it came, be it in the second epoch, is not trained on. Not
+again, because comparing raw pixels takes as long as copying them.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from pipeline.data.index import DatasetIndex, format_key, open_index
 from pipeline.data.info import INDEX_NAME, SHARDS_DIR, DatasetInfo, read_dataset_info
 from pipeline.data.raw_layout import RawLayout, raw_layout
 from pipeline.data.sample_format import Sample, unpack_sample
-from pipeline.data.shard_files import ShardFiles
+from pipeline.data.shard_files import LOCAL, SHARED, ShardFiles
 from slurm_jobs.common.errors import StageError
 
 log = logging.getLogger(__name__)
 
-_SOUND, _LAID_OUT = 1, 2
-"""What is known of a sample that was read: its bytes are right; `RawLayout` fits it, too."""
+_LAID_OUT = 4
+"""Beside the places where a sample's bytes were right (`LOCAL`, `SHARED`): `RawLayout` fits it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +51,7 @@ class ShardedDataset:
             StageError: the shard is missing or damaged; key and shard are named.
         """
         view = self.raw(number)
-        if self.layout is None or self._known[number] != _LAID_OUT:
+        if self.layout is None or not self._known[number] & _LAID_OUT:
             return self._unpack(number, view)
         return self.layout.unpack(
             view,
@@ -73,7 +74,7 @@ class ShardedDataset:
         found = Gathered(keys=keys, input_ids=[], labels=[], images=[])
         for number, shard, start, size, num_tokens, num_images in zip(numbers, *rows, strict=True):
             view = self._view(number, shard, start, size)
-            if layout is not None and self._known[number] == _LAID_OUT:
+            if layout is not None and self._known[number] & _LAID_OUT:
                 input_ids, labels, images = layout.arrays(view, num_tokens, num_images)
             else:
                 sample = self._unpack(number, view)
@@ -99,14 +100,14 @@ class ShardedDataset:
             message = f"{self.index.path}: sample {number} lies in shard {shard}; it is damaged"
             raise StageError(message)
         known = self._known[number]
-        xxh3 = None if known else self.index.xxh3.item(number)
+        xxh3 = self.index.xxh3.item(number)
         try:
-            view = self.files.read(shard, start, num_bytes, xxh3)
+            view, place = self.files.read(shard, start, num_bytes, xxh3, known)
         except (ValueError, OSError) as error:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error
-        if not known:
-            self._known[number] = self._look_at(number, view)
+        if not known & place:
+            self._known[number] = known | place | self._look_at(number, view)
         return view
 
     def _unpack(self, number: int, view: memoryview) -> Sample:
@@ -117,9 +118,9 @@ class ShardedDataset:
             raise StageError(message) from error
 
     def _look_at(self, number: int, view: memoryview) -> int:
-        """What is known of a sample whose checksum was compared."""
+        """`_LAID_OUT` or 0, of a sample whose checksum was compared."""
         sizes = self.index.num_tokens.item(number), self.index.num_images.item(number)
-        return _LAID_OUT if self.layout is not None and self.layout.fits(view, *sizes) else _SOUND
+        return _LAID_OUT if self.layout is not None and self.layout.fits(view, *sizes) else 0
 
     def where(self, number: int) -> str:
         """Shard and key of a sample, for messages."""

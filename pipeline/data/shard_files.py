@@ -4,9 +4,9 @@ A shard is read on the local disk once it is whole there. A local shard is
 mapped into memory; it may be unlinked by others, never cut short. A shard on a
 network's file system is read with `pread`: an error there is a `StageError`
 that names it, where a memory map would end the process with SIGBUS. Samples
-are compared with their checksums when `dataset` asks for it; a local one that is
-damaged is read from the shared file system, and its copy is taken away, so that
-the next staging makes it anew.
+are compared with their checksums unless `dataset` knows them already in that
+place; a local one that is damaged is read from the shared file system, and its
+copy is taken away, so that the next staging makes it anew.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from slurm_jobs.common.errors import StageError
 log = logging.getLogger(__name__)
 
 _MOST_FILES = 16_384  # Linux allows a process 65,530 maps of all kinds (vm.max_map_count)
+LOCAL, SHARED = 1, 2
+"""Places that bytes are read from, as flags."""
 _LOOK_AGAIN_S = 0.5
 """So long a shard that was not on the local disk is not looked for there again."""
 
@@ -89,8 +91,13 @@ class ShardFiles:
             num_damaged_shards=num_damaged,
         )
 
-    def read(self, shard: int, start: int, num_bytes: int, xxh3: int | None) -> memoryview:
-        """These bytes of a shard, which have this xxh3-64; None compares nothing.
+    def read(
+        self, shard: int, start: int, num_bytes: int, xxh3: int, compared: int = 0
+    ) -> tuple[memoryview, int]:
+        """These bytes of a shard, which have this xxh3-64, and their place: `LOCAL` or `SHARED`.
+
+        Bytes of the places in `compared` are taken as they are: a copy that came later than the
+        first comparison may be damaged for itself.
 
         Raises:
             StageError: the shared shard cannot be read, or what `check` raised.
@@ -105,16 +112,16 @@ class ShardFiles:
         mapped = self._find_local(shard)
         if mapped is not None:
             view = mapped.view[start : start + num_bytes]
-            if xxh3 is None or xxhash.xxh3_64_intdigest(view) == xxh3:
+            if compared & LOCAL or xxhash.xxh3_64_intdigest(view) == xxh3:
                 self._count(0, num_bytes, time.perf_counter_ns() - start_ns)
-                return view
+                return view, LOCAL
             self._distrust(shard, mapped)
         view = self._read_shared(shard, start, num_bytes)
-        if xxh3 is not None and xxhash.xxh3_64_intdigest(view) != xxh3:
+        if not compared & SHARED and xxhash.xxh3_64_intdigest(view) != xxh3:
             message = "the sample's bytes do not match their checksum"
             raise ValueError(message)
         self._count(2, num_bytes, time.perf_counter_ns() - start_ns)
-        return view
+        return view, SHARED
 
     def path(self, shard: int) -> Path:
         """Where the whole shard is at this moment, for those who read it by other means."""

@@ -120,6 +120,31 @@ def test_damaged_local_shard_is_said_and_read_from_the_shared_folder(
         assert counts.shared_bytes == 2 * num_bytes_of(dataset, 1)
 
 
+def test_copy_that_is_damaged_when_it_comes_after_the_first_epoch_is_not_read(
+    shared: Path, local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 0.0)
+    path = local / "shards/shard-000001.tar"
+    path.rename(local / "later")
+    dataset = open_dataset(shared, local)
+    expected = [bytes(dataset.raw(number)) for number in range(len(dataset))]
+    (local / "later").rename(path)
+    flip_bit(local, 1)
+    assert [bytes(dataset.raw(number)) for number in range(len(dataset))] == expected
+    assert dataset.files.counts.num_damaged_shards == 1
+
+
+def test_shared_shard_is_compared_though_its_local_copy_was(shared: Path, local: Path) -> None:
+    dataset = open_dataset(shared, local)
+    of_shard = (dataset.index.shard == 1).nonzero()[0].tolist()
+    flip_bit(local, 1)  # in the first sample
+    flip_bit(shared, 1, place=int(dataset.index.offset[of_shard[-1]]) + 700)
+    dataset.sample(of_shard[-1])  # sound, on the local disk
+    dataset.sample(of_shard[0])  # after which that copy is read no more
+    with pytest.raises(StageError, match="checksum"):
+        dataset.sample(of_shard[-1])
+
+
 def test_damaged_local_shard_that_was_made_anew_meanwhile_stays(shared: Path, local: Path) -> None:
     good = (local / "shards/shard-000001.tar").read_bytes()
     path = flip_bit(local, 1)
