@@ -20,7 +20,7 @@ from pipeline.data.index import DatasetIndex, format_key, open_index
 from pipeline.data.info import INDEX_NAME, SHARDS_DIR, DatasetInfo, read_dataset_info
 from pipeline.data.raw_layout import RawLayout, raw_layout
 from pipeline.data.sample_format import Sample, unpack_sample
-from pipeline.data.shard_files import LOCAL, SHARED, ShardFiles
+from pipeline.data.shard_files import ShardFiles
 from slurm_jobs.common.errors import StageError
 
 log = logging.getLogger(__name__)

@@ -96,8 +96,7 @@ class ShardFiles:
     ) -> tuple[memoryview, int]:
         """These bytes of a shard, which have this xxh3-64, and their place: `LOCAL` or `SHARED`.
 
-        Bytes of the places in `compared` are taken as they are: a copy that came later than the
-        first comparison may be damaged for itself.
+        Those of the places in `compared` are taken as they are; a copy may be damaged by itself.
 
         Raises:
             StageError: the shared shard cannot be read, or what `check` raised.
@@ -124,10 +123,21 @@ class ShardFiles:
         return view, SHARED
 
     def path(self, shard: int) -> Path:
-        """Where the whole shard is at this moment, for those who read it by other means."""
-        name = self._shards[shard].name
-        is_local = self._find_local(shard) is not None
-        return self._local_dir / name if is_local and self._local_dir else self.shared_dir / name
+        """Where the whole shard is at this moment, for those who read it by other means.
+
+        Raises:
+            StageError: it is not there on the shared file system, or not as large as it should be.
+        """
+        expected, is_local = self._shards[shard], self._find_local(shard) is not None
+        if is_local and self._local_dir:
+            return self._local_dir / expected.name
+        path = self.shared_dir / expected.name
+        try:
+            _check_size(path, path.stat().st_size, expected)
+        except OSError as error:
+            message = f"{path}: the shard cannot be read: {error}"
+            raise StageError(message) from error
+        return path
 
     def _count(self, place: int, num_bytes: int, duration_ns: int) -> None:
         with self._lock:

@@ -78,6 +78,15 @@ def test_the_path_of_a_shard_is_where_it_is_whole(shared: Path, local: Path) -> 
     assert [files.path(number).parents[1] for number in range(3)] == [local, shared, local]
 
 
+def test_the_path_of_a_shard_that_is_whole_nowhere_is_an_error(shared: Path) -> None:
+    os.truncate(shared / "shards/shard-000001.tar", 512)
+    (shared / "shards/shard-000002.tar").unlink()
+    files = open_dataset(shared).files
+    for number, reason in ((1, "512 bytes, expected"), (2, "cannot be read")):
+        with pytest.raises(StageError, match=rf"shard-00000{number}\.tar: .*{reason}"):
+            files.path(number)
+
+
 def test_missing_shard_is_not_looked_for_at_every_sample(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
