@@ -21,7 +21,7 @@ from pipeline.packing_view.arrangements import (
     plan_of,
     work_of_step,
 )
-from pipeline.packing_view.picture import write_picture
+from pipeline.packing_view.picture import check_place, write_picture
 from pipeline.packing_view.timing import (
     Bench,
     Report,
@@ -56,8 +56,11 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
 
     Raises:
         StageError: the data set is unfinished or damaged.
-        StageConfigError: sizes do not divide, or a sample fits in no row.
+        StageConfigError: sizes do not divide, a sample fits in no row, or the picture has no place.
     """
+    picture = None if arguments["picture"] is None else Path(arguments["picture"])
+    if picture is not None:
+        check_place(picture)
     folder = Path(arguments["folder"])
     config = build_config(TrainConfig, arguments["config"])
     dataset = open_dataset(folder)
@@ -84,8 +87,8 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     }
     for way in result["ways"]:
         way["rows"] = _rows(ways, way["name"], lengths, arguments["num_rows"])
-    if arguments["picture"] is not None:
-        write_picture(result, Path(arguments["picture"]))
+    if picture is not None:
+        write_picture(result, picture)
     return result
 
 
