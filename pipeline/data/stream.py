@@ -200,11 +200,7 @@ def sample_from_members(members: Mapping[str, Any]) -> Sample:
         if suffix not in members:
             message = f"it has no member {suffix}"
             raise ValueError(message)
-    try:
-        tokens = view_npy(memoryview(members[TOKENS_SUFFIX]))
-    except (SyntaxError, TypeError, KeyError) as error:  # of a header that is none
-        message = f"{TOKENS_SUFFIX} is damaged ({error!r})"
-        raise ValueError(message) from error
+    tokens = view_npy(memoryview(members[TOKENS_SUFFIX]))
     if tokens.ndim != 2 or len(tokens) != 2 or not tokens.shape[1]:
         message = f"{TOKENS_SUFFIX} has the shape {tokens.shape}, expected (2, num_tokens)"
         raise ValueError(message)
