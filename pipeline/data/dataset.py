@@ -64,7 +64,7 @@ class ShardedDataset:
         """The arrays of several samples; faster than by `sample` where the images are raw.
 
         Raises:
-            StageError: as `sample` does.
+            StageError: as `sample` does, or an image is not of the data set's size.
         """
         index, layout = self.index, self.layout
         places = index.shard, index.offset, index.num_bytes, index.num_tokens, index.num_images
@@ -79,7 +79,7 @@ class ShardedDataset:
             else:
                 sample = self._unpack(number, view)
                 input_ids, labels = sample.input_ids, sample.labels
-                images = flat_images(sample, shape)
+                images = self._flat_images(number, sample, shape)
             found.input_ids.append(input_ids)
             found.labels.append(labels)
             found.images.extend(images)
@@ -114,6 +114,15 @@ class ShardedDataset:
         try:
             return unpack_sample(view)
         except (ValueError, OSError) as error:
+            message = f"{self.where(number)}: {error}"
+            raise StageError(message) from error
+
+    def _flat_images(
+        self, number: int, sample: Sample, shape: tuple[int | None, int | None, int]
+    ) -> list[np.ndarray]:
+        try:
+            return flat_images(sample, shape)
+        except ValueError as error:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error
 
