@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import random
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +57,8 @@ class ShardStream:
     shuffle_buffer: int
     """Samples among which the next one is drawn; 1 keeps the order of the shards."""
     start_step: int
+    locate: Callable[[str], str] = str
+    """Where a shard is to be read; asked when a pass begins."""
 
     def __post_init__(self) -> None:
         if len(self.urls) < self.num_ranks:
@@ -79,7 +81,7 @@ class ShardStream:
         """This rank's shards, in the order of one pass."""
         own = self.urls[self.rank :: self.num_ranks]
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self._words(number))))
-        return [own[place] for place in draw.permutation(len(own))]
+        return [self.locate(own[place]) for place in draw.permutation(len(own))]
 
     def _words(self, number: int) -> list[int]:
         return [_STREAM_WORD, self.seed, self.start_step, number, self.rank]
@@ -244,11 +246,12 @@ def _expand(url: str) -> Sequence[str]:
     return shards
 
 
-def shard_paths(dataset: ShardedDataset) -> tuple[str, ...]:
-    """The shards of a data set, as they lie on this node.
+def own_shards(dataset: ShardedDataset) -> tuple[tuple[str, ...], Callable[[str], str]]:
+    """The shards of a data set, and what says where each lies at a moment (`ShardStream.locate`).
 
-    Raises:
-        StageError: one is missing, or of another size than it should be: of a tar that is cut short
-            between two members a stream would be none the wiser.
+    On this node's own disk once it is whole there. A shard that is missing, or of another size than
+    it should be, is a StageError: of a tar that is cut short between two members a stream would be
+    none the wiser.
     """
-    return tuple(str(dataset.files.path(shard)) for shard in range(dataset.info.num_shards))
+    numbers = {shard.name: number for number, shard in enumerate(dataset.info.shards)}
+    return tuple(numbers), lambda name: str(dataset.files.path(numbers[name]))

@@ -8,16 +8,18 @@ import os
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from pipeline.data import shard_files
 from pipeline.data.augment import make_augmentation
 from pipeline.data.dataset import open_dataset
 from pipeline.data.info import read_dataset_info
 from pipeline.data.order import BatchLayout
-from pipeline.data.stream import ShardStream, StreamReader, expand_urls, shard_paths
+from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
 from pipeline.data.tar import BLOCK, END_OF_ARCHIVE, sample_bytes, scan_members
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.reading import AugmentConfig
@@ -27,16 +29,12 @@ def shards_of(folder: Path) -> tuple[str, ...]:
     return tuple(str(path) for path in sorted((folder / "shards").glob("*.tar")))
 
 
-def stream(
-    urls: tuple[str, ...], *, rank: int = 0, num_ranks: int = 1, start_step: int = 0
-) -> ShardStream:
+def stream(urls: tuple[str, ...], **changes: Any) -> ShardStream:
     return ShardStream(
         urls=urls,
         seed=3,
-        rank=rank,
-        num_ranks=num_ranks,
         shuffle_buffer=8,
-        start_step=start_step,
+        **{"rank": 0, "num_ranks": 1, "start_step": 0, **changes},
     )
 
 
@@ -109,8 +107,21 @@ def test_own_shard_that_is_cut_short_between_two_samples_is_refused(
     folder = shutil.copytree(dataset_dir, tmp_path / "cut")
     index = open_dataset(folder).index
     os.truncate(shards_of(folder)[0], int(index.offset[(index.shard == 0).nonzero()[0][3]]))
+    names, locate = own_shards(open_dataset(folder))
     with pytest.raises(StageError, match=r"shard-000000\.tar: \d+ bytes, expected"):
-        shard_paths(open_dataset(folder))
+        next(iter(stream(names, locate=locate)))
+
+
+def test_own_shards_are_read_on_the_local_disk_from_the_pass_after_they_came(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 0.0)
+    local = tmp_path / "local"
+    names, locate = own_shards(open_dataset(dataset_dir, local))
+    shards = stream(names, locate=locate)
+    assert sorted(shards.shards_of_pass(0)) == list(shards_of(dataset_dir))
+    shutil.copytree(dataset_dir, local)
+    assert sorted(shards.shards_of_pass(1)) == list(shards_of(local))
 
 
 def tokens_npy(shape: tuple[int, ...]) -> bytes:
