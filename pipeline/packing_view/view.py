@@ -58,14 +58,12 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         StageError: the data set is unfinished or damaged.
         StageConfigError: sizes do not divide, a sample fits in no row, or the picture has no place.
     """
-    picture = None if arguments["picture"] is None else Path(arguments["picture"])
-    if picture is not None:
-        check_place(picture)
+    if arguments["picture"] is not None:
+        check_place(Path(arguments["picture"]))
     folder = Path(arguments["folder"])
     config = build_config(TrainConfig, arguments["config"])
     dataset = open_dataset(folder)
-    whole = dataset.index.whole
-    lengths = Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
+    lengths = _lengths(dataset)
     notes: list[str] = []
     bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
     settings = _settings(config, dataset, arguments["num_ranks"], bench)
@@ -87,9 +85,14 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     }
     for way in result["ways"]:
         way["rows"] = _rows(ways, way["name"], lengths, arguments["num_rows"])
-    if picture is not None:
-        write_picture(result, picture)
+    if arguments["picture"] is not None:
+        write_picture(result, Path(arguments["picture"]))
     return result
+
+
+def _lengths(dataset: ShardedDataset) -> Lengths:
+    whole = dataset.index.whole
+    return Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
 
 
 def _bench(
