@@ -2,13 +2,15 @@
 
 Fresh memory costs a page fault for every 4 KiB, which is slower than the copy
 into it, and pinning it costs more still. So each buffer comes back to the pool
-when the last array or tensor that looks at it is gone.
+when the last array or tensor that looks at it is gone. Of batches
+that grow the pool keeps no more buffers than were ever held at once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import mmap
+import threading
 from collections import deque
 
 import numpy as np
@@ -29,6 +31,7 @@ class BufferPool:
     def __init__(self, *, pin_memory: bool) -> None:
         self._pin_memory = pin_memory
         self._free: deque[torch.Tensor] = deque()
+        self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> np.ndarray:
         """Uninitialised uint8 [num_bytes]."""
@@ -43,16 +46,21 @@ class BufferPool:
         return len(self._free)
 
     def _find(self, num_bytes: int) -> torch.Tensor | None:
-        """A free buffer that is large enough, and not much too large."""
-        for _ in range(len(self._free)):
-            try:
-                buffer = self._free.popleft()
-            except IndexError:  # another thread took the last one
-                return None
-            if num_bytes <= len(buffer) <= max(_MOST_WASTE * num_bytes, _SMALLEST_BYTES):
-                return buffer
-            self._free.append(buffer)
-        return None
+        """The smallest free buffer that is large enough, and not much too large.
+
+        Where there is none, the smallest of those that are too small makes room for the one that
+        is to be allocated: else batches that grow would leave one buffer of each size behind.
+        """
+        most = max(_MOST_WASTE * num_bytes, _SMALLEST_BYTES)
+        with self._lock:  # who drops arrays meanwhile adds to the right end, and needs no lock
+            free = sorted((self._free.popleft() for _ in range(len(self._free))), key=len)
+            fitting = (n for n, buffer in enumerate(free) if num_bytes <= len(buffer) <= most)
+            number = next(fitting, None)
+            found = None if number is None else free.pop(number)
+            if found is None and free and len(free[0]) < num_bytes:
+                del free[0]
+            self._free.extend(free)
+        return found
 
 
 def _allocate(num_bytes: int, *, pin_memory: bool) -> torch.Tensor:

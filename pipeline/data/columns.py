@@ -59,6 +59,13 @@ def map_columns(path: Path, types: ColumnTypes) -> dict[str, np.ndarray]:
         OSError: the file cannot be mapped.
         ValueError: it is no Arrow file, or has other columns, or more than one record batch.
     """
+    try:
+        return _mapped(path, types)
+    except pa.ArrowException as error:  # some, as of types that Arrow lacks, are no ValueErrors
+        raise ValueError(str(error)) from error
+
+
+def _mapped(path: Path, types: ColumnTypes) -> dict[str, np.ndarray]:
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
         if reader.schema != _schema(types) or reader.num_record_batches != 1:

@@ -1,9 +1,10 @@
 """A data set opened for reading: the index mapped, the shards where `shard_files` finds them.
 
-Every sample is compared with its checksum when a process first reads it, so
-that a bit that flipped on a local disk cannot be trained on. Not again while
-the same file is mapped, because comparing raw pixels takes as long as copying
-them.
+Every sample is compared with its checksum when a process first reads it on the
+local disk, and when it first reads it on the shared file system: so a copy that
+was damaged when it came, be it in the second epoch, is not trained on. Not
+again while the file is mapped, because comparing raw pixels takes as long as
+copying them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +22,14 @@ from pipeline.data.info import INDEX_NAME, SHARDS_DIR, DatasetInfo, read_dataset
 from pipeline.data.opened_shard import MappedShard
 from pipeline.data.raw_layout import Arrays, Place, RawLayout, raw_layout
 from pipeline.data.sample_format import Sample, unpack_sample
-from pipeline.data.shard_files import ShardFiles
+from pipeline.data.shard_files import LOCAL, SHARED, ShardFiles
 from pipeline.data.tar import BLOCK
 from slurm_jobs.common.errors import StageError
 
 log = logging.getLogger(__name__)
 
-_SOUND, _LAID_OUT = 1, 2
-"""What is known of a sample that was read: its bytes are right; `RawLayout` fits it, too."""
+_LAID_OUT = 4
+"""Beside the places where a sample's bytes were right (`LOCAL`, `SHARED`): `RawLayout` fits it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +54,7 @@ class ShardedDataset:
             StageError: the shard is missing or damaged; key and shard are named.
         """
         view = self.raw(number)
-        if self.layout is None or self._known[number] != _LAID_OUT:
+        if self.layout is None or not self._known[number] & _LAID_OUT:
             return self._unpack(number, view)
         return self.layout.unpack(
             view,
@@ -67,7 +67,7 @@ class ShardedDataset:
         """The arrays of several samples; faster than by `sample` where the images are raw.
 
         Raises:
-            StageError: as `sample` does.
+            StageError: as `sample` does, or an image is not of the data set's size.
         """
         index = self.index
         columns = index.shard, index.offset, index.num_bytes, index.num_tokens, index.num_images
@@ -90,26 +90,30 @@ class ShardedDataset:
         self, numbers: list[int], shards: list[int], sizes: list[int]
     ) -> list[MappedShard | None]:
         """For each sample its shard, if it lies in memory and the sample's places are known."""
-        known = [self._known[number] == _LAID_OUT for number in numbers]
-        num_bytes: dict[int, int] = {}
-        for shard, size in zip(compress(shards, known), compress(sizes, known), strict=True):
-            num_bytes[shard] = num_bytes.get(shard, 0) + size
-        wholes = {shard: self.files.whole(shard, size) for shard, size in num_bytes.items()}
-        return [
-            wholes[shard] if is_known else None
-            for shard, is_known in zip(shards, known, strict=True)
-        ]
+        known = [self._known[number] for number in numbers]
+        laid_out = {shard for shard, bits in zip(shards, known, strict=True) if bits & _LAID_OUT}
+        wholes = {shard: self.files.whole(shard) for shard in laid_out}
+        taken = {LOCAL: 0, SHARED: 0}
+        found: list[MappedShard | None] = []
+        for shard, bits, size in zip(shards, known, sizes, strict=True):
+            mapped, place = wholes.get(shard) or (None, 0)
+            is_known = mapped is not None and bits & _LAID_OUT > 0 and bits & place > 0
+            found.append(mapped if is_known else None)
+            if is_known:
+                taken[place] += size
+        for place, num_bytes in taken.items():
+            self.files.count_taken(place, num_bytes)
+        return found
 
     def _arrays(self, number: int, shard: int, place: Place) -> Arrays:
         """Of a sample that is read for the first time, or not from memory."""
         start, num_bytes, *sizes = place
         view = self._view(number, shard, start, num_bytes)
-        if self.layout is not None and self._known[number] == _LAID_OUT:
+        if self.layout is not None and self._known[number] & _LAID_OUT:
             data = np.frombuffer(view, dtype=np.uint8)
             return self.layout.arrays(data, data.view("<i4"), (0, num_bytes, *sizes))
         sample = self._unpack(number, view)
-        shape = (self.info.image_height, self.info.image_width, 3)
-        return sample.input_ids, sample.labels, flat_images(sample, shape)
+        return sample.input_ids, sample.labels, self._flat_images(number, sample)
 
     def raw(self, number: int) -> memoryview:
         """The bytes of a sample, members of a tar: a view into the shard, or a copy.
@@ -125,14 +129,15 @@ class ShardedDataset:
         if not 0 <= shard < self.info.num_shards:
             message = f"{self.index.path}: sample {number} lies in shard {shard}; it is damaged"
             raise StageError(message)
-        known, xxh3 = self._known[number], self.index.xxh3.item(number)
+        known = self._known[number]
+        xxh3 = self.index.xxh3.item(number)
         try:
-            view = self.files.read(shard, start, num_bytes, xxh3, is_known=known > 0)
+            view, place = self.files.read(shard, start, num_bytes, xxh3, known)
         except (ValueError, OSError) as error:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error
-        if not known:
-            self._known[number] = self._look_at(number, start, view)
+        if not known & place:
+            self._known[number] = known | place | self._look_at(number, start, view)
         return view
 
     def _unpack(self, number: int, view: memoryview) -> Sample:
@@ -142,11 +147,19 @@ class ShardedDataset:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error
 
+    def _flat_images(self, number: int, sample: Sample) -> list[np.ndarray]:
+        shape = (self.info.image_height, self.info.image_width, 3)
+        try:
+            return flat_images(sample, shape)
+        except ValueError as error:
+            message = f"{self.where(number)}: {error}"
+            raise StageError(message) from error
+
     def _look_at(self, number: int, start: int, view: memoryview) -> int:
-        """What is known of a sample whose checksum was compared."""
+        """`_LAID_OUT` or 0, of a sample whose checksum was compared."""
         sizes = self.index.num_tokens.item(number), self.index.num_images.item(number)
         fits = self.layout is not None and start % BLOCK == 0 and self.layout.fits(view, *sizes)
-        return _LAID_OUT if fits else _SOUND
+        return _LAID_OUT if fits else 0
 
     def where(self, number: int) -> str:
         """Shard and key of a sample, for messages."""

@@ -39,7 +39,9 @@ def gather_samples(samples: Iterable[Sample], image_shape: tuple[int, int, int])
     return found
 
 
-def flat_images(sample: Sample, image_shape: tuple[int, int, int]) -> list[np.ndarray]:
+def flat_images(
+    sample: Sample, image_shape: tuple[int | None, int | None, int]
+) -> list[np.ndarray]:
     """The images of a sample as `Gathered` has them.
 
     Raises:

@@ -110,7 +110,7 @@ def open_index(path: Path, expected: IndexInfo, *, num_samples: int) -> DatasetI
             message = f"{path}: {num_bytes} bytes, expected {expected.num_bytes}; {remedy}"
             raise StageError(message)
         columns = map_columns(path, INDEX_TYPES)
-    except (OSError, ValueError) as error:  # pyarrow's own are ValueErrors
+    except (OSError, ValueError) as error:
         message = f"{path}: no index that can be mapped ({error}); {remedy}"
         raise StageError(message) from error
     index = DatasetIndex(**columns, path=path, checksums=expected)

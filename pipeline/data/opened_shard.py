@@ -30,7 +30,7 @@ class MappedShard:
         self.path = path
         with path.open("rb", buffering=0) as stream:
             status = os.fstat(stream.fileno())
-            _check_size(path, status.st_size, expected)
+            check_size(path, status.st_size, expected)
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         self._inode = status.st_ino
         self.view = memoryview(mapped)
@@ -58,7 +58,7 @@ class StreamedShard:
     def __init__(self, path: Path, expected: ShardInfo) -> None:
         # Closed when nobody has it any more, which may be after it was put out of `_Recent`.
         self._stream: IO[bytes] = path.open("rb", buffering=0)
-        _check_size(path, os.fstat(self._stream.fileno()).st_size, expected)
+        check_size(path, os.fstat(self._stream.fileno()).st_size, expected)
 
     def read(self, start: int, num_bytes: int) -> memoryview:
         """A copy; an OSError where the file ends too early."""
@@ -84,7 +84,8 @@ def open_shared(folder: Path, expected: ShardInfo) -> MappedShard | StreamedShar
         raise StageError(message) from error
 
 
-def _check_size(path: Path, num_bytes: int, expected: ShardInfo) -> None:
+def check_size(path: Path, num_bytes: int, expected: ShardInfo) -> None:
+    """Raises StageError if a shard's file has another size than it should."""
     if num_bytes != expected.num_bytes:
         message = f"{path}: {num_bytes} bytes, expected {expected.num_bytes}; it is damaged"
         raise StageError(message)

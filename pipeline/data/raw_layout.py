@@ -46,7 +46,7 @@ class RawLayout:
             return False
         try:
             tokens = view_npy(buffer[BLOCK : _TOKENS_START + 8 * num_tokens])
-        except (ValueError, SyntaxError):
+        except ValueError:
             return False
         return (tokens.dtype, tokens.shape) == (_TOKEN, (2, num_tokens)) and all(
             buffer[start + BLOCK : start + BLOCK + _NPY_HEADER_BYTES] == self.image_header

@@ -19,6 +19,7 @@ from pipeline.data.gathered import Gathered, gather_samples
 from pipeline.data.order import Microbatch, position_at, rank_microbatches
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.reading_plan import ReadingPlan
+from slurm_jobs.common.errors import StageError
 
 
 class BatchReader(Prefetcher):
@@ -81,11 +82,13 @@ class BatchReader(Prefetcher):
         """The samples of all rows; `epochs` has one entry a row."""
         if self._augment is None:
             return self._dataset.gather([number for row in rows for number in row])
-        return gather_samples(
-            (
-                self._augment(self._dataset.sample(number), number=number, epoch=epoch)
-                for row, epoch in zip(rows, epochs, strict=True)
-                for number in row
-            ),
-            shape,
+        changed = (
+            self._augment(self._dataset.sample(number), number=number, epoch=epoch)
+            for row, epoch in zip(rows, epochs, strict=True)
+            for number in row
         )
+        try:
+            return gather_samples(changed, shape)
+        except ValueError as error:
+            message = f"{self._dataset.files.shared_dir}: {error}"
+            raise StageError(message) from error

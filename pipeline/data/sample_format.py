@@ -148,7 +148,7 @@ def view_npy(data: memoryview) -> np.ndarray:
     """The array of a `.npy` member (version 1.0, C order) as a read-only view.
 
     Raises:
-        ValueError: another kind of `.npy`.
+        ValueError: another kind of `.npy`, or a damaged one.
     """
     if bytes(data[:8]) != b"\x93NUMPY\x01\x00":
         message = "not an .npy file of version 1.0"
@@ -162,8 +162,17 @@ def view_npy(data: memoryview) -> np.ndarray:
 
 @functools.lru_cache(maxsize=4096)  # a header is the shape: few differ, and parsing costs 20 us
 def _parse_npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    values = ast.literal_eval(header.decode("latin1"))
-    if values["fortran_order"]:
+    try:
+        values = ast.literal_eval(header.decode("latin1"))
+        dtype, shape, is_fortran = (
+            np.dtype(values["descr"]),
+            values["shape"],
+            values["fortran_order"],
+        )
+    except (ValueError, SyntaxError, TypeError, KeyError) as error:
+        message = f"an .npy file with a damaged header ({error!r})"
+        raise ValueError(message) from error
+    if is_fortran:
         message = "an .npy file in Fortran order"
         raise ValueError(message)
-    return np.dtype(values["descr"]), values["shape"]
+    return dtype, shape

@@ -4,9 +4,10 @@ A shard is read on the local disk once it is whole there. A local shard is
 mapped into memory; it may be unlinked by others, never cut short. A shard on a
 network's file system is read with `pread`: an error there is a `StageError`
 that names it, where a memory map would end the process with SIGBUS. Samples
-are compared with their checksums when they are first read, and each time that
-they come over a network. A local one that is damaged is read from the shared
-file system, and its copy is taken away, so that the next staging makes it anew.
+are compared with their checksums unless `dataset` knows them already in that
+place; what comes over a network always is. A local one that is damaged is read
+from the shared file system, and its copy is taken away, so that the next
+staging makes it anew.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from typing import Generic, TypeVar
 import xxhash
 
 from pipeline.data.info import ShardInfo
-from pipeline.data.opened_shard import MappedShard, open_shared
+from pipeline.data.opened_shard import MappedShard, check_size, open_shared
 from slurm_jobs.common.errors import StageError
 
 log = logging.getLogger(__name__)
 
 _MOST_FILES = 16_384  # Linux allows a process 65,530 maps of all kinds (vm.max_map_count)
+LOCAL, SHARED = 1, 2
+"""Places that bytes are read from, as flags."""
 _LOOK_AGAIN_S = 0.5
 """So long a shard that was not on the local disk is not looked for there again."""
 
@@ -89,12 +92,12 @@ class ShardFiles:
         )
 
     def read(
-        self, shard: int, start: int, num_bytes: int, xxh3: int, *, is_known: bool = False
-    ) -> memoryview:
-        """These bytes of a shard, which have this xxh3-64.
+        self, shard: int, start: int, num_bytes: int, xxh3: int, compared: int = 0
+    ) -> tuple[memoryview, int]:
+        """These bytes of a shard, which have this xxh3-64, and their place: `LOCAL` or `SHARED`.
 
-        Bytes that `is_known` were compared before; they are compared again where they are not
-        mapped, and where the local copy, which may be what was compared, is not what is read.
+        Those of the places in `compared` are taken as they are, if they are mapped; a copy may be
+        damaged by itself, and a network in between.
 
         Raises:
             StageError: the shared shard cannot be read, or what `check` raised.
@@ -109,41 +112,51 @@ class ShardFiles:
         mapped = self._find_local(shard)
         if mapped is not None:
             view = mapped.view[start : start + num_bytes]
-            if is_known or xxhash.xxh3_64_intdigest(view) == xxh3:
+            if compared & LOCAL or xxhash.xxh3_64_intdigest(view) == xxh3:
                 self._count(0, num_bytes, time.perf_counter_ns() - start_ns)
-                return view
+                return view, LOCAL
             self._distrust(shard, mapped)
         view = self._read_shared(shard, start, num_bytes)
-        is_same = is_known and self._local_dir is None and isinstance(view.obj, mmap.mmap)
-        if not is_same and xxhash.xxh3_64_intdigest(view) != xxh3:
+        is_known = compared & SHARED and isinstance(view.obj, mmap.mmap)
+        if not is_known and xxhash.xxh3_64_intdigest(view) != xxh3:
             message = "the sample's bytes do not match their checksum"
             raise ValueError(message)
         self._count(2, num_bytes, time.perf_counter_ns() - start_ns)
-        return view
+        return view, SHARED
 
-    def whole(self, shard: int, num_bytes: int) -> MappedShard | None:
-        """A shard in memory, `num_bytes` of which will be read; None if it is not mapped.
-
-        For samples that are known: what they were compared in is what is there.
+    def whole(self, shard: int) -> tuple[MappedShard, int] | None:
+        """A shard in memory, and its place: `LOCAL` or `SHARED`; None if it is not mapped.
 
         Raises:
             StageError: as `read` does.
         """
         self._check()
-        if self._local_dir is not None:
-            found = self._find_local(shard)
-        else:
-            opened = self._shared.get(shard)
-            found = opened if isinstance(opened, MappedShard) else None
-        if found is not None:
-            self._count(2 if self._local_dir is None else 0, num_bytes, 0)
-        return found
+        mapped = self._find_local(shard)
+        if mapped is not None:
+            return mapped, LOCAL
+        opened = self._shared.get(shard)
+        return (opened, SHARED) if isinstance(opened, MappedShard) else None
+
+    def count_taken(self, place: int, num_bytes: int) -> None:
+        """Count what was taken from a whole shard."""
+        self._count(0 if place == LOCAL else 2, num_bytes, 0)
 
     def path(self, shard: int) -> Path:
-        """Where the whole shard is at this moment, for those who read it by other means."""
-        name = self._shards[shard].name
-        is_local = self._find_local(shard) is not None
-        return self._local_dir / name if is_local and self._local_dir else self.shared_dir / name
+        """Where the whole shard is at this moment, for those who read it by other means.
+
+        Raises:
+            StageError: it is not there on the shared file system, or not as large as it should be.
+        """
+        expected, is_local = self._shards[shard], self._find_local(shard) is not None
+        if is_local and self._local_dir:
+            return self._local_dir / expected.name
+        path = self.shared_dir / expected.name
+        try:
+            check_size(path, path.stat().st_size, expected)
+        except OSError as error:
+            message = f"{path}: the shard cannot be read: {error}"
+            raise StageError(message) from error
+        return path
 
     def _count(self, place: int, num_bytes: int, duration_ns: int) -> None:
         with self._lock:

@@ -14,18 +14,20 @@ from __future__ import annotations
 import json
 import random
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+import xxhash
 
 from pipeline.data.augment import Augmentation
 from pipeline.data.batch import Batch, collate
 from pipeline.data.buffers import BufferPool
 from pipeline.data.dataset import ShardedDataset
+from pipeline.data.gathered import flat_images
 from pipeline.data.info import DatasetInfo
 from pipeline.data.order import BatchLayout
 from pipeline.data.prefetch import Prefetcher, make_pool
@@ -55,6 +57,8 @@ class ShardStream:
     shuffle_buffer: int
     """Samples among which the next one is drawn; 1 keeps the order of the shards."""
     start_step: int
+    locate: Callable[[str], str] = str
+    """Where a shard is to be read; asked when a pass begins."""
 
     def __post_init__(self) -> None:
         if len(self.urls) < self.num_ranks:
@@ -77,7 +81,7 @@ class ShardStream:
         """This rank's shards, in the order of one pass."""
         own = self.urls[self.rank :: self.num_ranks]
         draw = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self._words(number))))
-        return [own[place] for place in draw.permutation(len(own))]
+        return [self.locate(own[place]) for place in draw.permutation(len(own))]
 
     def _words(self, number: int) -> list[int]:
         return [_STREAM_WORD, self.seed, self.start_step, number, self.rank]
@@ -155,21 +159,53 @@ class StreamReader(Prefetcher):
     def _sample(self, number: int, members: Mapping[str, Any]) -> Sample:
         try:
             sample = sample_from_members(members)
-        except (ValueError, OSError, KeyError) as error:
+            self._check(sample)
+        except (ValueError, OSError) as error:
             message = f"{members['__url__']}: sample {members['__key__']}: {error}"
             raise StageError(message) from error
         if self._augment is None:
             return sample
-        return self._augment(sample, number=int(sample.key), epoch=number)
+        return self._augment(sample, number=number_of(sample.key), epoch=number)
+
+    def _check(self, sample: Sample) -> None:
+        """Compare the images with what the data set says, as nobody has looked at checksums.
+
+        Raises:
+            ValueError: an image is of another size, or more or fewer tokens stand for them.
+        """
+        info = self._info
+        flat_images(sample, (info.image_height, info.image_width, 3))
+        num_tokens = int(np.count_nonzero(sample.input_ids == info.image_token_id))
+        expected = len(sample.images) * info.num_image_tokens
+        if num_tokens != expected:
+            message = (
+                f"{len(sample.images)} images and {num_tokens} image tokens, expected {expected}; "
+                f"the shard is cut short, or of a data set that was made otherwise"
+            )
+            raise ValueError(message)
+
+
+def number_of(key: str) -> int:
+    """A number for a sample that a stream knows by its key alone."""
+    if key.isascii() and key.isdecimal():
+        return int(key)
+    return xxhash.xxh3_64_intdigest(key.encode())
 
 
 def sample_from_members(members: Mapping[str, Any]) -> Sample:
     """A sample from what webdataset gives: `__key__`, and bytes by suffix.
 
     Raises:
-        ValueError, OSError, KeyError: a member is missing or damaged.
+        ValueError, OSError: a member is missing or damaged.
     """
+    for suffix in (TOKENS_SUFFIX, META_SUFFIX):
+        if suffix not in members:
+            message = f"it has no member {suffix}"
+            raise ValueError(message)
     tokens = view_npy(memoryview(members[TOKENS_SUFFIX]))
+    if tokens.ndim != 2 or len(tokens) != 2 or not tokens.shape[1]:
+        message = f"{TOKENS_SUFFIX} has the shape {tokens.shape}, expected (2, num_tokens)"
+        raise ValueError(message)
     names = [name for name in members if name.startswith(IMAGE_PREFIX)]
     in_order = sorted(names, key=lambda name: int(name[len(IMAGE_PREFIX) :].partition(".")[0]))
     return Sample(
@@ -185,20 +221,37 @@ def expand_urls(urls: Sequence[str]) -> tuple[str, ...]:
     """The shards that URLs or paths stand for, `{000..099}` written out.
 
     Raises:
-        StageConfigError: one would run a command, or has characters that a shell might read.
+        StageConfigError: one would run a command, has characters that a shell might read, or braces
+            that nothing closes.
     """
+    return tuple(shard for url in urls for shard in _expand(url))
+
+
+def _expand(url: str) -> Sequence[str]:
     from webdataset.shardlists import expand_urls as expand
 
-    for url in urls:
-        if url.startswith("pipe:") or any(sign in url for sign in "'\"`$;|&<>\\\n"):
+    try:
+        shards = expand(url)
+    except ValueError as error:
+        message = f"stream.urls {url!r}: {error}; write numbers as {{000..099}}"
+        raise StageConfigError(message) from error
+    for shard in shards:  # `::` and braces may hide what one begins with
+        is_command = shard.lstrip().startswith("pipe:")
+        if not shard or is_command or any(sign in shard for sign in "'\"`$;|&<>\\\n"):
             message = (
                 f"stream.urls {url!r}: commands and characters that a shell reads are refused; "
                 f"give paths, or http, https or s3 addresses"
             )
             raise StageConfigError(message)
-    return tuple(shard for url in urls for shard in expand(url))
+    return shards
 
 
-def shard_paths(dataset: ShardedDataset) -> tuple[str, ...]:
-    """The shards of a data set, as they lie on this node."""
-    return tuple(str(dataset.files.path(shard)) for shard in range(dataset.info.num_shards))
+def own_shards(dataset: ShardedDataset) -> tuple[tuple[str, ...], Callable[[str], str]]:
+    """The shards of a data set, and what says where each lies at a moment (`ShardStream.locate`).
+
+    On this node's own disk once it is whole there. A shard that is missing, or of another size than
+    it should be, is a StageError: of a tar that is cut short between two members a stream would be
+    none the wiser.
+    """
+    numbers = {shard.name: number for number, shard in enumerate(dataset.info.shards)}
+    return tuple(numbers), lambda name: str(dataset.files.path(numbers[name]))

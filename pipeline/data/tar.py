@@ -63,6 +63,9 @@ def scan_members(buffer: memoryview) -> Iterator[Member]:
             message = f"no tar header at byte {position}"
             raise ValueError(message) from error
         start = position + BLOCK
+        if num_bytes < 0:  # or the same header would be read again and again
+            message = f"a member of {num_bytes} bytes at byte {position}"
+            raise ValueError(message)
         if start + num_bytes > end:
             message = f"cut short at byte {end}, within a member of {num_bytes} bytes"
             raise ValueError(message)

@@ -21,7 +21,7 @@ from pipeline.packing_view.arrangements import (
     plan_of,
     work_of_step,
 )
-from pipeline.packing_view.picture import write_picture
+from pipeline.packing_view.picture import check_place, write_picture
 from pipeline.packing_view.timing import (
     Bench,
     Report,
@@ -56,13 +56,14 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
 
     Raises:
         StageError: the data set is unfinished or damaged.
-        StageConfigError: sizes do not divide, or a sample fits in no row.
+        StageConfigError: sizes do not divide, a sample fits in no row, or the picture has no place.
     """
+    if arguments["picture"] is not None:
+        check_place(Path(arguments["picture"]))
     folder = Path(arguments["folder"])
     config = build_config(TrainConfig, arguments["config"])
     dataset = open_dataset(folder)
-    whole = dataset.index.whole
-    lengths = Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
+    lengths = _lengths(dataset)
     notes: list[str] = []
     bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
     settings = _settings(config, dataset, arguments["num_ranks"], bench)
@@ -87,6 +88,11 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     if arguments["picture"] is not None:
         write_picture(result, Path(arguments["picture"]))
     return result
+
+
+def _lengths(dataset: ShardedDataset) -> Lengths:
+    whole = dataset.index.whole
+    return Lengths(num_tokens=whole("num_tokens"), num_images=whole("num_images"))
 
 
 def _bench(

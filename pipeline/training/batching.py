@@ -91,12 +91,22 @@ def batch_layout(config: TrainConfig, num_ranks: int, global_batch_size: int) ->
     Raises:
         StageConfigError: sizes do not divide.
     """
-    return BatchLayout(
-        global_batch_size=global_batch_size,
-        num_lanes=config.num_lanes,
-        num_ranks=num_ranks,
-        num_microbatches=config.num_microbatches,
-    )
+    try:
+        return BatchLayout(
+            global_batch_size=global_batch_size,
+            num_lanes=config.num_lanes,
+            num_ranks=num_ranks,
+            num_microbatches=config.num_microbatches,
+        )
+    except StageConfigError as error:
+        if global_batch_size == config.global_batch_size:
+            raise
+        message = (
+            f"packed, the {config.global_batch_size} samples of a step are {global_batch_size} "
+            f"rows, which is global_batch_size here: {error}; change num_microbatches, or "
+            f"global_batch_size ({config.global_batch_size})"
+        )
+        raise StageConfigError(message) from error
 
 
 def row_budget(config: TrainConfig, info: DatasetInfo) -> PackBudget:

@@ -19,7 +19,7 @@ from pipeline.data.info import PACKS_DIR
 from pipeline.data.prefetch import Prefetcher
 from pipeline.data.reader import BatchReader
 from pipeline.data.reading_plan import ReadingPlan
-from pipeline.data.stream import ShardStream, StreamReader, expand_urls, shard_paths
+from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
 from pipeline.models import SmallVLM, build_model
 from pipeline.timing import SpanLog, StepRecorder
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
@@ -203,8 +203,12 @@ def _make_reader(
     }
     if config.reader == "index":
         return BatchReader(dataset, plan, rank=job.ranks.rank, start_step=start_step, **options)
+    shards, locate = own_shards(dataset)
+    if config.stream.urls:
+        shards, locate = expand_urls(config.stream.urls), str
     stream = ShardStream(
-        urls=expand_urls(config.stream.urls) or shard_paths(dataset),
+        urls=shards,
+        locate=locate,
         seed=config.seed,
         rank=job.ranks.rank,
         num_ranks=job.ranks.num_ranks,

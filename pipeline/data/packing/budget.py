@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+_BLOCK_SIZE = 1 << 20
+"""Samples whose sizes are looked at together."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,23 +99,53 @@ def check_sizes(
     Raises:
         ValueError: with how many they are, and the largest of them.
     """
-    kept = np.ones(len(num_tokens), bool) if keep is None else keep
-    empty = np.flatnonzero(kept & (np.asarray(num_tokens) < 1))
-    if len(empty):
-        message = f"{len(empty)} samples have no tokens, the first is number {empty[0]}"
-        raise ValueError(message)
+    _refuse_empty(num_tokens, keep)
+    num_kept = len(num_tokens) if keep is None else int(np.count_nonzero(keep))
     limits = (("tokens", num_tokens, budget.max_tokens), ("images", num_images, budget.max_images))
     problems = []
     for name, sizes, limit in limits:
         if limit is None:
             continue
-        over = np.flatnonzero(kept & (np.asarray(sizes) > limit))
-        if len(over):
-            worst = int(over[np.argmax(sizes[over])])
+        num_over, largest, worst = _over(sizes, limit, keep)
+        if num_over:
             problems.append(
-                f"{len(over)} of {int(kept.sum())} samples have more than max_{name} = {limit} "
-                f"{name}, the largest has {int(sizes[worst])} (number {worst})"
+                f"{num_over} of {num_kept} samples have more than max_{name} = {limit} "
+                f"{name}, the largest has {largest} (number {worst})"
             )
     if problems:
         message = f"{'; '.join(problems)}: raise the budget, or leave them out"
         raise ValueError(message)
+
+
+def _refuse_empty(num_tokens: np.ndarray, keep: np.ndarray | None) -> None:
+    num_empty = first = 0
+    for start, tokens, kept in _blocks(num_tokens, keep):
+        empty = np.flatnonzero(kept & (tokens < 1))
+        if len(empty) and not num_empty:
+            first = start + int(empty[0])
+        num_empty += len(empty)
+    if num_empty:
+        message = f"{num_empty} samples have no tokens, the first is number {first}"
+        raise ValueError(message)
+
+
+def _over(sizes: np.ndarray, limit: int, keep: np.ndarray | None) -> tuple[int, int, int]:
+    """How many are above the limit; the largest of them, and its number."""
+    num_over = largest = worst = 0
+    for start, some, kept in _blocks(sizes, keep):
+        over = np.flatnonzero(kept & (some > limit))
+        num_over += len(over)
+        if len(over):
+            place = int(over[np.argmax(some[over])])
+            if some[place] > largest:
+                largest, worst = int(some[place]), start + place
+    return num_over, largest, worst
+
+
+def _blocks(
+    sizes: np.ndarray, keep: np.ndarray | None
+) -> Iterator[tuple[int, np.ndarray, np.ndarray | bool]]:
+    """Runs of samples, so that memory does not grow with their number; and which are kept."""
+    for start in range(0, len(sizes), _BLOCK_SIZE):
+        rows = slice(start, start + _BLOCK_SIZE)
+        yield start, np.asarray(sizes[rows]), True if keep is None else keep[rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import deque
 
 import numpy as np
 import torch
@@ -45,6 +46,15 @@ def test_a_small_batch_takes_no_large_buffer() -> None:
     small = pool.take(5_000_000)
     assert pool.num_free == 1
     assert len(small) == 5_000_000
+
+
+def test_growing_batches_leave_no_small_buffers_behind() -> None:
+    pool = BufferPool(pin_memory=False)
+    held = deque(maxlen=3)
+    for num_bytes in range(1_000_000, 30_000_000, 200_000):
+        held.append(pool.take(num_bytes))
+    held.clear()
+    assert pool.num_free <= 4  # one more than are held, while the next is taken
 
 
 def test_nothing_may_be_asked_for() -> None:

@@ -83,6 +83,22 @@ def test_what_is_no_arrow_file_is_refused(tmp_path: Path, data: bytes) -> None:
         map_columns(tmp_path / "a.arrow", TYPES)
 
 
+def test_types_that_arrow_lacks_are_refused_as_any_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    write(path, make_rows(3), 3)
+    data = path.read_bytes()
+    footer = len(data) - 10 - int.from_bytes(data[-10:-6], "little")
+    refused = 0
+    for place in range(footer, len(data) - 10):
+        path.unlink()  # what is mapped must not change
+        path.write_bytes(data[:place] + b"\x7f" + data[place + 1 :])
+        try:
+            map_columns(path, TYPES)
+        except (ValueError, OSError):
+            refused += 1
+    assert refused
+
+
 def test_other_columns_are_refused_by_name_and_type(tmp_path: Path) -> None:
     write(tmp_path / "a.arrow", make_rows(3), 3)
     with pytest.raises(ValueError, match=r"count: int32.*expected 1 of .*count: int64"):

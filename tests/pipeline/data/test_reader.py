@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import resource
@@ -16,9 +17,13 @@ import pytest
 import torch
 
 from pipeline.data import BatchReader, open_dataset, opened_shard, shard_files
+from pipeline.data.augment import Augmentation
 from pipeline.data.order import BatchLayout
 from pipeline.data.reading_plan import plan_shuffled
 from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.stage_config.reading import AugmentConfig
+
+ONE = BatchLayout(global_batch_size=4, num_lanes=1, num_ranks=1, num_microbatches=1)
 
 
 def reader(
@@ -227,6 +232,20 @@ def test_damaged_sample_is_named_with_its_shard(dataset_dir: Path, tmp_path: Pat
     with (
         reader(folder, global_batch_size=24) as steps,
         pytest.raises(StageError, match=r"shard-00000\d\.tar: sample \d{9}: .*checksum"),
+    ):
+        next(steps)
+
+
+@pytest.mark.parametrize("augment", [None, Augmentation(config=AugmentConfig(), seed=0)])
+def test_image_of_another_size_than_the_data_set_says_is_named(
+    dataset_dir: Path, augment: Augmentation | None
+) -> None:
+    dataset = open_dataset(dataset_dir)
+    info = dataclasses.replace(dataset.info, image_height=7)
+    dataset, plan = dataclasses.replace(dataset, info=info), plan_shuffled(23, seed=0, layout=ONE)
+    with (
+        BatchReader(dataset, plan, rank=0, augment=augment) as steps,
+        pytest.raises(StageError, match=r"shards.*sample \d{9}: image .* expected \(7, "),
     ):
         next(steps)
 

@@ -78,6 +78,15 @@ def test_the_path_of_a_shard_is_where_it_is_whole(shared: Path, local: Path) -> 
     assert [files.path(number).parents[1] for number in range(3)] == [local, shared, local]
 
 
+def test_the_path_of_a_shard_that_is_whole_nowhere_is_an_error(shared: Path) -> None:
+    os.truncate(shared / "shards/shard-000001.tar", 512)
+    (shared / "shards/shard-000002.tar").unlink()
+    files = open_dataset(shared).files
+    for number, reason in ((1, "512 bytes, expected"), (2, "cannot be read")):
+        with pytest.raises(StageError, match=rf"shard-00000{number}\.tar: .*{reason}"):
+            files.path(number)
+
+
 def test_missing_shard_is_not_looked_for_at_every_sample(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +127,31 @@ def test_damaged_local_shard_is_said_and_read_from_the_shared_folder(
         assert counts.num_damaged_shards == 1
     else:
         assert counts.shared_bytes == 2 * num_bytes_of(dataset, 1)
+
+
+def test_copy_that_is_damaged_when_it_comes_after_the_first_epoch_is_not_read(
+    shared: Path, local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 0.0)
+    path = local / "shards/shard-000001.tar"
+    path.rename(local / "later")
+    dataset = open_dataset(shared, local)
+    expected = [bytes(dataset.raw(number)) for number in range(len(dataset))]
+    (local / "later").rename(path)
+    flip_bit(local, 1)
+    assert [bytes(dataset.raw(number)) for number in range(len(dataset))] == expected
+    assert dataset.files.counts.num_damaged_shards == 1
+
+
+def test_shared_shard_is_compared_though_its_local_copy_was(shared: Path, local: Path) -> None:
+    dataset = open_dataset(shared, local)
+    of_shard = (dataset.index.shard == 1).nonzero()[0].tolist()
+    flip_bit(local, 1)  # in the first sample
+    flip_bit(shared, 1, place=int(dataset.index.offset[of_shard[-1]]) + 700)
+    dataset.sample(of_shard[-1])  # sound, on the local disk
+    dataset.sample(of_shard[0])  # after which that copy is read no more
+    with pytest.raises(StageError, match="checksum"):
+        dataset.sample(of_shard[-1])
 
 
 def test_damaged_local_shard_that_was_made_anew_meanwhile_stays(shared: Path, local: Path) -> None:

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import os
+import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from pipeline.data import shard_files
+from pipeline.data.augment import make_augmentation
 from pipeline.data.dataset import open_dataset
 from pipeline.data.info import read_dataset_info
 from pipeline.data.order import BatchLayout
-from pipeline.data.stream import ShardStream, StreamReader, expand_urls
+from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
+from pipeline.data.tar import BLOCK, END_OF_ARCHIVE, sample_bytes, scan_members
 from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.stage_config.reading import AugmentConfig
 
 
 def shards_of(folder: Path) -> tuple[str, ...]:
     return tuple(str(path) for path in sorted((folder / "shards").glob("*.tar")))
 
 
-def stream(
-    urls: tuple[str, ...], *, rank: int = 0, num_ranks: int = 1, start_step: int = 0
-) -> ShardStream:
+def stream(urls: tuple[str, ...], **changes: Any) -> ShardStream:
     return ShardStream(
         urls=urls,
         seed=3,
-        rank=rank,
-        num_ranks=num_ranks,
         shuffle_buffer=8,
-        start_step=start_step,
+        **{"rank": 0, "num_ranks": 1, "start_step": 0, **changes},
     )
 
 
@@ -95,10 +101,114 @@ def test_truncated_shard_is_an_error_of_its_step(dataset_dir: Path, tmp_path: Pa
         list(itertools.islice(steps, 3))
 
 
-@pytest.mark.parametrize("url", ["pipe:cat x.tar", "https://host/a'; rm -rf x;.tar"])
+def test_own_shard_that_is_cut_short_between_two_samples_is_refused(
+    dataset_dir: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(dataset_dir, tmp_path / "cut")
+    index = open_dataset(folder).index
+    os.truncate(shards_of(folder)[0], int(index.offset[(index.shard == 0).nonzero()[0][3]]))
+    names, locate = own_shards(open_dataset(folder))
+    with pytest.raises(StageError, match=r"shard-000000\.tar: \d+ bytes, expected"):
+        next(iter(stream(names, locate=locate)))
+
+
+def test_own_shards_are_read_on_the_local_disk_from_the_pass_after_they_came(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_files, "_LOOK_AGAIN_S", 0.0)
+    local = tmp_path / "local"
+    names, locate = own_shards(open_dataset(dataset_dir, local))
+    shards = stream(names, locate=locate)
+    assert sorted(shards.shards_of_pass(0)) == list(shards_of(dataset_dir))
+    shutil.copytree(dataset_dir, local)
+    assert sorted(shards.shards_of_pass(1)) == list(shards_of(local))
+
+
+def tokens_npy(shape: tuple[int, ...]) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.ones(shape, "<i4"), version=(1, 0))
+    return stream.getvalue()
+
+
+def grey_png(size: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("L", (size, size)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"meta.json": b"{}"}, "no member tokens.npy"),
+        ({"tokens.npy": tokens_npy((2, 4))}, "no member meta.json"),
+        ({"tokens.npy": tokens_npy((3,)), "meta.json": b"{}"}, r"the shape \(3,\)"),
+        ({"tokens.npy": tokens_npy((2, 0)), "meta.json": b"{}"}, r"the shape \(2, 0\)"),
+        ({"tokens.npy": b"\x93NUMPY\x01\x00\x02\x00{(", "meta.json": b"{}"}, "damaged"),
+        ({"tokens.npy": tokens_npy((2, 4)), "meta.json": b"{"}, "delimiter|property name"),
+        ({"tokens.npy": tokens_npy((2, 4)), "meta.json": b"{}", "image.png": b""}, "int()"),
+        (
+            {"tokens.npy": tokens_npy((2, 4)), "meta.json": b"{}", "image0.png": grey_png(8)},
+            r"image \(8, 8\), expected",
+        ),
+    ],
+)
+def test_samples_of_others_that_cannot_be_learned_are_named(
+    dataset_dir: Path, tmp_path: Path, members: dict[str, bytes], reason: str
+) -> None:
+    shard = tmp_path / "theirs.tar"
+    shard.write_bytes(sample_bytes("dir/köy", members.items()) + END_OF_ARCHIVE)
+    with (
+        reader(dataset_dir, (str(shard),)) as steps,
+        pytest.raises(StageError, match=rf"theirs\.tar: sample dir/köy: .*{reason}"),
+    ):
+        next(steps)
+
+
+def test_sample_that_lost_its_images_is_named(dataset_dir: Path, tmp_path: Path) -> None:
+    data = memoryview(Path(shards_of(dataset_dir)[0]).read_bytes())
+    image = next(member for member in scan_members(data) if ".image0." in member.name)
+    shard = tmp_path / "cut.tar"
+    shard.write_bytes(data[: image.start - BLOCK])  # which tar takes for the end of an archive
+    with (
+        reader(dataset_dir, (str(shard),)) as steps,
+        pytest.raises(StageError, match="0 images and 4 image tokens, expected 0"),
+    ):
+        next(steps)
+
+
+def test_pictures_of_samples_with_any_key_can_be_changed(dataset_dir: Path, tmp_path: Path) -> None:
+    dataset, shard = open_dataset(dataset_dir), tmp_path / "theirs.tar"
+    data = dataset.raw(0)
+    members = [
+        (member.name.partition(".")[2], bytes(data[member.start :][: member.num_bytes]))
+        for member in scan_members(data)
+    ]
+    shard.write_bytes(sample_bytes("dir/²köy", members) + END_OF_ARCHIVE)
+    change = make_augmentation(AugmentConfig(brightness=0.9), seed=0)
+    layout = BatchLayout(global_batch_size=2, num_lanes=1, num_ranks=1, num_microbatches=1)
+    with StreamReader(dataset.info, stream((str(shard),)), layout, augment=change) as steps:
+        first, second = next(steps)[0].images.numpy()  # of two passes
+    assert (first != second).any()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "pipe:cat x.tar",
+        "https://host/a'; rm -rf x;.tar",
+        "a.tar::pipe:cat x.tar",
+        "{a.tar,pipe:cat x.tar}",
+        "",
+    ],
+)
 def test_urls_run_no_command(url: str) -> None:
     with pytest.raises(StageConfigError, match="refused"):
         expand_urls([url])
+
+
+def test_braces_that_nothing_closes_are_refused() -> None:
+    with pytest.raises(StageConfigError, match=r"shards/\{000\.\.099\.tar.*Unbalanced"):
+        expand_urls(["shards/{000..099.tar"])
 
 
 def test_numbers_in_braces_are_written_out() -> None:

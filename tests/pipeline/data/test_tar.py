@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import tarfile
 
 import numpy as np
 import pytest
 
-from pipeline.data.sample_format import pack_sample, unpack_sample
+from pipeline.data.sample_format import pack_sample, unpack_sample, view_npy
 from pipeline.data.tar import END_OF_ARCHIVE, sample_bytes, scan_members
 
 MEMBERS = [("a.bin", b"x" * 513), ("b.bin", b""), ("c.bin", b"y" * 512)]
@@ -30,6 +31,23 @@ def test_scan_finds_what_was_written() -> None:
 def test_member_cut_short_is_an_error() -> None:
     with pytest.raises(ValueError, match="cut short"):
         list(scan_members(memoryview(sample_bytes("k", MEMBERS)[:700])))
+
+
+def test_member_of_negative_size_is_an_error_and_not_read_for_ever() -> None:
+    data = bytearray(sample_bytes("k", MEMBERS))
+    data[124:136] = b"-0000001000\0"  # back to its own header
+    with pytest.raises(ValueError, match="a member of -512 bytes at byte 0"):
+        list(itertools.islice(scan_members(memoryview(data)), 100))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"{(", b"7", b"{}", b"{'descr': 'none', 'shape': (1,), 'fortran_order': False}"],
+)
+def test_npy_with_a_damaged_header_is_an_error(header: bytes) -> None:
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with pytest.raises(ValueError, match="damaged header"):
+        view_npy(memoryview(data))
 
 
 def test_sample_reads_back_as_it_was_packed() -> None:

@@ -15,6 +15,7 @@ from pipeline.packing_view.picture import (
     SAMPLE_COLOURS,
     WIDTH,
     bar_pieces,
+    check_place,
     draw_view,
     write_picture,
 )
@@ -104,6 +105,8 @@ def test_the_file_is_a_png(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["p.png"]
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StageConfigError, match=r"there is no folder .*gone; make it"):
-        write_picture(view(way("exact", [([50], 100)])), tmp_path / "gone" / "p.png")
+@pytest.mark.parametrize(("name", "reason"), [("gone/p.png", "no folder .*gone; make it"),
+                                              ("", "this is a folder")])  # fmt: skip
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str, reason: str) -> None:
+    with pytest.raises(StageConfigError, match=reason):
+        check_place(tmp_path / name)

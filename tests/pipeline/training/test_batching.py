@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.data.dataset import open_dataset
 from pipeline.data.order import BatchLayout, shuffled_order
 from pipeline.data.reading_plan import ReadingPlan
-from pipeline.training.batching import rows_per_step, steps_to_make
+from pipeline.training.batching import batch_layout, rows_per_step, steps_to_make
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.common.timings import read_steps, steps_path
@@ -193,6 +193,13 @@ def test_rows_of_a_step_are_near_the_samples_that_were_asked_for(
     assert rows >= num_lanes
     wanted = config.global_batch_size * num_packs / num_samples
     assert abs(rows - max(num_lanes, wanted)) <= num_lanes / 2 + 1e-6
+
+
+def test_rows_that_do_not_divide_are_told_with_the_samples_that_were_asked_for():
+    config = TrainConfig(num_steps=1, global_batch_size=64, num_lanes=8, num_microbatches=4)
+    rows = rows_per_step(config, num_samples=10_000, num_packs=1000)
+    with pytest.raises(StageConfigError, match=r"64 samples of a step are 8 rows.*is 4: .*\(64\)"):
+        batch_layout(config, 8, rows)
 
 
 @pytest.mark.parametrize(

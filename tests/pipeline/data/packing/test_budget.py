@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
+from pipeline.data.packing import budget as module
 from pipeline.data.packing.budget import (
     PackBudget,
     Packs,
@@ -44,6 +47,27 @@ def test_without_an_image_budget_images_are_not_counted() -> None:
 def test_a_sample_without_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="1 samples have no tokens, the first is number 1"):
         check_sizes(np.array([3, 0]), np.array([0, 0]), BUDGET)
+
+
+def test_sizes_are_checked_in_memory_that_does_not_grow_with_the_samples() -> None:
+    tokens = np.broadcast_to(np.int32(5), 16 << 20)
+    tracemalloc.start()
+    try:
+        check_sizes(tokens, tokens, PackBudget(max_tokens=100, max_images=9))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def test_problems_are_counted_over_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK_SIZE", 2)
+    sizes, nothing = np.array([7, 400, 500, 7, 500, 301, 999]), np.zeros(7, dtype=int)
+    keep = np.array([True] * 6 + [False])
+    with pytest.raises(ValueError, match=r"^4 of 6 .* has 500 \(number 2\): raise"):
+        check_sizes(sizes, nothing, PackBudget(max_tokens=300), keep)
+    with pytest.raises(ValueError, match="3 samples have no tokens, the first is number 3"):
+        check_sizes(np.array([1, 1, 1, 0, 0, 1, 0]), nothing, BUDGET)
 
 
 def test_a_budget_of_nothing_is_refused() -> None:
