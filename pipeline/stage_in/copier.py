@@ -122,6 +122,7 @@ class Copier:
             self.plan()
         except OSError as error:
             self._give_up(error)
+            self._lease.end_copying()  # while this training reads, another's copy must not wait
             return
         self._thread = threading.Thread(target=self._run_beside, name="stage-in", daemon=True)
         self._thread.start()

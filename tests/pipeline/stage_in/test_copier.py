@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 import random
 import shutil
 import threading
@@ -15,6 +17,7 @@ import pytest
 
 from pipeline.data import open_dataset, read_dataset_info, shard_files
 from pipeline.stage_in import Staged, copier, stage_in
+from pipeline.stage_in.store import Store
 from slurm_jobs.common.errors import StageError, StageStoppedError
 from slurm_jobs.common.stage_config.train import StagingConfig
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
@@ -217,6 +220,22 @@ def test_copies_in_use_are_never_evicted_and_as_many_shards_as_fit_are_staged(
     finally:
         process.kill()
         process.join()
+
+
+def test_training_that_gave_up_copying_keeps_no_other_job_from_it(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(self: copier.Copier) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "index.arrow")
+
+    with monkeypatch.context() as full:
+        full.setattr(copier.Copier, "_copy_index", no_space)
+        first = stage_in(dataset_dir, tmp_path, BESIDE)
+    with first:
+        assert first.reason == "index.arrow: No space left on device"
+        second = Store(root=tmp_path).take(read_dataset_info(dataset_dir).fingerprint)
+        assert second.begin_copying()
+        second.release()
 
 
 def test_the_same_shards_are_staged_in_every_attempt(dataset_dir: Path, tmp_path: Path) -> None:
