@@ -247,6 +247,13 @@ def test_the_same_shards_are_staged_in_every_attempt(dataset_dir: Path, tmp_path
     assert found == [["shard-000000.tar", "shard-000001.tar"]] * 2
 
 
+def test_index_counts_under_the_cap(dataset_dir: Path, tmp_path: Path) -> None:
+    sizes = shard_sizes(dataset_dir)
+    with stage_in(dataset_dir, tmp_path, replace(BEFORE, max_gb=(sum(sizes[:2]) + 100) / 1e9)) as s:
+        assert shard_sizes(s.folder) == sizes[:1]
+        assert gb_of(tmp_path / "datasets") <= (sum(sizes[:2]) + 100) / 1e9
+
+
 def test_other_copies_make_room_on_a_full_disk(
     dataset_dir: Path, other_dataset_dir: Path, small_disk: Callable[[int], Path]
 ) -> None:
