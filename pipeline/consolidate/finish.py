@@ -7,6 +7,7 @@ place, so that neither meets what is unfinished of the other, or of an attempt t
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,9 @@ from slurm_jobs.common.files import (
     write_json_atomic,
 )
 
+_SHARD = re.compile(r"(?P<name>shard-\d+\.tar)|\.(?P<meant>shard-\d+\.tar)\.[0-9a-f]+\.tmp")
+"""A shard, or what `atomic_writer` was to make one of."""
+
 
 def finish_dataset(
     parts: Parts, paths: Sequence[PiecePaths], pieces: Sequence[Piece], own: PiecePaths, seed: int
@@ -44,7 +48,7 @@ def finish_dataset(
     """Write all but the shards, which the pieces prove to be there.
 
     Raises:
-        StageConfigError: the processor changed since `preprocess`.
+        StageConfigError: the processor changed or went since `preprocess`.
         StageError: the rows of a piece are damaged, or a list of rejects is missing.
     """
     folder = own.output_dir
@@ -70,23 +74,27 @@ def _remove_other_shards(folder: Path, names: set[str]) -> None:
     """Remove shards that were dealt otherwise, and what killed attempts left of those.
 
     What they left of these shards is removed by the task that writes them; it may be writing.
+    What has no shard's name is nothing of ours: a folder, or the `.nfs...` of a shard that was
+    replaced while somebody read it, which NFS refuses to remove.
     """
     for path in folder.iterdir():
-        if path.name not in names and _meant(path.name) not in names:
+        shard = _SHARD.fullmatch(path.name)
+        if shard is not None and (shard["name"] or shard["meant"]) not in names:
             path.unlink(missing_ok=True)
-
-
-def _meant(name: str) -> str:
-    """The file that a temporary one of `atomic_writer` was to become: `.NAME.0123456789ab.tmp`."""
-    return name.removeprefix(".").removesuffix(".tmp").rpartition(".")[0]
 
 
 def check_processor(parts: Parts) -> None:
     """Refuse another processor than the parts were made with.
 
     Raises:
-        StageConfigError: it is another.
+        StageConfigError: it is another, or is not there.
     """
+    if not parts.processor_dir.is_dir():
+        message = (
+            f"{parts.processor_dir}: the processor that the parts were made with is no longer "
+            f"there; put it back, or preprocess all slices again with another"
+        )
+        raise StageConfigError(message)
     found, expected = hash_folder(parts.processor_dir), parts.settings["processor_xxh3"]
     if found != expected:
         message = (
@@ -104,7 +112,7 @@ def _copy_processor(parts: Parts, workplace: Path, folder: Path) -> None:
         write_bytes_atomic(workplace / path.name, path.read_bytes())
         _move(workplace / path.name, folder)
     names = {path.name for path in files}
-    for path in folder.iterdir():  # of an earlier data set
+    for path in processor_files(folder):  # of an earlier data set
         if path.name not in names:
             path.unlink(missing_ok=True)
 

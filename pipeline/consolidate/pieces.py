@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,18 +154,18 @@ def iter_rows(paths: PiecePaths, piece: Piece) -> Iterator[np.ndarray]:
     Raises:
         StageError: they are not what the piece says.
     """
-    digest, num_rows = xxhash.xxh3_64(), 0
+    digest = xxhash.xxh3_64()
     try:
         stream = paths.rows.open("rb")
     except FileNotFoundError as error:
         message = f"{paths.rows}: missing; {_remedy(paths)}"
         raise StageError(message) from error
     with stream:
-        stream.seek(-piece.num_samples * INDEX_ROW.itemsize, 2)
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(0, size - piece.num_samples * INDEX_ROW.itemsize))
         while data := stream.read(_BLOCK_ROWS * INDEX_ROW.itemsize):
             digest.update(data)
-            num_rows += len(data) // INDEX_ROW.itemsize
-            yield np.frombuffer(data, dtype=INDEX_ROW)
+            yield np.frombuffer(data, INDEX_ROW, count=len(data) // INDEX_ROW.itemsize)
     if digest.hexdigest() != piece.rows_xxh3:
         message = f"{paths.rows}: does not match its checksum; {_remedy(paths)}"
         raise StageError(message)

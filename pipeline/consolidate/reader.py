@@ -51,11 +51,18 @@ class PartReader:
         """The bytes of the sample that `row` (`SAMPLE_ROW`) describes, compared with its checksum.
 
         Raises:
-            StageError: they do not match; part and sample are named.
+            StageError: they do not match, or cannot be read; part and sample are named.
         """
         offset, num_bytes = int(row["offset"]), int(row["num_bytes"])
-        held = self._file(part)  # by its name, or it might be closed, and its number be another's
-        data = os.pread(held.descriptor, num_bytes, offset)
+        try:
+            held = self._file(part)  # by name, or it might be closed, and its number be another's
+            data = os.pread(held.descriptor, num_bytes, offset)
+        except OSError as error:
+            message = (
+                f"{self.parts.paths[part].tar}: sample {format_key(int(row['key']))} at byte "
+                f"{offset} cannot be read: {error.strerror}"
+            )
+            raise StageError(message) from error
         if xxhash.xxh3_64_intdigest(data) != int(row["xxh3"]):
             message = (
                 f"{self.parts.paths[part].tar}: sample {format_key(int(row['key']))} at byte "

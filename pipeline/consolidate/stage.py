@@ -15,18 +15,20 @@ import xxhash
 from pipeline.consolidate.deal import Deal, make_deal, shards_of_task
 from pipeline.consolidate.finish import check_processor, finish_dataset, merge_rejects
 from pipeline.consolidate.parts import Parts, gather_parts
-from pipeline.consolidate.pieces import (
-    PIECES_DIR,
-    Piece,
-    PiecePaths,
-    PieceRows,
-    read_pieces,
-    write_piece,
-)
+from pipeline.consolidate.pieces import Piece, PiecePaths, PieceRows, read_pieces, write_piece
 from pipeline.consolidate.shards import write_shards
 from pipeline.data.index import open_index
-from pipeline.data.info import INDEX_NAME, INFO_NAME, SHARDS_DIR, DatasetInfo, shard_name
+from pipeline.data.info import (
+    INDEX_NAME,
+    INFO_NAME,
+    PROCESSOR_DIR,
+    REJECTS_NAME,
+    SHARDS_DIR,
+    DatasetInfo,
+    shard_name,
+)
 from pipeline.data.statistics import index_statistics
+from pipeline.preprocess.processors import processor_files
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
@@ -187,16 +189,12 @@ def _numbers_of_all(parts: Parts, info: DatasetInfo | None, folder: Path) -> dic
 
 
 def _outputs(own: PiecePaths, piece: Piece, info: DatasetInfo | None) -> list[Path]:
-    """The files that this task answers for."""
+    """The files that this task answers for; not what trainings or users lay beside them."""
     folder = own.output_dir
     files = [folder / SHARDS_DIR / shard.name for shard in piece.shards]
     if own.num_slices > 1:
         files += [own.rows, own.info]
     if info is not None:
-        others = {SHARDS_DIR, PIECES_DIR}
-        files += [
-            path
-            for path in folder.rglob("[!.]*")
-            if path.is_file() and path.relative_to(folder).parts[0] not in others
-        ]
+        files += [folder / name for name in (INFO_NAME, INDEX_NAME, REJECTS_NAME)]
+        files += processor_files(folder / PROCESSOR_DIR)
     return files

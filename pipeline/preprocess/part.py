@@ -219,9 +219,9 @@ def read_part_index(path: Path) -> PartIndex:
         ValueError: not a part's index, or of another version.
     """
     values = json.loads(path.read_bytes())
-    found = values.pop("format", None)
+    found = values.pop("format", None) if isinstance(values, dict) else None
     if found != PART_FORMAT:
-        message = f"{path}: format {found!r}, expected {PART_FORMAT!r}; run preprocess again"
+        message = f"format {found!r}, expected {PART_FORMAT!r}"
         raise ValueError(message)
     return PartIndex(**values)
 

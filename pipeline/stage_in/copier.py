@@ -63,7 +63,7 @@ class Copier:
         self._thread: threading.Thread | None = None
         self.failure: StageError | StageStoppedError | None = None
         """What ended the copy, if it was not the local disk."""
-        self._is_planned = False
+        self._is_planned = self._gave_up = False
         self.reason = ""
         """Why shards stay on the shared file system; empty while nothing speaks against any."""
         self.num_copied = 0
@@ -122,6 +122,7 @@ class Copier:
             self.plan()
         except OSError as error:
             self._give_up(error)
+            self._lease.end_copying()  # while this training reads, another's copy must not wait
             return
         self._thread = threading.Thread(target=self._run_beside, name="stage-in", daemon=True)
         self._thread.start()
@@ -212,7 +213,7 @@ class Copier:
             thread.start()
         for thread in self._threads:
             thread.join()
-        if verifies and not self.reason and self.failure is None:
+        if verifies and not self._gave_up and self.failure is None:
             self._lease.note_boot()
 
     def _work_on_tasks(self) -> None:
@@ -248,6 +249,7 @@ class Copier:
         """The local disk is at fault: what is whole is used, the rest is read where it is."""
         with self._lock:
             self._tasks.clear()
+            self._gave_up = True
             if not self.reason:
                 self.reason = f"{error.filename or self._lease.folder}: {error.strerror}"
         log.warning("training reads the rest of %s itself: %s", self._source, self.reason)

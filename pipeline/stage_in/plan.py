@@ -35,7 +35,7 @@ class Room:
     cap_bytes: int | None
     """How much all copies together may take; None: as much as there is room."""
     present_bytes: int
-    """Of this data set's copy, already there."""
+    """Of this data set's copy, already there or, its index, sure to come."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -82,7 +82,7 @@ class Store:
     ) -> Room:
         """What the disk has for shards of this data set, beside `others`; only within `locked`.
 
-        `kept_bytes` of it are for something else.
+        `kept_bytes` of it are for this data set's index, which is still to be copied.
         """
         pending = sum(
             other.num_bytes - _num_bytes(self._datasets / other.fingerprint) for other in others
@@ -90,7 +90,7 @@ class Store:
         return Room(
             free_bytes=shutil.disk_usage(self._datasets).free - pending - kept_bytes,
             cap_bytes=cap_bytes,
-            present_bytes=_num_bytes(self._datasets / fingerprint),
+            present_bytes=_num_bytes(self._datasets / fingerprint) + kept_bytes,
         )
 
     def others(self, fingerprint: str) -> list[OtherCopy]:

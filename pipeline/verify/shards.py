@@ -20,6 +20,8 @@ from pipeline.data.sample_format import IMAGE_PREFIX, TOKENS_SUFFIX, view_npy
 from pipeline.data.tar import END_OF_ARCHIVE, scan_members
 
 _BLOCK_BYTES = 8 << 20
+MOST_OF_A_SHARD = 100
+"""Samples that are told one by one."""
 
 Report = Callable[[int, int, str], None]
 """Takes done, total and their unit."""
@@ -85,7 +87,7 @@ def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
     with path.open("rb", buffering=0) as stream:
         if reader.index is not None and _follow_each_other(reader.index, rows, shard, expected):
             wrong = _sample_problems(reader, reader.index, rows, stream, digest)
-            found += [problem(message, key) for key, message in wrong]
+            found += _first_of(wrong, problem)
         elif reader.index is not None:
             message = "the index does not say where its samples lie, one after the other"
             found.append(problem(message))
@@ -95,6 +97,19 @@ def shard_problems(reader: ShardReader, shard: int) -> list[Problem]:
     if size == expected.num_bytes and digest.hexdigest() != expected.xxh3:
         found.insert(0, problem(f"xxh3 {digest.hexdigest()}, expected {expected.xxh3}"))
     return found
+
+
+def _first_of(
+    wrong: Iterator[tuple[int, str]], problem: Callable[..., Problem]
+) -> Iterator[Problem]:
+    """The first problems of samples, and how many more there are: it may be all of a large set."""
+    num_wrong = 0
+    for key, message in wrong:
+        num_wrong += 1
+        if num_wrong <= MOST_OF_A_SHARD:
+            yield problem(message, key)
+    if num_wrong > MOST_OF_A_SHARD:
+        yield problem(f"{num_wrong - MOST_OF_A_SHARD} more of its samples are wrong or not there")
 
 
 def _follow_each_other(index: DatasetIndex, rows: range, shard: int, expected: ShardInfo) -> bool:

@@ -10,6 +10,7 @@ thought of when it was made. What its files are must be known to it in any case,
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from slurm_jobs.run.paths import RunPaths
 _PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _SCRIPT = _PACKAGE_DIR / "common" / "entry_process.py"
 _LAST_WORDS_BYTES = 2000
+_ANSWERS = frozenset({"progress", "result", "error"})
 _GRACE_S = 5.0
 """For an orderly end, before SIGKILL."""
 
@@ -89,7 +91,7 @@ def call_entry_point(
     }
     with tempfile.TemporaryFile() as said, _started(python, said) as process:
         answer: dict[str, Any] = {}
-        for answer in _answers(process, request):
+        for answer in _answers(process, request, said):
             if "progress" in answer:
                 words = answer["progress"]
                 on_progress(words["done"], words["total"], words["unit"])
@@ -132,15 +134,33 @@ def _started(python: StagePython, said: IO[bytes]) -> Iterator[subprocess.Popen[
 
 
 def _answers(
-    process: subprocess.Popen[bytes], request: Mapping[str, Any]
+    process: subprocess.Popen[bytes], request: Mapping[str, Any], said: IO[bytes]
 ) -> Iterator[dict[str, Any]]:
+    """What the far side answers; all else goes to what was `said`.
+
+    A Python may be a script that greets, or none at all; who is killed leaves half a line.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     with suppress(BrokenPipeError):  # it has ended already, and its last words say why
         process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.flush()
     for line in process.stdout:
-        yield json.loads(line)
+        answer = _parsed(line)
+        if answer is None:
+            os.write(said.fileno(), line)
+        else:
+            yield answer
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """One answer; None for a line that is none."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    is_answer = isinstance(value, dict) and not _ANSWERS.isdisjoint(value)
+    return value if is_answer else None
 
 
 def _tail(said: IO[bytes]) -> str:

@@ -17,7 +17,7 @@ from slurm_jobs.operations.entry_point import (
     stage_python,
 )
 from slurm_jobs.operations.load import load
-from slurm_jobs.operations.verify import looks_like_dataset
+from slurm_jobs.operations.verify import named_dataset
 from slurm_jobs.run.find import find_run
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.model import RunSpec, Stage
@@ -64,12 +64,13 @@ def find_case(
     Raises:
         InputError: there is no such thing, or it has no finished data set yet.
     """
-    path = Path(text) if text else None
-    if path is not None and not (path / "run.json").is_file() and looks_like_dataset(path):
+    folder = named_dataset(text)
+    if folder is not None:
         if stage is not None or overrides:
-            message = f"{path} is the folder of a data set: --stage and --set are for specs"
+            message = f"{text} is the folder of a data set: --stage and --set are for specs"
             raise InputError(message)
-        return _case_of_folder(path.absolute(), python, command_text)
+        return _case_of_folder(folder, python, command_text)
+    path = Path(text) if text else None
     if path is not None and path.suffix in {".yaml", ".yml"} and path.is_file():
         return _case_of_spec(path, stage, overrides, python, command_text)
     if overrides:

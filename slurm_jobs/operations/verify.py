@@ -61,9 +61,9 @@ def find_datasets(text: str | None, stage: str | None = None) -> list[DatasetPla
     Raises:
         InputError: there is no such folder, run or stage.
     """
-    path = Path(text) if text else None
-    if path is not None and not (path / "run.json").is_file() and looks_like_dataset(path):
-        return [_place_of_folder(path.absolute())]
+    folder = named_dataset(text)
+    if folder is not None:
+        return [_place_of_folder(folder)]
     paths = RunPaths(find_run(text))
     found = _places_in(paths)
     if not found:
@@ -79,9 +79,16 @@ def find_datasets(text: str | None, stage: str | None = None) -> list[DatasetPla
     return [found[name] for name in names]
 
 
-def looks_like_dataset(path: Path) -> bool:
-    """Whether it holds anything of a data set: its proof may be what is missing."""
-    return any((path / name).exists() for name in ("dataset.json", "index.arrow", "shards"))
+def named_dataset(text: str | None) -> Path | None:
+    """The folder of a data set that a user named; None where the words mean a run.
+
+    It holds anything of a data set: its proof may be what is missing.
+    """
+    path = Path(text) if text else None
+    if path is None or RunPaths(path).run_json.is_file():
+        return None
+    is_one = any((path / name).exists() for name in ("dataset.json", "index.arrow", "shards"))
+    return path.absolute() if is_one else None
 
 
 def _places_in(paths: RunPaths) -> dict[str, DatasetPlace]:

@@ -256,6 +256,8 @@ def test_task_that_is_killed_is_done_again_and_the_data_set_is_the_same(
         (lambda p: p.unlink(), r"piece-00000-of-00002\.npy: missing"),
         (lambda p: p.write_bytes(p.read_bytes()[:-1] + b"\xff"), r"\.npy: does not match its"),
         (lambda p: p.write_bytes(p.read_bytes()[:-60]), r"\.npy: does not match its checksum"),
+        (lambda p: p.write_bytes(p.read_bytes()[:200]), r"\.npy: does not match its checksum"),
+        (lambda p: p.write_bytes(b""), r"\.npy: does not match its checksum"),
     ],
 )
 def test_damaged_piece_is_named_with_the_slice_to_do_again(

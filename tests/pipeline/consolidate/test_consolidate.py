@@ -46,6 +46,19 @@ def test_data_set_is_byte_identical_for_1_4_and_7_slices(
     assert {"dataset.json", "index.arrow", "shards/shard-000003.tar"} <= trees[0].keys()
 
 
+def test_stage_answers_for_no_file_that_others_lay_beside_the_data_set(
+    tmp_path: Path, parts_dir: Path
+) -> None:
+    """Packs of a training may be removed: `resume` need not make the data set anew for them."""
+    first, folder = run_consolidate(tmp_path / "set", parts_dir, 2, num_shards=3)
+    (folder / "packs").mkdir()
+    (folder / "packs" / "exact.arrow").write_bytes(b"packs")
+    (folder / "notes.txt").write_text("of a user")
+    again, _ = run_consolidate(tmp_path / "set", parts_dir, 2, num_shards=3)
+    assert again["outputs"] == first["outputs"]
+    assert {"dataset.json", "index.arrow", "rejects.jsonl"} <= again["outputs"].keys()
+
+
 def test_webdataset_reads_the_shards_as_they_are(dataset_dir: Path) -> None:
     import webdataset
 

@@ -94,3 +94,14 @@ def test_parts_of_different_manifests_are_not_mixed(tmp_path: Path, processor_di
     run(config, make_context(tmp_path / "prep", slice_index=1, num_slices=2))
     with pytest.raises(StageError, match=r"part-00001.json.*manifest_xxh3"):
         run_consolidate(tmp_path / "set", parts_dir, 2)
+
+
+@pytest.mark.parametrize("text", ["null", "5", "[]", "{}"])
+def test_file_that_describes_no_part_is_named_once(
+    tmp_path: Path, processor_dir: Path, text: str
+) -> None:
+    parts_dir = preprocess_23(tmp_path, processor_dir)
+    (parts_dir / "parts" / "part-00001.json").write_text(text)
+    words = r"[^:]*part-00001\.json: format None, expected '[^']*'; preprocess slice 1 again"
+    with pytest.raises(StageError, match=f"^{words}$"):
+        run_consolidate(tmp_path / "set", parts_dir, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import threading
@@ -122,6 +123,19 @@ def test_damaged_sample_is_named_and_ends_the_threads(made: Made, tmp_path: Path
     with pytest.raises(StageError, match=r"5\.tar: sample 000000200 .*preprocess slice 5 again"):
         list(read_ahead(opened, made.part, rows, num_threads=4))
     assert threading.active_count() == num_threads
+
+
+def test_part_that_cannot_be_read_is_named_with_the_sample(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: Any) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))  # names no file
+
+    monkeypatch.setattr(reader_module.os, "pread", fail)
+    opened = PartReader(parts=made.parts, max_open=4)
+    words = r"5\.tar: sample 000000200 at byte \d+ cannot be read: Input/output error"
+    with pytest.raises(StageError, match=words):
+        opened.read(5, made.rows[200])
 
 
 def test_reader_takes_what_the_process_may_open(made: Made) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 import random
 import shutil
 import threading
@@ -15,6 +17,7 @@ import pytest
 
 from pipeline.data import open_dataset, read_dataset_info, shard_files
 from pipeline.stage_in import Staged, copier, stage_in
+from pipeline.stage_in.store import Store
 from slurm_jobs.common.errors import StageError, StageStoppedError
 from slurm_jobs.common.stage_config.train import StagingConfig
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
@@ -219,6 +222,22 @@ def test_copies_in_use_are_never_evicted_and_as_many_shards_as_fit_are_staged(
         process.join()
 
 
+def test_training_that_gave_up_copying_keeps_no_other_job_from_it(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(self: copier.Copier) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "index.arrow")
+
+    with monkeypatch.context() as full:
+        full.setattr(copier.Copier, "_copy_index", no_space)
+        first = stage_in(dataset_dir, tmp_path, BESIDE)
+    with first:
+        assert first.reason == "index.arrow: No space left on device"
+        second = Store(root=tmp_path).take(read_dataset_info(dataset_dir).fingerprint)
+        assert second.begin_copying()
+        second.release()
+
+
 def test_the_same_shards_are_staged_in_every_attempt(dataset_dir: Path, tmp_path: Path) -> None:
     config = replace(BEFORE, max_gb=gb_of(dataset_dir / "shards") * 0.8)
     found = []
@@ -226,6 +245,13 @@ def test_the_same_shards_are_staged_in_every_attempt(dataset_dir: Path, tmp_path
         with stage_in(dataset_dir, tmp_path / str(number), config) as staged:
             found.append(sorted(path.name for path in (staged.folder / "shards").iterdir()))
     assert found == [["shard-000000.tar", "shard-000001.tar"]] * 2
+
+
+def test_index_counts_under_the_cap(dataset_dir: Path, tmp_path: Path) -> None:
+    sizes = shard_sizes(dataset_dir)
+    with stage_in(dataset_dir, tmp_path, replace(BEFORE, max_gb=(sum(sizes[:2]) + 100) / 1e9)) as s:
+        assert shard_sizes(s.folder) == sizes[:1]
+        assert gb_of(tmp_path / "datasets") <= (sum(sizes[:2]) + 100) / 1e9
 
 
 def test_other_copies_make_room_on_a_full_disk(

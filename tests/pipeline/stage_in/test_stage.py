@@ -78,6 +78,17 @@ def test_damaged_copy_is_healed(dataset_dir: Path, tmp_path: Path, damage: str) 
     assert len(list((folder / "shards").iterdir())) == 3
 
 
+def test_copy_of_a_part_is_verified_once_a_boot(dataset_dir: Path, tmp_path: Path) -> None:
+    config = replace(BEFORE, max_gb=sum(shard_sizes(dataset_dir)) * 0.8 / 1e9)
+    with stage_in(dataset_dir, tmp_path, config) as staged:
+        assert staged.reason
+    assert staged.folder is not None
+    (staged.folder / "boot-id").write_bytes(b"another")
+    with stage_in(dataset_dir, tmp_path, config):
+        pass
+    assert (staged.folder / "boot-id").read_bytes() != b"another"
+
+
 @pytest.mark.parametrize("boot_id", [b"", b"another"])
 @pytest.mark.parametrize("mode", ["before", "beside"])
 def test_copy_of_another_boot_is_verified_and_healed(

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.data import open_dataset, read_dataset_info
 from pipeline.data.index import format_key
-from pipeline.verify import run
+from pipeline.verify import run, shards
 from pipeline.verify.dataset import slices_to_redo
 from pipeline.verify.shards import Problem
 
@@ -81,6 +81,18 @@ def test_truncated_shard_is_told_with_the_samples_that_are_lost(folder: Path) ->
     lost = [format_key(int(index.key[number])) for number in in_shard[-2:]]
     assert [key for _, key, _ in found[1:]] == lost
     assert all(message.startswith("cut short") for _, _, message in found[1:])
+
+
+def test_samples_of_a_shard_beyond_so_many_are_told_as_a_number(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set of which nothing is left must not fill the memory with what is missing of it."""
+    monkeypatch.setattr(shards, "MOST_OF_A_SHARD", 2)
+    (folder / "shards" / "shard-000001.tar").write_bytes(b"")
+    keys = [key for _, key, _ in problems_of(folder)]
+    assert [key is None for key in keys] == [True, False, False, True]
+    words = f"{read_dataset_info(folder).shards[1].num_samples - 2} more of its samples"
+    assert problems_of(folder)[-1][2].startswith(words)
 
 
 def test_missing_shard_and_one_too_many_are_told(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -134,6 +135,29 @@ def test_python_that_is_not_there_or_is_none_is_told_with_whose_it_is(packages: 
     other = StagePython(program="/bin/false", whose="the Python of stage `c`")
     with pytest.raises(FileError, match=r"/bin/false .*ended without an answer \(exit code 1\)"):
         call_entry_point("pipeline.tried:echo", {}, python=other)
+
+
+def script(path: Path, text: str) -> StagePython:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o700)
+    return StagePython(program=str(path), whose="the Python of stage `c`")
+
+
+def test_words_of_a_script_that_starts_python_are_no_answers(
+    packages: Path, tmp_path: Path
+) -> None:
+    greeting = 'echo "module loaded"\necho 5'
+    python = script(tmp_path / "python", f'{greeting}\nexec {sys.executable} "$@"')
+    assert call_entry_point("pipeline.tried:echo", {"a": 1}, python=python)["got"] == {"a": 1}
+
+
+@pytest.mark.parametrize("words", ["no Python at all", '{"result": {"half', "5", "[1]"])
+def test_program_that_says_something_else_is_told_with_its_words(
+    packages: Path, tmp_path: Path, words: str
+) -> None:
+    python = script(tmp_path / "python", f"printf '%s' '{words}'")
+    with pytest.raises(FileError, match=rf"ended without an answer(.|\n)*{re.escape(words)}$"):
+        call_entry_point("pipeline.tried:echo", {}, python=python)
 
 
 def is_alive(pid: int) -> bool:

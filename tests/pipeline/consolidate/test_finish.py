@@ -1,0 +1,48 @@
+"""What lies in a data set's folder beside its own files, and a processor that went."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.errors import StageConfigError
+from tests.pipeline.build import preprocess_23, run_consolidate
+
+
+def test_what_has_no_shards_name_is_left_beside_the_shards(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    """`.nfs...` is a shard that was replaced while somebody read it; NFS refuses to remove it."""
+    parts_dir = preprocess_23(tmp_path, processor_dir)
+    shards = tmp_path / "set" / "output" / "shards"
+    (shards / "of-a-user").mkdir(parents=True)
+    (shards / ".nfs000000000001").write_bytes(b"")
+    (shards / "shard-000009.tar").write_bytes(b"")
+    (shards / ".shard-000009.tar.0123456789ab.tmp").write_bytes(b"")
+    run_consolidate(tmp_path / "set", parts_dir, 2, num_shards=1)
+    found = {path.name for path in shards.iterdir()}
+    assert found == {"of-a-user", ".nfs000000000001", "shard-000000.tar"}
+
+
+def test_folder_within_an_earlier_processor_stops_nothing(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    parts_dir = preprocess_23(tmp_path, processor_dir)
+    processor = tmp_path / "set" / "output" / "processor"
+    (processor / "of-a-user").mkdir(parents=True)
+    (processor / "older.json").write_text("{}")
+    run_consolidate(tmp_path / "set", parts_dir, 2)
+    assert (processor / "of-a-user").is_dir()
+    assert not (processor / "older.json").exists()
+
+
+def test_processor_that_is_gone_is_told_and_not_tried_again(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    own = Path(shutil.copytree(processor_dir, tmp_path / "processor"))
+    parts_dir = preprocess_23(tmp_path, own)
+    shutil.rmtree(own)
+    with pytest.raises(StageConfigError, match=r"processor: .* is no longer there; put it back"):
+        run_consolidate(tmp_path / "set", parts_dir, 2)
