@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from slurm_jobs.common.files import dump_json
@@ -53,6 +54,19 @@ def positive(text: str) -> int:
         message = f"{text} is not a whole number above 0"
         raise argparse.ArgumentTypeError(message)
     return number
+
+
+def positive_up_to(most: int) -> Callable[[str], int]:
+    """`positive`, and at most this."""
+
+    def parse(text: str) -> int:
+        number = positive(text)
+        if number > most:
+            message = f"{text} is more than {most:,}"
+            raise argparse.ArgumentTypeError(message)
+        return number
+
+    return parse
 
 
 def print_json(value: object) -> None:

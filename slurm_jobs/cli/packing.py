@@ -10,11 +10,15 @@ from slurm_jobs.cli.arguments import (
     add_overrides,
     command_text,
     positive,
+    positive_up_to,
     print_json,
     shown_path,
 )
+from slurm_jobs.common.stage_config.reading import MOST_TOKENS
 
 _DEFAULT_LIMIT_S = 60
+_MOST_RANKS = 65_536
+"""The work of each is looked at."""
 _ROWS_ON_TERMINAL, _ROWS_IN_PICTURE = 4, 8
 
 _EPILOG = """\
@@ -52,13 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
     """Numbers, each with a default."""
     parser.add_argument(
-        "--max-tokens", metavar="N", type=positive, help="tokens of a row; default: the spec's"
+        "--max-tokens",
+        metavar="N",
+        type=positive_up_to(MOST_TOKENS),
+        help="tokens of a row; default: the spec's",
     )
     parser.add_argument(
         "--max-images", metavar="N", type=positive, help="images of a row; default: the spec's"
     )
     parser.add_argument(
-        "--ranks", metavar="N", type=positive, help="default: the spec's, or 8 for a folder"
+        "--ranks",
+        metavar="N",
+        type=positive_up_to(_MOST_RANKS),
+        help="default: the spec's, or 8 for a folder",
     )
     parser.add_argument(
         "--rows",

@@ -27,6 +27,7 @@ def fill(sizes: Sequence[int], room: int) -> tuple[list[int], int]:
     Returns:
         Places in `sizes`, falling, and `room` minus the sum of these sizes.
     """
+    room, spare = _usable(sizes, room)
     reach = 1 << room
     history = [reach]
     for size in sizes:
@@ -44,7 +45,7 @@ def fill(sizes: Sequence[int], room: int) -> tuple[list[int], int]:
             chosen.append(place)
             rest += sizes[place]
             bit = 1 << rest
-    return chosen, left
+    return chosen, left + spare
 
 
 def fill_within(
@@ -58,6 +59,7 @@ def fill_within(
         costs: Integers of 0 or more, one a size.
         cost_room: For the costs.
     """
+    room, spare = _usable(sizes, room)
     too_much = cost_room + 1
     least = np.full(room + 1, too_much, dtype=np.int64)  # of the cost, for each rest
     least[room] = 0
@@ -77,4 +79,10 @@ def fill_within(
         if history[place][rest] != history[place + 1][rest]:
             chosen.append(place)
             rest += sizes[place]
-    return chosen, left
+    return chosen, left + spare
+
+
+def _usable(sizes: Sequence[int], room: int) -> tuple[int, int]:
+    """What of `room` all sizes together take, and the rest: memory follows the first."""
+    usable = min(room, sum(sizes))
+    return usable, room - usable

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from slurm_jobs.common.config_values import Count, Share, ShareBelowOne, check_bounds
+from slurm_jobs.common.config_values import Bounds, Count, Share, ShareBelowOne, check_bounds
+
+MOST_TOKENS = 2**31 - 1
+"""Of a row: attention kernels are told where segments end in int32."""
 
 PackingStrategy = Literal["exact", "none", "constrained", "greedy", "ffd", "bfd", "knapsack"]
 
@@ -22,7 +25,7 @@ class BatchingConfig:
     strategy: PackingStrategy = "exact"
     """How `packed` fills rows: `exact` looks for samples that fill a row to the last token; the
     others are the field's rules, for comparison."""
-    max_tokens: Count | None = None
+    max_tokens: Annotated[int, Bounds(ge=1, le=MOST_TOKENS)] | None = None
     """`packed`: tokens of a row; null takes the data set's own limit (`max_tokens` of
     `preprocess`). No sample may be longer."""
     max_images: Count | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 
 from hypothesis import given, settings
@@ -58,3 +59,18 @@ def test_rooms_wider_than_a_machine_word_are_exact() -> None:
     sizes = [40_000, 30_001, 50_000, 50_999]
     assert fill(sizes, 111_000) == ([3, 2], 111_000 - 50_000 - 50_999)
     assert fill(sizes, 80_001 + 50_999) == ([3, 2, 1], 0)
+
+
+def test_memory_follows_the_sizes_and_not_the_room() -> None:
+    """A bit for each token of this room would be 125 MB, and a number 8 GB."""
+    room = 1_000_000_000
+    sizes, costs = [30_000, 0, 20_000], [1, 1, 2]
+    tracemalloc.start()
+    try:
+        filled, within = fill(sizes, room), fill_within(sizes, room, costs, 2)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert filled == ([2, 0], room - 50_000)
+    assert within == ([0], room - 30_000)
+    assert peak_bytes < 4_000_000
