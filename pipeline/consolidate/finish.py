@@ -41,6 +41,9 @@ from slurm_jobs.common.files import (
 _SHARD = re.compile(r"(?P<name>shard-\d+\.tar)|\.(?P<meant>shard-\d+\.tar)\.[0-9a-f]+\.tmp")
 """A shard, or what `atomic_writer` was to make one of."""
 
+_LEFT = re.compile(r"\..+\.[0-9a-f]+\.tmp")
+"""What `atomic_writer` has not finished."""
+
 
 def finish_dataset(
     parts: Parts, paths: Sequence[PiecePaths], pieces: Sequence[Piece], own: PiecePaths, seed: int
@@ -112,7 +115,8 @@ def _copy_processor(parts: Parts, workplace: Path, folder: Path) -> None:
         write_bytes_atomic(workplace / path.name, path.read_bytes())
         _move(workplace / path.name, folder)
     names = {path.name for path in files}
-    for path in processor_files(folder):  # of an earlier data set
+    left = [path for path in folder.iterdir() if _LEFT.fullmatch(path.name)]
+    for path in [*processor_files(folder), *left]:  # of an earlier data set, or a killed attempt
         if path.name not in names:
             path.unlink(missing_ok=True)
 

@@ -28,6 +28,7 @@ from pipeline.preprocess.decode import (
     orientation_of,
     turn_upright,
 )
+from pipeline.preprocess.file_opening import open_at_once
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.resample import (
     Target,
@@ -94,7 +95,7 @@ def _read_file(path: Path) -> bytes:
         OSError, ValueError: as `os.open`.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = open_at_once(path)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket, or a device without a driver
             raise _NoFileError from error

@@ -110,6 +110,7 @@ def test_a_node_set_down_fails_its_job(cluster: Cluster, user_dir: Path):
     _wait_for_accounting(cluster, job, ["NODE_FAIL"])
 
 
+@pytest.mark.slow
 def test_a_job_outlives_a_restart_of_the_controller(cluster: Cluster, user_dir: Path):
     job = cluster.submit("sleep 4", cwd=user_dir)
     cluster.wait_for_state(job, "RUNNING")
@@ -136,6 +137,7 @@ def test_the_user_passes_through_every_folder_above_the_checkout(cluster: Cluste
         assert cluster.run_as_user(["test", "-x", folder], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_second_cluster_comes_and_goes_without_a_trace(cluster: Cluster):
     hosts = Path("/etc/hosts").read_text()
     folder = cluster.config.folder.with_name(cluster.config.folder.name + "-b")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.driver import Driver, kill, rank_pid, stage_of, wait_for
+from tests.leases import leased
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 STAGES = ["render", "preprocess", "consolidate", "train", "report"]
@@ -108,31 +107,15 @@ def kill_preprocess_and_train(driver: Driver, run_dir: Path) -> None:
 
 
 def _kill_slice_2(driver: Driver, run_dir: Path) -> None:
-    """Kill it while it waits for an image, a pipe for so long, of a row in its middle."""
+    """Kill it while it waits for an image, lent to us for so long, of a row in its middle."""
     wait_for(lambda: list(run_dir.glob("completions/render/*.completed.json")), "the pictures")
     folder = run_dir / "data" / "render"
     rows = (folder / "train.jsonl").read_text().splitlines()
     images = (folder / json.loads(row)["images"][0] for row in rows[len(rows) * 5 // 8 :])
-    image = next(path for path in images if path.exists())
-    kept = image.rename(image.with_name("kept"))
-    os.mkfifo(image)
-    if driver.cluster is not None:
-        shutil.chown(image, driver.cluster.config.user)
-    (driver.folder / "go").touch()
-    writer = wait_for(lambda: _open_for_writing(image), "slice 2 at work")
-    kill(wait_for(lambda: rank_pid(run_dir, "preprocess", "s00002.a0001", 0), "its pid"))
-    os.close(writer)
-    kept.replace(image)
-
-
-def _open_for_writing(pipe: Path) -> int | None:
-    """A file descriptor, once somebody reads."""
-    try:
-        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno != errno.ENXIO:
-            raise
-        return None
+    with leased(next(path for path in images if path.exists())) as is_wanted:
+        (driver.folder / "go").touch()
+        wait_for(is_wanted, "slice 2 at work")
+        kill(wait_for(lambda: rank_pid(run_dir, "preprocess", "s00002.a0001", 0), "its pid"))
 
 
 def completion(run_dir: Path, stage: str) -> Any:

@@ -71,6 +71,7 @@ def begun_on_a_feature() -> Iterator[tuple[Driver, Path, str]]:
         untyped.down()
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_a_job_that_starts_on_another_type_goes_back_to_the_one_that_it_began_on(
     begun: tuple[Driver, Path, str], cluster: Cluster

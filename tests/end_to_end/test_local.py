@@ -10,6 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.end_to_end.driver import (
     COMMAND,
     Driver,
@@ -130,6 +132,7 @@ stages:
     assert stage_of(status, "idle")["reason"] == "not needed: `works` completed"
 
 
+@pytest.mark.slow
 def test_a_stage_that_needs_long_to_save_is_asked_to_stop_so_long_before_the_limit(
     local: Driver,
 ) -> None:
@@ -475,6 +478,7 @@ stages:
     assert not (local.folder / "pwned").exists()
 
 
+@pytest.mark.slow
 def test_pending_tasks_without_a_runner_are_stranded_and_resume_starts_one(local: Driver) -> None:
     run_dir = local.submit(_chain(local, "hang: [0, 1]"))
     wait_for((run_dir / "tasks/first/s00001.a0001/hangs-0").exists, "slice 1 at work")

@@ -58,6 +58,7 @@ def test_demo_on_two_nodes_of_two_ranks_makes_the_same_shards(
     assert (run_dir / "run.json").owner() == on_slurm.cluster.config.user
 
 
+@pytest.mark.slow
 def test_killed_task_and_killed_rank_on_slurm_change_nothing_of_the_result(
     on_slurm: Driver, undisturbed: Path
 ) -> None:
@@ -176,6 +177,7 @@ stages:
     assert on_slurm.wait(run_dir)["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_status_without_a_controller_says_so_and_exits_3(
     on_slurm: Driver, cluster: Cluster
 ) -> None:

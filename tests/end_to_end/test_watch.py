@@ -110,6 +110,7 @@ def test_an_interrupt_ends_the_watching_and_not_the_run(local: Driver) -> None:
     local.run("cancel", str(run_dir), "--yes")
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_a_run_is_watched_to_its_end_and_resumed_while_the_accounts_are_down(
     on_slurm: Driver, cluster: Cluster

@@ -38,6 +38,7 @@ def login_python() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_login_install_is_light_and_has_everything_it_ships(
     login_python: Path, tmp_path: Path
 ) -> None:
@@ -50,6 +51,7 @@ def test_login_install_is_light_and_has_everything_it_ships(
     assert "already" in login.run("init", check=2).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_two_environments_one_submits_from_the_wheel_the_other_trains(
     login_python: Path, cluster: Cluster, user_dir: Path, undisturbed: Path

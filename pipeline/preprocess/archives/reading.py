@@ -28,6 +28,7 @@ from pipeline.preprocess.archives.member_table import (
 from pipeline.preprocess.archives.tar_members import BLOCK, TarWalk, compression_of, read_at
 from pipeline.preprocess.archives.zip_members import ZipWalk, read_zip_member
 from pipeline.preprocess.file_facts import KeptFile, facts_of, kept_file
+from pipeline.preprocess.file_opening import open_at_once
 
 _MAX_OPEN = 128
 
@@ -47,7 +48,7 @@ class Archive:
             OSError: it is not there, or the file system failed.
         """
         self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # waits for no pipe
+        self._fd = open_at_once(path)
         weakref.finalize(self, os.close, self._fd)  # a thread may still read one that was put away
         found = os.fstat(self._fd)
         if not stat.S_ISREG(found.st_mode):
