@@ -84,5 +84,9 @@ def fill_within(
 
 def _usable(sizes: Sequence[int], room: int) -> tuple[int, int]:
     """What of `room` all sizes together take, and the rest: memory follows the first."""
-    usable = min(room, sum(sizes))
-    return usable, room - usable
+    total = 0
+    for size in sizes:  # not `sum`: a few fill the room as a rule, of thousands
+        total += size
+        if total >= room:
+            return room, 0
+    return total, room - total

@@ -145,8 +145,10 @@ def test_gathered_arrays_are_those_of_the_samples(
     numbers = [4, 8, 0, 4]
     read_before = opened.files.counts.shared_bytes
     found = opened.gather(numbers)
+    views = opened.views(numbers)
     num_bytes = opened.index.num_bytes[numbers].sum()
-    assert opened.files.counts.shared_bytes - read_before == num_bytes
+    assert opened.files.counts.shared_bytes - read_before == 2 * num_bytes
+    assert [bytes(view) for view in views] == [bytes(opened.raw(number)) for number in numbers]
     samples = [opened.sample(number) for number in numbers]
     assert found.keys == [sample.key for sample in samples]
     for arrays, name in ((found.input_ids, "input_ids"), (found.labels, "labels")):
@@ -179,8 +181,9 @@ def test_damage_is_found_by_each_way_of_reading(
     for _ in range(2):  # what was found to be damaged is not taken for sound the next time
         with pytest.raises(StageError, match=r"shard-000000\.tar: sample \d{9}: .*checksum"):
             getattr(opened, read)(1)
-    with pytest.raises(StageError, match="checksum"):
-        opened.gather([0, 1, 2])
+    for read_several in (opened.gather, opened.views):
+        with pytest.raises(StageError, match="checksum"):
+            read_several([0, 1, 2])
 
 
 def num_mapped(folder: Path) -> int:
