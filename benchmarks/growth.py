@@ -256,7 +256,9 @@ STEPS: dict[str, Callable[[Path], dict[str, float]]] = {
 def in_process(step: str, folder: Path) -> dict[str, float]:
     """What a step measured, and `memory_mb`."""
     code = f"from benchmarks.growth import measured; measured({step!r}, {str(folder)!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True
+    )
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -271,10 +273,12 @@ def measured(step: str, folder: str) -> None:
 
     looker = threading.Thread(target=look)
     looker.start()
-    found = STEPS[step](Path(folder))
-    most[0] = max(most[0], _private_mb())
-    ended.set()
-    looker.join()
+    try:
+        found = STEPS[step](Path(folder))
+        most[0] = max(most[0], _private_mb())
+    finally:
+        ended.set()
+        looker.join()
     print(json.dumps({**found, "memory_mb": most[0] - before}))
 
 

@@ -22,6 +22,10 @@ _BLOCK = 1 << 20
 _FIELDS_BYTES = SAMPLE_ROW.itemsize - 4
 SETTINGS = {"manifest": "m.jsonl", "processor_xxh3": "", "image_format": "jpeg"}
 MODEL_INPUTS = {
+    "image_kind": "fixed",
+    "patch_size": None,
+    "merge_size": None,
+    "temporal_patch_size": None,
     "image_height": 384,
     "image_width": 384,
     "image_mean": [0.5] * 3,
