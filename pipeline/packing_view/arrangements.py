@@ -14,6 +14,7 @@ import numpy as np
 
 from pipeline.data.order import stream_range
 from pipeline.data.packing import (
+    OverBudgetError,
     PackBudget,
     Packs,
     WorkModel,
@@ -60,6 +61,8 @@ class Settings:
 
     config: TrainConfig
     """Of a training; its own `batching.kind` and `strategy` do not matter here."""
+    is_spec_known: bool = True
+    """Whether `config` is of a spec, or all defaults."""
     budget: PackBudget
     """Of a row."""
     num_ranks: int
@@ -143,8 +146,12 @@ def _first_packs(strategy: str, lengths: Lengths, settings: Settings) -> Packs:
             strategy=strategy,
             words=[settings.config.seed],
         )
+    except OverBudgetError as error:
+        needed = (f"--{name.replace('_', '-')} {size}" for name, size in error.needed.items())
+        message = f"{error}; to look at longer rows: {' '.join(needed)}"
+        raise StageConfigError(message) from error
     except ValueError as error:
-        message = f"{error} (--max-tokens, --max-images)"
+        message = str(error)
         raise StageConfigError(message) from error
     return join_packs(list(islice(stretches, settings.num_stretches)))
 

@@ -28,7 +28,7 @@ from pipeline.models import SmallVLM, SmallVLMConfig
 from pipeline.models.build import check_fit, small_vlm_config
 from pipeline.models.small_vlm import read_model_config
 from pipeline.training.choose_batching import time_step
-from pipeline.training.device import Workplace, choose_precision
+from pipeline.training.device import Workplace, choose_precision, threads_per_rank
 from pipeline.training.facts import DataFacts, check_images, load_tokenizer, read_facts
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -99,7 +99,11 @@ def make_bench(config: TrainConfig, dataset: ShardedDataset, dataset_dir: Path) 
 
 def find_workplace(config: TrainConfig) -> Workplace:
     """The config's device and precision, or the CPU where no GPU is to be seen."""
-    num_threads = config.num_compute_threads or len(os.sched_getaffinity(0))
+    num_threads = config.num_compute_threads or threads_per_rank(
+        os.environ.get("SLURM_CPUS_PER_TASK"),
+        num_cpus=len(os.sched_getaffinity(0)),
+        num_local_ranks=1,
+    )
     torch.set_num_threads(num_threads)
     if config.device == "cuda" and torch.cuda.is_available():
         device = torch.device("cuda", torch.cuda.current_device())

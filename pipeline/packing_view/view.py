@@ -65,18 +65,16 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     dataset = open_dataset(folder)
     lengths = _lengths(dataset)
     notes: list[str] = []
+    limit_s = arguments["limit_s"]
     bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
-    settings = _settings(config, dataset, arguments["num_ranks"], bench)
+    settings = _settings(config, dataset, arguments, bench)
     ways, timings = _arrange(lengths, settings, report), None
-    if bench is not None and arguments["limit_s"] is not None:
-        timings = measure_plans(
-            bench,
-            ways.plans,
-            work_of=functools.partial(work_of_step, lengths=lengths, work=settings.work),
-            limit_s=arguments["limit_s"],
-            report=report,
-        )
-        notes += [*_device_notes(bench), *_time_notes(timings, ways, arguments["limit_s"])]
+    if limit_s is not None and not settings.is_spec_known:
+        notes.append("no spec says what trains: nothing is timed, and work is tokens alone")
+    elif limit_s is not None and bench is not None:
+        work_of = functools.partial(work_of_step, lengths=lengths, work=settings.work)
+        timings = measure_plans(bench, ways.plans, work_of=work_of, limit_s=limit_s, report=report)
+        notes += [*_device_notes(bench), *_time_notes(timings, ways, limit_s)]
     result = {
         **_heading(dataset, settings),
         "device": device_text(bench.workplace) if bench and timings else None,
@@ -107,12 +105,13 @@ def _bench(
 
 
 def _settings(
-    config: TrainConfig, dataset: ShardedDataset, num_ranks: int, bench: Bench | None
+    config: TrainConfig, dataset: ShardedDataset, arguments: Mapping[str, Any], bench: Bench | None
 ) -> Settings:
     return Settings(
         config=config,
+        is_spec_known=arguments["is_model_known"],
         budget=row_budget(config, dataset.info),
-        num_ranks=num_ranks,
+        num_ranks=arguments["num_ranks"],
         work=_TOKENS_ALONE if bench is None else work_of_sizes(bench.sizes),
     )
 
@@ -182,7 +181,7 @@ def _way(name: str, ways: _Ways, timings: Timings | None, settings: Settings) ->
     about = {
         "name": name,
         "batching": SETTINGS[name],
-        "is_configured": name == _configured(settings.config),
+        "is_configured": settings.is_spec_known and name == _configured(settings.config),
         "problem": ways.problems.get(name),
     }
     if name in ways.problems:

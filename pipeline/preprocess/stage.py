@@ -105,10 +105,9 @@ def _index_dir(context: TaskContext) -> Path:
 
 
 def _make_encoder(stage: PreprocessConfig, context: TaskContext) -> SampleEncoder:
-    root = stage.image_root
     return SampleEncoder(
         Path(stage.processor),
-        image_root=folder_of(Path(stage.manifest)) if root is None else Path(root),
+        image_root=_image_root(stage),
         max_tokens=stage.max_tokens,
         max_images=stage.max_images,
         too_long=stage.too_long,
@@ -220,10 +219,18 @@ def _keep_rejects(
             f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; mend these rows, or "
             f"do without them by `slurm-jobs resume {context.run_dir} --set "
             f"stages.{context.stage}.config.max_reject_share=SHARE` (the share of `consolidate` "
-            f"is for finished parts). First: {rejects[0].message}. All of this slice: "
-            f"{paths.rejects}"
+            f"is for finished parts). First: {rejects[0].place}: {rejects[0].message}. All of this "
+            f"slice: {paths.rejects}"
         )
+        if rejects[0].reason == "missing_image":
+            message += f". Images are looked for in {_image_root(stage)} (image_root)"
         raise StageConfigError(message)
+
+
+def _image_root(stage: PreprocessConfig) -> Path:
+    """The folder that paths of images begin at: as the config says, else the manifest's own."""
+    root = stage.image_root
+    return folder_of(Path(stage.manifest)) if root is None else Path(root)
 
 
 def _result(

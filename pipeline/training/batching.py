@@ -13,6 +13,7 @@ from pipeline.data.dataset import ShardedDataset
 from pipeline.data.info import DatasetInfo
 from pipeline.data.order import BatchLayout
 from pipeline.data.packing import (
+    OverBudgetError,
     PackBudget,
     Packs,
     WorkModel,
@@ -172,8 +173,10 @@ def _keep_packs(
         try:
             make_private_dir(folder)
             write_packs(folder / name, _pack(config, dataset, budget), key)
+        except OverBudgetError as error:
+            raise StageConfigError(_over_budget_text(error, dataset)) from error
         except ValueError as error:
-            message = f"batching: {error} (batching.max_tokens, batching.max_images)"
+            message = f"batching: {error}"
             raise StageConfigError(message) from error
         except OSError as error:
             if folder == folders[-1]:
@@ -183,6 +186,17 @@ def _keep_packs(
         return folder / name
     message = "no folder for packs"
     raise AssertionError(message)
+
+
+def _over_budget_text(error: OverBudgetError, dataset: ShardedDataset) -> str:
+    settings = " and ".join(
+        f"batching.{name} to {size:,} or more (--set STAGE.config.batching.{name}={size})"
+        for name, size in error.needed.items()
+    )
+    return (
+        f"batching: {error} ({dataset.where(error.number)}); set {settings}, or let `preprocess` "
+        f"leave out or cut what is longer (its {' and '.join(error.needed)})"
+    )
 
 
 def _is_sound(path: Path, key: Mapping[str, Any]) -> bool:

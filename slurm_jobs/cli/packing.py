@@ -87,7 +87,7 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, time, and print."""
+    """Look, time, and print; exit code 1 if the spec's own way is refused."""
     from slurm_jobs.cli.output import console
     from slurm_jobs.cli.packing_view import print_view
     from slurm_jobs.cli.progress_bar import progress_bar
@@ -117,8 +117,8 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.json:
         print_json(view)
-        return 0
-    print_view(view, console(), num_rows=options.rows or _ROWS_ON_TERMINAL)
-    if options.image is not None:
-        print(f"picture: {shown_path(options.image.absolute())}")
-    return 0
+    else:
+        print_view(view, console(), num_rows=options.rows or _ROWS_ON_TERMINAL)
+        if options.image is not None:
+            print(f"picture: {shown_path(options.image.absolute())}")
+    return int(any(way["is_configured"] and way["problem"] is not None for way in view["ways"]))

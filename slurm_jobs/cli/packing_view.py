@@ -163,9 +163,12 @@ def remarks(view: Mapping[str, Any]) -> Iterator[str]:
         yield f"of the first {view['num_looked_at']:,} samples in the training's random order"
     if any(way["is_configured"] for way in view["ways"]):
         yield "* as the spec's batching says"
+    names: dict[str, list[str]] = {}
     for way in view["ways"]:
         if way["problem"] is not None:
-            yield f"{way['name']}: {way['problem']}"
+            names.setdefault(way["problem"], []).append(way["name"])
+    for problem, of in names.items():
+        yield f"{', '.join(of)}: {problem}"
     shared = [w for w in view["ways"] if w.get("timed_as")]
     if shared:
         pairs = ", ".join(f"{way['name']} as {way['timed_as']}" for way in shared)

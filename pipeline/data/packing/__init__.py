@@ -6,7 +6,14 @@ Reading the samples of a pack, and what the model is told of its segments, are
 left to the reader.
 """
 
-from pipeline.data.packing.budget import PackBudget, Packs, check_sizes, join_packs, too_large
+from pipeline.data.packing.budget import (
+    OverBudgetError,
+    PackBudget,
+    Packs,
+    check_sizes,
+    join_packs,
+    too_large,
+)
 from pipeline.data.packing.deal import WINDOW_GROUPS, deal_by_work, deal_epoch
 from pipeline.data.packing.files import open_packs, plan_name, write_packs
 from pipeline.data.packing.lower_bound import fewest_packs
@@ -18,6 +25,7 @@ from pipeline.data.packing.work import WorkModel, pack_work, work_model
 __all__ = [
     "STRATEGIES",
     "WINDOW_GROUPS",
+    "OverBudgetError",
     "PackBudget",
     "Packs",
     "Padding",

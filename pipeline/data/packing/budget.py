@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +68,15 @@ def join_packs(parts: Sequence[Packs]) -> Packs:
     )
 
 
+class OverBudgetError(ValueError):
+    """Samples that no pack can hold: how many, and the largest of them."""
+
+    def __init__(self, message: str, *, needed: Mapping[str, int], number: int) -> None:
+        """`needed` is what the budget would have to be, by name; `number` is such a sample."""
+        super().__init__(message)
+        self.needed, self.number = needed, number
+
+
 def too_large(num_tokens: np.ndarray, num_images: np.ndarray, budget: PackBudget) -> np.ndarray:
     """Which samples no pack can hold, bool [num_samples]; its inverse is a `keep` for `pack_order`.
 
@@ -97,12 +106,13 @@ def check_sizes(
         keep: bool [num_samples]: only these are looked at. None: all.
 
     Raises:
-        ValueError: with how many they are, and the largest of them.
+        OverBudgetError: with how many they are, and the largest of them.
+        ValueError: some are empty.
     """
     _refuse_empty(num_tokens, keep)
     num_kept = len(num_tokens) if keep is None else int(np.count_nonzero(keep))
     limits = (("tokens", num_tokens, budget.max_tokens), ("images", num_images, budget.max_images))
-    problems = []
+    problems, needed, number = [], {}, 0
     for name, sizes, limit in limits:
         if limit is None:
             continue
@@ -110,11 +120,11 @@ def check_sizes(
         if num_over:
             problems.append(
                 f"{num_over} of {num_kept} samples have more than max_{name} = {limit} "
-                f"{name}, the largest has {largest} (number {worst})"
+                f"{name}, the largest has {largest}"
             )
+            needed[f"max_{name}"], number = largest, worst
     if problems:
-        message = f"{'; '.join(problems)}: raise the budget, or leave them out"
-        raise ValueError(message)
+        raise OverBudgetError("; ".join(problems), needed=needed, number=number)
 
 
 def _refuse_empty(num_tokens: np.ndarray, keep: np.ndarray | None) -> None:

@@ -47,8 +47,8 @@ def pack_order(
         num_processes: More than one starts processes, which ends with the last stretch.
 
     Raises:
-        ValueError: samples that are kept have no tokens or are above the budget (how many, and the
-            largest), or no strategy has this name.
+        OverBudgetError: samples that are kept are above the budget.
+        ValueError: some have no tokens, or no strategy has this name.
     """
     if strategy not in STRATEGIES:
         message = f"strategy {strategy!r}: one of {', '.join(STRATEGIES)} is needed"

@@ -96,6 +96,10 @@ def test_without_a_model_work_is_tokens_and_nothing_is_timed(dataset_dir: Path) 
     assert found["device"] is None
     packed = [way for way in found["ways"] if "packed" in way["batching"]]
     assert [way["slowest_over_mean"] for way in packed] == [1.0] * len(packed)
+    assert not any(way["is_configured"] for way in found["ways"])
+    assert found["notes"] == [
+        "no spec says what trains: nothing is timed, and work is tokens alone"
+    ]
 
 
 def test_a_model_that_does_not_fit_is_told_and_the_rest_is_shown(dataset_dir: Path) -> None:

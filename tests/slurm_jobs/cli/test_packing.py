@@ -162,7 +162,17 @@ def test_a_sample_longer_than_a_row_is_told_with_the_remedy(
     assert code == 0
     told = " ".join(out.split())
     assert "samples have more than max_tokens = 20 tokens" in told
-    assert "(--max-tokens, --max-images)" in told
+    assert told.count("to look at longer rows: --max-tokens ") == 1  # not once a strategy
+
+
+@pytest.mark.usefixtures("made")
+def test_a_spec_whose_own_rows_are_too_short_is_1(capsys: pytest.CaptureFixture[str]) -> None:
+    batching = "stages.train.config.batching"
+    changes = ("--set", f"{batching}.kind=packed", "--set", f"{batching}.max_tokens=20")
+    code, out, _ = packing(capsys, "words.yaml", "--no-timing", "--json", *changes)
+    (own,) = (way for way in json.loads(out)["ways"] if way["is_configured"])
+    assert (code, own["name"]) == (1, "exact")
+    assert "samples have more than max_tokens = 20 tokens" in own["problem"]
 
 
 @pytest.mark.usefixtures("here")

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.data.packing import budget as module
 from pipeline.data.packing.budget import (
+    OverBudgetError,
     PackBudget,
     Packs,
     check_sizes,
@@ -23,13 +24,14 @@ BUDGET = PackBudget(max_tokens=100, max_images=4)
 
 
 def test_samples_above_the_budget_are_counted_and_the_largest_is_named() -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(OverBudgetError) as caught:
         check_sizes(TOKENS, IMAGES, BUDGET)
     assert str(caught.value) == (
-        "2 of 5 samples have more than max_tokens = 100 tokens, the largest has 300 (number 3); "
-        "1 of 5 samples have more than max_images = 4 images, the largest has 9 (number 2): "
-        "raise the budget, or leave them out"
+        "2 of 5 samples have more than max_tokens = 100 tokens, the largest has 300; "
+        "1 of 5 samples have more than max_images = 4 images, the largest has 9"
     )
+    assert caught.value.needed == {"max_tokens": 300, "max_images": 9}
+    assert caught.value.number == 2
 
 
 def test_what_is_too_large_can_be_left_out() -> None:
@@ -64,7 +66,7 @@ def test_problems_are_counted_over_all_blocks(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "_BLOCK_SIZE", 2)
     sizes, nothing = np.array([7, 400, 500, 7, 500, 301, 999]), np.zeros(7, dtype=int)
     keep = np.array([True] * 6 + [False])
-    with pytest.raises(ValueError, match=r"^4 of 6 .* has 500 \(number 2\): raise"):
+    with pytest.raises(ValueError, match=r"^4 of 6 .* has 500$"):
         check_sizes(sizes, nothing, PackBudget(max_tokens=300), keep)
     with pytest.raises(ValueError, match="3 samples have no tokens, the first is number 3"):
         check_sizes(np.array([1, 1, 1, 0, 0, 1, 0]), nothing, BUDGET)

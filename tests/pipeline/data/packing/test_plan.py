@@ -79,7 +79,7 @@ def test_left_out_samples_are_in_no_pack() -> None:
 def test_samples_above_the_budget_are_refused_before_anything_is_packed() -> None:
     tokens, images = captions(500)
     tokens[77] = 5000
-    with pytest.raises(ValueError, match=r"1 of 500 samples .* 5000 \(number 77\)"):
+    with pytest.raises(ValueError, match=r"1 of 500 samples .* 5000$"):
         pack_order(tokens, images, budget=BUDGET, strategy="exact", words=[0])
     keep = np.arange(500) != 77
     assert len(make_packs(tokens, images, budget=BUDGET, strategy="exact", words=[0], keep=keep))
