@@ -224,7 +224,7 @@ def _data(numbers: DataNumbers) -> RenderableType:
         ("rows", words.quantity(numbers.num_rows)),
         ("samples", words.quantity(numbers.num_samples)),
         ("rejected", words.quantity(numbers.num_rejects)),
-        ("too long", words.quantity(numbers.num_too_long)),
+        ("of these too long", words.quantity(numbers.num_too_long)),
         ("tokens", words.quantity(numbers.num_tokens)),
         ("mean", words.quantity(numbers.mean_tokens)),
         ("shards", words.quantity(numbers.num_shards)),

@@ -45,6 +45,12 @@ def find_run(text: str | None) -> Path:
     if held:
         message = f"{text} is no run, it holds runs; name one, such as the newest: {held[-1]}"
         raise InputError(message)
+    if text and path.is_dir() and not matches:
+        message = (
+            f"{text} is neither a run (it has no run.json) nor a finished data set (no "
+            "dataset.json); name the folder that has one, or the start of a run's name"
+        )
+        raise InputError(message)
     found = ", ".join(run.name for run in matches[:5]) or "none"
     newest = "; a spec's file means its newest run" if matches else ""
     message = (

@@ -131,3 +131,9 @@ def test_the_closed_runs_of_others_in_a_shared_folder_are_passed_over(
     own = make(runs, "words-20250101-000000-aaaa", age_s=10)
     close(make(runs, "words-20250102-000000-bbbb"), monkeypatch)
     assert find_run(None) == find_run("words") == own
+
+
+def test_a_folder_that_is_nothing_of_ours_is_told_by_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    with pytest.raises(InputError, match=r"pictures is neither a run .* nor a finished data set"):
+        find_run(str(tmp_path / "pictures"))
