@@ -77,7 +77,23 @@ def _mapped(path: Path, types: ColumnTypes) -> dict[str, np.ndarray]:
             raise ValueError(message)
         batch = reader.get_batch(0)  # keeps the file mapped for as long as any column lives
     columns = zip(types, batch.columns, strict=True)
-    return {name: column.to_numpy(zero_copy_only=True) for name, column in columns}
+    return {name: _view(column, np.dtype(types[name])) for name, column in columns}
+
+
+def _view(column: pa.Array, dtype: np.dtype) -> np.ndarray:
+    """The values of a column without nulls. Its own `to_numpy` imports pandas, where there is one.
+
+    Raises:
+        ValueError: it has nulls, or is shorter than it says.
+    """
+    _, values = column.buffers()
+    if column.null_count or (values is None and len(column)):
+        message = f"a column has {column.null_count} nulls, or no values"
+        raise ValueError(message)
+    if values is None:
+        return np.empty(0, dtype=dtype)
+    start = column.offset * dtype.itemsize
+    return np.frombuffer(values, dtype=dtype, count=len(column), offset=start)
 
 
 def rows_type(types: ColumnTypes) -> np.dtype[Any]:
