@@ -38,11 +38,9 @@ from slurm_jobs.common.files import (
     write_json_atomic,
 )
 
-_SHARD = re.compile(r"(?P<name>shard-\d+\.tar)|\.(?P<meant>shard-\d+\.tar)\.[0-9a-f]+\.tmp")
-"""A shard, or what `atomic_writer` was to make one of."""
-
-_LEFT = re.compile(r"\..+\.[0-9a-f]+\.tmp")
-"""What `atomic_writer` has not finished."""
+_SHARD = re.compile(r"shard-\d+\.tar")
+_LEFT = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
+"""What `atomic_writer` has not finished, and of which file."""
 
 
 def finish_dataset(
@@ -81,8 +79,9 @@ def _remove_other_shards(folder: Path, names: set[str]) -> None:
     replaced while somebody read it, which NFS refuses to remove.
     """
     for path in folder.iterdir():
-        shard = _SHARD.fullmatch(path.name)
-        if shard is not None and (shard["name"] or shard["meant"]) not in names:
+        left = _LEFT.fullmatch(path.name)
+        meant = path.name if left is None else left[1]
+        if _SHARD.fullmatch(meant) and meant not in names:
             path.unlink(missing_ok=True)
 
 

@@ -77,7 +77,7 @@ def _mapped(path: Path, types: ColumnTypes) -> dict[str, np.ndarray]:
             raise ValueError(message)
         batch = reader.get_batch(0)  # keeps the file mapped for as long as any column lives
     columns = zip(types, batch.columns, strict=True)
-    return {name: _view(column, np.dtype(types[name])) for name, column in columns}
+    return {name: _view(column, types[name]) for name, column in columns}
 
 
 def _view(column: pa.Array, dtype: np.dtype) -> np.ndarray:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +80,12 @@ class ShardedDataset:
             if whole is not None and self.layout is not None and self._known[number] & _LAID_OUT:
                 arrays = self.layout.arrays(whole.data, whole.words, place)
             else:
-                read = partial(self._view, number, shard) if whole is None else whole.read
-                arrays = self._arrays(number, read(*place[:2]), place)
+                start, size = place[:2]
+                if whole is not None:
+                    view = whole.read(start, size)
+                else:
+                    view = self._view(number, shard, start, size)
+                arrays = self._arrays(number, view, place)
             found.input_ids.append(arrays[0])
             found.labels.append(arrays[1])
             found.images.extend(arrays[2])
