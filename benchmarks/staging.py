@@ -43,7 +43,7 @@ from benchmarks.table import Row, arguments, row, show
 from pipeline.data.info import INFO_NAME, SHARDS_DIR
 from pipeline.stage_in import stage_in
 from pipeline.stage_in.copy import is_sound
-from slurm_jobs.common.stage_config.train import StagingConfig
+from slurm_jobs.common.stage_config.staging import StagingConfig
 
 BEFORE, BESIDE = StagingConfig(mode="before"), StagingConfig(mode="beside")
 NUM_RANKS = 4

@@ -61,6 +61,6 @@ def _batches(dataset, job: Job) -> Pass:
 
     def one_pass() -> Iterator[int]:
         for (batch,) in itertools.islice(steps, num_steps):
-            yield len(batch.images)
+            yield batch.num_images
 
     return one_pass

@@ -8,7 +8,7 @@ token is learned, because it would be learned from the sample before.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pipeline.data.buffers import BufferPool
-from pipeline.data.gathered import Gathered, gather_samples
+from pipeline.data.gathered import Gathered, ImageRule, ImageSize, gather_samples
 from pipeline.data.sample_format import IGNORED_LABEL, Sample
 
 
@@ -24,7 +24,7 @@ from pipeline.data.sample_format import IGNORED_LABEL, Sample
 class Batch:
     """A microbatch of one rank, on the host.
 
-    The pixels' memory is used again once nobody holds `images`: hold the batch until the device
+    The pixels' memory is used again once nobody holds `pixels`: hold the batch until the device
     has copied it.
     """
 
@@ -33,12 +33,23 @@ class Batch:
     labels: torch.Tensor
     """int64 [num_rows, length], -100 where nothing is learned; not shifted."""
     position_ids: torch.Tensor
-    """int64 [num_rows, length], from 0 in every sample, and from 0 in the padding of a row."""
+    """int64 [num_rows, length], from 0 in every sample, and from 0 in the padding of a row; or
+    what `PositionMaker` made."""
     segment_bounds: torch.Tensor
     """int32 [num_segments + 1]: where segments begin and end in the rows one after the other. A
     segment is a sample, or the padding of a row."""
-    images: torch.Tensor
-    """uint8 [num_images, height, width, 3], in the order of the image tokens."""
+    supervised: torch.Tensor
+    """int64 [num_supervised_tokens]: places in the rows, one after the other, at which the next
+    token is learned."""
+    targets: torch.Tensor
+    """int64 [num_supervised_tokens]: those next tokens."""
+    pixels: torch.Tensor
+    """uint8 [num_pixels, 3] of all images, one after the other in the order of the image tokens."""
+    image_sizes: torch.Tensor
+    """int64 [num_images, 2]: height and width of each."""
+    original_sizes: torch.Tensor | None
+    """int64 [num_pictures, 2]: height and width of each picture before it was preprocessed; None
+    if nobody asked for them. A picture that was cut into tiles is several images."""
     keys: tuple[str, ...]
     """Keys of the samples."""
     epoch: int
@@ -65,57 +76,89 @@ class TokenRows:
     """int64."""
     segment_bounds: np.ndarray
     """int32 [num_segments + 1]."""
+    is_packed: bool
+    """Whether any row holds more than one sample."""
+
+
+PositionMaker = Callable[[TokenRows, Sequence[ImageSize]], np.ndarray]
+"""From the rows and the height and width of each image to int64 [.., num_rows, length]."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelNeeds:
+    """What a model wants of a batch that others do not."""
+
+    make_positions: PositionMaker | None = None
+    """None: the tokens of each sample are counted."""
+    original_sizes: bool = False
+    """Whether it wants the sizes of pictures before they were preprocessed."""
 
 
 def collate(
-    rows: Sequence[Sequence[Sample]], *, image_shape: tuple[int, int, int], **settings: Any
+    rows: Sequence[Sequence[Sample]],
+    *,
+    rule: ImageRule,
+    needs: ModelNeeds = ModelNeeds(),
+    **settings: Any,
 ) -> Batch:
     """`assemble` of the samples of each row; none is empty.
 
     Raises:
-        ValueError: an image is not of `image_shape`, which is (height, width, 3).
+        ValueError: an image does not fit the rule.
     """
-    gathered = gather_samples(itertools.chain.from_iterable(rows), image_shape)
-    row_sizes = [len(row) for row in rows]
-    return assemble(gathered, row_sizes, image_shape=image_shape, **settings)
+    samples = itertools.chain.from_iterable(rows)
+    gathered = gather_samples(samples, rule, with_original_sizes=needs.original_sizes)
+    return assemble(gathered, [len(row) for row in rows], needs=needs, **settings)
 
 
 def assemble(
     gathered: Gathered,
     row_sizes: Sequence[int],
     *,
-    image_shape: tuple[int, int, int],
     pad_token_id: int,
     epoch: int,
     buffers: BufferPool,
     length: int | None = None,
+    needs: ModelNeeds = ModelNeeds(),
     pin_memory: bool = False,
 ) -> Batch:
-    """Put the samples of each row one after the other, pad the rows, and stack the images.
+    """Put the samples of each row one after the other, pad the rows, and join the images.
 
-    `row_sizes` are the samples of each row, at least one; `image_shape` is (height, width, 3) of
-    every image; `length` None pads to the longest row; `pin_memory` puts the tensors where a GPU
-    can copy them from without the host waiting.
+    `row_sizes` are the samples of each row, at least one; `length` None pads to the longest row;
+    `pin_memory` puts the tensors where a GPU can copy them from without the host waiting.
     """
-    tokens = lay_out_tokens(gathered, row_sizes, pad_token_id=pad_token_id, length=length)
-    images = stack_images(gathered.images, image_shape, buffers)
+    rows = lay_out_tokens(gathered, row_sizes, pad_token_id=pad_token_id, length=length)
+    make_positions = needs.make_positions or _counted
+    learned = np.flatnonzero(rows.labels != IGNORED_LABEL)
     num_tokens = sum(map(len, gathered.input_ids))
     tensor = _pinned if pin_memory else torch.from_numpy
     return Batch(
-        input_ids=tensor(tokens.input_ids),
-        labels=tensor(tokens.labels),
-        position_ids=tensor(tokens.position_ids),
-        segment_bounds=tensor(tokens.segment_bounds),
-        images=torch.from_numpy(images),  # pinned already, if `buffers` pins
+        input_ids=tensor(rows.input_ids),
+        labels=torch.from_numpy(rows.labels),  # for the host alone
+        position_ids=tensor(make_positions(rows, gathered.image_sizes)),
+        segment_bounds=tensor(rows.segment_bounds),
+        supervised=tensor(learned - 1),  # no row's first token is learned
+        targets=tensor(rows.labels.reshape(-1)[learned]),
+        pixels=torch.from_numpy(join_images(gathered.images, buffers)),  # pinned, if `buffers` pins
+        image_sizes=_sizes(gathered.image_sizes),
+        original_sizes=None if gathered.original_sizes is None else _sizes(gathered.original_sizes),
         keys=tuple(gathered.keys),
         epoch=epoch,
-        is_packed=len(gathered.keys) > len(row_sizes),
+        is_packed=rows.is_packed,
         num_samples=len(gathered.keys),
         num_tokens=num_tokens,
-        num_padding_tokens=tokens.input_ids.size - num_tokens,
-        num_supervised_tokens=int(np.count_nonzero(tokens.labels != IGNORED_LABEL)),
-        num_images=len(images),
+        num_padding_tokens=rows.input_ids.size - num_tokens,
+        num_supervised_tokens=len(learned),
+        num_images=len(gathered.images),
     )
+
+
+def _counted(rows: TokenRows, _image_sizes: Sequence[ImageSize]) -> np.ndarray:
+    return rows.position_ids
+
+
+def _sizes(sizes: Sequence[ImageSize]) -> torch.Tensor:
+    return torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2)
 
 
 def _pinned(array: np.ndarray) -> torch.Tensor:
@@ -166,15 +209,14 @@ def lay_out_tokens(
         labels=labels.reshape(shape),
         position_ids=position_ids.reshape(shape),
         segment_bounds=np.asarray(bounds, dtype=np.int32),
+        is_packed=len(sizes) > len(row_sizes),
     )
 
 
-def stack_images(
-    images: Sequence[np.ndarray], image_shape: tuple[int, int, int], buffers: BufferPool
-) -> np.ndarray:
-    """All images, each given as its bytes: uint8 [num_images, height, width, 3]."""
-    num_bytes = int(np.prod(image_shape))
-    stacked = buffers.take(len(images) * num_bytes).reshape(len(images), num_bytes)
-    for row, image in enumerate(images):
-        stacked[row] = image
-    return stacked.reshape(len(images), *image_shape)
+def join_images(images: Sequence[np.ndarray], buffers: BufferPool) -> np.ndarray:
+    """The bytes of all images one after the other: uint8 [num_pixels, 3]."""
+    ends = list(itertools.accumulate((len(image) for image in images), initial=0))
+    joined = buffers.take(ends[-1])
+    for image, (start, end) in zip(images, itertools.pairwise(ends), strict=True):
+        joined[start:end] = image
+    return joined.reshape(-1, 3)

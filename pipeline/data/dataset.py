@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.data.gathered import Gathered, flat_images
+from pipeline.data.gathered import Gathered, ImageRule, image_rule
 from pipeline.data.index import DatasetIndex, format_key, open_index
 from pipeline.data.info import INDEX_NAME, SHARDS_DIR, DatasetInfo, read_dataset_info
 from pipeline.data.opened_shard import MappedShard
@@ -39,6 +39,8 @@ class ShardedDataset:
     info: DatasetInfo
     index: DatasetIndex
     files: ShardFiles
+    rule: ImageRule
+    """Of the images' sizes."""
     layout: RawLayout | None
     """Of samples with raw images, all of one size."""
     _known: memoryview
@@ -73,7 +75,9 @@ class ShardedDataset:
         columns = index.shard, index.offset, index.num_bytes, index.num_tokens, index.num_images
         rows = [column[numbers].tolist() for column in columns]  # at once: cheaper than one by one
         keys = [format_key(key) for key in index.key[numbers].tolist()]
-        found = Gathered(keys=keys, input_ids=[], labels=[], images=[])
+        found = Gathered(
+            keys=keys, input_ids=[], labels=[], images=[], image_sizes=[], original_sizes=None
+        )
         wholes = self._wholes(numbers, rows[0], rows[2])
         places = zip(*rows[1:], strict=True)
         for number, shard, whole, place in zip(numbers, rows[0], wholes, places, strict=True):
@@ -89,6 +93,7 @@ class ShardedDataset:
             found.input_ids.append(arrays[0])
             found.labels.append(arrays[1])
             found.images.extend(arrays[2])
+            found.image_sizes.extend(arrays[3])
         return found
 
     def views(self, numbers: list[int]) -> list[memoryview]:
@@ -132,7 +137,10 @@ class ShardedDataset:
             data = np.frombuffer(view, dtype=np.uint8)
             return self.layout.arrays(data, data.view("<i4"), (0, *place[1:]))
         sample = self._unpack(number, view)
-        return sample.input_ids, sample.labels, self._flat_images(number, sample)
+        self._check_images(number, sample)
+        images = [image.reshape(-1) for image in sample.images]
+        sizes = [image.shape[:2] for image in sample.images]
+        return sample.input_ids, sample.labels, images, sizes
 
     def raw(self, number: int) -> memoryview:
         """The bytes of a sample, members of a tar: a view into the shard, or a copy.
@@ -166,10 +174,9 @@ class ShardedDataset:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error
 
-    def _flat_images(self, number: int, sample: Sample) -> list[np.ndarray]:
-        shape = (self.info.image_height, self.info.image_width, 3)
+    def _check_images(self, number: int, sample: Sample) -> None:
         try:
-            return flat_images(sample, shape)
+            self.rule.check(sample)
         except ValueError as error:
             message = f"{self.where(number)}: {error}"
             raise StageError(message) from error
@@ -209,6 +216,7 @@ def open_dataset(
             None if local_dir is None else local_dir / SHARDS_DIR,
             check,
         ),
+        rule=image_rule(info),
         layout=_layout(info),
         _known=memoryview(np.zeros(info.num_samples, dtype=np.uint8)),  # memory as it is written
     )

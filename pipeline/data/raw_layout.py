@@ -24,8 +24,9 @@ _TOKENS_START = BLOCK + _NPY_HEADER_BYTES
 """Tokens are the first member (`pack_sample`)."""
 Place: TypeAlias = tuple[int, int, int, int]
 """Of a sample: where it begins, a multiple of 512, its bytes, its tokens, its images."""
-Arrays: TypeAlias = tuple[np.ndarray, np.ndarray, list[np.ndarray]]
-"""Of a sample: input ids and labels, int32 [num_tokens], and the bytes of each image, uint8."""
+Arrays: TypeAlias = tuple[np.ndarray, np.ndarray, list[np.ndarray], list[tuple[int, int]]]
+"""Of a sample: input ids and labels, int32 [num_tokens], the bytes of each image, uint8, and its
+height and width."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,7 @@ class RawLayout:
     """Of samples whose images are raw and all of one shape."""
 
     image_shape: tuple[int, int, int]
+    image_size: tuple[int, int]
     image_bytes: int
     image_header: bytes
     """What an image's `.npy` begins with."""
@@ -54,7 +56,7 @@ class RawLayout:
         )
 
     def arrays(self, data: np.ndarray, words: np.ndarray, place: Place) -> Arrays:
-        """Views of the input ids, the labels and each image's bytes, of a sample that `fits`.
+        """Of a sample that `fits`; all but the sizes are views.
 
         `data` is uint8 and `words` the same memory as int32.
         """
@@ -67,13 +69,15 @@ class RawLayout:
             data[image + from_image : image + from_image + size]
             for image in range(end - num_images * self.image_stride, end, self.image_stride)
         ]
-        return words[first:middle], words[middle : middle + num_tokens], images
+        sizes = [self.image_size] * num_images
+        return words[first:middle], words[middle : middle + num_tokens], images, sizes
 
     def unpack(self, buffer: memoryview, *, key: str, num_tokens: int, num_images: int) -> Sample:
         """What `unpack_sample` gives of a buffer that `fits`."""
         data = np.frombuffer(buffer, dtype=np.uint8)
         words = data.view(_TOKEN)
-        input_ids, labels, images = self.arrays(data, words, (0, len(data), num_tokens, num_images))
+        place = 0, len(data), num_tokens, num_images
+        input_ids, labels, images, _ = self.arrays(data, words, place)
         meta_start = BLOCK + padded(_NPY_HEADER_BYTES + 8 * num_tokens)
         return Sample(
             key=key,
@@ -94,6 +98,7 @@ def raw_layout(image_shape: tuple[int, int, int]) -> RawLayout | None:
     image_bytes = int(np.prod(image_shape))
     return RawLayout(
         image_shape=image_shape,
+        image_size=image_shape[:2],
         image_bytes=image_bytes,
         image_header=stream.getvalue(),
         image_stride=BLOCK + padded(_NPY_HEADER_BYTES + image_bytes),

@@ -12,13 +12,14 @@ from concurrent.futures import Future
 import torch
 
 from pipeline.data.augment import Augmentation
-from pipeline.data.batch import Batch, assemble
+from pipeline.data.batch import Batch, ModelNeeds, assemble
 from pipeline.data.buffers import BufferPool
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.gathered import Gathered, gather_samples
 from pipeline.data.order import Microbatch, position_at, rank_microbatches
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.reading_plan import ReadingPlan
+from pipeline.data.sample_format import Sample
 from slurm_jobs.common.errors import StageError
 
 
@@ -41,6 +42,7 @@ class BatchReader(Prefetcher):
         *,
         rank: int,
         start_step: int = 0,
+        needs: ModelNeeds = ModelNeeds(),
         augment: Augmentation | None = None,
         gpu: torch.device | None = None,
         num_threads: int = 2,
@@ -48,7 +50,7 @@ class BatchReader(Prefetcher):
     ) -> None:
         """Start to read `prefetch` steps ahead."""
         self._dataset, self._plan, self._rank = dataset, plan, rank
-        self._augment = augment
+        self._augment, self._needs = augment, needs
         self._pin_memory = gpu is not None
         self._buffers = BufferPool(pin_memory=self._pin_memory)
         self._next_step = start_step
@@ -62,33 +64,37 @@ class BatchReader(Prefetcher):
         return [self._pool.submit(self._assemble, part, epoch) for part in parts]
 
     def _assemble(self, part: Microbatch, epoch: int) -> Batch:
-        info = self._dataset.info
-        image_shape = (info.image_height, info.image_width, 3)
         rows = [self._plan.samples_of(pack) for pack in part.packs.tolist()]
         return assemble(
-            self._gather(rows, part.epochs.tolist(), image_shape),
+            self._gather(rows, part.epochs.tolist()),
             [len(row) for row in rows],
-            image_shape=image_shape,
-            pad_token_id=info.pad_token_id,
+            pad_token_id=self._dataset.info.pad_token_id,
             epoch=epoch,
             buffers=self._buffers,
             length=self._plan.row_length,
+            needs=self._needs,
             pin_memory=self._pin_memory,
         )
 
-    def _gather(
-        self, rows: Sequence[Sequence[int]], epochs: Sequence[int], shape: tuple[int, int, int]
-    ) -> Gathered:
+    def _gather(self, rows: Sequence[Sequence[int]], epochs: Sequence[int]) -> Gathered:
         """The samples of all rows; `epochs` has one entry a row."""
-        if self._augment is None:
+        if self._augment is None and not self._needs.original_sizes:
             return self._dataset.gather([number for row in rows for number in row])
-        changed = (
-            self._augment(self._dataset.sample(number), number=number, epoch=epoch)
+        samples = (
+            self._sample(number, epoch)
             for row, epoch in zip(rows, epochs, strict=True)
             for number in row
         )
         try:
-            return gather_samples(changed, shape)
+            return gather_samples(
+                samples, self._dataset.rule, with_original_sizes=self._needs.original_sizes
+            )
         except ValueError as error:
             message = f"{self._dataset.files.shared_dir}: {error}"
             raise StageError(message) from error
+
+    def _sample(self, number: int, epoch: int) -> Sample:
+        sample = self._dataset.sample(number)
+        if self._augment is None:
+            return sample
+        return self._augment(sample, number=number, epoch=epoch)

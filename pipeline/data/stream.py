@@ -24,10 +24,10 @@ import torch
 import xxhash
 
 from pipeline.data.augment import Augmentation
-from pipeline.data.batch import Batch, collate
+from pipeline.data.batch import Batch, ModelNeeds, collate
 from pipeline.data.buffers import BufferPool
 from pipeline.data.dataset import ShardedDataset
-from pipeline.data.gathered import flat_images
+from pipeline.data.gathered import image_rule
 from pipeline.data.info import DatasetInfo
 from pipeline.data.order import BatchLayout
 from pipeline.data.prefetch import Prefetcher, make_pool
@@ -112,6 +112,7 @@ class StreamReader(Prefetcher):
         stream: ShardStream,
         layout: BatchLayout,
         *,
+        needs: ModelNeeds = ModelNeeds(),
         augment: Augmentation | None = None,
         gpu: torch.device | None = None,
         num_threads: int = 2,
@@ -119,6 +120,7 @@ class StreamReader(Prefetcher):
     ) -> None:
         """Start to read `prefetch` steps ahead; one thread reads shards, `num_threads` decode."""
         self._info, self._layout, self._augment = info, layout, augment
+        self._rule, self._needs = image_rule(info), needs
         self._samples = iter(stream)
         self._buffers = BufferPool(pin_memory=gpu is not None)
         self._pin_memory = gpu is not None
@@ -149,7 +151,8 @@ class StreamReader(Prefetcher):
         samples = [self._sample(number, members) for number, members in read]
         return collate(
             [[sample] for sample in samples],
-            image_shape=(self._info.image_height, self._info.image_width, 3),
+            rule=self._rule,
+            needs=self._needs,
             pad_token_id=self._info.pad_token_id,
             epoch=read[0][0],
             buffers=self._buffers,
@@ -171,18 +174,34 @@ class StreamReader(Prefetcher):
         """Compare the images with what the data set says, as nobody has looked at checksums.
 
         Raises:
-            ValueError: an image is of another size, or more or fewer tokens stand for them.
+            ValueError: an image is of another size, more or fewer tokens stand for them, or more
+                or fewer were noted.
         """
-        info = self._info
-        flat_images(sample, (info.image_height, info.image_width, 3))
-        num_tokens = int(np.count_nonzero(sample.input_ids == info.image_token_id))
-        expected = len(sample.images) * info.num_image_tokens
-        if num_tokens != expected:
+        self._rule.check(sample)
+        num_tokens = int(np.count_nonzero(sample.input_ids == self._info.image_token_id))
+        expected = num_image_tokens(sample, self._info)
+        if expected is None:
+            noted = sum(len(sizes) for sizes in sample.meta["stored_sizes"])
+            if noted != len(sample.images):
+                message = f"{len(sample.images)} images, and {noted} noted in {META_SUFFIX}"
+                raise ValueError(message)
+        elif num_tokens != expected:
             message = (
                 f"{len(sample.images)} images and {num_tokens} image tokens, expected {expected}; "
                 f"the shard is cut short, or of a data set that was made otherwise"
             )
             raise ValueError(message)
+
+
+def num_image_tokens(sample: Sample, info: DatasetInfo) -> int | None:
+    """Image tokens that must stand for the images of a sample; None if its images do not say."""
+    if info.num_image_tokens is not None:
+        return len(sample.images) * info.num_image_tokens
+    if info.patch_size is None or info.merge_size is None:
+        return None  # of tiles: some of them are black in part
+    side = info.patch_size * info.merge_size
+    sizes = (image.shape[:2] for image in sample.images)
+    return sum((height // side) * (width // side) for height, width in sizes)
 
 
 def number_of(key: str) -> int:

@@ -2,81 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import torch
 
-from pipeline.models.small_vlm import SmallVLM, SmallVLMConfig
+from pipeline.data.info import DatasetInfo
+from pipeline.models.facts import DataFacts
+from pipeline.models.families import check_image_kind, find_family
+from pipeline.models.fit import check_config, check_features, check_small_fit
+from pipeline.models.interface import VisionLanguageModel
+from pipeline.models.loading import (
+    load_hugging_face,
+    make_random,
+    read_hugging_face_config,
+    source_of,
+)
+from pipeline.models.small_vlm import (
+    MODEL_TYPE,
+    SmallVLM,
+    SmallVLMConfig,
+    read_model_config,
+)
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.train import ModelConfig
+from slurm_jobs.common.stage_config.model import ModelConfig
 
 
-class DatasetFacts(Protocol):
-    """What a model must know of the data that it is trained on."""
+def check_images(config: ModelConfig, info: DatasetInfo) -> None:
+    """Refuse images that the model does not take, before anything is copied or built.
 
-    @property
-    def image_size(self) -> int:
-        """Side of the square images in pixels."""
-
-    @property
-    def image_mean(self) -> tuple[float, ...]:
-        """Of each channel, after scaling to 0..1."""
-
-    @property
-    def image_std(self) -> tuple[float, ...]:
-        """Of each channel, after scaling to 0..1."""
-
-    @property
-    def image_token_id(self) -> int:
-        """The token that stands for one patch."""
-
-    @property
-    def pad_token_id(self) -> int:
-        """The token that fills up batches."""
-
-    @property
-    def eos_token_id(self) -> int:
-        """The token that ends an answer."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Tokens that the tokenizer knows."""
-
-    @property
-    def num_image_tokens(self) -> int:
-        """Tokens that one image takes in the text."""
+    Raises:
+        StageConfigError: they are stored in another way than the model's own processor does.
+    """
+    if config.type == "small_vlm":
+        check_small_images(info)
+    else:
+        hf_config = read_hugging_face_config(config)
+        family = find_family(hf_config.model_type, source_of(config))
+        check_image_kind(family, hf_config.model_type, info)
 
 
-def build_model(config: ModelConfig, facts: DatasetFacts, *, seed: int) -> SmallVLM:
+def check_small_images(info: DatasetInfo) -> None:
+    """Those of the small model: each of one size, and square.
+
+    Raises:
+        StageConfigError: they are not.
+    """
+    if info.image_kind == "fixed" and info.image_height == info.image_width:
+        return
+    found = info.image_kind
+    if found == "fixed":
+        found = f"{info.image_height} x {info.image_width} pixels"
+    message = (
+        f"the data set's images are {found}; model type small_vlm takes square ones of one size; "
+        f"preprocess with a processor of that kind (SigLIP's, CLIP's), or set `model.type: "
+        f"hugging_face` and the model's path"
+    )
+    raise StageConfigError(message)
+
+
+def build_model(config: ModelConfig, facts: DataFacts, *, seed: int) -> VisionLanguageModel:
     """The model that `config` describes, fp32 on the CPU; random weights depend on `seed` alone.
 
     Raises:
-        StageConfigError: the model does not fit the data set.
+        StageConfigError: there is no such model, or it does not fit the data set.
     """
+    if config.type == "hugging_face":
+        loaded = load_hugging_face(config, facts)
+        check_config(loaded)
+        check_features(loaded)
+        return loaded
     if config.path is not None:
-        model = load_model(Path(config.path))
+        model = SmallVLM.from_pretrained(Path(config.path))
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = SmallVLM(small_vlm_config(config, facts))
-    check_fit(model.config, facts)
+    check_small_fit(model.config, facts)
     return model
 
 
-def load_model(folder: Path) -> SmallVLM:
-    """The model in a folder, whatever its type (today: `small_vlm`)."""
-    return SmallVLM.from_pretrained(folder)
+def make_unloaded(
+    config: ModelConfig, facts: DataFacts, device: torch.device
+) -> VisionLanguageModel:
+    """The model of these sizes with any weights, in training mode; on "meta" it has none.
+
+    Raises:
+        StageConfigError: there is no such model, or it does not fit the data set.
+    """
+    if config.type == "hugging_face":
+        model = make_random(config, facts, device)
+        check_config(model)
+        return model
+    sizes = small_vlm_config(config, facts)
+    if config.path is not None:
+        sizes = read_model_config(Path(config.path))
+    check_small_fit(sizes, facts)
+    with device:
+        return SmallVLM(sizes).train()
 
 
-def small_vlm_config(config: ModelConfig, facts: DatasetFacts) -> SmallVLMConfig:
+def load_model(folder: Path, facts: DataFacts) -> VisionLanguageModel:
+    """The model that a training exported, fp32 on the CPU.
+
+    Raises:
+        StageConfigError: the folder holds none.
+    """
+    try:
+        values: Mapping[str, Any] = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        message = f"model folder {folder}: no readable config.json ({error})"
+        raise StageConfigError(message) from error
+    if values.get("model_type") == MODEL_TYPE:
+        return SmallVLM.from_pretrained(folder)
+    return load_hugging_face(ModelConfig(type="hugging_face", path=str(folder)), facts)
+
+
+def small_vlm_config(config: ModelConfig, facts: DataFacts) -> SmallVLMConfig:
     """Sizes from the config, everything else from the data set."""
-    vision, language = config.vision, config.language
-    if facts.image_size % vision.patch_size:
+    vision, language, image_size = config.vision, config.language, facts.info.image_height
+    assert image_size is not None  # as `check_small_images` has seen to
+    if image_size % vision.patch_size:
         message = (
             f"model.vision.patch_size is {vision.patch_size}: "
-            f"give a divisor of the data set's image size ({facts.image_size})"
+            f"give a divisor of the data set's image size ({image_size})"
         )
         raise StageConfigError(message)
     return SmallVLMConfig(
@@ -85,7 +136,7 @@ def small_vlm_config(config: ModelConfig, facts: DatasetFacts) -> SmallVLMConfig
             "intermediate_size": vision.mlp_ratio * vision.hidden_size,
             "num_hidden_layers": vision.num_layers,
             "num_attention_heads": vision.num_heads,
-            "image_size": facts.image_size,
+            "image_size": image_size,
             "patch_size": vision.patch_size,
         },
         language={
@@ -96,41 +147,11 @@ def small_vlm_config(config: ModelConfig, facts: DatasetFacts) -> SmallVLMConfig
             "num_attention_heads": language.num_heads,
             "num_key_value_heads": language.num_kv_heads,
             "max_position_embeddings": language.max_positions,
-            "pad_token_id": facts.pad_token_id,
+            "pad_token_id": facts.info.pad_token_id,
             "eos_token_id": facts.eos_token_id,
         },
-        image_token_id=facts.image_token_id,
-        pad_token_id=facts.pad_token_id,
-        image_mean=tuple(facts.image_mean),
-        image_std=tuple(facts.image_std),
+        image_token_id=facts.info.image_token_id,
+        pad_token_id=facts.info.pad_token_id,
+        image_mean=facts.pixel_scale.mean,
+        image_std=facts.pixel_scale.std,
     )
-
-
-def check_fit(config: SmallVLMConfig, facts: DatasetFacts) -> None:
-    """Compare what model and data set say of images and tokens.
-
-    Raises:
-        StageConfigError: naming each difference.
-    """
-    pairs = {
-        "image tokens a picture": (config.num_image_tokens, facts.num_image_tokens),
-        "image size in pixels": (config.vision["image_size"], facts.image_size),
-        "image token": (config.image_token_id, facts.image_token_id),
-        "end token": (config.language["eos_token_id"], facts.eos_token_id),
-        # training normalises by the data set's, whoever uses the model by the model's
-        "image mean": (_rounded(config.image_mean), _rounded(facts.image_mean)),
-        "image deviation": (_rounded(config.image_std), _rounded(facts.image_std)),
-    }
-    wrong = [f"{k}: model {m}, data set {d}" for k, (m, d) in pairs.items() if m != d]
-    if config.language["vocab_size"] < facts.vocab_size:
-        wrong.append(f"tokens: model {config.language['vocab_size']}, data set {facts.vocab_size}")
-    if wrong:
-        message = (
-            f"the model does not fit the data set ({'; '.join(wrong)}): set model.vision."
-            "patch_size to the processor's, or preprocess with the processor in model.path"
-        )
-        raise StageConfigError(message)
-
-
-def _rounded(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(round(value, 6) for value in values)

@@ -1,35 +1,56 @@
-"""From decoded pixels to what a vision encoder takes, on the device."""
+"""From stored bytes to what a vision tower takes, on the device."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 
-def normalise_pixels(
-    images: torch.Tensor,
-    *,
-    mean: Sequence[float],
-    std: Sequence[float],
-    dtype: torch.dtype = torch.float32,
-) -> torch.Tensor:
-    """Scale to 0..1, subtract `mean`, divide by `std`, channels first.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PixelScale:
+    """Scales bytes to 0..1, subtracts a mean and divides by a deviation.
 
     One byte a channel crosses to the device, a quarter of what floats would cost.
+    """
+
+    mean: tuple[float, ...]
+    """Of each channel, after scaling to 0..1."""
+    std: tuple[float, ...]
+    """Of each channel, after scaling to 0..1."""
+
+    def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
+        """uint8 [.., 3] to float32 of the same shape, on the same device."""
+        scale, shift = _factors(self.mean, self.std, pixels.device)
+        return pixels.to(torch.float32) * scale + shift
+
+
+@functools.lru_cache(maxsize=16)
+def _factors(
+    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What bytes are multiplied by, and what is added: float32 [3] on the device."""
+    scale = [1 / (255 * s) for s in std]
+    shift = [-m / s for m, s in zip(mean, std, strict=True)]
+    # SYNC: on a GPU two copies of three numbers, once a process.
+    return torch.tensor(scale, device=device), torch.tensor(shift, device=device)
+
+
+def stack_images(
+    pixels: torch.Tensor, size: Sequence[int], scale: PixelScale, dtype: torch.dtype
+) -> torch.Tensor:
+    """Images of one size as a vision tower of that size takes them.
 
     Args:
-        images: uint8 [num_images, height, width, 3], on the device.
-        mean: Of each channel, after scaling to 0..1.
-        std: Of each channel, after scaling to 0..1.
+        pixels: uint8 [num_pixels, 3], all images one after the other.
+        size: Height and width of every image.
+        scale: From bytes to floats.
         dtype: Of the result.
 
     Returns:
-        `dtype` [num_images, 3, height, width], on the same device.
+        `dtype` [num_images, 3, height, width].
     """
-    scale = [1 / (255 * s) for s in std]
-    shift = [-m / s for m, s in zip(mean, std, strict=True)]
-    as_tensor = images.new_tensor  # SYNC: on a GPU, two copies of three numbers
-    scaled = images.to(torch.float32) * as_tensor(scale, dtype=torch.float32)
-    shifted = scaled + as_tensor(shift, dtype=torch.float32)
-    return shifted.permute(0, 3, 1, 2).to(dtype).contiguous()
+    stacked = scale(pixels).view(-1, *size, 3)
+    return stacked.permute(0, 3, 1, 2).to(dtype).contiguous()

@@ -9,16 +9,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.nn import functional
-from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
+from transformers import (
+    DynamicCache,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
 
+from pipeline.models.generate import arrange_prompts, before, pad_left
+from pipeline.models.interface import Prompt, TowerSizes, VisionLanguageModel
+from pipeline.models.layouts import ImageLayout, StackedImages
+from pipeline.models.layouts.model import VisionInputs
+from pipeline.models.pixels import PixelScale
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic
 
@@ -61,7 +71,7 @@ class SmallVLMConfig:
         return cls(**known)
 
 
-class SmallVLM(nn.Module):
+class SmallVLM(VisionLanguageModel):
     """Images and text in, loss or text out."""
 
     def __init__(self, config: SmallVLMConfig) -> None:
@@ -78,91 +88,118 @@ class SmallVLM(nn.Module):
             nn.Linear(language.hidden_size, language.hidden_size),
         )
         self.language = Qwen2ForCausalLM(language)
+        side = config.vision["image_size"]
+        scale = PixelScale(mean=config.image_mean, std=config.image_std)
+        self.layout: ImageLayout = StackedImages(scale=scale, size=(side, side))
 
     @property
     def attention_name(self) -> str:
-        """Which attention implementation runs (`sdpa`, `eager`)."""
+        """As `VisionLanguageModel`."""
         return str(self.language.config._attn_implementation)  # noqa: SLF001 - no public name
 
     def towers(self) -> list[list[nn.Module]]:
-        """Layers in the order in which they run, one list a tower: the units of sharding."""
+        """As `VisionLanguageModel`."""
         return [list(self.vision.encoder.layers), list(self.language.model.layers)]
 
-    def embed(self, input_ids: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    def sizes(self) -> tuple[TowerSizes, TowerSizes]:
+        """As `VisionLanguageModel`."""
+        return tower_sizes(self.config)
+
+    @property
+    def patch_size(self) -> int:
+        """As `VisionLanguageModel`."""
+        return int(self.config.vision["patch_size"])
+
+    def embed(
+        self, input_ids: torch.Tensor, vision: VisionInputs
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Token embeddings with the image tokens replaced by projected patches, in order.
 
         Args:
             input_ids: int64 [batch, tokens].
-            images: Normalised float [num_images, 3, height, width]; num_images may be 0.
+            vision: `pixel_values` [num_images, 3, height, width], or empty.
 
         Returns:
-            Float [batch, tokens, hidden].
+            Float [batch, tokens, hidden], and a zero that depends on what was not used.
         """
         text = self.language.model.embed_tokens(input_ids)
-        if images.shape[0] == 0 and not self.training:
-            return text
-        # A rank without an image must still enter the collectives of the
-        # vision tower, and give its parameters a (zero) gradient.
-        used = images if images.shape[0] else images.new_zeros(1, *images.shape[1:])
-        patches = self.projector(self.vision(pixel_values=used).last_hidden_state)
-        if images.shape[0] == 0:
-            return text + 0.0 * patches.sum()
-        is_image = (input_ids == self.config.image_token_id).unsqueeze(-1)
-        return text.masked_scatter(is_image, patches.to(text.dtype).flatten(0, 1))
+        unused = torch.zeros((), device=input_ids.device)
+        if vision:
+            is_image = (input_ids == self.config.image_token_id).unsqueeze(-1)
+            patches = self._project(vision)
+            return text.masked_scatter(is_image, patches.to(text.dtype).flatten(0, 1)), unused
+        if self.training:
+            # A rank without an image must still enter the collectives of the
+            # vision tower, and give its parameters a (zero) gradient.
+            smallest = self.layout.smallest(input_ids.device, text.dtype)
+            unused = unused + 0.0 * self._project(smallest).float().sum()
+        return text, unused
 
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        images: torch.Tensor,
-        labels: torch.Tensor,
-        position_ids: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Summed cross-entropy over the supervised tokens, in nats.
+    def _project(self, vision: VisionInputs) -> torch.Tensor:
+        """Float [num_images, patches, hidden of the language model]."""
+        projected: torch.Tensor = self.projector(self.vision(**vision).last_hidden_state)
+        return projected
 
-        The sum, not the mean: the caller knows how many tokens all ranks and
-        microbatches of the step supervise.
-
-        Args:
-            input_ids: int64 [batch, tokens], padded on the right: a causal model never looks
-                there, so attention needs no mask, and is faster without one.
-            images: Normalised float [num_images, 3, height, width].
-            labels: int64 [batch, tokens], aligned with `input_ids`; -100, which
-                torch ignores by default, is not supervised.
-            position_ids: int64 [batch, tokens], where rows hold several samples: they begin
-                at 0 in each, which keeps attention within it. None for one sample a row.
-
-        Returns:
-            float32 scalar.
-        """
+    def hidden_states(
+        self, input_ids: torch.Tensor, vision: VisionInputs, position_ids: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `VisionLanguageModel`."""
+        embeds, unused = self.embed(input_ids, vision)
         hidden = self.language.model(
-            inputs_embeds=self.embed(input_ids, images),
+            inputs_embeds=embeds,
             # transformers sees packed rows only without a mask and without a cache; with either,
             # samples would see each other, and nothing would say so.
             attention_mask=None,
             position_ids=position_ids,
             use_cache=False,
         ).last_hidden_state
-        logits = self.language.lm_head(hidden[:, :-1]).float()
-        return functional.cross_entropy(
-            logits.flatten(0, 1),
-            labels[:, 1:].flatten(),
-            reduction="sum",
-        )
+        return hidden, unused
+
+    def output_head(self) -> nn.Module:
+        """As `VisionLanguageModel`."""
+        return self.language.lm_head
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
+        """As `VisionLanguageModel`, with a key-value cache."""
+        weight, end_id = self.language.lm_head.weight, self.language.config.eos_token_id
+        padded = pad_left([prompt.input_ids for prompt in prompts], self.config.pad_token_id)
+        input_ids, mask = (tensor.to(weight.device) for tensor in padded)
+        vision = arrange_prompts(prompts, self.layout, weight.device, weight.dtype)
+        embeds, _ = self.embed(input_ids, vision)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        cache = DynamicCache(config=self.language.config)
+        answers = []
+        finished = torch.zeros(len(prompts), dtype=torch.bool, device=weight.device)
+        for _ in range(max_new_tokens):
+            logits = self.language(
+                inputs_embeds=embeds,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=1,
+            ).logits[:, -1]
+            chosen = logits.argmax(-1).masked_fill(finished, end_id)
+            answers.append(chosen)
+            finished |= chosen == end_id
+            if bool(finished.all()):  # SYNC: the host decides whether to go on
+                break
+            embeds = self.language.model.embed_tokens(chosen.unsqueeze(-1))
+            mask = torch.cat([mask, mask.new_ones(len(prompts), 1)], dim=-1)
+            positions = positions[:, -1:] + 1
+        columns = torch.stack(answers, dim=-1).tolist()  # SYNC: the answers come to the host
+        return [before(row, end_id) for row in columns]
 
     def save_pretrained(
-        self, folder: Path, state_dict: Mapping[str, torch.Tensor] | None = None
-    ) -> None:
-        """Write `config.json` and `model.safetensors`; `state_dict` stands in for sharded weights.
-
-        The caller makes the folder appear whole.
-        """
-        weights = self.state_dict() if state_dict is None else state_dict
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()},
-            folder / WEIGHTS_NAME,
-            metadata={"format": "pt"},
-        )
+        self, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
+    ) -> Mapping[str, torch.Tensor]:
+        """As `VisionLanguageModel`: `config.json` and `model.safetensors`."""
+        found = self.state_dict() if weights is None else weights
+        whole = {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+        save_file(whole, folder / WEIGHTS_NAME, metadata={"format": "pt"})
         write_json_atomic(folder / "config.json", self.config.to_json())
+        return whole
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> SmallVLM:
@@ -178,6 +215,15 @@ class SmallVLM(nn.Module):
             message = f"model folder {folder}: {WEIGHTS_NAME} does not fit config.json: {error}"
             raise StageConfigError(message) from error
         return model
+
+
+def tower_sizes(config: SmallVLMConfig) -> tuple[TowerSizes, TowerSizes]:
+    """Of the vision tower and of the language model."""
+    vision, language = (
+        TowerSizes(hidden_size=tower["hidden_size"], num_layers=tower["num_hidden_layers"])
+        for tower in (config.vision, config.language)
+    )
+    return vision, language
 
 
 def read_model_config(folder: Path) -> SmallVLMConfig:

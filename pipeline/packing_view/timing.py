@@ -24,16 +24,24 @@ from pipeline.data.info import PROCESSOR_DIR
 from pipeline.data.order import rank_microbatches
 from pipeline.data.reader import BatchReader
 from pipeline.data.reading_plan import ReadingPlan
-from pipeline.models import SmallVLM, SmallVLMConfig
-from pipeline.models.build import check_fit, small_vlm_config
-from pipeline.models.small_vlm import read_model_config
+from pipeline.models import (
+    DataFacts,
+    VisionLanguageModel,
+    check_images,
+    load_tokenizer,
+    make_unloaded,
+    read_facts,
+)
 from pipeline.training.choose_batching import time_step
 from pipeline.training.device import Workplace, choose_precision, threads_per_rank
-from pipeline.training.facts import DataFacts, check_images, load_tokenizer, read_facts
+from slurm_jobs.common.machine import available_memory_bytes
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 NUM_ROUNDS = 8
 """Steps of each arrangement that count, after one that does not."""
+
+_BYTES_PER_PARAMETER = 8
+"""fp32, and its gradient."""
 
 Report = Callable[[int, int, str], None]
 """Takes done, total and their unit."""
@@ -69,9 +77,10 @@ class Bench:
 
     config: TrainConfig
     dataset: ShardedDataset
-    sizes: SmallVLMConfig
     facts: DataFacts
     workplace: Workplace
+    skeleton: VisionLanguageModel
+    """The model's sizes: without memory for its weights."""
 
 
 def make_bench(config: TrainConfig, dataset: ShardedDataset, dataset_dir: Path) -> Bench:
@@ -80,20 +89,31 @@ def make_bench(config: TrainConfig, dataset: ShardedDataset, dataset_dir: Path) 
     Raises:
         StageConfigError: no model of this config takes this data set.
     """
-    check_images(dataset.info)
+    check_images(config.model, dataset.info)
     facts = read_facts(dataset.info, load_tokenizer(dataset_dir / PROCESSOR_DIR))
-    if config.model.path is None:
-        sizes = small_vlm_config(config.model, facts)
-    else:
-        sizes = read_model_config(Path(config.model.path))
-    check_fit(sizes, facts)
     # One process without sharding, which has to cast by itself.
     return Bench(
         config=replace(config, strategy="single"),
         dataset=dataset,
-        sizes=sizes,
         facts=facts,
         workplace=find_workplace(config),
+        skeleton=make_unloaded(config.model, facts, torch.device("meta")),
+    )
+
+
+def lacking_memory(bench: Bench) -> str | None:
+    """Why the model is too large to take steps with here, in words; None if it is not."""
+    num_parameters = sum(parameter.numel() for parameter in bench.skeleton.parameters())
+    needed = _BYTES_PER_PARAMETER * num_parameters
+    if bench.workplace.device.type == "cuda":
+        free = torch.cuda.mem_get_info(bench.workplace.device)[0]
+    else:
+        free = available_memory_bytes()
+    if needed <= free:
+        return None
+    return (
+        f"the {num_parameters / 1e9:.1f} billion parameters of the model and their gradients need "
+        f"{needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free here"
     )
 
 
@@ -151,12 +171,10 @@ def measure_plans(
         StageError: a sample cannot be read.
     """
     same_as = share(plans)
-    with bench.workplace.device:
-        model = SmallVLM(bench.sizes).train()
-    gpu = bench.workplace.device if bench.workplace.device.type == "cuda" else None
+    model = make_unloaded(bench.config.model, bench.facts, bench.workplace.device)
     with ExitStack() as stack:
         readers = {
-            name: stack.enter_context(BatchReader(bench.dataset, plan, rank=0, gpu=gpu, prefetch=1))
+            name: stack.enter_context(_open_reader(bench, model, plan))
             for name, plan in plans.items()
             if name not in same_as
         }
@@ -178,7 +196,12 @@ def measure_plans(
     )
 
 
-def _time_next(bench: Bench, model: SmallVLM, reader: BatchReader) -> float | None:
+def _open_reader(bench: Bench, model: VisionLanguageModel, plan: ReadingPlan) -> BatchReader:
+    gpu = bench.workplace.device if bench.workplace.device.type == "cuda" else None
+    return BatchReader(bench.dataset, plan, rank=0, needs=model.layout.needs, gpu=gpu, prefetch=1)
+
+
+def _time_next(bench: Bench, model: VisionLanguageModel, reader: BatchReader) -> float | None:
     """Seconds of a reader's next step; None if the GPU's memory does not hold it."""
     batches = next(reader)
     try:
@@ -187,7 +210,6 @@ def _time_next(bench: Bench, model: SmallVLM, reader: BatchReader) -> float | No
             model=model,
             config=bench.config,
             workplace=bench.workplace,
-            facts=bench.facts,
         )
     except torch.OutOfMemoryError:
         model.zero_grad()

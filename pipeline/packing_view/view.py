@@ -27,10 +27,11 @@ from pipeline.packing_view.timing import (
     Report,
     Timings,
     device_text,
+    lacking_memory,
     make_bench,
     measure_plans,
 )
-from pipeline.training.batching import row_budget, work_of_sizes
+from pipeline.training.batching import read_work_model, row_budget
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
@@ -71,6 +72,8 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     ways, timings = _arrange(lengths, settings, report), None
     if limit_s is not None and not settings.is_spec_known:
         notes.append("no spec says what trains: nothing is timed, and work is tokens alone")
+    elif limit_s is not None and bench is not None and (problem := lacking_memory(bench)):
+        notes.append(f"nothing is timed: {problem}; give --no-timing to leave this line out")
     elif limit_s is not None and bench is not None:
         work_of = functools.partial(work_of_step, lengths=lengths, work=settings.work)
         timings = measure_plans(bench, ways.plans, work_of=work_of, limit_s=limit_s, report=report)
@@ -112,7 +115,7 @@ def _settings(
         is_spec_known=arguments["is_model_known"],
         budget=row_budget(config, dataset.info),
         num_ranks=arguments["num_ranks"],
-        work=_TOKENS_ALONE if bench is None else work_of_sizes(bench.sizes),
+        work=_TOKENS_ALONE if bench is None else read_work_model(bench.skeleton, dataset),
     )
 
 

@@ -59,6 +59,8 @@ class EncodedPrompt:
     """int32 [num_tokens], up to where the assistant starts to speak."""
     images: tuple[np.ndarray, ...]
     """uint8 [height, width, 3] each, as a sample of the data set would have them."""
+    original_sizes: tuple[tuple[int, int], ...]
+    """(width, height) of each image of the row, upright."""
     reference: str
     """What the manifest has the assistant say there."""
 
@@ -127,10 +129,12 @@ class SampleEncoder:
         expanded = self._image_tokens.expand(tokens, [image.plan for image in planned])
         if len(expanded.input_ids) > self._max_tokens:
             raise SampleRejectedError(reason="too_long", message=self._length(expanded, row))
+        made = self.images.make(row, planned)
         return EncodedPrompt(
             key=row.key,
             input_ids=expanded.input_ids,
-            images=self.images.make(row, planned).images,
+            images=made.images,
+            original_sizes=made.original_sizes,
             reference=answer.text,
         )
 

@@ -25,7 +25,7 @@ from pipeline.stage_in.pace import Pace
 from pipeline.stage_in.plan import SPARE_BYTES, CopyPlan, plan_copy
 from pipeline.stage_in.store import Lease, Store
 from slurm_jobs.common.errors import StageError, StageStoppedError
-from slurm_jobs.common.stage_config.train import StagingConfig
+from slurm_jobs.common.stage_config.staging import StagingConfig
 from slurm_jobs.common.stop import stop_requested
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from pipeline.data.info import DatasetInfo, read_dataset_info
 from pipeline.stage_in.copier import Copier
 from pipeline.stage_in.store import Lease, Store
 from slurm_jobs.common.errors import StageError, StageStoppedError
-from slurm_jobs.common.stage_config.train import StagingConfig
+from slurm_jobs.common.stage_config.staging import StagingConfig
 from slurm_jobs.common.stop import stop_requested
 
 log = logging.getLogger(__name__)

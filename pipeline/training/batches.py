@@ -1,17 +1,17 @@
-"""How the loader's batches are counted and moved to the device."""
+"""How the loader's batches are counted, moved to the device and given to the model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from pipeline.data.batch import Batch
-from pipeline.models import normalise_pixels
+from pipeline.models import StoredImages, VisionLanguageModel
+from pipeline.models.layouts import ImageLayout
 from pipeline.timing import StepCounts
 from pipeline.training.device import Workplace
-from pipeline.training.facts import DataFacts
 
 
 def count_batches(batches: Sequence[Batch]) -> StepCounts:
@@ -29,33 +29,52 @@ def count_batches(batches: Sequence[Batch]) -> StepCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelInputs:
-    """A microbatch on the device."""
+    """A microbatch on the device: the arguments of `VisionLanguageModel.forward`."""
 
     input_ids: torch.Tensor
     """int64 [num_rows, length]."""
-    labels: torch.Tensor
-    """int64 [num_rows, length]."""
-    images: torch.Tensor
-    """Normalised float [num_images, 3, height, width]."""
+    supervised: torch.Tensor
+    """int64 [num_supervised]."""
+    targets: torch.Tensor
+    """int64 [num_supervised]."""
+    vision: Mapping[str, torch.Tensor]
+    """Empty without an image."""
     position_ids: torch.Tensor | None
-    """int64 [num_rows, length] where rows hold several samples, else None."""
+    """None where the tokens of one sample a row are simply counted."""
 
 
-def to_device(batch: Batch, workplace: Workplace, facts: DataFacts) -> ModelInputs:
+def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
     """What the model takes, on the device."""
 
     # No SYNC: the reader pins memory for a GPU, which then copies while the host goes on.
     def move(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(workplace.device, non_blocking=True)
 
+    vision: Mapping[str, torch.Tensor] = {}
+    if batch.num_images:
+        images = StoredImages(
+            pixels=move(batch.pixels),
+            sizes=batch.image_sizes,
+            original_sizes=batch.original_sizes,
+        )
+        vision = layout.arrange(images, workplace.dtype)
+    counts_on = batch.position_ids.ndim == 2 and not batch.is_packed
     return ModelInputs(
         input_ids=move(batch.input_ids),
-        labels=move(batch.labels),
-        images=normalise_pixels(
-            move(batch.images),
-            mean=facts.image_mean,
-            std=facts.image_std,
-            dtype=workplace.dtype,
-        ),
-        position_ids=move(batch.position_ids) if batch.is_packed else None,
+        supervised=move(batch.supervised),
+        targets=move(batch.targets),
+        vision=vision,
+        position_ids=None if counts_on else move(batch.position_ids),
     )
+
+
+def loss_of(model: VisionLanguageModel, inputs: ModelInputs) -> torch.Tensor:
+    """Summed over the supervised tokens, in nats: float32 scalar."""
+    loss: torch.Tensor = model(
+        input_ids=inputs.input_ids,
+        supervised=inputs.supervised,
+        targets=inputs.targets,
+        vision=inputs.vision,
+        position_ids=inputs.position_ids,
+    )
+    return loss

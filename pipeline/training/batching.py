@@ -25,7 +25,7 @@ from pipeline.data.packing import (
     write_packs,
 )
 from pipeline.data.reading_plan import ReadingPlan, plan_grouped, plan_packed, plan_shuffled
-from pipeline.models import SmallVLM, SmallVLMConfig
+from pipeline.models.interface import TowerSizes, VisionLanguageModel
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import DamagedFileError, StageConfigError
 from slurm_jobs.common.files import make_private_dir
@@ -62,24 +62,27 @@ def plan_reading(
     return plan_shuffled(len(dataset), seed=config.seed, layout=layout)
 
 
-def read_work_model(model: SmallVLM) -> WorkModel:
+def read_work_model(model: VisionLanguageModel, dataset: ShardedDataset) -> WorkModel:
     """What images and attention cost in this model, in tokens' worth."""
-    return work_of_sizes(model.config)
-
-
-def work_of_sizes(config: SmallVLMConfig) -> WorkModel:
-    """The same of a model of these sizes."""
-    vision, language = config.vision, config.language
+    vision, language = model.sizes()
     return work_model(
-        hidden_size=language["hidden_size"],
-        num_patches=config.num_image_tokens,
+        hidden_size=language.hidden_size,
+        num_patches=_mean_pixels(dataset) // model.patch_size**2,
         vision_parameters=_layers_parameters(vision),
         language_parameters=_layers_parameters(language),
     )
 
 
-def _layers_parameters(tower: Mapping[str, Any]) -> int:
-    return _LAYER_PARAMETERS * tower["num_hidden_layers"] * tower["hidden_size"] ** 2
+def _mean_pixels(dataset: ShardedDataset) -> int:
+    """Of a stored image."""
+    info = dataset.info
+    if info.image_height is not None and info.image_width is not None:
+        return info.image_height * info.image_width
+    return int(dataset.index.whole("num_pixels").sum()) // max(1, info.num_images)
+
+
+def _layers_parameters(tower: TowerSizes) -> int:
+    return _LAYER_PARAMETERS * tower.num_layers * tower.hidden_size**2
 
 
 def _layout(config: TrainConfig, ranks: Ranks, global_batch_size: int) -> BatchLayout:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipeline.training.ranks import Ranks
-from slurm_jobs.common.stage_config.train import CheckpointConfig
+from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 from slurm_jobs.common.stop import stop_requested
 
 _S_PER_MIN = 60.0

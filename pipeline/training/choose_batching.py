@@ -21,11 +21,10 @@ import torch
 from pipeline.data.batch import Batch
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.reader import BatchReader
-from pipeline.models import SmallVLM
-from pipeline.training.batches import to_device
+from pipeline.models import VisionLanguageModel
+from pipeline.training.batches import loss_of, to_device
 from pipeline.training.batching import plan_reading, read_work_model
 from pipeline.training.device import Workplace
-from pipeline.training.facts import DataFacts
 from pipeline.training.ranks import Ranks
 from pipeline.training.strategy import autocast
 from slurm_jobs.common.files import write_json_atomic
@@ -45,8 +44,7 @@ class Trial:
 
     config: TrainConfig
     dataset: ShardedDataset
-    model: SmallVLM
-    facts: DataFacts
+    model: VisionLanguageModel
     workplace: Workplace
     ranks: Ranks
     packs_dirs: tuple[Path, ...]
@@ -115,12 +113,19 @@ def _reader(trial: Trial, kind: Literal["grouped", "packed"]) -> BatchReader:
     plan = plan_reading(
         config,
         trial.dataset,
-        model=read_work_model(trial.model),
+        model=read_work_model(trial.model, trial.dataset),
         ranks=trial.ranks,
         packs_dirs=trial.packs_dirs,
     )
     gpu = trial.workplace.device if trial.workplace.device.type == "cuda" else None
-    return BatchReader(trial.dataset, plan, rank=trial.ranks.rank, gpu=gpu, prefetch=1)
+    return BatchReader(
+        trial.dataset,
+        plan,
+        rank=trial.ranks.rank,
+        needs=trial.model.layout.needs,
+        gpu=gpu,
+        prefetch=1,
+    )
 
 
 def _time_step(trial: Trial, batches: Sequence[Batch]) -> float:
@@ -130,24 +135,22 @@ def _time_step(trial: Trial, batches: Sequence[Batch]) -> float:
         model=trial.model,
         config=trial.config,
         workplace=trial.workplace,
-        facts=trial.facts,
     )
 
 
 def time_step(
     batches: Sequence[Batch],
     *,
-    model: SmallVLM,
+    model: VisionLanguageModel,
     config: TrainConfig,
     workplace: Workplace,
-    facts: DataFacts,
 ) -> float:
     """Seconds of forward and backward; gradients are thrown away, nothing is learned."""
     start_s = time.perf_counter()
     for batch in batches:
-        inputs = to_device(batch, workplace, facts)
+        inputs = to_device(batch, workplace, model.layout)
         with autocast(config, workplace):
-            loss = model(inputs.input_ids, inputs.images, inputs.labels, inputs.position_ids)
+            loss = loss_of(model, inputs)
         loss.backward()
     if workplace.device.type == "cuda":
         torch.cuda.synchronize(workplace.device)  # SYNC: what is timed must have ended

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline.models import SmallVLM, load_model, normalise_pixels
-from pipeline.models.generate import generate
+from pipeline.models import DataFacts, Prompt, StoredImages, VisionLanguageModel, load_model
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.manifest import folder_of, read_manifest
 from pipeline.preprocess.manifest_rows import ManifestRow
@@ -23,7 +22,7 @@ from pipeline.training.ending import Ending
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic, write_text_atomic
-from slurm_jobs.common.stage_config.train import EvaluateConfig
+from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ def evaluate(
     config: EvaluateConfig,
     *,
     manifest: Path,
-    preprocess: Mapping[str, Any],
+    facts: DataFacts,
     model_dir: Path,
     processor_dir: Path,
     out_dir: Path,
@@ -56,7 +55,6 @@ def evaluate(
     """Generate on every rank's share; `evaluation.json` and `generations.jsonl` on rank 0.
 
     Each rank loads the exported weights: what is evaluated is what was exported.
-    `preprocess` is that of the data set's `dataset.json`.
 
     Returns:
         The content of `evaluation.json`; an empty dict on the other ranks.
@@ -65,12 +63,13 @@ def evaluate(
         StageConfigError: no row can be used, on rank 0; or as `read_manifest`.
         StageStoppedError, TimeLimitError: asked to stop, on all ranks; as `Ending.between`.
     """
-    model = load_model(model_dir).to(workplace.device).eval()
+    preprocess = facts.info.preprocess
+    model = load_model(model_dir, facts).to(workplace.device).eval()
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
     rows = read_rows(config, manifest, preprocess)
     prompts, rejected = _encode(encoder, rows, range(ranks.rank, len(rows), ranks.num_ranks))
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
-    answers = [g for batch in batches for g in _answer(model, encoder, batch, config, workplace)]
+    answers = [g for batch in batches for g in _answer(model, encoder, batch, config)]
     shares = ranks.gather((answers, rejected))
     if ranks.rank != 0:
         return {}
@@ -183,20 +182,13 @@ def in_batches(
 
 
 def _answer(
-    model: SmallVLM,
+    model: VisionLanguageModel,
     encoder: SampleEncoder,
     batch: Sequence[tuple[int, EncodedPrompt]],
     config: EvaluateConfig,
-    workplace: Workplace,
 ) -> Iterator[Generation]:
-    prompts = [prompt for _, prompt in batch]
-    images = normalise_pixels(
-        _stack_images(prompts, model).to(workplace.device),
-        mean=model.config.image_mean,
-        std=model.config.image_std,
-    )
-    token_ids = [prompt.input_ids.tolist() for prompt in prompts]
-    answers = generate(model, token_ids, images, max_new_tokens=config.max_new_tokens)
+    prompts = [to_prompt(encoded) for _, encoded in batch]
+    answers = model.generate(prompts, max_new_tokens=config.max_new_tokens)
     for (row, prompt), answer in zip(batch, answers, strict=True):
         text = encoder.chat.tokenizer.decode(answer, skip_special_tokens=True).strip()
         reference = prompt.reference.strip()
@@ -209,10 +201,17 @@ def _answer(
         )
 
 
-def _stack_images(prompts: Sequence[EncodedPrompt], model: SmallVLM) -> torch.Tensor:
-    """All images in the order of their tokens, uint8 [num_images, height, width, 3]."""
-    images = [image for prompt in prompts for image in prompt.images]
-    if not images:
-        size = model.config.vision["image_size"]
-        return torch.zeros(0, size, size, 3, dtype=torch.uint8)
-    return torch.from_numpy(np.stack(images))
+def to_prompt(encoded: EncodedPrompt) -> Prompt:
+    """What a model takes of a prompt."""
+    flat = [image.reshape(-1, 3) for image in encoded.images]
+    sizes = [image.shape[:2] for image in encoded.images]
+    originals = [(height, width) for width, height in encoded.original_sizes]
+    pixels = np.concatenate(flat) if flat else np.empty((0, 3), dtype=np.uint8)
+    return Prompt(
+        input_ids=encoded.input_ids.tolist(),
+        images=StoredImages(
+            pixels=torch.from_numpy(pixels),
+            sizes=torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2),
+            original_sizes=torch.tensor(originals, dtype=torch.int64).reshape(-1, 2),
+        ),
+    )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-from pipeline.models import SmallVLM
-from pipeline.models.small_vlm import WEIGHTS_NAME
+from pipeline.models import VisionLanguageModel
 from pipeline.preprocess.processors import processor_files
 from pipeline.training.checkpoint_files import (
     hash_file,
@@ -22,11 +22,13 @@ from pipeline.training.checkpoint_files import (
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageError
 
+_MOST_NAMES = 5
+"""Of weights, of each kind of problem in a message."""
 _NOT_PROCESSOR = ("config.json", "generation_config.json")
 
 
 def export_model(
-    model: SmallVLM, folder: Path, *, processor_dir: Path, ranks: Ranks, attempt: int
+    model: VisionLanguageModel, folder: Path, *, processor_dir: Path, ranks: Ranks, attempt: int
 ) -> None:
     """Gather the weights of all ranks and write `folder`; a collective.
 
@@ -39,43 +41,68 @@ def export_model(
     expected_names = set(model.state_dict())
     weights = get_model_state_dict(model, options=options)
     if ranks.rank == 0:
+        check_names(expected_names, set(weights))
         temp_dir = folder.with_name(f".{folder.name}.{attempt}.tmp")
         remove_leftovers(folder.parent, folder.name)
         temp_dir.mkdir(parents=True)
-        model.save_pretrained(temp_dir, weights)
+        written = model.save_pretrained(temp_dir, weights)
         copy_processor(processor_dir, temp_dir)
-        check_weights(temp_dir / WEIGHTS_NAME, weights, expected_names)
+        check_weights(temp_dir, written)
         _put_in_place(temp_dir, folder)
     ranks.barrier()
 
 
-def check_weights(
-    path: Path, weights: Mapping[str, torch.Tensor], expected_names: set[str]
-) -> None:
-    """Read a weight file back and compare names and bytes.
+def check_names(expected: set[str], gathered: set[str]) -> None:
+    """Compare the names of the weights that were gathered with the model's own.
 
-    Saving through wrappers has been seen to drop tensors without an error
-    (pytorch/peft adapters under activation checkpointing), hence the names.
+    Gathering through wrappers has been seen to drop tensors without an error (pytorch/peft
+    adapters under activation checkpointing).
+
+    Raises:
+        StageError: naming what is missing or unexpected.
+    """
+    if expected != gathered:
+        message = (
+            f"the weights that were gathered from the ranks are not the model's "
+            f"({_listed({'missing': expected - gathered, 'unexpected': gathered - expected})})"
+        )
+        raise StageError(message)
+
+
+def check_weights(folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
+    """Read the weight files of a folder back and compare names and bytes.
+
+    Args:
+        folder: That was written.
+        weights: What must be found, under the names on disk.
 
     Raises:
         StageError: naming the tensors that are missing, unexpected or different.
     """
-    found = load_file(path)
+    found: dict[str, str] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - a file, not a dict
+                is_same = name in weights and _same_bytes(file.get_tensor(name), weights[name])
+                found[name] = "same" if is_same else "different"
     problems = {
-        "missing": sorted(expected_names - found.keys()),
-        "unexpected": sorted(found.keys() - expected_names),
-        "different": [
-            name
-            for name in sorted(found.keys() & weights.keys())
-            if not _same_bytes(found[name], weights[name])
-        ],
+        "missing": weights.keys() - found.keys(),
+        "unexpected": found.keys() - weights.keys(),
+        "different": {n for n, state in found.items() if n in weights and state != "same"},
     }
     if any(problems.values()):
-        listed = "; ".join(
-            f"{kind}: {', '.join(names)}" for kind, names in problems.items() if names
-        )
-        message = f"{path} is not what was gathered from the ranks ({listed})"
+        message = f"{folder} does not hold what was gathered from the ranks ({_listed(problems)})"
         raise StageError(message)
+
+
+def _listed(problems: Mapping[str, AbstractSet[str]]) -> str:
+    """The first names of each kind, and how many more there are."""
+    told = []
+    for kind, names in problems.items():
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        if names:
+            told.append(f"{kind}: {', '.join(sorted(names)[:_MOST_NAMES])}{more}")
+    return "; ".join(told)
 
 
 def copy_processor(processor_dir: Path, folder: Path) -> None:

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from pipeline.data.augment import make_augmentation
+from pipeline.data.batch import ModelNeeds
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.info import PACKS_DIR
 from pipeline.data.prefetch import Prefetcher
 from pipeline.data.reader import BatchReader
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
-from pipeline.models import SmallVLM, build_model
+from pipeline.models import DataFacts, VisionLanguageModel, build_model
 from pipeline.timing import SpanLog, StepRecorder
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
@@ -28,7 +29,6 @@ from pipeline.training.checkpoint import Checkpointer, Restored
 from pipeline.training.checkpoint_files import Work
 from pipeline.training.choose_batching import Trial, choose_batching
 from pipeline.training.device import Workplace, read_device_memory
-from pipeline.training.facts import DataFacts
 from pipeline.training.fingerprint import lasting_config
 from pipeline.training.loop import LoopEnd, LoopSetup, run_steps
 from pipeline.training.optimizer import make_optimizer
@@ -62,7 +62,7 @@ class Job:
 class Trained:
     """What training left behind on a rank."""
 
-    model: SmallVLM
+    model: VisionLanguageModel
     num_parameters: int
     resumed: Restored
     end: LoopEnd
@@ -83,13 +83,13 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
     with job.spans.span("model_build"):
         model, num_parameters = _build(job, facts)
         optimizer = make_optimizer(model, job.config.optimizer)
-    job, plan, num_steps = _plan(job, dataset, facts, model, packs_dir)
+    job, plan, num_steps = _plan(job, dataset, model, packs_dir)
     checkpointer = _make_checkpointer(job, model, optimizer, dataset, num_steps)
     resumed = _restore(job, checkpointer)
     _announce(job, num_parameters, resumed.step, num_steps)
     reporter = _make_reporter(job, num_steps)
     with (
-        _make_reader(job, dataset, plan, resumed.step) as batches,
+        _make_reader(job, dataset, plan, model.layout.needs, resumed.step) as batches,
         _make_recorder(job, model, checkpointer, num_steps) as recorder,
     ):
         setup = LoopSetup(
@@ -100,7 +100,6 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
             model=model,
             optimizer=optimizer,
             batches=batches,
-            facts=facts,
             recorder=recorder,
             boundary=Boundary(job.ranks, job.config.checkpoint, num_steps),
             save=_timed_save(job, checkpointer, resumed.step),
@@ -128,7 +127,7 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("torch", "transformers")}
 
 
-def _build(job: Job, facts: DataFacts) -> tuple[SmallVLM, int]:
+def _build(job: Job, facts: DataFacts) -> tuple[VisionLanguageModel, int]:
     """The model as the strategy spreads it, and how many parameters it has as a whole."""
     model = build_model(job.config.model, facts, seed=job.config.seed)
     num_parameters = count_parameters([model])
@@ -137,7 +136,7 @@ def _build(job: Job, facts: DataFacts) -> tuple[SmallVLM, int]:
 
 
 def _plan(
-    job: Job, dataset: ShardedDataset, facts: DataFacts, model: SmallVLM, packs_dir: Path
+    job: Job, dataset: ShardedDataset, model: VisionLanguageModel, packs_dir: Path
 ) -> tuple[Job, ReadingPlan, int]:
     """The job with its batching decided, what is read, and how many steps are made of it."""
     packs_dirs = (packs_dir, job.context.output_dir / PACKS_DIR)
@@ -146,7 +145,6 @@ def _plan(
             config=job.config,
             dataset=dataset,
             model=model,
-            facts=facts,
             workplace=job.workplace,
             ranks=job.ranks,
             packs_dirs=packs_dirs,
@@ -155,7 +153,7 @@ def _plan(
         plan = plan_reading(
             config,
             dataset,
-            model=read_work_model(model),
+            model=read_work_model(model, dataset),
             ranks=job.ranks,
             packs_dirs=packs_dirs,
         )
@@ -165,7 +163,7 @@ def _plan(
 
 def _make_checkpointer(
     job: Job,
-    model: SmallVLM,
+    model: VisionLanguageModel,
     optimizer: torch.optim.Optimizer,
     dataset: ShardedDataset,
     num_steps: int,
@@ -192,10 +190,11 @@ def _restore(job: Job, checkpointer: Checkpointer) -> Restored:
 
 
 def _make_reader(
-    job: Job, dataset: ShardedDataset, plan: ReadingPlan, start_step: int
+    job: Job, dataset: ShardedDataset, plan: ReadingPlan, needs: ModelNeeds, start_step: int
 ) -> Prefetcher:
     config = job.config
     options: dict[str, Any] = {
+        "needs": needs,
         "augment": make_augmentation(config.augment, config.seed),
         "gpu": job.workplace.device if job.workplace.device.type == "cuda" else None,
         "num_threads": config.num_loader_threads,
@@ -266,7 +265,7 @@ def _make_reporter(job: Job, num_steps: int) -> TrainingReporter:
 
 
 def _make_recorder(
-    job: Job, model: SmallVLM, checkpointer: Checkpointer, num_steps: int
+    job: Job, model: VisionLanguageModel, checkpointer: Checkpointer, num_steps: int
 ) -> StepRecorder:
     context = job.context
     return StepRecorder(

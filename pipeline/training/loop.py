@@ -16,11 +16,11 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
+from pipeline.models import VisionLanguageModel
 from pipeline.timing import StepCounts, StepOutcome, StepRecorder
-from pipeline.training.batches import count_batches, to_device
+from pipeline.training.batches import count_batches, loss_of, to_device
 from pipeline.training.boundary import Boundary
 from pipeline.training.device import Workplace
-from pipeline.training.facts import DataFacts
 from pipeline.training.optimizer import set_learning_rate
 from pipeline.training.ranks import Ranks
 from pipeline.training.schedule import learning_rate_at
@@ -35,11 +35,10 @@ class LoopSetup:
 
     config: TrainConfig
     num_steps: int
-    model: nn.Module
+    model: VisionLanguageModel
     optimizer: torch.optim.Optimizer
     batches: Iterator[list[Batch]]
     """One list of microbatches a step, from the step at which the loop begins."""
-    facts: DataFacts
     workplace: Workplace
     ranks: Ranks
     recorder: StepRecorder
@@ -108,12 +107,10 @@ def _accumulate(setup: LoopSetup, batches: Sequence[Batch], num_supervised: floa
     scale = setup.ranks.num_ranks / max(1.0, num_supervised)
     loss_sum = torch.zeros((), device=setup.workplace.device)
     for batch in batches:
-        inputs = to_device(batch, setup.workplace, setup.facts)
+        inputs = to_device(batch, setup.workplace, setup.model.layout)
         setup.recorder.lap("host_to_device_s")
         with autocast(setup.config, setup.workplace):
-            batch_loss = setup.model(
-                inputs.input_ids, inputs.images, inputs.labels, inputs.position_ids
-            )
+            batch_loss = loss_of(setup.model, inputs)
         setup.recorder.lap("forward_s")
         (batch_loss * scale).backward()
         loss_sum += batch_loss.detach()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from slurm_jobs.common.stage_config.train import OptimizerConfig
+from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from slurm_jobs.common.stage_config.train import ScheduleConfig
+from slurm_jobs.common.stage_config.optimizer import ScheduleConfig
 
 _FLOOR_SHARE = {"onecycle": 1e-4, "cosine": 0.1, "constant": 1.0}
 """Where the schedule ends, as a share of the peak. onecycle: arXiv:1708.07120, with PyTorch's

@@ -10,13 +10,13 @@ from typing import Any
 
 from pipeline.data.dataset import open_dataset
 from pipeline.data.info import PACKS_DIR, PROCESSOR_DIR, read_dataset_info
+from pipeline.models import DataFacts, check_images, load_tokenizer, read_facts
 from pipeline.stage_in import Staged
 from pipeline.timing import SpanLog
 from pipeline.training.device import prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
 from pipeline.training.evaluate import check_heldout, evaluate
 from pipeline.training.export import export_model
-from pipeline.training.facts import check_images, load_tokenizer, read_facts
 from pipeline.training.fit import Job, Trained, fit, versions
 from pipeline.training.ranks import join_ranks, leave_ranks
 from pipeline.training.staging import describe_reading, stage_together
@@ -78,7 +78,7 @@ def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
 
 
 def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
-    check_images(read_dataset_info(dataset_dir))  # before anything is copied
+    check_images(job.config.model, read_dataset_info(dataset_dir))  # before anything is copied
     staging = job.config.staging
     with stage_together(dataset_dir, job.context, staging, job.ranks, job.spans) as staged:
         return _run_staged(job, dataset_dir, staged)
@@ -104,7 +104,7 @@ def _run_staged(job: Job, dataset_dir: Path, staged: Staged) -> dict[str, Any] |
             ranks=job.ranks,
             attempt=job.context.attempt,
         )
-    evaluation = _evaluate(job, ending, dataset.info.preprocess, model_dir, processor_dir)
+    evaluation = _evaluate(job, ending, facts, model_dir, processor_dir)
     if job.ranks.rank != 0:
         return None
     return {
@@ -134,7 +134,7 @@ def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path)
 def _evaluate(
     job: Job,
     ending: Ending,
-    preprocess: Mapping[str, Any],
+    facts: DataFacts,
     model_dir: Path,
     processor_dir: Path,
 ) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _evaluate(
         summary = evaluate(
             job.config.evaluate,
             manifest=Path(manifest),
-            preprocess=preprocess,
+            facts=facts,
             model_dir=model_dir,
             processor_dir=processor_dir,
             out_dir=job.context.output_dir,

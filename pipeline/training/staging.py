@@ -17,7 +17,7 @@ from pipeline.timing import SpanLog
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageStoppedError
-from slurm_jobs.common.stage_config.train import StagingConfig
+from slurm_jobs.common.stage_config.staging import StagingConfig
 
 log = logging.getLogger(__name__)
 

@@ -11,15 +11,15 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from pipeline.models import SmallVLM
+from pipeline.models import VisionLanguageModel
 from pipeline.training.device import Workplace
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 
 def apply_strategy(
-    model: SmallVLM, config: TrainConfig, workplace: Workplace, *, num_ranks: int
-) -> SmallVLM:
+    model: VisionLanguageModel, config: TrainConfig, workplace: Workplace, *, num_ranks: int
+) -> VisionLanguageModel:
     """Move the model to the device and shard it; the fp32 weights stay the master copy.
 
     Raises:
@@ -39,7 +39,9 @@ def apply_strategy(
     return model.train()
 
 
-def _shard(model: SmallVLM, config: TrainConfig, workplace: Workplace, num_ranks: int) -> None:
+def _shard(
+    model: VisionLanguageModel, config: TrainConfig, workplace: Workplace, num_ranks: int
+) -> None:
     model.to(workplace.device)
     mesh = init_device_mesh(workplace.device.type, (num_ranks,))
     policy = MixedPrecisionPolicy(param_dtype=workplace.dtype, reduce_dtype=torch.float32)

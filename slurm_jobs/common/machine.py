@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -50,6 +51,13 @@ def memory_bytes() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
         return None
+
+
+def available_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """What processes could still take without swapping, the page cache counted as free."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
+    assert found is not None  # of every kernel since 3.14
+    return int(found[1]) * 1024
 
 
 def python_facts(folders: Sequence[str]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The config of the built-in `train` stage: every field, its default and its meaning."""
+"""The config of the built-in `train` stage; its parts stand in modules of their own beside."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from slurm_jobs.common.config_values import (
     Count,
     CountOrZero,
     InputPath,
-    NotNegative,
     Positive,
-    ShareBelowOne,
     check_bounds,
 )
+from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
+from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
+from slurm_jobs.common.stage_config.model import ModelConfig
+from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
 from slurm_jobs.common.stage_config.reading import AugmentConfig, BatchingConfig, StreamConfig
+from slurm_jobs.common.stage_config.staging import StagingConfig
 
 MAY_CHANGE = (
     "dataset",  # its content is compared by its own fingerprint
@@ -35,171 +38,6 @@ MAY_CHANGE = (
 )
 """Fields of `TrainConfig` with which a training goes on from its checkpoints: they change speed,
 memory or the last bits, not which samples are learned in which order."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VisionConfig:
-    """A SigLIP-type vision encoder that starts from random weights."""
-
-    hidden_size: Count = 128
-    """Width of a patch embedding."""
-    num_layers: Count = 4
-    """Transformer layers."""
-    num_heads: Count = 4
-    """Attention heads; they divide `hidden_size`."""
-    patch_size: Count = 16
-    """Side of a patch in pixels; it divides the data set's image size."""
-    mlp_ratio: Count = 4
-    """Width of a layer's MLP, as a multiple of `hidden_size`."""
-
-    def __post_init__(self) -> None:
-        """Refuse sizes that make no model."""
-        check_bounds(self)
-        if self.hidden_size % self.num_heads:
-            message = (
-                f"num_heads is {self.num_heads}: give a divisor of hidden_size ({self.hidden_size})"
-            )
-            raise ValueError(message)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LanguageConfig:
-    """A Qwen2-type language model that starts from random weights."""
-
-    hidden_size: Count = 128
-    """Width of a token embedding."""
-    num_layers: Count = 3
-    """Transformer layers."""
-    num_heads: Count = 4
-    """Attention heads; they divide `hidden_size` into even parts."""
-    num_kv_heads: Count = 2
-    """Heads of keys and values; they divide `num_heads`."""
-    mlp_ratio: Count = 3
-    """Width of a layer's gated MLP, as a multiple of `hidden_size`."""
-    max_positions: Count = 4096
-    """Longest sequence in tokens, image tokens included."""
-
-    def __post_init__(self) -> None:
-        """Refuse sizes that make no model."""
-        check_bounds(self)
-        if self.hidden_size % (2 * self.num_heads):
-            message = (
-                f"num_heads is {self.num_heads}: rotary embeddings need hidden_size / num_heads "
-                f"to be even; hidden_size is {self.hidden_size}"
-            )
-            raise ValueError(message)
-        if self.num_heads % self.num_kv_heads:
-            message = (
-                f"num_kv_heads is {self.num_kv_heads}: give a divisor of num_heads "
-                f"({self.num_heads})"
-            )
-            raise ValueError(message)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelConfig:
-    """Which model is trained."""
-
-    type: Literal["small_vlm"] = "small_vlm"
-    """`small_vlm`: SigLIP-type encoder, two-layer projector, Qwen2-type language model."""
-    path: InputPath | None = None
-    """Folder to start from (a `model/` that an earlier run exported); default: random weights."""
-    vision: VisionConfig = VisionConfig()
-    """Of a model that starts from random weights."""
-    language: LanguageConfig = LanguageConfig()
-    """Of a model that starts from random weights."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OptimizerConfig:
-    """AdamW."""
-
-    learning_rate: Positive = 1e-4
-    """The peak of the schedule."""
-    weight_decay: NotNegative = 0.01
-    """Applied to matrices; vectors (biases, norms) and embeddings of positions have none."""
-    beta1: ShareBelowOne = 0.9
-    """Decay of the mean gradient."""
-    beta2: ShareBelowOne = 0.95
-    """Decay of the mean squared gradient."""
-    grad_clip_norm: Positive | None = 1.0
-    """Largest norm of the gradient over all parameters; null switches clipping off."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
-        check_bounds(self)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScheduleConfig:
-    """The learning rate as a function of the step."""
-
-    kind: Literal["onecycle", "cosine", "constant"] = "cosine"
-    """After the warm-up: `onecycle` falls by a cosine to 1/10,000 of the peak, `cosine` to 1/10,
-    `constant` stays."""
-    warmup_share: ShareBelowOne = 0.05
-    """Share of all steps in which the learning rate rises to its peak."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
-        check_bounds(self)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckpointConfig:
-    """When the state of training is saved. A stop signal and the last step always save."""
-
-    every_min: Positive | None = 30.0
-    """Minutes between checkpoints, by rank 0's clock; null switches this trigger off."""
-    every_steps: Count | None = None
-    """Steps between checkpoints; null switches this trigger off."""
-    keep_last: Count = 2
-    """How many whole checkpoints stay; 2 or more survive a damaged newest one."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
-        check_bounds(self)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluateConfig:
-    """Greedy generation on a held-out manifest after the last step."""
-
-    manifest: InputPath | None = None
-    """Held-out rows in the manifest format of `preprocess`; null leaves evaluation out. Prompts
-    and limits are those that the data set was preprocessed with."""
-    image_root: InputPath | None = None
-    """Folder that its relative image paths start from; the manifest's own folder if not given."""
-    num_samples: Count | None = None
-    """Only the first so many rows; null takes all."""
-    max_new_tokens: Count = 64
-    """Longest answer in tokens."""
-    batch_size: Count = 32
-    """Samples that one rank generates at a time."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
-        check_bounds(self)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StagingConfig:
-    """Copying the data set to each node's own disk."""
-
-    mode: Literal["beside", "before", "off"] = "beside"
-    """`beside`: training begins at once, and reads from the shared file system what is not here
-    yet. `before`: it begins when the copy is done. `off`: it reads the shared file system."""
-    num_threads: Count = 4
-    """Shards that a node copies at a time."""
-    max_mb_per_s: Positive | None = None
-    """How fast a node may copy from the shared file system, in 1e6 bytes a second, over all jobs of
-    the user there; null sets no limit."""
-    max_gb: Positive | None = None
-    """How much all copies of the user on a node may take, in 1e9 bytes; null: what is free."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
-        check_bounds(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,13 +12,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data.batch import Batch, collate, lay_out_tokens
+from pipeline.data.batch import Batch, ModelNeeds, TokenRows, collate, lay_out_tokens
 from pipeline.data.buffers import BufferPool
-from pipeline.data.gathered import gather_samples
+from pipeline.data.gathered import ImageRule, gather_samples
 from pipeline.data.sample_format import Sample
+from tests.pipeline.batches import images_of
 
 PAD = 0
 SHAPE = (4, 6, 3)
+RULE = ImageRule(size=(4, 6))
 
 
 def make_sample(number: int, num_tokens: int, num_images: int = 0) -> Sample:
@@ -28,7 +32,7 @@ def make_sample(number: int, num_tokens: int, num_images: int = 0) -> Sample:
 def make_batch(rows: list[list[Sample]], length: int | None = None) -> Batch:
     return collate(
         rows,
-        image_shape=SHAPE,
+        rule=RULE,
         pad_token_id=PAD,
         epoch=2,
         buffers=BufferPool(pin_memory=False),
@@ -62,10 +66,55 @@ def test_one_sample_a_row_is_not_packed() -> None:
 def test_images_come_in_the_order_of_rows_and_samples() -> None:
     rows = [[make_sample(1, 3, 2), make_sample(2, 2)], [make_sample(3, 4, 1)]]
     batch = make_batch(rows)
-    assert batch.images.shape == (3, *SHAPE)
-    assert batch.images.dtype == torch.uint8
-    assert batch.images[:, 0, 0, 0].tolist() == [10, 11, 30]
-    assert (batch.images == batch.images[:, :1, :1, :1]).all()
+    assert batch.pixels.dtype == torch.uint8
+    images = torch.stack(images_of(batch))
+    assert images.shape == (3, *SHAPE)
+    assert images[:, 0, 0, 0].tolist() == [10, 11, 30]
+    assert (images == images[:, :1, :1, :1]).all()
+
+
+def test_images_of_sizes_of_their_own_are_joined_with_their_sizes() -> None:
+    shapes = [(4, 2, 3), (2, 8, 3), (6, 6, 3)]
+    images = tuple(np.full(shape, n, dtype=np.uint8) for n, shape in enumerate(shapes))
+    sample = dataclasses.replace(make_sample(1, 3), images=images)
+    batch = collate(
+        [[sample]],
+        rule=ImageRule(size=None, multiple=2),
+        pad_token_id=PAD,
+        epoch=0,
+        buffers=BufferPool(pin_memory=False),
+    )
+    assert batch.image_sizes.tolist() == [[4, 2], [2, 8], [6, 6]]
+    assert [tuple(image.shape) for image in images_of(batch)] == shapes
+    assert [image.unique().tolist() for image in images_of(batch)] == [[0], [1], [2]]
+    assert batch.num_images == 3
+
+
+def test_image_that_is_no_whole_number_of_patches_is_named() -> None:
+    sample = dataclasses.replace(make_sample(1, 3), images=(np.zeros((4, 3, 3), np.uint8),))
+    with pytest.raises(ValueError, match=r"sample 000000001: image \(4, 3, 3\), .*multiples of 2"):
+        gather_samples([sample], ImageRule(size=None, multiple=2))
+
+
+def test_model_may_number_tokens_its_own_way_and_ask_for_original_sizes() -> None:
+    sample = dataclasses.replace(make_sample(1, 3, 1), meta={"original_sizes": [[60, 40]]})
+    seen = []
+
+    def make_positions(rows: TokenRows, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
+        seen.append((rows.is_packed, list(sizes)))
+        return np.stack([rows.position_ids, 7 * rows.position_ids])
+
+    batch = collate(
+        [[sample]],
+        rule=RULE,
+        needs=ModelNeeds(make_positions=make_positions, original_sizes=True),
+        pad_token_id=PAD,
+        epoch=0,
+        buffers=BufferPool(pin_memory=False),
+    )
+    assert seen == [(False, [(4, 6)])]
+    assert batch.position_ids.tolist() == [[[0, 1, 2]], [[0, 7, 14]]]
+    assert batch.original_sizes.tolist() == [[40, 60]]
 
 
 def test_image_of_another_size_is_named() -> None:
@@ -93,7 +142,7 @@ def test_segments_tile_the_rows_and_hold_one_sample_each(
     length = max(sum(row) for row in rows) + spare
     numbered = iter(range(1, 100))
     samples = [[make_sample(next(numbered), n) for n in row] for row in rows]
-    gathered = gather_samples(itertools.chain(*samples), SHAPE)
+    gathered = gather_samples(itertools.chain(*samples), RULE)
     tokens = lay_out_tokens(gathered, [len(row) for row in rows], pad_token_id=PAD, length=length)
     ids, positions = tokens.input_ids.ravel(), tokens.position_ids.ravel()
     bounds = tokens.segment_bounds

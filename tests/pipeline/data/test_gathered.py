@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.data.gathered import gather_samples
+from pipeline.data.gathered import ImageRule, gather_samples
 from pipeline.data.sample_format import Sample
 
 SHAPE = (2, 3, 3)
+RULE = ImageRule(size=(2, 3))
 
 
 def make_sample(number: int, num_images: int) -> Sample:
@@ -18,13 +19,15 @@ def make_sample(number: int, num_images: int) -> Sample:
 
 
 def test_arrays_follow_the_order_of_samples() -> None:
-    found = gather_samples([make_sample(2, 2), make_sample(1, 0), make_sample(3, 1)], SHAPE)
+    found = gather_samples([make_sample(2, 2), make_sample(1, 0), make_sample(3, 1)], RULE)
     assert found.keys == ["2", "1", "3"]
     assert [ids.tolist() for ids in found.input_ids] == [[2, 2], [1], [3, 3, 3]]
     assert [labels.tolist() for labels in found.labels] == [[-2, -2], [-1], [-3, -3, -3]]
     assert [image.tolist() for image in found.images] == [[2] * 18, [2] * 18, [3] * 18]
+    assert found.image_sizes == [(2, 3)] * 3
+    assert found.original_sizes is None
 
 
 def test_image_of_another_shape_is_named_with_its_sample() -> None:
     with pytest.raises(ValueError, match=r"sample 4: image \(2, 3, 3\), expected \(3, 2, 3\)"):
-        gather_samples([make_sample(4, 1)], (3, 2, 3))
+        gather_samples([make_sample(4, 1)], ImageRule(size=(3, 2)))

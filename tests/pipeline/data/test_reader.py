@@ -18,6 +18,7 @@ import torch
 
 from pipeline.data import BatchReader, open_dataset, opened_shard, shard_files
 from pipeline.data.augment import Augmentation
+from pipeline.data.gathered import ImageRule
 from pipeline.data.order import BatchLayout
 from pipeline.data.reading_plan import plan_shuffled
 from slurm_jobs.common.errors import StageError
@@ -78,7 +79,7 @@ def test_resume_from_any_step_is_bit_equal(dataset_dir: Path, step: int) -> None
         for left, right in zip(expected, found, strict=True):
             assert left.keys == right.keys
             assert torch.equal(left.input_ids, right.input_ids)
-            assert torch.equal(left.images, right.images)
+            assert torch.equal(left.pixels, right.pixels)
 
 
 def test_batch_has_the_stated_shapes_and_counts(dataset_dir: Path) -> None:
@@ -89,8 +90,12 @@ def test_batch_has_the_stated_shapes_and_counts(dataset_dir: Path) -> None:
     for batch in batches:
         length = batch.input_ids.shape[1]
         assert batch.input_ids.dtype == batch.labels.dtype == torch.int64
-        assert batch.images.shape == (4, 32, 32, 3)
-        assert batch.images.dtype == torch.uint8
+        assert batch.pixels.shape == (4 * 32 * 32, 3)
+        assert batch.pixels.dtype == torch.uint8
+        assert batch.image_sizes.tolist() == [[32, 32]] * 4
+        learned = torch.nonzero(batch.labels.flatten() != -100).flatten()
+        assert batch.supervised.tolist() == (learned - 1).tolist()
+        assert batch.targets.tolist() == batch.labels.flatten()[learned].tolist()
         is_padding = batch.input_ids == pad_token_id
         assert batch.num_padding_tokens == int(is_padding.sum()) > 0
         assert batch.num_tokens + batch.num_padding_tokens == 4 * length
@@ -104,7 +109,7 @@ def test_raw_and_png_images_are_the_same_pixels(make_dataset: Callable[..., Path
     for image_format in ("png", "raw"):
         with reader(make_dataset(8, image_format=image_format)) as steps:
             batches.append(next(steps)[0])
-    assert torch.equal(batches[0].images, batches[1].images)
+    assert torch.equal(batches[0].pixels, batches[1].pixels)
 
 
 def test_raw_samples_are_compared_with_their_checksum_when_first_read_and_only_then(
@@ -244,8 +249,8 @@ def test_image_of_another_size_than_the_data_set_says_is_named(
     dataset_dir: Path, augment: Augmentation | None
 ) -> None:
     dataset = open_dataset(dataset_dir)
-    info = dataclasses.replace(dataset.info, image_height=7)
-    dataset, plan = dataclasses.replace(dataset, info=info), plan_shuffled(23, seed=0, layout=ONE)
+    dataset = dataclasses.replace(dataset, rule=ImageRule(size=(7, 32)))
+    plan = plan_shuffled(23, seed=0, layout=ONE)
     with (
         BatchReader(dataset, plan, rank=0, augment=augment) as steps,
         pytest.raises(StageError, match=r"shards.*sample \d{9}: image .* expected \(7, "),

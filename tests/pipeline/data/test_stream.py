@@ -23,6 +23,7 @@ from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_sha
 from pipeline.data.tar import BLOCK, END_OF_ARCHIVE, sample_bytes, scan_members
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.reading import AugmentConfig
+from tests.pipeline.batches import images_of
 
 
 def shards_of(folder: Path) -> tuple[str, ...]:
@@ -73,7 +74,7 @@ def test_batches_hold_what_the_index_reads(dataset_dir: Path) -> None:
             expected = by_key[key]
             num_tokens = len(expected.input_ids)
             assert batch.input_ids[row, :num_tokens].tolist() == expected.input_ids.tolist()
-            assert (batch.images[row].numpy() == expected.images[0]).all()
+            assert (images_of(batch)[row].numpy() == expected.images[0]).all()
 
 
 def test_the_stream_is_the_same_again_and_another_after_a_resume(dataset_dir: Path) -> None:
@@ -187,7 +188,7 @@ def test_pictures_of_samples_with_any_key_can_be_changed(dataset_dir: Path, tmp_
     change = make_augmentation(AugmentConfig(brightness=0.9), seed=0)
     layout = BatchLayout(global_batch_size=2, num_lanes=1, num_ranks=1, num_microbatches=1)
     with StreamReader(dataset.info, stream((str(shard),)), layout, augment=change) as steps:
-        first, second = next(steps)[0].images.numpy()  # of two passes
+        first, second = images_of(next(steps)[0])  # of two passes
     assert (first != second).any()
 
 

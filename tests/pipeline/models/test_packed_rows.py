@@ -10,17 +10,22 @@ import torch
 
 from pipeline.data.batch import Batch, collate
 from pipeline.data.buffers import BufferPool
+from pipeline.data.gathered import ImageRule
 from pipeline.data.sample_format import Sample
-from pipeline.models import SmallVLM, build_model, normalise_pixels
-from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, PAD, Facts
+from pipeline.models import build_model
+from pipeline.models.small_vlm import SmallVLM
+from pipeline.training import batches
+from pipeline.training.device import Workplace
+from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, PAD, make_facts
 
 SHAPE = (32, 32, 3)
-MEAN = STD = (0.5, 0.5, 0.5)
+RULE = ImageRule(size=SHAPE[:2])
+CPU = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 
 
 @pytest.fixture
 def model() -> SmallVLM:
-    return build_model(CONFIG, Facts(), seed=3)
+    return build_model(CONFIG, make_facts(), seed=3)
 
 
 def make_samples(num_images: tuple[int, ...] = (1, 0, 2, 1, 1)) -> list[Sample]:
@@ -40,25 +45,18 @@ def make_samples(num_images: tuple[int, ...] = (1, 0, 2, 1, 1)) -> list[Sample]:
 
 def make_batch(rows: list[list[Sample]], length: int | None = None) -> Batch:
     pool = BufferPool(pin_memory=False)
-    return collate(rows, image_shape=SHAPE, pad_token_id=PAD, epoch=0, buffers=pool, length=length)
+    return collate(rows, rule=RULE, pad_token_id=PAD, epoch=0, buffers=pool, length=length)
 
 
 def hidden_states(model: SmallVLM, batch: Batch) -> torch.Tensor:
     """Float [num_rows * length, hidden] as the model sees the batch."""
-    images = normalise_pixels(batch.images, mean=MEAN, std=STD)
-    hidden = model.language.model(
-        inputs_embeds=model.embed(batch.input_ids, images),
-        attention_mask=None,
-        position_ids=batch.position_ids if batch.is_packed else None,
-        use_cache=False,
-    ).last_hidden_state
+    inputs = batches.to_device(batch, CPU, model.layout)
+    hidden, _ = model.hidden_states(inputs.input_ids, inputs.vision, inputs.position_ids)
     return hidden.flatten(0, 1)
 
 
 def loss_of(model: SmallVLM, batch: Batch) -> torch.Tensor:
-    images = normalise_pixels(batch.images, mean=MEAN, std=STD)
-    positions = batch.position_ids if batch.is_packed else None
-    return model(batch.input_ids, images, batch.labels, positions)
+    return batches.loss_of(model, batches.to_device(batch, CPU, model.layout))
 
 
 def test_packed_and_unpacked_logits_agree(model: SmallVLM) -> None:
@@ -82,10 +80,9 @@ def test_logits_would_differ_if_samples_saw_each_other(model: SmallVLM) -> None:
     # The control of the test above: without positions that begin anew the row is one text.
     samples = make_samples()
     packed = make_batch([[samples[0], samples[1]]])
-    images = normalise_pixels(packed.images, mean=MEAN, std=STD)
-    leaking = model.language.model(
-        inputs_embeds=model.embed(packed.input_ids, images), use_cache=False
-    ).last_hidden_state[0]
+    inputs = batches.to_device(packed, CPU, model.layout)
+    embeds, _ = model.embed(inputs.input_ids, inputs.vision)
+    leaking = model.language.model(inputs_embeds=embeds, use_cache=False).last_hidden_state[0]
     start = len(samples[0].input_ids)
     alone = hidden_states(model, make_batch([[samples[1]]]))
     assert (leaking[start:] - alone).abs().max() > 1e-2

@@ -1,30 +1,29 @@
 """The small VLM: where images go into the text, what the loss is, how it is saved."""
 
 import json
-from dataclasses import dataclass
 
 import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.models import SmallVLM, build_model, load_model, normalise_pixels
-from pipeline.models.generate import generate, pad_left
+from pipeline.models import DataFacts, Prompt, StoredImages, build_model, load_model
+from pipeline.models.generate import pad_left
+from pipeline.models.loss import CHUNK, summed_cross_entropy
+from pipeline.models.pixels import PixelScale, stack_images
+from pipeline.models.small_vlm import SmallVLM
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.train import LanguageConfig, ModelConfig, VisionConfig
+from slurm_jobs.common.stage_config.model import LanguageConfig, ModelConfig, VisionConfig
+from tests.pipeline.infos import make_info
 
 IMAGE, PAD, EOS = 4, 0, 1
 
 
-@dataclass(frozen=True)
-class Facts:
-    image_size: int = 32
-    image_mean: tuple = (0.5, 0.5, 0.5)
-    image_std: tuple = (0.5, 0.5, 0.5)
-    image_token_id: int = IMAGE
-    pad_token_id: int = PAD
-    eos_token_id: int = EOS
-    vocab_size: int = 40
-    num_image_tokens: int = 4
+def make_facts(**changes):
+    """Of a data set with images of 32 pixels, 4 tokens each."""
+    size = changes.pop("image_size", 32)
+    eos = changes.pop("eos_token_id", EOS)
+    info = make_info(image_height=size, image_width=size, **changes)
+    return DataFacts(info=info, eos_token_id=eos, vocab_size=40)
 
 
 CONFIG = ModelConfig(
@@ -35,28 +34,54 @@ CONFIG = ModelConfig(
 
 @pytest.fixture
 def model() -> SmallVLM:
-    return build_model(CONFIG, Facts(), seed=3)
+    return build_model(CONFIG, make_facts(), seed=3)
 
 
 def make_images(num_images, seed=0):
-    return torch.randn(num_images, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
+    """What the vision tower takes; nothing without an image."""
+    draw = torch.Generator().manual_seed(seed)
+    values = torch.randn(num_images, 3, 32, 32, generator=draw)
+    return {"pixel_values": values} if num_images else {}
+
+
+def loss_of(model, ids, images, labels):
+    places = torch.nonzero(labels.flatten() != -100).flatten()
+    return model(ids, places - 1, labels.flatten()[places], images)
+
+
+def embeds_of(model, ids, images):
+    return model.embed(ids, images)[0]
+
+
+def make_prompts(prompts, seed=0):
+    """With an image for each that has image tokens."""
+    draw = torch.Generator().manual_seed(seed)
+    found = []
+    for ids in prompts:
+        num_images = ids.count(IMAGE) // 4
+        shape = (num_images * 32 * 32, 3)
+        pixels = torch.randint(0, 256, shape, generator=draw, dtype=torch.uint8)
+        sizes = torch.tensor([[32, 32]] * num_images).reshape(-1, 2)
+        images = StoredImages(pixels=pixels, sizes=sizes, original_sizes=None)
+        found.append(Prompt(input_ids=ids, images=images))
+    return found
 
 
 def test_image_tokens_become_patches_in_order(model):
     ids = torch.tensor([[7, *[IMAGE] * 4, 8, 9], [*[IMAGE] * 4, 5, PAD, PAD]])
     images = make_images(2)
     by_hand = model.language.model.embed_tokens(ids).clone()
-    patches = model.projector(model.vision(pixel_values=images).last_hidden_state)
+    patches = model.projector(model.vision(**images).last_hidden_state)
     by_hand[0, 1:5], by_hand[1, 0:4] = patches[0], patches[1]
-    torch.testing.assert_close(model.embed(ids, images), by_hand)
+    torch.testing.assert_close(embeds_of(model, ids, images), by_hand)
 
 
 def test_loss_is_the_sum_over_supervised_next_tokens(model):
     ids = torch.tensor([[*[IMAGE] * 4, 7, 8, 9]])
     labels = torch.tensor([[-100] * 5 + [8, 9]])
     images = make_images(1)
-    loss = model(ids, images, labels)
-    embeds = model.embed(ids, images)
+    loss = loss_of(model, ids, images, labels)
+    embeds = embeds_of(model, ids, images)
     logits = model.language(inputs_embeds=embeds, use_cache=False).logits[0]
     by_hand = functional.cross_entropy(logits[4:6], torch.tensor([8, 9]), reduction="sum")
     torch.testing.assert_close(loss, by_hand)
@@ -68,47 +93,45 @@ def test_padding_on_the_right_changes_nothing(model):
     padded = functional.pad(ids, (0, 3), value=PAD)
     padded_labels = functional.pad(labels, (0, 3), value=-100)
     images = make_images(1)
-    loss = model(ids, images, labels)
-    torch.testing.assert_close(model(padded, images, padded_labels), loss)
+    loss = loss_of(model, ids, images, labels)
+    torch.testing.assert_close(loss_of(model, padded, images, padded_labels), loss)
 
 
 def test_batch_without_images_still_gives_every_parameter_a_gradient(model):
     ids = torch.tensor([[7, 8, 9]])
     model.train()
-    model(ids, make_images(0), ids).backward()
+    labels = torch.tensor([[-100, 8, 9]])
+    loss_of(model, ids, make_images(0), labels).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert not any(p.grad.any() for p in model.vision.parameters())
 
 
 def test_batched_generation_equals_one_by_one(model):
     model.eval()
-    prompts = [[7, *[IMAGE] * 4, 8], [*[IMAGE] * 4, 9], [7, 8, 9, 10, *[IMAGE] * 4, 11], [12]]
-    images = make_images(3)
-    together = generate(model, prompts, images, max_new_tokens=6)
-    shares = [images[:1], images[1:2], images[2:3], images[:0]]
-    alone = [
-        generate(model, [prompt], share, max_new_tokens=6)[0]
-        for prompt, share in zip(prompts, shares, strict=True)
-    ]
-    assert together == alone
+    prompts = make_prompts(
+        [[7, *[IMAGE] * 4, 8], [*[IMAGE] * 4, 9], [7, 8, 9, 10, *[IMAGE] * 4, 11], [12]]
+    )
+    together = model.generate(prompts, max_new_tokens=6)
+    assert together == [model.generate([prompt], max_new_tokens=6)[0] for prompt in prompts]
 
 
 def test_cached_generation_equals_recomputing_everything(model):
     model.eval()
-    prompt, images = [7, *[IMAGE] * 4, 8], make_images(1)
+    (prompt,) = make_prompts([[7, *[IMAGE] * 4, 8]])
+    images = model.layout.arrange(prompt.images, torch.float32)
     expected = []
     for _ in range(5):
-        ids = torch.tensor([prompt + expected])
-        logits = model.language(inputs_embeds=model.embed(ids, images), use_cache=False).logits
+        embeds = embeds_of(model, torch.tensor([prompt.input_ids + expected]), images)
+        logits = model.language(inputs_embeds=embeds, use_cache=False).logits
         expected.append(int(logits[0, -1].argmax()))
-    assert generate(model, [prompt], images, max_new_tokens=5) == [expected]
+    assert model.generate([prompt], max_new_tokens=5) == [expected]
 
 
 def test_generation_stops_at_the_end_token(model):
     model.eval()
-    first = generate(model, [[7]], make_images(0), max_new_tokens=1)[0][0]
+    first = model.generate(make_prompts([[7]]), max_new_tokens=1)[0][0]
     model.language.config.eos_token_id = first
-    assert generate(model, [[7], [7]], make_images(0), max_new_tokens=50) == [[], []]
+    assert model.generate(make_prompts([[7], [7]]), max_new_tokens=50) == [[], []]
 
 
 def test_prompts_are_padded_on_the_left():
@@ -119,19 +142,19 @@ def test_prompts_are_padded_on_the_left():
 
 def test_weights_depend_on_the_seed_alone():
     torch.manual_seed(0)
-    one = build_model(CONFIG, Facts(), seed=5).state_dict()
+    one = build_model(CONFIG, make_facts(), seed=5).state_dict()
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    same = build_model(CONFIG, Facts(), seed=5).state_dict()
+    same = build_model(CONFIG, make_facts(), seed=5).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
-    other = build_model(CONFIG, Facts(), seed=6).state_dict()
+    other = build_model(CONFIG, make_facts(), seed=6).state_dict()
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["projector.0.weight"], other["projector.0.weight"])
 
 
 def test_saved_model_loads_equal(model, tmp_path):
     model.save_pretrained(tmp_path)
-    loaded = load_model(tmp_path)
+    loaded = load_model(tmp_path, make_facts())
     assert loaded.config == model.config
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, loaded.state_dict()[name]), name
@@ -140,7 +163,7 @@ def test_saved_model_loads_equal(model, tmp_path):
 def test_folder_of_another_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llava"}))
     with pytest.raises(StageConfigError, match="model_type is 'llava'"):
-        load_model(tmp_path)
+        SmallVLM.from_pretrained(tmp_path)
 
 
 def test_weights_that_do_not_fit_the_config_are_refused(model, tmp_path):
@@ -149,30 +172,47 @@ def test_weights_that_do_not_fit_the_config_are_refused(model, tmp_path):
     values["language"]["num_hidden_layers"] = 1
     (tmp_path / "config.json").write_text(json.dumps(values))
     with pytest.raises(StageConfigError, match="does not fit"):
-        load_model(tmp_path)
+        load_model(tmp_path, make_facts())
 
 
 def test_model_that_does_not_fit_the_data_names_both_numbers():
     with pytest.raises(StageConfigError, match="picture: model 4, data set 16"):
-        build_model(CONFIG, Facts(num_image_tokens=16), seed=0)
+        build_model(CONFIG, make_facts(num_image_tokens=16), seed=0)
     with pytest.raises(StageConfigError, match="patch_size is 16"):
-        build_model(CONFIG, Facts(image_size=40), seed=0)
+        build_model(CONFIG, make_facts(image_size=40), seed=0)
 
 
 def test_model_of_a_folder_must_see_and_end_as_the_data_set_says(model, tmp_path):
     model.save_pretrained(tmp_path)
     config = ModelConfig(path=str(tmp_path))
-    build_model(config, Facts(image_mean=(0.5 + 1e-9,) * 3), seed=0)
+    build_model(config, make_facts(image_mean=(0.5 + 1e-9,) * 3), seed=0)
     with pytest.raises(StageConfigError, match=r"image mean: model \(0\.5, .* data set \(0\.4"):
-        build_model(config, Facts(image_mean=(0.4,) * 3), seed=0)
+        build_model(config, make_facts(image_mean=(0.4,) * 3), seed=0)
     with pytest.raises(StageConfigError, match="end token: model 1, data set 2"):
-        build_model(config, Facts(eos_token_id=2), seed=0)
+        build_model(config, make_facts(eos_token_id=2), seed=0)
 
 
 def test_pixels_are_scaled_shifted_and_channels_first():
     images = torch.randint(0, 256, (2, 5, 4, 3), dtype=torch.uint8)
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.25, 1.0)
     expected = ((images / 255 - torch.tensor(mean)) / torch.tensor(std)).permute(0, 3, 1, 2)
-    found = normalise_pixels(images, mean=mean, std=std)
+    scale = PixelScale(mean=mean, std=std)
+    found = stack_images(images.reshape(-1, 3), (5, 4), scale, torch.float32)
     assert found.shape == (2, 3, 5, 4)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1, CHUNK, CHUNK + 1, 3 * CHUNK])
+def test_loss_in_chunks_and_its_gradients_are_those_of_the_whole(num_tokens):
+    draw = torch.Generator().manual_seed(0)
+    head = torch.nn.Linear(8, 11, bias=False)
+    hidden = torch.randn(num_tokens, 8, generator=draw, requires_grad=True)
+    targets = torch.randint(0, 11, (num_tokens,), generator=draw)
+    found, expected = [], []
+    whole = functional.cross_entropy(head(hidden), targets, reduction="sum")
+    for loss, values in ((summed_cross_entropy(head, hidden, targets), found), (whole, expected)):
+        head.weight.grad = hidden.grad = None
+        loss.backward()
+        values += [loss.detach(), head.weight.grad.clone(), hidden.grad.clone()]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)

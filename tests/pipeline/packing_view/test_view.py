@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.packing_view import run
+from pipeline.packing_view import run, timing
 from pipeline.packing_view.arrangements import SETTINGS
 from slurm_jobs.common.errors import StageConfigError, StageError
+from tests.pipeline.models.tiny import write_dataset, write_tiny
 
 SMALL: dict[str, Any] = {
     "vision": {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "patch_size": 16},
@@ -121,7 +122,9 @@ def test_a_model_in_a_folder_has_its_sizes_and_other_weights(
 
     config = {"device": "cpu", "model": SMALL, "num_steps": 1}
     bench = make_bench(build_config(TrainConfig, config), open_dataset(dataset_dir), dataset_dir)
-    write_json_atomic(tmp_path / "config.json", bench.sizes.to_json())  # no weights beside it
+    write_json_atomic(
+        tmp_path / "config.json", bench.skeleton.config.to_json()
+    )  # no weights beside it
     found = look(dataset_dir, limit_s=60, config={"model": {"path": str(tmp_path)}})
     assert found["notes"] == []
     assert all(way["step_s"] > 0 for way in found["ways"])
@@ -159,3 +162,31 @@ def test_what_suits_no_way_is_an_error(dataset_dir: Path) -> None:
 def test_a_data_set_that_is_not_finished_is_told(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"dataset\.json: missing"):
         look(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["smolvlm", "qwen2_vl"])
+def test_models_of_transformers_are_timed_on_the_data_that_they_take(
+    kind: str, dataset_dir: Path, tmp_path: Path
+) -> None:
+    folder, model_dir = write_dataset(kind, tmp_path), write_tiny(kind, tmp_path / "model")
+    config = {
+        "model": {"type": "hugging_face", "path": str(model_dir)},
+        "global_batch_size": 2,
+        "num_lanes": 2,
+        "batching": {"kind": "packed", "max_tokens": 512},
+    }
+    found = look(folder, limit_s=60, config=config)
+    assert found["notes"] == []
+    assert all(way["tokens_per_s"] > 0 for way in found["ways"])
+    refused = look(dataset_dir, limit_s=60, config=config)  # of SigLIP's pictures
+    assert "nothing is timed" in refused["notes"][0]
+    assert f"a model of type {kind} takes" in refused["notes"][0]
+
+
+def test_model_that_memory_does_not_hold_is_not_built(
+    dataset_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "available_memory_bytes", lambda: 10**5)
+    found = look(dataset_dir, limit_s=60)
+    assert found["notes"][0].startswith("nothing is timed: the 0.0 billion parameters of the model")
+    assert not any("step_s" in way for way in found["ways"])

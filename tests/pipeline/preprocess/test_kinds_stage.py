@@ -12,8 +12,8 @@ import webdataset as wds
 from PIL import Image
 
 from pipeline.data import open_dataset, read_dataset_info
+from pipeline.models.build import check_small_images
 from pipeline.preprocess.part import PartPaths
-from pipeline.training.facts import check_images
 from slurm_jobs.common.errors import StageConfigError
 from tests.pipeline.build import run_consolidate, run_preprocess
 from tests.pipeline.kinds import (
@@ -120,7 +120,7 @@ def test_data_set_says_what_its_images_are(kind: str, manifest: Path, tmp_path: 
 
 def check_is_taken_by_the_small_model(info: Any, *, taken: bool) -> None:
     if taken:
-        check_images(info)
+        check_small_images(info)
         return
-    with pytest.raises(StageConfigError, match=f"images are {info.image_kind} .* small_vlm takes"):
-        check_images(info)
+    with pytest.raises(StageConfigError, match=f"images are {info.image_kind}; .* small_vlm takes"):
+        check_small_images(info)

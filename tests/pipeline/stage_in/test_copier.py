@@ -19,7 +19,7 @@ from pipeline.data import open_dataset, read_dataset_info, shard_files
 from pipeline.stage_in import Staged, copier, stage_in
 from pipeline.stage_in.store import Store
 from slurm_jobs.common.errors import StageError, StageStoppedError
-from slurm_jobs.common.stage_config.train import StagingConfig
+from slurm_jobs.common.stage_config.staging import StagingConfig
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
 
 SLOW = replace(BESIDE, num_threads=1, max_mb_per_s=0.02)

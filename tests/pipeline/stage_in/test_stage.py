@@ -17,7 +17,7 @@ from pipeline.data import open_dataset
 from pipeline.stage_in import copier, stage, stage_in
 from pipeline.stage_in.store import Store
 from slurm_jobs.common.errors import StageError, StageStoppedError
-from slurm_jobs.common.stage_config.train import StagingConfig
+from slurm_jobs.common.stage_config.staging import StagingConfig
 from tests.pipeline.stage_in.conftest import BEFORE, BESIDE, shard_sizes
 
 

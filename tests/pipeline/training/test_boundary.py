@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pipeline.training.boundary import Boundary
-from slurm_jobs.common.stage_config.train import CheckpointConfig
+from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 
 
 class FakeRanks:

@@ -9,7 +9,7 @@ from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training import stage
 from pipeline.training.evaluate import Generation, make_encoder, read_rows, summarise
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.train import EvaluateConfig
+from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from tests.pipeline.build import run_consolidate, run_preprocess, write_csv_manifest
 
 

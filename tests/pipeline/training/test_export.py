@@ -6,15 +6,26 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pipeline.training.export import _put_in_place, check_weights
+from pipeline.training.export import _put_in_place, check_names, check_weights
 from slurm_jobs.common.errors import StageError
 
 
 def test_dropped_and_changed_tensors_are_found_after_saving(tmp_path):
     weights = {"a": torch.ones(2), "b": torch.ones(2), "c": torch.tensor([float("nan")])}
-    save_file({"a": torch.ones(2), "b": torch.zeros(2), "c": weights["c"]}, tmp_path / "w")
-    with pytest.raises(StageError, match=re.escape("(missing: d; different: b)")):
-        check_weights(tmp_path / "w", weights, {"a", "b", "c", "d"})
+    save_file({"a": torch.ones(2), "b": torch.zeros(2)}, tmp_path / "1.safetensors")
+    save_file({"c": weights["c"], "e": torch.ones(1)}, tmp_path / "2.safetensors")
+    with pytest.raises(StageError, match=re.escape("(missing: d; unexpected: e; different: b)")):
+        check_weights(tmp_path, {**weights, "d": torch.ones(1)})
+    (tmp_path / "1.safetensors").unlink()
+    with pytest.raises(StageError, match=re.escape("(missing: a, b)")):
+        check_weights(tmp_path, {**weights, "e": torch.ones(1)})
+
+
+def test_weights_that_gathering_dropped_are_named():
+    with pytest.raises(StageError, match=r"missing: b; unexpected: x\.b"):
+        check_names({"a", "b"}, {"a", "x.b"})
+    with pytest.raises(StageError, match=r"missing: 0, 1, 2, 3, 4 and 2 more\)"):
+        check_names({str(number) for number in range(7)}, set())
 
 
 def write_model(folder, weights=b"w", tokenizer=b"t"):

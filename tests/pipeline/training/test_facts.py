@@ -28,7 +28,7 @@ def test_images_that_the_model_does_not_take_are_refused_before_anything_is_copi
     make_train_run, tmp_path
 ):
     run = make_train_run(dataset=str(write_tiled_dataset(tmp_path)))
-    words = r"images are tiled \(cut into tiles\); .* preprocess with a processor of one size"
+    words = r"images are tiled; model type small_vlm takes square ones of one size"
     with pytest.raises(StageConfigError, match=words):
         run.run_here()
     assert not list(run.root.rglob("shard-*.tar"))

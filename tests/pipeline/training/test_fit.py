@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pipeline.data.batch import ModelNeeds
 from pipeline.training import fit
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -17,4 +18,4 @@ def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, 
         ranks=SimpleNamespace(rank=0, num_ranks=1),
         workplace=SimpleNamespace(device=torch.device(device)),
     )
-    assert fit._make_reader(job, None, None, 0)["gpu"] == gpu
+    assert fit._make_reader(job, None, None, ModelNeeds(), 0)["gpu"] == gpu

@@ -3,7 +3,7 @@
 import torch
 
 from pipeline.training.optimizer import make_optimizer, parameter_groups
-from slurm_jobs.common.stage_config.train import OptimizerConfig
+from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 
 
 def make_model():

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.training.schedule import learning_rate_at
-from slurm_jobs.common.stage_config.train import ScheduleConfig
+from slurm_jobs.common.stage_config.optimizer import ScheduleConfig
 
 
 def rates(kind, warmup_share=0.1, num_steps=100):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from pipeline.models import SmallVLM
+from pipeline.models.small_vlm import SmallVLM
 from pipeline.training import checkpoint
 from pipeline.training.checkpoint_files import damaged_files, list_checkpoints, read_info
 from slurm_jobs.common.errors import STOPPED_EXIT_CODE, StageConfigError

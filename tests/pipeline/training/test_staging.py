@@ -22,7 +22,7 @@ from pipeline.timing import SpanLog
 from pipeline.training import meeting
 from pipeline.training.ranks import join_ranks, leave_ranks
 from pipeline.training.staging import stage_together
-from slurm_jobs.common.stage_config.train import StagingConfig
+from slurm_jobs.common.stage_config.staging import StagingConfig
 from tests.contexts import make_context
 
 rank, port, folder, dataset = int(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:])

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.machine import cpu_facts, host_facts, memory_bytes
+from slurm_jobs.common.machine import (
+    available_memory_bytes,
+    cpu_facts,
+    host_facts,
+    memory_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,3 +41,9 @@ def test_a_node_without_cpuinfo_still_has_cores_and_memory(tmp_path: Path) -> No
 def test_a_host_is_named_with_its_kernel() -> None:
     assert host_facts()["name"] == os.uname().nodename
     assert host_facts()["kernel"].endswith(os.uname().release)
+
+
+def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:  9 kB\nMemAvailable:     7 kB\nBuffers:  1 kB\n")
+    assert available_memory_bytes(tmp_path / "meminfo") == 7 * 1024
+    assert 0 < available_memory_bytes() <= (memory_bytes() or 0)

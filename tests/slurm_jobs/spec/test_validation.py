@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slurm_jobs.common.stage_config.train import OptimizerConfig
+from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.validation import did_you_mean, known_keys, path_text, validate_values
 from slurm_jobs.spec.yaml_values import read_yaml

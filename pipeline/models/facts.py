@@ -1,0 +1,56 @@
+"""What a model needs to know of the data set that it is trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.data.info import DatasetInfo
+from pipeline.models.pixels import PixelScale
+from slurm_jobs.common.errors import StageConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+_PIXEL_MAX = 255
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataFacts:
+    """The data set's own words, and its tokenizer's."""
+
+    info: DatasetInfo
+    eos_token_id: int
+    """The token that ends an answer."""
+    vocab_size: int
+    """Tokens that the tokenizer knows."""
+
+    @property
+    def pixel_scale(self) -> PixelScale:
+        """What the processor does with bytes."""
+        # (pixel * rescale - mean) / std, written for pixels scaled by 1/255.
+        factor = _PIXEL_MAX * self.info.rescale_factor
+        return PixelScale(
+            mean=tuple(mean / factor for mean in self.info.image_mean),
+            std=tuple(std / factor for std in self.info.image_std),
+        )
+
+
+def read_facts(info: DatasetInfo, tokenizer: PreTrainedTokenizerFast) -> DataFacts:
+    """Put together what the data set and its tokenizer say.
+
+    Raises:
+        StageConfigError: the tokenizer ends no answer.
+    """
+    if tokenizer.eos_token_id is None:
+        message = f"tokenizer {tokenizer.name_or_path}: no eos_token; generation would never end"
+        raise StageConfigError(message)
+    return DataFacts(info=info, eos_token_id=tokenizer.eos_token_id, vocab_size=len(tokenizer))
+
+
+def load_tokenizer(processor_dir: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer of a processor folder; no hub is asked."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(processor_dir, local_files_only=True)

@@ -1,0 +1,143 @@
+"""The families of Hugging Face models that can be trained: how each takes images, and its parts.
+
+A model of a family is found by the `model_type` of its config.json. What is not in the table is
+refused: between the pixels that are stored and what a vision tower takes there is a layout, and a
+wrong one trains without an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.data.info import DatasetInfo, ImageKind
+from pipeline.models.facts import DataFacts
+from pipeline.models.layouts import (
+    AnyresTiles,
+    ImageLayout,
+    NativePatches,
+    StackedImages,
+    TilesInOneRow,
+)
+from slurm_jobs.common.errors import StageConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """Models that are alike but for their sizes."""
+
+    image_kind: ImageKind
+    """Which data sets it takes."""
+    make_layout: Callable[[Any, DataFacts], ImageLayout]
+    """From the model's config and the data set."""
+    projector: tuple[str, ...]
+    """Prefixes of parameter names; they may lie within the vision tower."""
+    has_feature_layer: bool = False
+    """Whether `vision_feature_layer` may leave the last layers of the vision tower unused."""
+    marks_images: bool = False
+    """Whether generation wants `mm_token_type_ids`, from which it numbers the tokens."""
+
+
+def _size(facts: DataFacts) -> tuple[int, int]:
+    assert facts.info.image_height is not None  # of a `fixed` or `tiled` data set
+    assert facts.info.image_width is not None
+    return facts.info.image_height, facts.info.image_width
+
+
+def _stacked(_config: Any, facts: DataFacts) -> StackedImages:
+    return StackedImages(scale=facts.pixel_scale, size=_size(facts))
+
+
+def _one_row(_config: Any, facts: DataFacts) -> TilesInOneRow:
+    if not all(facts.info.image_mean):
+        message = (
+            "the processor's image_mean is 0 in a channel: this model drops tiles that are 0 "
+            "throughout once they are normalised, and a black picture's would be; preprocess with "
+            "the model's own processor"
+        )
+        raise StageConfigError(message)
+    return TilesInOneRow(scale=facts.pixel_scale, size=_size(facts))
+
+
+def _anyres(config: Any, facts: DataFacts) -> AnyresTiles:
+    height, width = min(config.image_grid_pinpoints, key=lambda grid: grid[0] * grid[1])
+    return AnyresTiles(scale=facts.pixel_scale, size=_size(facts), smallest_grid=(height, width))
+
+
+def _native(_config: Any, facts: DataFacts) -> NativePatches:
+    info = facts.info
+    assert info.patch_size is not None  # of a `native` data set
+    assert info.merge_size is not None
+    assert info.temporal_patch_size is not None
+    return NativePatches(
+        scale=facts.pixel_scale,
+        patch_size=info.patch_size,
+        merge_size=info.merge_size,
+        temporal_patch_size=info.temporal_patch_size,
+        image_token_id=info.image_token_id,
+    )
+
+
+_LLAVA_PROJECTOR = ("model.multi_modal_projector.",)
+_QWEN_MERGER = ("model.visual.merger.",)
+
+FAMILIES: Mapping[str, Family] = {
+    "llava": Family(
+        image_kind="fixed",
+        make_layout=_stacked,
+        projector=_LLAVA_PROJECTOR,
+        has_feature_layer=True,
+    ),
+    "llava_next": Family(
+        image_kind="tiled",
+        make_layout=_anyres,
+        projector=(*_LLAVA_PROJECTOR, "model.image_newline"),
+        has_feature_layer=True,
+    ),
+    "idefics3": Family(image_kind="tiled", make_layout=_one_row, projector=("model.connector.",)),
+    "smolvlm": Family(image_kind="tiled", make_layout=_one_row, projector=("model.connector.",)),
+    "qwen2_vl": Family(
+        image_kind="native", make_layout=_native, projector=_QWEN_MERGER, marks_images=True
+    ),
+    "qwen2_5_vl": Family(
+        image_kind="native", make_layout=_native, projector=_QWEN_MERGER, marks_images=True
+    ),
+    "qwen3_vl": Family(
+        image_kind="native",
+        make_layout=_native,
+        projector=(*_QWEN_MERGER, "model.visual.deepstack_merger_list."),
+        marks_images=True,
+    ),
+}
+"""By `model_type`."""
+
+
+def find_family(model_type: str, where: str) -> Family:
+    """The family of a model; `where` names its folder.
+
+    Raises:
+        StageConfigError: there is no such family.
+    """
+    family = FAMILIES.get(model_type)
+    if family is None:
+        message = (
+            f"{where}: model_type is {model_type!r}; those that can be trained are "
+            f"{', '.join(sorted(FAMILIES))}, and small_vlm with `type: small_vlm`"
+        )
+        raise StageConfigError(message)
+    return family
+
+
+def check_image_kind(family: Family, model_type: str, info: DatasetInfo) -> None:
+    """Compare how the data set stores images with what the family takes.
+
+    Raises:
+        StageConfigError: they differ.
+    """
+    if info.image_kind != family.image_kind:
+        message = (
+            f"the data set's images are {info.image_kind}, and a model of type {model_type} "
+            f"takes {family.image_kind} ones; preprocess with the model's own processor"
+        )
+        raise StageConfigError(message)

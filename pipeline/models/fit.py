@@ -1,0 +1,96 @@
+"""Whether a model fits the data set that it is to be trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pipeline.models.facts import DataFacts
+from pipeline.models.hugging_face import HuggingFaceVLM, features_of
+from pipeline.models.small_vlm import SmallVLMConfig
+from slurm_jobs.common.errors import StageConfigError
+
+_REMEDY = "preprocess with the processor that the model came with"
+_Pairs = Mapping[str, tuple[Any, Any]]
+"""What the model and what the data set says, by what it is."""
+
+
+def check_small_fit(config: SmallVLMConfig, facts: DataFacts) -> None:
+    """Compare what the small model and the data set say of images and tokens.
+
+    Raises:
+        StageConfigError: naming each difference.
+    """
+    info, scale = facts.info, facts.pixel_scale
+    pairs = {
+        "image tokens a picture": (config.num_image_tokens, info.num_image_tokens),
+        "image size in pixels": (config.vision["image_size"], info.image_height),
+        "image token": (config.image_token_id, info.image_token_id),
+        "end token": (config.language["eos_token_id"], facts.eos_token_id),
+        # training normalises by the data set's, whoever uses the model by the model's
+        "image mean": (_rounded(config.image_mean), _rounded(scale.mean)),
+        "image deviation": (_rounded(config.image_std), _rounded(scale.std)),
+    }
+    remedy = (
+        "set model.vision.patch_size to the processor's, or preprocess with the processor in "
+        "model.path"
+    )
+    _compare(pairs, config.language["vocab_size"], facts, remedy)
+
+
+def check_config(model: HuggingFaceVLM) -> None:
+    """Compare what a model of transformers and the data set say of images and tokens.
+
+    Raises:
+        StageConfigError: naming each difference.
+    """
+    config, facts = model.hf.config, model.facts
+    info, vision = facts.info, config.vision_config
+    pairs: dict[str, tuple[Any, Any]] = {
+        "image token": (config.image_token_id, info.image_token_id),
+    }
+    if info.image_kind == "native":
+        pairs |= {
+            "patch size in pixels": (vision.patch_size, info.patch_size),
+            "merge size in patches": (vision.spatial_merge_size, info.merge_size),
+            "temporal patch size": (vision.temporal_patch_size, info.temporal_patch_size),
+        }
+    else:
+        pairs["image size in pixels"] = (vision.image_size, info.image_height)
+    _compare(pairs, config.get_text_config().vocab_size, facts, _REMEDY)
+
+
+def check_features(model: HuggingFaceVLM) -> None:
+    """Compare how many tokens the vision tower makes of an image with how many the data set has.
+
+    Raises:
+        StageConfigError: they differ.
+    """
+    expected = model.facts.info.num_image_tokens
+    if expected is not None:
+        pairs = {"image tokens a picture": (_count_features(model), expected)}
+        _compare(pairs, model.facts.vocab_size, model.facts, _REMEDY)
+
+
+def _compare(pairs: _Pairs, vocab_size: int, facts: DataFacts, remedy: str) -> None:
+    wrong = [f"{k}: model {m}, data set {d}" for k, (m, d) in pairs.items() if m != d]
+    if vocab_size < facts.vocab_size:
+        wrong.append(f"tokens: model {vocab_size}, data set {facts.vocab_size}")
+    if wrong:
+        message = f"the model does not fit the data set ({'; '.join(wrong)}): {remedy}"
+        raise StageConfigError(message)
+
+
+@torch.no_grad()
+def _count_features(model: HuggingFaceVLM) -> int:
+    """Tokens that the vision tower makes of one image."""
+    smallest = model.layout.smallest(torch.device("cpu"), torch.float32)
+    found = model.hf.model.get_image_features(**smallest, return_dict=True)
+    first = next(features_of(found))
+    return first.numel() // first.shape[-1]
+
+
+def _rounded(values: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(value, 6) for value in values)

@@ -1,0 +1,186 @@
+"""Image-text-to-text models of transformers, behind the interface that training asks for.
+
+Two ways of calling these models are wrong without an error, and are kept in this one place.
+Packed rows need positions that begin anew, no mask and no cache: with any of the three otherwise,
+samples of a row see each other. And a batch without an image must run the vision tower all the
+same, because other ranks do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForImageTextToText, GenerationConfig
+from transformers.core_model_loading import revert_weight_conversion
+
+from pipeline.models.facts import DataFacts
+from pipeline.models.families import Family
+from pipeline.models.generate import arrange_prompts, before, pad_left
+from pipeline.models.interface import Prompt, TowerSizes, VisionLanguageModel
+from pipeline.models.layouts import ImageLayout
+from pipeline.models.layouts.model import VisionInputs
+
+_MAX_FILE_SIZE = "5GB"
+_LAYER_LISTS = ("layers", "blocks")
+"""How families call the list of a tower's layers."""
+
+
+class HuggingFaceVLM(VisionLanguageModel):
+    """One of the families of `pipeline.models.families`."""
+
+    def __init__(self, hf: Any, family: Family, facts: DataFacts) -> None:
+        """`hf` is what `AutoModelForImageTextToText` gives."""
+        super().__init__()
+        self.hf = hf
+        self.family = family
+        self.facts = facts
+        self.layout: ImageLayout = family.make_layout(hf.config, facts)
+        for parameter in _unused_parameters(hf, family):
+            parameter.requires_grad_(requires_grad=False)
+
+    def hidden_states(
+        self, input_ids: torch.Tensor, vision: VisionInputs, position_ids: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `VisionLanguageModel`."""
+        features: Any = None
+        unused = torch.zeros((), device=input_ids.device)
+        if vision:
+            features = self.hf.model.get_image_features(**vision, return_dict=True)
+        elif self.training:
+            dtype = self.hf.get_input_embeddings().weight.dtype
+            smallest = self.layout.smallest(input_ids.device, dtype)
+            found = self.hf.model.get_image_features(**smallest, return_dict=True)
+            unused = sum((0.0 * value.float().sum() for value in features_of(found)), start=unused)
+        hidden = self.hf.model(
+            input_ids=input_ids,
+            position_ids=position_ids,
+            attention_mask=None,
+            use_cache=False,
+            **({"mm_encoder_outputs": {"image": features}} if vision else {}),
+        ).last_hidden_state
+        return hidden, unused
+
+    def output_head(self) -> nn.Module:
+        """As `VisionLanguageModel`."""
+        return self.hf.get_output_embeddings()
+
+    @property
+    def vision_tower(self) -> nn.Module:
+        """In some families the projector is a part of it."""
+        return self.hf.get_encoder(modality="image")
+
+    @property
+    def language_model(self) -> nn.Module:
+        """Without the output head."""
+        return self.hf.get_decoder()
+
+    def towers(self) -> list[list[nn.Module]]:
+        """As `VisionLanguageModel`."""
+        return [_layers(self.vision_tower), _layers(self.language_model)]
+
+    def sizes(self) -> tuple[TowerSizes, TowerSizes]:
+        """As `VisionLanguageModel`."""
+        text, vision = self.hf.config.get_text_config(), self.hf.config.vision_config
+        width = getattr(vision, "embed_dim", vision.hidden_size)  # Qwen2-VL's is of its output
+        num_layers = len(_layers(self.vision_tower))
+        return (
+            TowerSizes(hidden_size=width, num_layers=num_layers),
+            TowerSizes(hidden_size=text.hidden_size, num_layers=text.num_hidden_layers),
+        )
+
+    @property
+    def patch_size(self) -> int:
+        """As `VisionLanguageModel`."""
+        return int(self.hf.config.vision_config.patch_size)
+
+    @property
+    def attention_name(self) -> str:
+        """As `VisionLanguageModel`."""
+        text = self.hf.config.get_text_config()
+        return str(text._attn_implementation)  # noqa: SLF001 - no public name
+
+    def save_pretrained(
+        self, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
+    ) -> Mapping[str, torch.Tensor]:
+        """As `VisionLanguageModel`; transformers gives weights the names of the original files."""
+        with torch.device("meta"):
+            shell = AutoModelForImageTextToText.from_config(self.hf.config)
+        # A tied output head is the input embeddings, and is written once.
+        tied = shell.all_tied_weights_keys
+        own = _without_prefix(self.state_dict() if weights is None else weights)
+        whole = {name: value.detach().cpu() for name, value in own if name not in tied}
+        # Of copies, because both take out what they have dealt with.
+        shell.save_pretrained(folder, state_dict=dict(whole), max_shard_size=_MAX_FILE_SIZE)
+        return revert_weight_conversion(shell, dict(whole))
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
+        """As `VisionLanguageModel`, by transformers' own."""
+        device = self.hf.get_input_embeddings().weight.device
+        pad_id, end_id = self.facts.info.pad_token_id, self.facts.eos_token_id
+        ids, mask = (t.to(device) for t in pad_left([p.input_ids for p in prompts], pad_id))
+        dtype = self.hf.get_input_embeddings().weight.dtype
+        vision = arrange_prompts(prompts, self.layout, device, dtype)
+        if self.family.marks_images:
+            vision["mm_token_type_ids"] = (ids == self.hf.config.image_token_id).int()
+        settings = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=max_new_tokens,
+            pad_token_id=pad_id,
+            eos_token_id=end_id,
+        )
+        found = self.hf.generate(
+            input_ids=ids, attention_mask=mask, generation_config=settings, **vision
+        )
+        answers = found[:, ids.shape[1] :].tolist()  # SYNC: the answers come to the host
+        return [before(answer, end_id) for answer in answers]
+
+
+def features_of(found: Any) -> Iterator[torch.Tensor]:
+    """All tensors that a vision tower hands to the language model."""
+    yield from _tensors_in([found.pooler_output, getattr(found, "deepstack_features", None)])
+
+
+def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif values is not None:
+        for value in values:
+            yield from _tensors_in(value)
+
+
+def _layers(tower: nn.Module) -> list[nn.Module]:
+    """The layers of a tower: of its lists of layers, the one with the most parameters."""
+    lists = [
+        module
+        for name, module in tower.named_modules()
+        if isinstance(module, nn.ModuleList) and name.rpartition(".")[2] in _LAYER_LISTS
+    ]
+    return list(max(lists, key=lambda found: sum(p.numel() for p in found.parameters())))
+
+
+def _unused_parameters(hf: Any, family: Family) -> Iterator[nn.Parameter]:
+    """Those behind the layer from which features are taken: they never have a gradient."""
+    if not family.has_feature_layer:
+        return
+    chosen = hf.config.vision_feature_layer
+    layers = _layers(hf.get_encoder(modality="image"))
+    # Number n of the hidden states is what comes out of layer n; 0 is the embeddings.
+    numbers = [n % (len(layers) + 1) for n in ([chosen] if isinstance(chosen, int) else chosen)]
+    for layer in layers[max(numbers) :]:
+        yield from layer.parameters()
+    for name, parameter in hf.get_encoder(modality="image").named_parameters():
+        if re.search(r"(^|\.)post_layernorm\.", name):
+            yield parameter
+
+
+def _without_prefix(
+    weights: Mapping[str, torch.Tensor],
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """By the names that `hf` itself has for them."""
+    return ((name.removeprefix("hf."), value) for name, value in weights.items())

@@ -1,0 +1,131 @@
+"""What training asks of every vision-language model."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pipeline.models.layouts import ImageLayout, StoredImages
+from pipeline.models.layouts.model import VisionInputs
+from pipeline.models.loss import summed_cross_entropy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TowerSizes:
+    """As much of a tower as its work follows from."""
+
+    hidden_size: int
+    num_layers: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompt:
+    """A conversation that the model is to continue."""
+
+    input_ids: Sequence[int]
+    """Image tokens expanded."""
+    images: StoredImages
+    """On the host."""
+
+
+class VisionLanguageModel(nn.Module, abc.ABC):
+    """Images and text in, loss or text out."""
+
+    layout: ImageLayout
+    """How it takes images."""
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        supervised: torch.Tensor,
+        targets: torch.Tensor,
+        vision: VisionInputs,
+        position_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Summed cross-entropy over the supervised tokens, in nats.
+
+        The sum, not the mean: the caller knows how many tokens all ranks and
+        microbatches of the step supervise.
+
+        Args:
+            input_ids: int64 [num_rows, length], padded on the right: a causal model never looks
+                there, so attention needs no mask, and is faster without one.
+            supervised: int64 [num_supervised]: places in the rows, one after the other, at which
+                the next token is learned.
+            targets: int64 [num_supervised]: those next tokens.
+            vision: What `layout.arrange` made of the batch's images; empty without any.
+            position_ids: int64 [num_rows, length], or as `layout.needs` makes them. Where rows hold
+                several samples they begin anew in each, which keeps attention within it. None for
+                one sample a row whose tokens are simply counted.
+
+        Returns:
+            float32 scalar. In training every parameter that can have a gradient has one, whatever
+            the batch holds, so that all ranks enter the same collectives.
+        """
+        hidden, unused = self.hidden_states(input_ids, vision, position_ids)
+        learned = hidden.flatten(0, 1).index_select(0, supervised)
+        return summed_cross_entropy(self.output_head(), learned, targets) + unused
+
+    @abc.abstractmethod
+    def hidden_states(
+        self, input_ids: torch.Tensor, vision: VisionInputs, position_ids: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The language model's last hidden states, and a zero that depends on what was not used.
+
+        Args:
+            input_ids: As for `forward`.
+            vision: As for `forward`.
+            position_ids: As for `forward`.
+
+        Returns:
+            Float [num_rows, length, hidden_size], and a scalar.
+        """
+
+    @abc.abstractmethod
+    def output_head(self) -> nn.Module:
+        """From hidden states to logits."""
+
+    @abc.abstractmethod
+    def towers(self) -> list[list[nn.Module]]:
+        """Layers in the order in which they run, one list a tower: the units of sharding."""
+
+    @abc.abstractmethod
+    def sizes(self) -> tuple[TowerSizes, TowerSizes]:
+        """Of the vision tower and of the language model."""
+
+    @property
+    @abc.abstractmethod
+    def patch_size(self) -> int:
+        """Side of what the vision tower takes as one patch, in pixels."""
+
+    @property
+    @abc.abstractmethod
+    def attention_name(self) -> str:
+        """Which attention implementation runs (`sdpa`, `eager`)."""
+
+    @abc.abstractmethod
+    def save_pretrained(
+        self, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
+    ) -> Mapping[str, torch.Tensor]:
+        """Write config and weights; `weights` (by this model's names) stand in for sharded ones.
+
+        The caller makes the folder appear whole.
+
+        Returns:
+            What must be found on disk, under the names that are used there.
+        """
+
+    @abc.abstractmethod
+    def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
+        """The likeliest next token again and again, until the end token or `max_new_tokens`.
+
+        The model is in eval mode, and whole (not sharded).
+
+        Returns:
+            One answer a prompt, without the end token.
+        """

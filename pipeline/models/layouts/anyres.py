@@ -1,0 +1,43 @@
+"""The whole picture and tiles of it, told apart by the picture's own size: LLaVA-NeXT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from pipeline.data.batch import ModelNeeds
+from pipeline.models.layouts.model import StoredImages, VisionInputs
+from pipeline.models.pixels import PixelScale, stack_images
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnyresTiles:
+    """`pixel_values` [num_tiles, 3, height, width], and `image_sizes` [num_pictures, 2]."""
+
+    scale: PixelScale
+    size: tuple[int, int]
+    """Height and width of every tile."""
+    smallest_grid: tuple[int, int]
+    """Height and width of the grid with the fewest tiles, of the model's `image_grid_pinpoints`."""
+
+    @property
+    def needs(self) -> ModelNeeds:
+        """The sizes of the pictures, from which the model tells which tiles are whose."""
+        return ModelNeeds(original_sizes=True)
+
+    def arrange(self, images: StoredImages, dtype: torch.dtype) -> VisionInputs:
+        """As `ImageLayout`."""
+        assert images.original_sizes is not None
+        tiles = stack_images(images.pixels, self.size, self.scale, dtype)
+        return {"pixel_values": tiles, "image_sizes": images.original_sizes.to(tiles.device)}
+
+    def smallest(self, device: torch.device, dtype: torch.dtype) -> VisionInputs:
+        """As `ImageLayout`."""
+        height, width = self.size
+        num_tiles = (self.smallest_grid[0] // height) * (self.smallest_grid[1] // width)
+        tiles = torch.ones(1 + num_tiles, 3, height, width, device=device, dtype=dtype)
+        return {
+            "pixel_values": tiles,
+            "image_sizes": torch.tensor([self.smallest_grid], device=device),
+        }

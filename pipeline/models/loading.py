@@ -1,0 +1,120 @@
+"""Models of transformers from a folder or from the hub, with nothing left to chance.
+
+`from_pretrained` gives weights that the files lack random values, keeps the precision that they
+were saved in, and asks the network where it may. Here missing weights are an error, weights are
+fp32 (the master copy of mixed precision), and a folder is never looked for elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers.utils.logging import disable_progress_bar
+
+from pipeline.models.facts import DataFacts
+from pipeline.models.families import check_image_kind, find_family
+from pipeline.models.hugging_face import HuggingFaceVLM
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.model import ModelConfig
+
+log = logging.getLogger(__name__)
+
+_MOST_NAMES = 5
+"""Of weights, in a message."""
+
+
+def source_of(config: ModelConfig) -> str:
+    """The folder, or the name on the hub."""
+    source = config.path if config.path is not None else config.name
+    assert source is not None  # as ModelConfig has seen to
+    return source
+
+
+def read_hugging_face_config(config: ModelConfig) -> Any:
+    """The model's own config, without its weights.
+
+    Raises:
+        StageConfigError: there is none, or it wants code of its own.
+    """
+    source = source_of(config)
+    try:
+        return AutoConfig.from_pretrained(source, **_access(config))
+    except (OSError, ValueError) as error:
+        raise _not_loaded(config, error) from error
+
+
+def load_hugging_face(config: ModelConfig, facts: DataFacts) -> HuggingFaceVLM:
+    """The model with its weights, fp32 on the CPU, in training mode.
+
+    Raises:
+        StageConfigError: it cannot be loaded whole, or takes other images.
+    """
+    source, hf_config = source_of(config), read_hugging_face_config(config)
+    family = find_family(hf_config.model_type, source)
+    check_image_kind(family, hf_config.model_type, facts.info)
+    disable_progress_bar()  # one a rank, in the log
+    try:
+        hf, found = AutoModelForImageTextToText.from_pretrained(
+            source,
+            dtype=torch.float32,
+            attn_implementation=config.attention,
+            output_loading_info=True,
+            **_access(config),
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _not_loaded(config, error) from error
+    lacking = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+    if lacking:
+        message = (
+            f"{source}: {len(lacking)} weights are missing, or of other sizes than config.json "
+            f"says ({_some(lacking)}); they would be random: copy the folder anew"
+        )
+        raise StageConfigError(message)
+    if found["unexpected_keys"]:
+        names = _some(set(found["unexpected_keys"]))
+        log.warning("%s: weights that the model has no place for are left out: %s", source, names)
+    return HuggingFaceVLM(hf.train(), family, facts)
+
+
+def make_random(config: ModelConfig, facts: DataFacts, device: torch.device) -> HuggingFaceVLM:
+    """A model of the same sizes with random weights, or none on "meta"; in training mode.
+
+    Raises:
+        StageConfigError: there is no such model, or it takes other images.
+    """
+    hf_config = read_hugging_face_config(config)
+    family = find_family(hf_config.model_type, source_of(config))
+    check_image_kind(family, hf_config.model_type, facts.info)
+    with device:
+        hf = AutoModelForImageTextToText.from_config(
+            hf_config, dtype=torch.float32, attn_implementation=config.attention
+        )
+    return HuggingFaceVLM(hf.train(), family, facts)
+
+
+def _access(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "local_files_only": config.path is not None,
+        "trust_remote_code": config.trust_remote_code,
+    }
+
+
+def _some(names: set[str]) -> str:
+    more = ", .." if len(names) > _MOST_NAMES else ""
+    return ", ".join(sorted(names)[:_MOST_NAMES]) + more
+
+
+def _not_loaded(config: ModelConfig, error: Exception) -> StageConfigError:
+    source = source_of(config)
+    if config.path is not None:
+        remedy = "model.path is the folder that has config.json and the weights"
+    else:
+        remedy = (
+            "compute nodes often have no network: download it once on the login node "
+            f"(`hf download {source}`), or set model.path to a folder"
+        )
+    first = str(error).partition("\n")[0]
+    return StageConfigError(f"model {source} cannot be loaded ({first}): {remedy}")

@@ -1,0 +1,27 @@
+"""When the state of a training is saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_jobs.common.config_values import (
+    Count,
+    Positive,
+    check_bounds,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointConfig:
+    """When the state of training is saved. A stop signal and the last step always save."""
+
+    every_min: Positive | None = 30.0
+    """Minutes between checkpoints, by rank 0's clock; null switches this trigger off."""
+    every_steps: Count | None = None
+    """Steps between checkpoints; null switches this trigger off."""
+    keep_last: Count = 2
+    """How many whole checkpoints stay; 2 or more survive a damaged newest one."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of bounds."""
+        check_bounds(self)

@@ -1,0 +1,81 @@
+"""Every kind of model with its data set, made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.data.batch import Batch, collate
+from pipeline.data.buffers import BufferPool
+from pipeline.data.dataset import ShardedDataset, open_dataset
+from pipeline.data.info import PROCESSOR_DIR
+from pipeline.data.sample_format import Sample
+from pipeline.models import DataFacts, VisionLanguageModel, build_model, load_tokenizer, read_facts
+from slurm_jobs.common.stage_config.model import ModelConfig
+from tests.pipeline.kinds import KINDS
+from tests.pipeline.models.tiny import write_dataset, write_tiny
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of model, a folder of it, and a data set that it takes."""
+
+    name: str
+    model_dir: Path
+    dataset_dir: Path
+    dataset: ShardedDataset
+    facts: DataFacts
+
+    @property
+    def config(self) -> ModelConfig:
+        return ModelConfig(type="hugging_face", path=str(self.model_dir))
+
+    def build(self) -> VisionLanguageModel:
+        return build_model(self.config, self.facts, seed=0)
+
+    def samples(self) -> list[Sample]:
+        """In the order of the manifest, of `tiny.ROWS`."""
+        found = [self.dataset.sample(number) for number in range(len(self.dataset))]
+        return sorted(found, key=lambda sample: sample.key)
+
+    def batch(
+        self, model: VisionLanguageModel, rows: list[list[Sample]], length: int | None = None
+    ) -> Batch:
+        return collate(
+            rows,
+            rule=self.dataset.rule,
+            needs=model.layout.needs,
+            pad_token_id=self.facts.info.pad_token_id,
+            epoch=0,
+            buffers=BufferPool(pin_memory=False),
+            length=length,
+        )
+
+
+@pytest.fixture(scope="session")
+def make_kind(tmp_path_factory):
+    """A maker of kinds, each made once."""
+    made: dict[str, Kind] = {}
+
+    def make(name: str) -> Kind:
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            dataset_dir = write_dataset(name, folder)
+            dataset = open_dataset(dataset_dir)
+            made[name] = Kind(
+                name=name,
+                model_dir=write_tiny(name, folder / "model"),
+                dataset_dir=dataset_dir,
+                dataset=dataset,
+                facts=read_facts(dataset.info, load_tokenizer(dataset_dir / PROCESSOR_DIR)),
+            )
+        return made[name]
+
+    return make
+
+
+@pytest.fixture(params=KINDS)
+def kind(request, make_kind) -> Kind:
+    return make_kind(request.param)

@@ -1,0 +1,153 @@
+"""Models of every kind with some 100,000 random weights, and a data set that each can take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from tests.pipeline.build import run_consolidate, run_preprocess
+from tests.pipeline.kinds import make_processor, write_kind
+
+_SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+_GRIDS = [[rows * 28, columns * 28] for rows, columns in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3))]
+PICTURES = ((150, 70), (60, 90), (200, 40), (100, 100))
+"""Width and height."""
+ROWS = (((0,), "What is this?", "A red cup."), ((1, 2), "And these?", "Two of them."),
+        ((), "Why?", "So it is."), ((3,), "What is this?", "Blue!"))  # fmt: skip
+"""Numbers of pictures, question and answer."""
+
+
+def tiny_config(kind: str, *, tied: bool = False) -> Any:
+    """The config of transformers for a model that fits the processor of this kind."""
+    tokenizer = make_processor(kind).tokenizer
+    id_of = tokenizer.convert_tokens_to_ids
+    text = _SIZES | {
+        "vocab_size": len(tokenizer),
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 4096,
+        "pad_token_id": tokenizer.pad_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+    }
+    if kind.startswith("qwen"):
+        return _qwen_config(kind, text, id_of, tied=tied)
+    text["model_type"] = "llama"
+    common = {"text_config": text, "tie_word_embeddings": tied}
+    if kind.startswith("llava"):
+        return _llava_config(kind, common, id_of("<image>"))
+    return _idefics_config(kind, common, id_of("<image>"), tokenizer.pad_token_id)
+
+
+def _qwen_config(kind: str, text: dict[str, Any], id_of: Any, *, tied: bool) -> Any:
+    import transformers as hf
+
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [1, 1, 2]}
+    tokens = ("vision_start", "vision_end")
+    # Qwen3-VL adds features of images behind its first layers: one more must follow to see them.
+    more = {"head_dim": 8, "num_hidden_layers": 3} if kind == "qwen3_vl" else {}
+    common = {
+        "text_config": text | {"rope_parameters": rope} | more,
+        "image_token_id": id_of("<|image_pad|>"),
+        "video_token_id": id_of("<|video_pad|>"),
+        **{f"{name}_token_id": id_of(f"<|{name}|>") for name in tokens},
+        "tie_word_embeddings": tied,
+    }
+    vision = {
+        "depth": 2,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+    }
+    if kind == "qwen2_vl":
+        return hf.Qwen2VLConfig(vision_config=vision | {"embed_dim": 32, "mlp_ratio": 2}, **common)
+    vision |= {"intermediate_size": 64, "out_hidden_size": 32}
+    if kind == "qwen2_5_vl":
+        windows = {"window_size": 56, "fullatt_block_indexes": [1]}
+        return hf.Qwen2_5_VLConfig(vision_config=vision | windows, **common)
+    more = {"patch_size": 16, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]}
+    return hf.Qwen3VLConfig(vision_config=vision | more, **common)
+
+
+def _llava_config(kind: str, common: dict[str, Any], image_token_id: int) -> Any:
+    import transformers as hf
+
+    vision = _SIZES | {"num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 28}
+    vision |= {"patch_size": 14}
+    clip = vision | {"model_type": "clip_vision_model", "projection_dim": 32}
+    siglip = vision | {"model_type": "siglip_vision_model", "vision_use_head": False}
+    common |= {"image_token_index": image_token_id}
+    if kind == "llava_siglip":
+        chosen = {"vision_feature_select_strategy": "full", "vision_feature_layer": -1}
+        return hf.LlavaConfig(vision_config=siglip, image_seq_length=4, **chosen, **common)
+    common |= {"vision_feature_select_strategy": "default", "vision_feature_layer": -2}
+    if kind == "llava":
+        return hf.LlavaConfig(vision_config=clip, image_seq_length=4, **common)
+    return hf.LlavaNextConfig(vision_config=clip, image_grid_pinpoints=_GRIDS, **common)
+
+
+def _idefics_config(kind: str, common: dict[str, Any], image_token_id: int, pad_id: int) -> Any:
+    import transformers as hf
+
+    vision = _SIZES | {"num_attention_heads": 2, "image_size": 28, "patch_size": 7}
+    config = hf.Idefics3Config if kind == "idefics3" else hf.SmolVLMConfig
+    return config(
+        vision_config=vision,
+        image_token_id=image_token_id,
+        scale_factor=2,
+        pad_token_id=pad_id,
+        **common,
+    )
+
+
+def write_tiny(kind: str, folder: Path, *, tied: bool = False, seed: int = 0) -> Path:
+    """A folder with config and weights, large enough for differences to show."""
+    from transformers import AutoModelForImageTextToText
+
+    torch.manual_seed(seed)
+    model = AutoModelForImageTextToText.from_config(tiny_config(kind, tied=tied))
+    draw = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.ndim >= 2:
+                spread = 0.5 if "embed" in name else 0.5 / weight.shape[-1] ** 0.5
+                weight.copy_(torch.randn(weight.shape, generator=draw) * spread)
+    model.save_pretrained(folder)
+    return folder
+
+
+def write_dataset(kind: str, folder: Path) -> Path:
+    """The data set of `ROWS`, exactly decoded, as this kind's processor wants it."""
+    source = folder / "source"
+    source.mkdir(parents=True)
+    for number, (width, height) in enumerate(PICTURES):
+        pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(source / f"{number}.png")
+    lines = [json.dumps({"messages": _messages(*row)}) + "\n" for row in ROWS]
+    (source / "rows.jsonl").write_text("".join(lines))
+    config = {
+        "manifest": str(source / "rows.jsonl"),
+        "processor": str(write_kind(kind, folder / "processor")),
+        "max_tokens": 100_000,
+        "num_threads": 1,
+        "image_decoding": "exact",
+        "image_format": "png",
+    }
+    (result,), parts_dir = run_preprocess(folder / "prep", config)
+    assert result["num_rejected"] == 0
+    return run_consolidate(folder / "set", parts_dir)[1]
+
+
+def _messages(pictures: tuple[int, ...], question: str, answer: str) -> list[dict[str, Any]]:
+    images = [{"type": "image", "path": f"{number}.png"} for number in pictures]
+    return [
+        {"role": "user", "content": [*images, {"type": "text", "text": question}]},
+        {"role": "assistant", "content": [{"type": "text", "text": answer}]},
+    ]

@@ -1,0 +1,57 @@
+"""The whole stage with models of transformers: two ranks, packed rows, a resume, an evaluation."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from slurm_jobs.common.errors import StageConfigError
+from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.training.test_facts import write_tiled_dataset
+
+KINDS = ("llava_siglip", "llava_next", "smolvlm", "qwen2_5_vl", "qwen3_vl")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def made(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    return write_dataset(request.param, folder), write_tiny(request.param, folder / "model")
+
+
+def test_two_ranks_learn_all_samples_and_say_them(made, make_train_run):
+    dataset_dir, model_dir = made
+    source = dataset_dir.parents[1] / "source" / "rows.jsonl"
+    run = make_train_run(
+        dataset=str(dataset_dir),
+        model={"type": "hugging_face", "path": str(model_dir)},
+        num_steps=60,
+        global_batch_size=4,
+        num_lanes=2,
+        shard_unit_min_params=0,
+        optimizer={"learning_rate": 3e-3},
+        schedule={"kind": "constant"},
+        evaluate={"manifest": str(source), "max_new_tokens": 20},
+    )
+    result = run.run()
+    assert result["exact_match"] == 1.0
+    assert result["attention"] == "sdpa"
+    generations = (run.output_dir / "generations.jsonl").read_text().splitlines()
+    assert len(generations) == 4
+    names = {path.name for path in (run.output_dir / "model").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+    config = json.loads((run.output_dir / "model/config.json").read_text())
+    assert config["model_type"] == json.loads((model_dir / "config.json").read_text())["model_type"]
+
+
+def test_data_set_of_another_processor_is_refused_before_anything_is_copied(
+    make_train_run, tmp_path
+):
+    model_dir = write_tiny("qwen2_vl", tmp_path / "model")
+    run = make_train_run(
+        dataset=str(write_tiled_dataset(tmp_path)),
+        model={"type": "hugging_face", "path": str(model_dir)},
+    )
+    with pytest.raises(StageConfigError, match=r"images are tiled, .* qwen2_vl takes native ones"):
+        run.run_here()
+    assert not list(run.root.rglob("shard-*.tar"))
