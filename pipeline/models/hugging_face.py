@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -40,8 +40,10 @@ class HuggingFaceVLM(VisionLanguageModel):
         self.family = family
         self.facts = facts
         self.layout: ImageLayout = family.make_layout(hf.config, facts)
-        for parameter in _unused_parameters(hf, family):
-            parameter.requires_grad_(requires_grad=False)
+        unused = {id(parameter) for parameter in _unused_parameters(hf, family)}
+        self._unused = frozenset(n for n, p in self.named_parameters() if id(p) in unused)
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_(name not in self._unused)
 
     def hidden_states(
         self, input_ids: torch.Tensor, vision: VisionInputs, position_ids: torch.Tensor | None
@@ -82,6 +84,23 @@ class HuggingFaceVLM(VisionLanguageModel):
     def towers(self) -> list[list[nn.Module]]:
         """As `VisionLanguageModel`."""
         return [_layers(self.vision_tower), _layers(self.language_model)]
+
+    def part_prefixes(self) -> Mapping[Literal["projector", "vision"], tuple[str, ...]]:
+        """As `VisionLanguageModel`."""
+        tower = self.vision_tower
+        (vision,) = (name for name, module in self.named_modules() if module is tower)
+        return {
+            "projector": tuple(f"hf.{prefix}" for prefix in self.family.projector),
+            "vision": (f"{vision}.",),
+        }
+
+    def root(self) -> nn.Module:
+        """As `VisionLanguageModel`."""
+        return self.hf
+
+    def unused_parameters(self) -> frozenset[str]:
+        """As `VisionLanguageModel`: layers behind the one that features are taken from."""
+        return self._unused
 
     def sizes(self) -> tuple[TowerSizes, TowerSizes]:
         """As `VisionLanguageModel`."""

@@ -6,6 +6,7 @@ import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
@@ -97,6 +98,21 @@ class VisionLanguageModel(nn.Module, abc.ABC):
     @abc.abstractmethod
     def sizes(self) -> tuple[TowerSizes, TowerSizes]:
         """Of the vision tower and of the language model."""
+
+    @abc.abstractmethod
+    def part_prefixes(self) -> Mapping[Literal["projector", "vision"], tuple[str, ...]]:
+        """What names of parameters begin with, by part, the first that fits; the rest is language.
+
+        In some families the projector lies within the vision tower.
+        """
+
+    def root(self) -> nn.Module:
+        """The module whose names are those of the model's own files."""
+        return self
+
+    def unused_parameters(self) -> frozenset[str]:
+        """Names of parameters on which nothing depends, and which therefore stay frozen."""
+        return frozenset()
 
     @property
     @abc.abstractmethod

@@ -11,7 +11,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -100,6 +100,10 @@ class SmallVLM(VisionLanguageModel):
     def towers(self) -> list[list[nn.Module]]:
         """As `VisionLanguageModel`."""
         return [list(self.vision.encoder.layers), list(self.language.model.layers)]
+
+    def part_prefixes(self) -> Mapping[Literal["projector", "vision"], tuple[str, ...]]:
+        """As `VisionLanguageModel`."""
+        return {"projector": ("projector.",), "vision": ("vision.",)}
 
     def sizes(self) -> tuple[TowerSizes, TowerSizes]:
         """As `VisionLanguageModel`."""

@@ -1,0 +1,89 @@
+"""Which parameters are trained: parts of a model by name, or patterns of parameter names.
+
+A parameter belongs to one part. Names are those of the model's own files, so that a pattern is
+written as the model's documentation has it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias, get_args
+
+from pipeline.models.interface import VisionLanguageModel
+from slurm_jobs.common.errors import StageConfigError
+
+Part: TypeAlias = Literal["vision", "projector", "language", "adapters"]
+PARTS: tuple[Part, ...] = get_args(Part)
+_ALL = "all"
+"""Every part but the adapters."""
+_ADAPTER_MARK = ".lora_"
+_MOST_NAMES = 3
+"""Of parameters, suggested for a pattern that matches none."""
+
+
+def visible_name(name: str) -> str:
+    """Of a parameter, without what wrappers of ours and of peft add to it."""
+    return name.removeprefix("hf.").replace(".base_layer.", ".")
+
+
+def parts_of(model: VisionLanguageModel) -> dict[str, Part]:
+    """The part of each parameter, by the parameter's name in the model."""
+    prefixes = model.part_prefixes()
+    found: dict[str, Part] = {}
+    for name, _ in model.named_parameters():
+        part = next((part for part, starts in prefixes.items() if name.startswith(starts)), None)
+        found[name] = "adapters" if _ADAPTER_MARK in name else part or "language"
+    return found
+
+
+def choose(parts: Mapping[str, Part], patterns: Sequence[str], where: str) -> frozenset[str]:
+    """Names of the parameters that the patterns stand for.
+
+    Args:
+        parts: From `parts_of`.
+        patterns: Names of parts, `all` (all parts but the adapters), or patterns of parameter names
+            with `*`, `?` and `[..]`.
+        where: The config key that has the patterns, for messages.
+
+    Raises:
+        StageConfigError: a pattern stands for none.
+    """
+    chosen: set[str] = set()
+    for pattern in patterns:
+        found = {name for name, part in parts.items() if _is_meant(pattern, name, part)}
+        if not found:
+            raise StageConfigError(_matches_nothing(parts, pattern, where))
+        chosen |= found
+    return frozenset(chosen)
+
+
+def _is_meant(pattern: str, name: str, part: Part) -> bool:
+    if pattern == _ALL:
+        return part != "adapters"
+    if pattern in PARTS:
+        return part == pattern
+    return fnmatch.fnmatchcase(visible_name(name), pattern)
+
+
+def _matches_nothing(parts: Mapping[str, Part], pattern: str, where: str) -> str:
+    if pattern == "adapters":
+        return f"{where}: the model has no adapters; set `adapters:`, or leave `adapters` out here"
+    names = sorted({visible_name(name) for name in parts})
+    near = difflib.get_close_matches(pattern, [*PARTS, _ALL, *names], _MOST_NAMES, cutoff=0.4)
+    return (
+        f"{where}: {pattern!r} is no part ({', '.join(PARTS)}, {_ALL}) and matches no parameter; "
+        f"near to it: {', '.join(near or names[:_MOST_NAMES])}"
+    )
+
+
+def set_trainable(model: VisionLanguageModel, chosen: frozenset[str]) -> None:
+    """Let the chosen parameters have gradients, and no others.
+
+    Those that nothing depends on stay as they are: waiting for their gradient would end training.
+    May be called again when the model is sharded, as FSDP2 heeds it at every forward pass.
+    """
+    unused = model.unused_parameters()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in chosen and name not in unused)

@@ -1,0 +1,124 @@
+"""LoRA: where it stands, that it is merged and saved as peft reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForImageTextToText
+
+from pipeline.models import VisionLanguageModel, build_model, load_model
+from pipeline.models.adapters import (
+    ADAPTER_WEIGHTS,
+    add_adapters,
+    find_targets,
+    merge_adapters,
+    save_adapters,
+)
+from pipeline.training.batches import loss_of, to_device
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.adapters import AdaptersConfig
+from tests.pipeline.models.conftest import Kind
+from tests.pipeline.models.test_hugging_face import CPU
+from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
+
+CONFIG_4 = AdaptersConfig(rank=4, alpha=8.0)
+
+
+def shake(model: VisionLanguageModel) -> None:
+    """Give the adapters an effect."""
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if ".lora_B." in name:
+                weight.copy_(0.05 * torch.randn(weight.shape, generator=draw))
+
+
+def loss(kind: Kind, model: VisionLanguageModel) -> torch.Tensor:
+    batch = kind.batch(model, [[sample] for sample in kind.samples()])
+    return loss_of(model, to_device(batch, CPU, model.layout)).detach()
+
+
+def test_adapters_stand_beside_all_linear_layers_of_the_language_model_and_nowhere_else(
+    kind: Kind,
+) -> None:
+    model = kind.build()
+    num_linear = sum(
+        isinstance(module, torch.nn.Linear)
+        for layer in model.towers()[-1]
+        for module in layer.modules()
+    )
+    before = loss(kind, model)
+    add_adapters(model, CONFIG_4, seed=0)
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert len(trained) == 2 * num_linear
+    vision = {id(p) for p in model.vision_tower.parameters()}
+    assert not any(id(p) in vision for p in model.parameters() if p.requires_grad)
+    torch.testing.assert_close(loss(kind, model), before)
+
+
+def test_merged_weights_compute_what_the_adapters_did(kind: Kind, tmp_path: Path) -> None:
+    model = kind.build()
+    plain = loss(kind, model)
+    add_adapters(model, CONFIG_4, seed=0)
+    shake(model)
+    with_adapters = loss(kind, model)
+    assert abs(with_adapters - plain) > 1e-2
+    whole = {name: value.clone() for name, value in model.state_dict().items()}
+    model.save_pretrained(tmp_path, merge_adapters(model, whole))
+    merged = load_model(tmp_path, kind.facts)
+    torch.testing.assert_close(loss(kind, merged), with_adapters, atol=1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_vl"])
+def test_saved_adapters_are_read_by_peft(
+    make_kind: Callable[[str], Kind], name: str, tmp_path: Path
+) -> None:
+    kind = make_kind(name)
+    model = kind.build()
+    add_adapters(model, CONFIG_4, seed=0)
+    shake(model)
+    written = save_adapters(model, tmp_path, model.state_dict(), base=str(kind.model_dir))
+    assert load_file(tmp_path / ADAPTER_WEIGHTS).keys() == written.keys()
+    assert len(written) == sum(".lora_" in n for n, _ in model.named_parameters())
+    base = AutoModelForImageTextToText.from_pretrained(kind.model_dir, dtype=torch.float32)
+    theirs = PeftModel.from_pretrained(base, tmp_path).merge_and_unload()
+    whole = merge_adapters(model, dict(model.state_dict()))
+    for name_of, value in theirs.state_dict().items():
+        torch.testing.assert_close(value, whole[f"hf.{name_of}"])
+
+
+def test_small_model_can_be_adapted_too() -> None:
+    model = build_model(CONFIG, make_facts(), seed=0)
+    names = {name for name, _ in model.named_parameters()}
+    add_adapters(model, CONFIG_4, seed=0)
+    merged = merge_adapters(model, dict(model.state_dict()))
+    assert {n for n in merged if n in names} == names
+    assert {n.split(".")[0] for n, p in model.named_parameters() if p.requires_grad} == {"language"}
+
+
+def test_weights_of_adapters_depend_on_the_seed_alone(make_kind: Callable[[str], Kind]) -> None:
+    kind = make_kind("smolvlm")
+    found = []
+    for seed, noise in ((5, 0), (5, 1), (6, 0)):
+        torch.manual_seed(noise)
+        model = kind.build()
+        add_adapters(model, CONFIG_4, seed=seed)
+        found.append({n: p for n, p in model.named_parameters() if ".lora_A." in n})
+    one, same, other = found
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not any(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_targets_are_full_names_and_a_pattern_without_any_is_refused(
+    make_kind: Callable[[str], Kind],
+) -> None:
+    model = make_kind("qwen2_5_vl").build()
+    found = find_targets(model, ("model.visual.blocks.*.attn.qkv",))
+    assert found == [f"model.visual.blocks.{n}.attn.qkv" for n in (0, 1)]
+    with pytest.raises(StageConfigError, match="'q_proj' matches no linear layer; give `language`"):
+        find_targets(model, ("q_proj",))

@@ -1,0 +1,84 @@
+"""Parts of models, and which parameters patterns stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pipeline.models import build_model
+from pipeline.models.adapters import add_adapters
+from pipeline.models.parts import choose, parts_of, set_trainable, visible_name
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.adapters import AdaptersConfig
+from tests.pipeline.models.conftest import Kind
+from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
+
+
+def test_every_parameter_of_every_kind_belongs_to_the_part_that_its_module_is(kind: Kind) -> None:
+    model = kind.build()
+    parts = parts_of(model)
+    assert set(parts.values()) == {"vision", "projector", "language"}
+    vision = {id(p) for p in model.vision_tower.parameters()}
+    language = {id(p) for p in model.language_model.parameters()}
+    language |= {id(p) for p in model.output_head().parameters()}
+    for name, parameter in model.named_parameters():
+        if parts[name] == "language":
+            assert id(parameter) in language
+        elif parts[name] == "vision":
+            assert id(parameter) in vision
+        else:
+            assert id(parameter) not in language
+    assert len(language) == sum(part == "language" for part in parts.values())
+
+
+def test_parts_of_the_small_model() -> None:
+    parts = parts_of(build_model(CONFIG, make_facts(), seed=0))
+    assert choose(parts, ["projector"], "train") == {
+        f"projector.{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias")
+    }
+    assert choose(parts, ["all"], "train") == set(parts)
+
+
+def test_patterns_match_names_as_the_files_have_them(make_kind: Callable[[str], Kind]) -> None:
+    model = make_kind("qwen2_5_vl").build()
+    add_adapters(model, AdaptersConfig(rank=2), seed=0)
+    parts = parts_of(model)
+    one = choose(parts, ["model.language_model.layers.1.mlp.*"], "train")
+    assert {visible_name(name) for name in one} >= {
+        "model.language_model.layers.1.mlp.up_proj.weight"
+    }
+    assert choose(parts, ["adapters"], "train") == {n for n in parts if ".lora_" in n}
+    assert not any(".lora_" in name for name in choose(parts, ["all"], "train"))
+    assert choose(parts, ["vision", "language"], "t") == choose(parts, ["language", "vision"], "t")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("projektor", r"phases\.0\.train: 'projektor' is no part .* near to it: projector"),
+        ("language.model.layer.*", r"matches no parameter; near to it: language"),
+        ("adapters", "the model has no adapters; set `adapters:`"),
+    ],
+)
+def test_pattern_that_matches_nothing_is_refused_with_what_is_near(
+    pattern: str, words: str
+) -> None:
+    parts = parts_of(build_model(CONFIG, make_facts(), seed=0))
+    with pytest.raises(StageConfigError, match=words):
+        choose(parts, [pattern], "phases.0.train")
+
+
+def test_chosen_parameters_are_trained_but_never_those_that_nothing_depends_on(
+    make_kind: Callable[[str], Kind],
+) -> None:
+    model = make_kind("llava").build()
+    unused = model.unused_parameters()
+    assert unused
+    set_trainable(model, choose(parts_of(model), ["projector", "vision"], "train"))
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    parts = parts_of(model)
+    assert {parts[name] for name in trained} == {"projector", "vision"}
+    assert not trained & unused
+    set_trainable(model, choose(parts_of(model), ["all"], "train"))
+    assert {n for n, p in model.named_parameters() if not p.requires_grad} == unused
