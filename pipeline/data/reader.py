@@ -65,9 +65,17 @@ class BatchReader(Prefetcher):
 
     def _assemble(self, part: Microbatch, epoch: int) -> Batch:
         rows = [self._plan.samples_of(pack) for pack in part.packs.tolist()]
+        gathered = self._gather(rows, part.epochs.tolist())
+        try:
+            return self._put_together(gathered, [len(row) for row in rows], epoch)
+        except ValueError as error:
+            message = f"{self._dataset.files.shared_dir}: {error}"
+            raise StageError(message) from error
+
+    def _put_together(self, gathered: Gathered, row_sizes: Sequence[int], epoch: int) -> Batch:
         return assemble(
-            self._gather(rows, part.epochs.tolist()),
-            [len(row) for row in rows],
+            gathered,
+            row_sizes,
             pad_token_id=self._dataset.info.pad_token_id,
             epoch=epoch,
             buffers=self._buffers,

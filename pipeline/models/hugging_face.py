@@ -21,7 +21,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from pipeline.models.facts import DataFacts
 from pipeline.models.families import Family
 from pipeline.models.generate import arrange_prompts, before, pad_left
-from pipeline.models.interface import Prompt, TowerSizes, VisionLanguageModel
+from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.layouts.model import VisionInputs
 
@@ -201,5 +201,9 @@ def _unused_parameters(hf: Any, family: Family) -> Iterator[nn.Parameter]:
 def _without_prefix(
     weights: Mapping[str, torch.Tensor],
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """By the names that `hf` itself has for them."""
-    return ((name.removeprefix("hf."), value) for name, value in weights.items())
+    """By the names that `hf` itself has for them; heads are none of its."""
+    return (
+        (name.removeprefix("hf."), value)
+        for name, value in weights.items()
+        if not name.startswith(HEADS_PREFIX)
+    )

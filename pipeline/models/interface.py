@@ -10,10 +10,15 @@ from typing import Literal
 
 import torch
 from torch import nn
+from torch.nn import functional
 
+from pipeline.data.batch import ClassPlaces
 from pipeline.models.layouts import ImageLayout, StoredImages
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.loss import summed_cross_entropy
+
+HEADS_PREFIX = "heads."
+"""Of the names of parameters that tell classes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,19 +44,42 @@ class VisionLanguageModel(nn.Module, abc.ABC):
 
     layout: ImageLayout
     """How it takes images."""
+    num_levels: int = 1
+    """Chained targets of a sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleDict()
+        """Linear layers that tell classes, by number of the level."""
+
+    def add_heads(self, num_levels: int, num_classes: Mapping[int, int]) -> None:
+        """Make room for levels; those of `num_classes` are told by class.
+
+        Heads begin with zeros: all classes are equally likely, whatever the seed.
+        """
+        self.num_levels = num_levels
+        hidden_size = self.sizes()[1].hidden_size
+        for level, number in num_classes.items():
+            head = nn.Linear(hidden_size, number)
+            nn.init.zeros_(head.weight)
+            nn.init.zeros_(head.bias)
+            self.heads[str(level)] = head
 
     def forward(
         self,
+        *,
         input_ids: torch.Tensor,
         supervised: torch.Tensor,
         targets: torch.Tensor,
         vision: VisionInputs,
         position_ids: torch.Tensor | None = None,
+        levels: torch.Tensor | None = None,
+        classes: Mapping[int, ClassPlaces] | None = None,
     ) -> torch.Tensor:
-        """Summed cross-entropy over the supervised tokens, in nats.
+        """Summed cross-entropy over what is learned of each level, in nats.
 
-        The sum, not the mean: the caller knows how many tokens all ranks and
-        microbatches of the step supervise.
+        The sum, not the mean: the caller knows how much all ranks and
+        microbatches of the step have to learn.
 
         Args:
             input_ids: int64 [num_rows, length], padded on the right: a causal model never looks
@@ -63,14 +91,28 @@ class VisionLanguageModel(nn.Module, abc.ABC):
             position_ids: int64 [num_rows, length], or as `layout.needs` makes them. Where rows hold
                 several samples they begin anew in each, which keeps attention within it. None for
                 one sample a row whose tokens are simply counted.
+            levels: int64 [num_supervised]: of each token; None if there is one level.
+            classes: By level that is told by class, where its answers begin and which they are.
 
         Returns:
-            float32 scalar. In training every parameter that can have a gradient has one, whatever
-            the batch holds, so that all ranks enter the same collectives.
+            float32 [num_levels]. In training every parameter that can have a gradient has one,
+            whatever the batch holds, so that all ranks enter the same collectives.
         """
         hidden, unused = self.hidden_states(input_ids, vision, position_ids)
-        learned = hidden.flatten(0, 1).index_select(0, supervised)
-        return summed_cross_entropy(self.output_head(), learned, targets) + unused
+        hidden = hidden.flatten(0, 1)
+        learned = hidden.index_select(0, supervised)
+        losses = summed_cross_entropy(self.output_head(), learned, targets, levels, self.num_levels)
+        for level, (places, answers) in (classes or {}).items():
+            told = self.class_logits(level, hidden.index_select(0, places))
+            loss = functional.cross_entropy(told, answers, reduction="sum")
+            is_own = torch.arange(self.num_levels, device=losses.device) == level
+            losses = losses + is_own * loss
+        return losses + unused
+
+    def class_logits(self, level: int, hidden: torch.Tensor) -> torch.Tensor:
+        """What the head of a level says: float [num, hidden_size] to float32 [num, num_classes]."""
+        logits: torch.Tensor = self.heads[str(level)](hidden)
+        return logits.float()
 
     @abc.abstractmethod
     def hidden_states(

@@ -1,4 +1,4 @@
-"""The loss of supervised tokens, without the logits of all others."""
+"""The loss of learned tokens, without the logits of all others."""
 
 from __future__ import annotations
 
@@ -13,24 +13,46 @@ fp32 and as a gradient; all of a batch's would outweigh the layers of a small mo
 
 
 def summed_cross_entropy(
-    head: nn.Module, hidden: torch.Tensor, targets: torch.Tensor
+    head: nn.Module,
+    hidden: torch.Tensor,
+    targets: torch.Tensor,
+    levels: torch.Tensor | None = None,
+    num_levels: int = 1,
 ) -> torch.Tensor:
-    """Summed over the tokens, in nats; logits beyond one chunk are computed again in the backward.
+    """Summed over the tokens of each level, in nats.
+
+    Logits beyond one chunk are computed again in the backward.
 
     Args:
         head: From hidden states to logits.
         hidden: Float [num_tokens, hidden_size]; num_tokens may be 0.
         targets: int64 [num_tokens].
+        levels: int64 [num_tokens]; None if there is one.
+        num_levels: How many there are.
 
     Returns:
-        float32 scalar; every parameter of the head has a gradient, zero without a token.
+        float32 [num_levels]; every parameter of the head has a gradient, zero without a token.
     """
+    if levels is None:
+        levels = torch.zeros_like(targets)
     if len(targets) <= CHUNK:
-        return _of_chunk(head, hidden, targets)
-    pieces = zip(hidden.split(CHUNK), targets.split(CHUNK), strict=True)
-    losses = [checkpoint(_of_chunk, head, *piece, use_reentrant=False) for piece in pieces]
-    return torch.stack(losses).sum()
+        return _of_chunk(head, hidden, targets, levels, num_levels)
+    pieces = zip(hidden.split(CHUNK), targets.split(CHUNK), levels.split(CHUNK), strict=True)
+    losses = [
+        checkpoint(_of_chunk, head, *piece, num_levels, use_reentrant=False) for piece in pieces
+    ]
+    return torch.stack(losses).sum(0)
 
 
-def _of_chunk(head: nn.Module, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return functional.cross_entropy(head(hidden).float(), targets, reduction="sum")
+def _of_chunk(
+    head: nn.Module,
+    hidden: torch.Tensor,
+    targets: torch.Tensor,
+    levels: torch.Tensor,
+    num_levels: int,
+) -> torch.Tensor:
+    losses = functional.cross_entropy(head(hidden).float(), targets, reduction="none")
+    if num_levels == 1:
+        return losses.sum()[None]
+    # A product, because adding up by index is not deterministic on GPUs.
+    return losses @ functional.one_hot(levels, num_levels).to(losses.dtype)

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 from pipeline.models.interface import VisionLanguageModel
 from slurm_jobs.common.errors import StageConfigError
 
-Part: TypeAlias = Literal["vision", "projector", "language", "adapters"]
+Part: TypeAlias = Literal["vision", "projector", "language", "heads", "adapters"]
 PARTS: tuple[Part, ...] = get_args(Part)
 _ALL = "all"
 """Every part but the adapters."""
@@ -30,11 +30,11 @@ def visible_name(name: str) -> str:
 
 def parts_of(model: VisionLanguageModel) -> dict[str, Part]:
     """The part of each parameter, by the parameter's name in the model."""
-    prefixes = model.part_prefixes()
+    prefixes = {"heads": ("heads.",), **model.part_prefixes()}
     found: dict[str, Part] = {}
     for name, _ in model.named_parameters():
-        part = next((part for part, starts in prefixes.items() if name.startswith(starts)), None)
-        found[name] = "adapters" if _ADAPTER_MARK in name else part or "language"
+        fits = (part for part, starts in prefixes.items() if name.startswith(starts))
+        found[name] = "adapters" if _ADAPTER_MARK in name else next(fits, "language")
     return found
 
 

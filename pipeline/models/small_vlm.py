@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from pipeline.models.generate import arrange_prompts, before, pad_left
-from pipeline.models.interface import Prompt, TowerSizes, VisionLanguageModel
+from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout, StackedImages
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.pixels import PixelScale
@@ -200,7 +200,11 @@ class SmallVLM(VisionLanguageModel):
     ) -> Mapping[str, torch.Tensor]:
         """As `VisionLanguageModel`: `config.json` and `model.safetensors`."""
         found = self.state_dict() if weights is None else weights
-        whole = {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+        whole = {
+            name: tensor.detach().cpu().contiguous()
+            for name, tensor in found.items()
+            if not name.startswith(HEADS_PREFIX)
+        }
         save_file(whole, folder / WEIGHTS_NAME, metadata={"format": "pt"})
         write_json_atomic(folder / "config.json", self.config.to_json())
         return whole

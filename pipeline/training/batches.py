@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pipeline.data.batch import Batch
+from pipeline.data.batch import Batch, ClassPlaces
 from pipeline.models import StoredImages, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout
 from pipeline.timing import StepCounts
@@ -41,6 +41,10 @@ class ModelInputs:
     """Empty without an image."""
     position_ids: torch.Tensor | None
     """None where the tokens of one sample a row are simply counted."""
+    levels: torch.Tensor | None
+    """int64 [num_supervised]; None without levels."""
+    classes: Mapping[int, ClassPlaces]
+    """By level that is told by class."""
 
 
 def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
@@ -65,16 +69,28 @@ def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelI
         targets=move(batch.targets),
         vision=vision,
         position_ids=None if counts_on else move(batch.position_ids),
+        levels=None if batch.levels is None else move(batch.levels),
+        classes={
+            level: (move(places), move(classes))
+            for level, (places, classes) in batch.classes.items()
+        },
     )
 
 
-def loss_of(model: VisionLanguageModel, inputs: ModelInputs) -> torch.Tensor:
-    """Summed over the supervised tokens, in nats: float32 scalar."""
-    loss: torch.Tensor = model(
+def losses_of(model: VisionLanguageModel, inputs: ModelInputs) -> torch.Tensor:
+    """Summed over what is learned of each level, in nats: float32 [num_levels]."""
+    losses: torch.Tensor = model(
         input_ids=inputs.input_ids,
         supervised=inputs.supervised,
         targets=inputs.targets,
         vision=inputs.vision,
         position_ids=inputs.position_ids,
+        levels=inputs.levels,
+        classes=inputs.classes,
     )
-    return loss
+    return losses
+
+
+def loss_of(model: VisionLanguageModel, inputs: ModelInputs) -> torch.Tensor:
+    """The same over all levels: float32 scalar."""
+    return losses_of(model, inputs).sum()

@@ -46,7 +46,10 @@ def make_images(num_images, seed=0):
 
 def loss_of(model, ids, images, labels):
     places = torch.nonzero(labels.flatten() != -100).flatten()
-    return model(ids, places - 1, labels.flatten()[places], images)
+    losses = model(
+        input_ids=ids, supervised=places - 1, targets=labels.flatten()[places], vision=images
+    )
+    return losses.sum()
 
 
 def embeds_of(model, ids, images):
@@ -210,9 +213,24 @@ def test_loss_in_chunks_and_its_gradients_are_those_of_the_whole(num_tokens):
     targets = torch.randint(0, 11, (num_tokens,), generator=draw)
     found, expected = [], []
     whole = functional.cross_entropy(head(hidden), targets, reduction="sum")
-    for loss, values in ((summed_cross_entropy(head, hidden, targets), found), (whole, expected)):
+    in_chunks = summed_cross_entropy(head, hidden, targets).sum()
+    for loss, values in ((in_chunks, found), (whole, expected)):
         head.weight.grad = hidden.grad = None
         loss.backward()
         values += [loss.detach(), head.weight.grad.clone(), hidden.grad.clone()]
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("num_tokens", [0, 5, CHUNK + 7])
+def test_loss_of_each_level_is_that_of_its_tokens(num_tokens):
+    draw = torch.Generator().manual_seed(0)
+    head = torch.nn.Linear(8, 11)
+    hidden = torch.randn(num_tokens, 8, generator=draw)
+    targets = torch.randint(0, 11, (num_tokens,), generator=draw)
+    levels = torch.randint(0, 3, (num_tokens,), generator=draw)
+    found = summed_cross_entropy(head, hidden, targets, levels, 3)
+    for level in range(3):
+        own = levels == level
+        expected = summed_cross_entropy(head, hidden[own], targets[own])
+        torch.testing.assert_close(found[level : level + 1], expected, atol=1e-3, rtol=1e-4)

@@ -1,0 +1,33 @@
+"""Chained targets of a sample: a chain of thought in which each level reads those before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slurm_jobs.common.config_values import Positive, check_bounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LevelConfig:
+    """One level: what the assistant says in one of its turns, which follow each other."""
+
+    name: str
+    """Of the level, in results."""
+    head: Literal["text", "classes"] = "text"
+    """`text`: the answer is learned token by token. `classes`: a linear layer on the hidden state
+    before the answer tells which of `classes` it is; levels after it read the answer's text."""
+    classes: tuple[str, ...] = ()
+    """Of a level with `head: classes`: all answers that it may have, as the manifest has them."""
+    weight: Positive = 1.0
+    """Of this level's mean loss in the sum over all levels."""
+
+    def __post_init__(self) -> None:
+        """Refuse classes that make no choice."""
+        check_bounds(self)
+        if self.head == "text" and self.classes:
+            message = f"level {self.name}: classes are given and head is text: set `head: classes`"
+            raise ValueError(message)
+        if self.head == "classes" and len(set(self.classes)) < max(2, len(self.classes)):
+            message = f"level {self.name}: give two classes or more, each once"
+            raise ValueError(message)

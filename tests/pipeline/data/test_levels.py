@@ -1,0 +1,84 @@
+"""Runs of learned tokens as levels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.data.levels import LevelRules, find_levels
+
+
+def class_of(answer: tuple[int, ...]) -> int:
+    if answer not in {(7,), (8, 9)}:
+        message = f"{answer} is no class"
+        raise ValueError(message)
+    return 0 if answer == (7,) else 1
+
+
+TEXT = LevelRules(names=("a", "b"), readers={})
+MIXED = LevelRules(names=("a", "b"), readers={0: class_of})
+
+
+def test_each_run_of_a_sample_is_a_level_also_where_samples_touch() -> None:
+    # Samples of 6 and 4 places, the second one learned from its first place on.
+    found = find_levels(
+        np.array([1, 2, 5, 7, 9]), np.arange(5), np.array([0, 6, 10, 12]), ("x", "y"), TEXT
+    )
+    assert found.levels.tolist() == [0, 0, 1, 0, 1]
+    assert found.is_text.all()
+    assert found.classes == {}
+
+
+def test_answers_that_are_told_by_class_are_no_text() -> None:
+    learned, tokens = np.array([1, 4, 8, 9, 11]), np.array([7, 5, 8, 9, 6])
+    found = find_levels(learned, tokens, np.array([0, 6, 12]), ("x", "y"), MIXED)
+    assert found.is_text.tolist() == [False, True, False, False, True]
+    assert found.classes[0].places.tolist() == [0, 7]
+    assert found.classes[0].classes.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("learned", "words"),
+    [
+        ([1, 4, 7], "sample y has 1 answers that are learned, and there are 2 levels"),
+        ([1, 3, 5, 7, 9], "sample x has 3 answers"),
+        ([1, 4], "a sample of .*x.*y.* has 0 answers"),
+    ],
+)
+def test_sample_with_more_or_fewer_levels_is_named(learned: list[int], words: str) -> None:
+    places = np.array(learned)
+    with pytest.raises(ValueError, match=words):
+        find_levels(places, places, np.array([0, 6, 12]), ("x", "y"), TEXT)
+
+
+def test_answer_that_is_no_class_is_named_with_its_sample_and_level() -> None:
+    with pytest.raises(ValueError, match=r"sample y, level a: \(3,\) is no class"):
+        find_levels(
+            np.array([1, 4, 7, 9]), np.array([7, 5, 3, 6]), np.array([0, 6, 12]), ("x", "y"), MIXED
+        )
+
+
+@given(
+    samples=st.lists(
+        st.tuples(*[st.tuples(st.integers(1, 3), st.integers(1, 4))] * 3), min_size=1, max_size=5
+    ),
+    padding=st.integers(0, 3),
+)
+def test_levels_of_any_samples_are_those_that_they_were_made_of(samples, padding) -> None:
+    rules = LevelRules(names=("a", "b", "c"), readers={})
+    learned, expected, ends = [], [], [0]
+    for sample in samples:
+        place = ends[-1]
+        for level, (num_asked, num_answered) in enumerate(sample):
+            place += num_asked
+            learned += range(place, place + num_answered)
+            expected += [level] * num_answered
+            place += num_answered
+        ends.append(place)
+    bounds = [*ends, ends[-1] + padding] if padding else ends
+    keys = tuple(str(number) for number in range(len(samples)))
+    places = np.array(learned)
+    found = find_levels(places, places, np.array(bounds), keys, rules)
+    assert found.levels.tolist() == expected
