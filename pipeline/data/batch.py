@@ -8,7 +8,7 @@ token is learned, because it would be learned from the sample before.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,9 @@ import torch
 
 from pipeline.data.buffers import BufferPool
 from pipeline.data.gathered import Gathered, ImageRule, ImageSize, gather_samples
-from pipeline.data.levels import ClassTargets, LevelRules, find_levels
+from pipeline.data.learned import Learned, find_learned
+from pipeline.data.levels import LevelRules
 from pipeline.data.sample_format import IGNORED_LABEL, Sample
-
-ClassPlaces = tuple[torch.Tensor, torch.Tensor]
-"""int64 [num_samples] both: places in the rows before the answers, and the answers' classes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,17 +40,8 @@ class Batch:
     segment_bounds: torch.Tensor
     """int32 [num_segments + 1]: where segments begin and end in the rows one after the other. A
     segment is a sample, or the padding of a row."""
-    supervised: torch.Tensor
-    """int64 [num_learned]: places in the rows, one after the other, at which the next token is
-    learned."""
-    targets: torch.Tensor
-    """int64 [num_learned]: those next tokens."""
-    levels: torch.Tensor | None
-    """int64 [num_learned]: the level of each; None without levels."""
-    classes: Mapping[int, ClassPlaces]
-    """By level that is told by class; its answers are no part of the three above."""
-    num_by_level: tuple[int, ...]
-    """Tokens, or answers told by class, of each level; without levels one number."""
+    learned: Learned
+    """What it has to teach."""
     pixels: torch.Tensor
     """uint8 [num_pixels, 3] of all images, one after the other in the order of the image tokens."""
     image_sizes: torch.Tensor
@@ -71,7 +60,6 @@ class Batch:
     """Real ones, image tokens included."""
     num_padding_tokens: int
     num_supervised_tokens: int
-    """Also of answers that are told by class."""
     num_images: int
 
 
@@ -142,22 +130,15 @@ def assemble(
     """
     rows = lay_out_tokens(gathered, row_sizes, pad_token_id=pad_token_id, length=length)
     make_positions = needs.make_positions or _counted
-    learned = _find_learned(rows, gathered.keys, needs.levels)
-    num_tokens = sum(map(len, gathered.input_ids))
     tensor = _pinned if pin_memory else torch.from_numpy
+    learned = find_learned(rows.labels, rows.segment_bounds, gathered.keys, needs.levels, tensor)
+    num_tokens = sum(map(len, gathered.input_ids))
     return Batch(
         input_ids=tensor(rows.input_ids),
         labels=torch.from_numpy(rows.labels),  # for the host alone
         position_ids=tensor(make_positions(rows, gathered.image_sizes)),
         segment_bounds=tensor(rows.segment_bounds),
-        supervised=tensor(learned.places),
-        targets=tensor(learned.targets),
-        levels=None if learned.levels is None else tensor(learned.levels),
-        classes={
-            level: (tensor(found.places), tensor(found.classes))
-            for level, found in learned.classes.items()
-        },
-        num_by_level=learned.num_by_level,
+        learned=learned,
         pixels=torch.from_numpy(join_images(gathered.images, buffers)),  # pinned, if `buffers` pins
         image_sizes=_sizes(gathered.image_sizes),
         original_sizes=None if gathered.original_sizes is None else _sizes(gathered.original_sizes),
@@ -169,47 +150,6 @@ def assemble(
         num_padding_tokens=rows.input_ids.size - num_tokens,
         num_supervised_tokens=learned.num_tokens,
         num_images=len(gathered.images),
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Learned:
-    """The learned side of a batch; as `Batch` has it."""
-
-    places: np.ndarray
-    targets: np.ndarray
-    levels: np.ndarray | None
-    classes: Mapping[int, ClassTargets]
-    num_by_level: tuple[int, ...]
-    num_tokens: int
-
-
-def _find_learned(rows: TokenRows, keys: Sequence[str], rules: LevelRules | None) -> _Learned:
-    """What is learned of the rows; no row's first token is."""
-    labels = rows.labels.reshape(-1)
-    learned = np.flatnonzero(labels != IGNORED_LABEL)
-    targets = labels[learned]
-    if rules is None:
-        return _Learned(
-            places=learned - 1,
-            targets=targets,
-            levels=None,
-            classes={},
-            num_by_level=(len(learned),),
-            num_tokens=len(learned),
-        )
-    found = find_levels(learned, targets, rows.segment_bounds, keys, rules)
-    levels = found.levels[found.is_text]
-    counts = np.bincount(levels, minlength=len(rules.names))
-    for level, told in found.classes.items():
-        counts[level] = len(told.classes)
-    return _Learned(
-        places=learned[found.is_text] - 1,
-        targets=targets[found.is_text],
-        levels=levels,
-        classes=found.classes,
-        num_by_level=tuple(counts.tolist()),
-        num_tokens=len(learned),
     )
 
 

@@ -50,6 +50,7 @@ class LevelTargets:
     """int64 [num_learned]."""
     classes: Mapping[int, ClassTargets]
     """By number of the level."""
+    num_levels: int
 
 
 def find_levels(
@@ -72,30 +73,25 @@ def find_levels(
         ValueError: a sample has more or fewer levels, or an answer is none of its classes.
     """
     segments = np.searchsorted(bounds, learned, side="right")
-    begins = np.ones(len(learned), dtype=bool)
-    begins[1:] = (np.diff(learned) != 1) | (np.diff(segments) != 0)
+    begins = np.append(True, (np.diff(learned) != 1) | (np.diff(segments) != 0))
     runs = np.cumsum(begins) - 1
     starts = np.flatnonzero(begins)
     _check_counts(segments[starts], bounds, keys, rules)
     num_levels = len(rules.names)
     levels = runs % num_levels  # every sample has as many runs as there are levels
-    ends = np.append(starts[1:], len(learned))
-    classes = {}
-    for level, read in rules.readers.items():
-        own = range(level, len(starts), num_levels)
-        answers = [tuple(tokens[starts[run] : ends[run]].tolist()) for run in own]
-        classes[level] = ClassTargets(
+    answers = np.split(tokens, starts[1:])
+    classes = {
+        level: ClassTargets(
             places=learned[starts[level::num_levels]] - 1,
-            classes=np.array(
-                [
-                    _read(read, answer, key, rules.names[level])
-                    for answer, key in zip(answers, keys, strict=True)
-                ],
-                dtype=np.int64,
-            ),
+            classes=_read_all(read, answers[level::num_levels], keys, rules.names[level]),
         )
+        for level, read in rules.readers.items()
+    }
     return LevelTargets(
-        is_text=~np.isin(levels, list(rules.readers)), levels=levels, classes=classes
+        is_text=~np.isin(levels, list(rules.readers)),
+        levels=levels,
+        classes=classes,
+        num_levels=num_levels,
     )
 
 
@@ -119,9 +115,15 @@ def _check_counts(
     raise ValueError(message)
 
 
-def _read(read: ClassReader, answer: tuple[int, ...], key: str, level: str) -> int:
-    try:
-        return read(answer)
-    except ValueError as error:
-        message = f"sample {key}, level {level}: {error}"
-        raise ValueError(message) from error
+def _read_all(
+    read: ClassReader, answers: Sequence[np.ndarray], keys: Sequence[str], level: str
+) -> np.ndarray:
+    """The classes of one level's answers, int64 [num_samples]."""
+    found = []
+    for answer, key in zip(answers, keys, strict=True):
+        try:
+            found.append(read(tuple(answer.tolist())))
+        except ValueError as error:
+            message = f"sample {key}, level {level}: {error}"
+            raise ValueError(message) from error
+    return np.array(found, dtype=np.int64)

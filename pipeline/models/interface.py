@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pipeline.data.batch import ClassPlaces
+from pipeline.data.learned import ClassPlaces
 from pipeline.models.layouts import ImageLayout, StoredImages
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.loss import summed_cross_entropy
@@ -78,36 +78,37 @@ class VisionLanguageModel(nn.Module, abc.ABC):
     ) -> torch.Tensor:
         """Summed cross-entropy over what is learned of each level, in nats.
 
-        The sum, not the mean: the caller knows how much all ranks and
-        microbatches of the step have to learn.
+        The sum, not the mean: the caller knows how much all ranks have to learn in a step.
 
         Args:
-            input_ids: int64 [num_rows, length], padded on the right: a causal model never looks
-                there, so attention needs no mask, and is faster without one.
+            input_ids: int64 [num_rows, length], padded on the right, where a causal model never
+                looks: attention needs no mask.
             supervised: int64 [num_supervised]: places in the rows, one after the other, at which
                 the next token is learned.
-            targets: int64 [num_supervised]: those next tokens.
+            targets: int64 [num_supervised]: those tokens.
             vision: What `layout.arrange` made of the batch's images; empty without any.
-            position_ids: int64 [num_rows, length], or as `layout.needs` makes them. Where rows hold
-                several samples they begin anew in each, which keeps attention within it. None for
-                one sample a row whose tokens are simply counted.
+            position_ids: int64 [num_rows, length], or as `layout.needs` makes them. They begin anew
+                in each sample, which keeps attention within it. None: tokens are counted.
             levels: int64 [num_supervised]: of each token; None if there is one level.
             classes: By level that is told by class, where its answers begin and which they are.
 
         Returns:
-            float32 [num_levels]. In training every parameter that can have a gradient has one,
-            whatever the batch holds, so that all ranks enter the same collectives.
+            float32 [num_levels]. In training every parameter that can have a gradient has one, so
+            that all ranks enter the same collectives whatever their batches hold.
         """
         hidden, unused = self.hidden_states(input_ids, vision, position_ids)
         hidden = hidden.flatten(0, 1)
-        learned = hidden.index_select(0, supervised)
-        losses = summed_cross_entropy(self.output_head(), learned, targets, levels, self.num_levels)
+        losses = unused + summed_cross_entropy(
+            self.output_head(), hidden[supervised], targets, levels, self.num_levels
+        )
         for level, (places, answers) in (classes or {}).items():
-            told = self.class_logits(level, hidden.index_select(0, places))
-            loss = functional.cross_entropy(told, answers, reduction="sum")
-            is_own = torch.arange(self.num_levels, device=losses.device) == level
-            losses = losses + is_own * loss
-        return losses + unused
+            losses = losses + self._told_loss(level, hidden[places], answers)
+        return losses
+
+    def _told_loss(self, level: int, hidden: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
+        """Of a level that is told by class, at its place: float32 [num_levels]."""
+        loss = functional.cross_entropy(self.class_logits(level, hidden), answers, reduction="sum")
+        return loss * (torch.arange(self.num_levels, device=loss.device) == level)
 
     def class_logits(self, level: int, hidden: torch.Tensor) -> torch.Tensor:
         """What the head of a level says: float [num, hidden_size] to float32 [num, num_classes]."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from pipeline.data.batch import Batch, ClassPlaces
+from pipeline.data.batch import Batch
+from pipeline.data.learned import ClassPlaces
 from pipeline.models import StoredImages, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout
 from pipeline.timing import StepCounts
@@ -62,17 +63,18 @@ def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelI
             original_sizes=batch.original_sizes,
         )
         vision = layout.arrange(images, workplace.dtype)
+    learned = batch.learned
     counts_on = batch.position_ids.ndim == 2 and not batch.is_packed
     return ModelInputs(
         input_ids=move(batch.input_ids),
-        supervised=move(batch.supervised),
-        targets=move(batch.targets),
+        supervised=move(learned.places),
+        targets=move(learned.targets),
         vision=vision,
         position_ids=None if counts_on else move(batch.position_ids),
-        levels=None if batch.levels is None else move(batch.levels),
+        levels=None if learned.levels is None else move(learned.levels),
         classes={
             level: (move(places), move(classes))
-            for level, (places, classes) in batch.classes.items()
+            for level, (places, classes) in learned.classes.items()
         },
     )
 

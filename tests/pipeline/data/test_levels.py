@@ -45,10 +45,11 @@ def test_answers_that_are_told_by_class_are_no_text() -> None:
         ([1, 4, 7], "sample y has 1 answers that are learned, and there are 2 levels"),
         ([1, 3, 5, 7, 9], "sample x has 3 answers"),
         ([1, 4], "a sample of .*x.*y.* has 0 answers"),
+        ([], "a sample of .*x.*y.* has 0 answers"),
     ],
 )
 def test_sample_with_more_or_fewer_levels_is_named(learned: list[int], words: str) -> None:
-    places = np.array(learned)
+    places = np.array(learned, dtype=np.int64)
     with pytest.raises(ValueError, match=words):
         find_levels(places, places, np.array([0, 6, 12]), ("x", "y"), TEXT)
 

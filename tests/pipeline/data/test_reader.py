@@ -94,8 +94,8 @@ def test_batch_has_the_stated_shapes_and_counts(dataset_dir: Path) -> None:
         assert batch.pixels.dtype == torch.uint8
         assert batch.image_sizes.tolist() == [[32, 32]] * 4
         learned = torch.nonzero(batch.labels.flatten() != -100).flatten()
-        assert batch.supervised.tolist() == (learned - 1).tolist()
-        assert batch.targets.tolist() == batch.labels.flatten()[learned].tolist()
+        assert batch.learned.places.tolist() == (learned - 1).tolist()
+        assert batch.learned.targets.tolist() == batch.labels.flatten()[learned].tolist()
         is_padding = batch.input_ids == pad_token_id
         assert batch.num_padding_tokens == int(is_padding.sum()) > 0
         assert batch.num_tokens + batch.num_padding_tokens == 4 * length

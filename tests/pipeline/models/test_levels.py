@@ -143,7 +143,9 @@ def test_level_does_not_see_what_later_levels_say(setting) -> None:
 def test_counts_are_of_tokens_of_text_and_of_answers_told_by_class(setting) -> None:
     model, samples, make_batch = setting
     text, mixed = (make_batch([[s] for s in samples], rules) for rules in (TEXT, MIXED))
-    assert sum(text.num_by_level) == text.num_supervised_tokens == mixed.num_supervised_tokens
-    assert mixed.num_by_level == (len(samples), *text.num_by_level[1:])
+    assert (
+        sum(text.learned.num_by_level) == text.num_supervised_tokens == mixed.num_supervised_tokens
+    )
+    assert mixed.learned.num_by_level == (len(samples), *text.learned.num_by_level[1:])
     heads = choose(parts_of(model), ["heads"], "train")
     assert heads == {"heads.0.weight", "heads.0.bias"}
