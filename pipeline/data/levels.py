@@ -73,12 +73,12 @@ def find_levels(
         ValueError: a sample has more or fewer levels, or an answer is none of its classes.
     """
     segments = np.searchsorted(bounds, learned, side="right")
-    begins = np.append(True, (np.diff(learned) != 1) | (np.diff(segments) != 0))
-    runs = np.cumsum(begins) - 1
+    begins = np.ones(len(learned), dtype=bool)
+    begins[1:] = (np.diff(learned) != 1) | (np.diff(segments) != 0)
     starts = np.flatnonzero(begins)
     _check_counts(segments[starts], bounds, keys, rules)
     num_levels = len(rules.names)
-    levels = runs % num_levels  # every sample has as many runs as there are levels
+    levels = (np.cumsum(begins) - 1) % num_levels  # every sample has one run a level
     answers = np.split(tokens, starts[1:])
     classes = {
         level: ClassTargets(
