@@ -82,6 +82,7 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         **_heading(dataset, settings),
         "device": device_text(bench.workplace) if bench and timings else None,
         "notes": notes,
+        "refused": _refusal(ways, settings),
         "ways": [_way(name, ways, timings, settings) for name in SETTINGS],
     }
     for way in result["ways"]:
@@ -153,6 +154,19 @@ def _configured(config: TrainConfig) -> str:
     """Which way the config takes; `auto`, or `none` of packing, is none of those shown."""
     batching = config.batching
     return batching.strategy if batching.kind == "packed" else batching.kind
+
+
+def _refusal(ways: _Ways, settings: Settings) -> str | None:
+    """Why a training of the spec would not begin; None if it would, or without a spec.
+
+    `auto` tries two ways, and `none` of packing has the rows of `constrained`, padded otherwise.
+    """
+    if not settings.is_spec_known:
+        return None
+    kind, strategy = settings.config.batching.kind, settings.config.batching.strategy
+    packed = "constrained" if strategy == "none" else strategy
+    tried = {"packed": (packed,), "auto": ("grouped", packed)}.get(kind, (kind,))
+    return next((ways.problems[name] for name in tried if name in ways.problems), None)
 
 
 def _device_notes(bench: Bench) -> list[str]:

@@ -215,14 +215,15 @@ def _keep_rejects(
     limit = RejectLimit(max_reject_share=stage.max_reject_share, num_rows=num_rows)
     problem = limit.problem(count_reasons(rejects))
     if problem:
+        first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
         message = (
             f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; mend these rows, or "
             f"do without them by `slurm-jobs resume {context.run_dir} --set "
             f"stages.{context.stage}.config.max_reject_share=SHARE` (the share of `consolidate` "
-            f"is for finished parts). First: {rejects[0].place}: {rejects[0].message}. All of this "
-            f"slice: {paths.rejects}"
+            f"is for finished parts). First: {first.place}: {first.message}. All of this slice: "
+            f"{paths.rejects}"
         )
-        if rejects[0].reason == "missing_image":
+        if first.reason == "missing_image":
             message += f". Images are looked for in {_image_root(stage)} (image_root)"
         raise StageConfigError(message)
 

@@ -193,7 +193,7 @@ def _keep_packs(
 
 def _over_budget_text(error: OverBudgetError, dataset: ShardedDataset) -> str:
     settings = " and ".join(
-        f"batching.{name} to {size:,} or more (--set STAGE.config.batching.{name}={size})"
+        f"batching.{name} to {size:,} or more (--set stages.STAGE.config.batching.{name}={size})"
         for name, size in error.needed.items()
     )
     return (

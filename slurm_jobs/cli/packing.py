@@ -121,4 +121,4 @@ def run(options: argparse.Namespace) -> int:
         print_view(view, console(), num_rows=options.rows or _ROWS_ON_TERMINAL)
         if options.image is not None:
             print(f"picture: {shown_path(options.image.absolute())}")
-    return int(any(way["is_configured"] and way["problem"] is not None for way in view["ways"]))
+    return int(view["refused"] is not None)

@@ -169,6 +169,8 @@ def remarks(view: Mapping[str, Any]) -> Iterator[str]:
             names.setdefault(way["problem"], []).append(way["name"])
     for problem, of in names.items():
         yield f"{', '.join(of)}: {problem}"
+    if view["refused"] is not None:
+        yield "a training by the spec's batching would be refused"
     shared = [w for w in view["ways"] if w.get("timed_as")]
     if shared:
         pairs = ", ".join(f"{way['name']} as {way['timed_as']}" for way in shared)

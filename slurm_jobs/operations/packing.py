@@ -270,7 +270,7 @@ def view_packing(
         "is_model_known": case.is_model_known,
         "num_ranks": ranks,
         "num_rows": num_rows,
-        "limit_s": limit_s if case.is_model_known else None,
+        "limit_s": limit_s,
         "picture": None if picture is None else str(picture.absolute()),
     }
     found = call_entry_point(

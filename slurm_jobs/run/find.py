@@ -46,11 +46,7 @@ def find_run(text: str | None) -> Path:
         message = f"{text} is no run, it holds runs; name one, such as the newest: {held[-1]}"
         raise InputError(message)
     if text and path.is_dir() and not matches:
-        message = (
-            f"{text} is neither a run (it has no run.json) nor a finished data set (no "
-            "dataset.json); name the folder that has one, or the start of a run's name"
-        )
-        raise InputError(message)
+        raise InputError(_of_folder(text, path, runs_dir))
     found = ", ".join(run.name for run in matches[:5]) or "none"
     newest = "; a spec's file means its newest run" if matches else ""
     message = (
@@ -58,6 +54,20 @@ def find_run(text: str | None) -> Path:
         f"Name the folder{newest}, or set SLURM_JOBS_RUNS_DIR"
     )
     raise InputError(message)
+
+
+def _of_folder(text: str, path: Path, runs_dir: Path) -> str:
+    """What to say of a folder that is no run, holds none, and is no start of a run's name."""
+    if (path / "dataset.json").is_file():
+        return (
+            f"{text} is a data set, no run: `verify`, `samples` and `packing` take it; name the "
+            "run that made it"
+        )
+    return (
+        f"{text} is neither a run (it has no run.json) nor a finished data set (no dataset.json), "
+        f"and no run in {runs_dir} begins so; name the folder that has one, or set "
+        "SLURM_JOBS_RUNS_DIR"
+    )
 
 
 def _runs(runs_dir: Path) -> list[Path]:

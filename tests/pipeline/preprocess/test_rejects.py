@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,22 @@ def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_d
     (result,), _ = run_preprocess(tmp_path, config)
     assert 0 < result["num_too_long"] < 10
     assert result["num_samples"] == 10 - result["num_too_long"]
+
+
+def test_what_fails_a_slice_is_shown_and_not_what_was_left_out_before_it(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    answer = {"role": "assistant", "content": "yes"}
+    rows = [
+        {"messages": [{"role": "user", "content": "q" * 200}, answer]},
+        {"messages": [{"role": "user", "content": "ok?"}, answer], "images": ["gone.png"]},
+    ]
+    manifest = tmp_path / "rows.jsonl"
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "max_tokens": 100}
+    looked_for = re.escape(f"Images are looked for in {tmp_path} (image_root)")
+    with pytest.raises(StageConfigError, match=rf"First: rows.jsonl:2: gone\.png.* {looked_for}"):
+        run_preprocess(tmp_path, config | {"max_reject_share": 0.0})
 
 
 @pytest.mark.parametrize("too_long", ["drop", "truncate_text"])

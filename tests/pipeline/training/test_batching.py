@@ -121,7 +121,8 @@ def test_sample_longer_than_a_row_fails_before_the_first_step(make_train_run, de
     run = make_train_run(batching={"kind": "packed", "max_tokens": longest - 1})
     with pytest.raises(
         StageConfigError,
-        match=f"the largest has {longest} .*sample .*batching.max_tokens={longest}",
+        match=f"the largest has {longest} .*sample .*"
+        f"--set stages.STAGE.config.batching.max_tokens={longest}",
     ):
         run.run_here()
 

@@ -142,8 +142,9 @@ def test_a_folder_has_no_model_and_eight_ranks(
     assert (code, view["stage"], view["device"], view["num_ranks"]) == (0, None, None, 8)
     assert (view["max_tokens"], view["global_batch_size"]) == (300, 64)
     assert all(len(way["rows"]) == 2 for way in view["ways"])
-    _, out, _ = packing(capsys, folder, "--ranks", 3, "--json")
-    assert json.loads(out)["num_ranks"] == 3
+    assert view["notes"] == ["no spec says what trains: nothing is timed, and work is tokens alone"]
+    _, out, _ = packing(capsys, folder, "--ranks", 3, "--no-timing", "--json")
+    assert (json.loads(out)["num_ranks"], json.loads(out)["notes"]) == (3, [])
 
 
 def test_config_dataset_needs_no_run(
@@ -173,6 +174,18 @@ def test_a_spec_whose_own_rows_are_too_short_is_1(capsys: pytest.CaptureFixture[
     (own,) = (way for way in json.loads(out)["ways"] if way["is_configured"])
     assert (code, own["name"]) == (1, "exact")
     assert "samples have more than max_tokens = 20 tokens" in own["problem"]
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize("change", ["kind=auto", "{kind: packed, strategy: none, max_tokens: 20}"])
+def test_a_way_that_is_not_shown_by_itself_is_refused_with_1_too(
+    capsys: pytest.CaptureFixture[str], change: str
+) -> None:
+    batching = "stages.train.config.batching"
+    changes = ("--set", f"{batching}={change}" if "{" in change else f"{batching}.{change}")
+    code, out, _ = packing(capsys, "words.yaml", "--no-timing", *changes, "--max-tokens", 20)
+    assert code == 1
+    assert "a training by the spec's batching would be refused" in " ".join(out.split())
 
 
 @pytest.mark.usefixtures("here")

@@ -69,6 +69,7 @@ def view(*ways: dict[str, Any], **values: Any) -> dict[str, Any]:
         "num_ranks": 8,
         "device": None,
         "notes": [],
+        "refused": None,
         "ways": list(ways),
         **values,
     }

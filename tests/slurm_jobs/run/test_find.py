@@ -137,3 +137,15 @@ def test_a_folder_that_is_nothing_of_ours_is_told_by_what_it_lacks(tmp_path: Pat
     (tmp_path / "pictures").mkdir()
     with pytest.raises(InputError, match=r"pictures is neither a run .* nor a finished data set"):
         find_run(str(tmp_path / "pictures"))
+
+
+def test_a_folder_that_no_runs_name_begins_with_is_told_where_runs_lie(runs: Path) -> None:
+    Path("words").mkdir()
+    with pytest.raises(InputError, match=f"no run in {runs} begins so; .*SLURM_JOBS_RUNS_DIR"):
+        find_run("words")
+
+
+def test_a_data_set_where_a_run_is_needed_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "dataset.json").write_text("{}")
+    with pytest.raises(InputError, match="is a data set, no run: `verify`, `samples` and"):
+        find_run(str(tmp_path))
