@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,4 +71,74 @@ def _save(model: Any, folder: Path) -> Path:
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape).to(weight.dtype) * 0.05)
     model.save_pretrained(folder)
+    return folder
+
+
+QWEN25_TEMPLATE = """\
+{%- if tools %}
+    {{- '<|im_start|>system\\n' }}
+    {%- for tool in tools %}{{- tool | tojson }}{%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- else %}
+    {%- if messages[0]['role'] == 'system' %}
+        {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
+    {%- else %}
+        {{- '<|im_start|>system\\nYou are Qwen, created by "somebody".<|im_end|>\\n' }}
+    {%- endif %}
+{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or \
+(message.role == "assistant" and not message.tool_calls) %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+"""For chats of text, as the template of Qwen2.5; no place for images, no marks."""
+CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|image_pad|>")
+
+
+def write_tokenizer(
+    folder: Path,
+    *,
+    template: str | None = QWEN25_TEMPLATE,
+    eos_token: str = "<|im_end|>",
+    tokens: tuple[str, ...] = CHATML_TOKENS,
+) -> Path:
+    """A byte-level BPE with Qwen2.5's tokens for turns and images, without merges: 261 tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bpe = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token="<|endoftext|>",
+        eos_token=eos_token,
+        additional_special_tokens=list(tokens),
+    )
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def write_image_processor(folder: Path, side: int = VISION["image_size"]) -> Path:
+    """As the folders of SigLIP on hubs have it."""
+    images = {
+        "do_normalize": True,
+        "do_rescale": True,
+        "do_resize": True,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_processor_type": "SiglipImageProcessor",
+        "image_std": [0.5, 0.5, 0.5],
+        "processor_class": "SiglipProcessor",
+        "resample": 3,
+        "rescale_factor": 0.00392156862745098,
+        "size": {"height": side, "width": side},
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(images))
     return folder
