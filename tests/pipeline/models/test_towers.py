@@ -12,12 +12,25 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from pipeline.models import build_model, check_images, load_model, make_unloaded
+from pipeline.models import (
+    DataFacts,
+    build_model,
+    check_images,
+    load_model,
+    load_tokenizer,
+    make_unloaded,
+    read_facts,
+)
 from pipeline.models.small_vlm import SmallVLM
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.model import LanguageConfig, ModelConfig, VisionConfig
 from tests.pipeline.models.test_small_vlm import make_facts, make_images, make_prompts
-from tests.pipeline.models.tiny_towers import write_qwen2, write_siglip
+from tests.pipeline.models.tiny_towers import (
+    CHATML_TOKENS,
+    write_qwen2,
+    write_siglip,
+    write_tokenizer,
+)
 
 HEAD, EMBEDDINGS = "language.lm_head.weight", "language.model.embed_tokens.weight"
 RANDOM_VISION = VisionConfig(hidden_size=32, num_layers=1, num_heads=2)
@@ -263,6 +276,23 @@ def test_tokens_without_an_embedding_are_refused(tmp_path, facts, words):
     folder = write_qwen2(tmp_path, tied=True, vocab_size=39)
     with pytest.raises(StageConfigError, match=words):
         build(None, folder, **facts)
+
+
+def test_tokenizer_that_numbers_tokens_otherwise_is_refused_and_one_with_more_is_not(tmp_path):
+    folder = write_tokenizer(write_qwen2(tmp_path / "qwen", tied=True, vocab_size=300))
+
+    def read(name: str, tokens: tuple[str, ...]) -> DataFacts:
+        tokenizer = load_tokenizer(write_tokenizer(tmp_path / name, tokens=tokens))
+        return read_facts(make_facts().info, tokenizer)
+
+    config = from_folders(None, folder)
+    build_model(config, read("same", CHATML_TOKENS), seed=0)
+    build_model(config, read("more", (*CHATML_TOKENS, "<|more|>")), seed=0)
+    other = read("other", ("<|new|>", *CHATML_TOKENS))
+    with pytest.raises(
+        StageConfigError, match=r"tokens have other numbers .* is 25\d and 25\d\), so"
+    ):
+        build_model(config, other, seed=0)
 
 
 def test_embeddings_may_have_more_rows_than_the_tokenizer_has_tokens(folders):

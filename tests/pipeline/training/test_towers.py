@@ -68,7 +68,7 @@ def config_of(made: dict[str, Path], **changes) -> dict:
 
 def test_two_ranks_learn_from_towers_with_a_tied_head_and_say_what_they_see(made, make_train_run):
     evaluate = {"manifest": str(made["manifest"]), "max_new_tokens": 10}
-    run = make_train_run(**config_of(made, num_steps=60, evaluate=evaluate))
+    run = make_train_run(**config_of(made, num_steps=40, evaluate=evaluate))
     result = run.run()
     assert result["exact_match"] == 1.0
     weights = load_file(run.output_dir / "model/model.safetensors")
@@ -81,16 +81,17 @@ def test_two_ranks_learn_from_towers_with_a_tied_head_and_say_what_they_see(made
     assert result["num_parameters"] == num_parameters  # shared ones counted once
 
 
-def test_one_process_resumes_towers_bit_for_bit_and_a_later_training_starts_from_them(
-    made, make_train_run
+@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
+def test_one_process_resumes_a_tied_head_bit_for_bit_and_a_later_training_starts_from_it(
+    made, make_train_run, strategy
 ):
     checkpoint = {"every_steps": 2, "every_min": None, "keep_last": 4}
     run = make_train_run(**config_of(made, num_steps=4, checkpoint=checkpoint))
-    run.run_here()
+    run.run_here(strategy=strategy)
     before = run.weights()
     shutil.rmtree(run.output_dir / "checkpoints/step-00000004")
     shutil.rmtree(run.output_dir / "model")
-    assert run.run_here()["resumed_from_step"] == 2
+    assert run.run_here(strategy=strategy)["resumed_from_step"] == 2
     assert run.weights() == before
     start = load_file(made["qwen"] / "model.safetensors")["model.embed_tokens.weight"]
     learned = load_file(run.output_dir / "model/model.safetensors")[EMBEDDINGS]
