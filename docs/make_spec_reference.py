@@ -24,6 +24,7 @@ SECTIONS = {
     "Resources": "`resources`",
     "OnResume": "`on_resume`",
     "PreprocessConfig": "`config` of `run: preprocess`",
+    "ComposedProcessor": "`processor` of `run: preprocess`",
     "ConsolidateConfig": "`config` of `run: consolidate`",
     "TrainConfig": "`config` of `run: train`",
     "ModelConfig": "`model` of `run: train`",

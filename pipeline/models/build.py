@@ -1,4 +1,4 @@
-"""From a config and a data set to a model: from a folder or from seeded random weights."""
+"""From a config and a data set to a model: from folders or from seeded random weights."""
 
 from __future__ import annotations
 
@@ -26,8 +26,18 @@ from pipeline.models.small_vlm import (
     SmallVLMConfig,
     read_model_config,
 )
+from pipeline.models.towers import (
+    check_image_size,
+    check_vocabulary,
+    language_values,
+    load_language_tower,
+    load_vision_tower,
+    read_language_config,
+    read_vision_config,
+    vision_values,
+)
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.model import ModelConfig
+from slurm_jobs.common.stage_config.model import LanguageConfig, ModelConfig, VisionConfig
 
 
 def check_images(config: ModelConfig, info: DatasetInfo) -> None:
@@ -38,6 +48,8 @@ def check_images(config: ModelConfig, info: DatasetInfo) -> None:
     """
     if config.type == "small_vlm":
         check_small_images(info)
+        if config.vision.path is not None:
+            check_image_size(config.vision, info)
     else:
         hf_config = read_hugging_face_config(config)
         family = find_family(hf_config.model_type, source_of(config))
@@ -76,12 +88,23 @@ def build_model(config: ModelConfig, facts: DataFacts, *, seed: int) -> VisionLa
         return loaded
     if config.path is not None:
         model = SmallVLM.from_pretrained(Path(config.path))
-    else:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = SmallVLM(small_vlm_config(config, facts))
-    check_small_fit(model.config, facts)
-    return model
+        check_small_fit(model.config, facts)
+        return model
+    return _build_small(config, facts, seed)
+
+
+def _build_small(config: ModelConfig, facts: DataFacts, seed: int) -> SmallVLM:
+    """From towers in folders where they are given; what is left starts from random weights."""
+    sizes = small_vlm_config(config, facts)
+    check_small_fit(sizes, facts)  # before weights are read
+    vision = language = None
+    if config.vision.path is not None:
+        vision = load_vision_tower(config.vision)
+    if config.language.path is not None:
+        language = load_language_tower(config.language, facts.eos_token_id)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return SmallVLM(sizes, vision=vision, language=language).train()
 
 
 def make_unloaded(
@@ -121,37 +144,57 @@ def load_model(folder: Path, facts: DataFacts) -> VisionLanguageModel:
 
 
 def small_vlm_config(config: ModelConfig, facts: DataFacts) -> SmallVLMConfig:
-    """Sizes from the config, everything else from the data set."""
-    vision, language, image_size = config.vision, config.language, facts.info.image_height
-    assert image_size is not None  # as `check_small_images` has seen to
-    if image_size % vision.patch_size:
-        message = (
-            f"model.vision.patch_size is {vision.patch_size}: "
-            f"give a divisor of the data set's image size ({image_size})"
-        )
-        raise StageConfigError(message)
+    """Sizes from the towers' folders or the config, everything else from the data set.
+
+    Raises:
+        StageConfigError: a folder holds no such tower, or one that does not fit.
+    """
     return SmallVLMConfig(
-        vision={
-            "hidden_size": vision.hidden_size,
-            "intermediate_size": vision.mlp_ratio * vision.hidden_size,
-            "num_hidden_layers": vision.num_layers,
-            "num_attention_heads": vision.num_heads,
-            "image_size": image_size,
-            "patch_size": vision.patch_size,
-        },
-        language={
-            "vocab_size": facts.vocab_size,
-            "hidden_size": language.hidden_size,
-            "intermediate_size": language.mlp_ratio * language.hidden_size,
-            "num_hidden_layers": language.num_layers,
-            "num_attention_heads": language.num_heads,
-            "num_key_value_heads": language.num_kv_heads,
-            "max_position_embeddings": language.max_positions,
-            "pad_token_id": facts.info.pad_token_id,
-            "eos_token_id": facts.eos_token_id,
-        },
+        vision=_vision_values(config.vision, facts),
+        language=_language_values(config.language, facts),
         image_token_id=facts.info.image_token_id,
         pad_token_id=facts.info.pad_token_id,
         image_mean=facts.pixel_scale.mean,
         image_std=facts.pixel_scale.std,
     )
+
+
+def _vision_values(config: VisionConfig, facts: DataFacts) -> dict[str, Any]:
+    if config.path is not None:
+        check_image_size(config, facts.info)
+        return vision_values(read_vision_config(config))
+    sizes, image_size = config.sizes(), facts.info.image_height
+    assert image_size is not None  # as `check_small_images` has seen to
+    if image_size % sizes["patch_size"]:
+        message = (
+            f"model.vision.patch_size is {sizes['patch_size']}: "
+            f"give a divisor of the data set's image size ({image_size})"
+        )
+        raise StageConfigError(message)
+    return {
+        "hidden_size": sizes["hidden_size"],
+        "intermediate_size": sizes["mlp_ratio"] * sizes["hidden_size"],
+        "num_hidden_layers": sizes["num_layers"],
+        "num_attention_heads": sizes["num_heads"],
+        "image_size": image_size,
+        "patch_size": sizes["patch_size"],
+    }
+
+
+def _language_values(config: LanguageConfig, facts: DataFacts) -> dict[str, Any]:
+    if config.path is not None:
+        found = read_language_config(config)
+        check_vocabulary(config, found.vocab_size, facts)
+        return language_values(found, facts.eos_token_id)
+    sizes = config.sizes()
+    return {
+        "vocab_size": facts.vocab_size,
+        "hidden_size": sizes["hidden_size"],
+        "intermediate_size": sizes["mlp_ratio"] * sizes["hidden_size"],
+        "num_hidden_layers": sizes["num_layers"],
+        "num_attention_heads": sizes["num_heads"],
+        "num_key_value_heads": sizes["num_kv_heads"],
+        "max_position_embeddings": sizes["max_positions"],
+        "pad_token_id": facts.info.pad_token_id,
+        "eos_token_id": facts.eos_token_id,
+    }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ class DataFacts:
     """The token that ends an answer."""
     vocab_size: int
     """Tokens that the tokenizer knows."""
+    vocabulary: Mapping[str, int] = field(default_factory=dict)
+    """Their numbers; empty where nobody asked the tokenizer."""
 
     @property
     def pixel_scale(self) -> PixelScale:
@@ -46,7 +49,12 @@ def read_facts(info: DatasetInfo, tokenizer: PreTrainedTokenizerFast) -> DataFac
     if tokenizer.eos_token_id is None:
         message = f"tokenizer {tokenizer.name_or_path}: no eos_token; generation would never end"
         raise StageConfigError(message)
-    return DataFacts(info=info, eos_token_id=tokenizer.eos_token_id, vocab_size=len(tokenizer))
+    return DataFacts(
+        info=info,
+        eos_token_id=tokenizer.eos_token_id,
+        vocab_size=len(tokenizer),
+        vocabulary=tokenizer.get_vocab(),
+    )
 
 
 def load_tokenizer(processor_dir: Path) -> PreTrainedTokenizerFast:

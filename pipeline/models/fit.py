@@ -34,8 +34,8 @@ def check_small_fit(config: SmallVLMConfig, facts: DataFacts) -> None:
         "image deviation": (_rounded(config.image_std), _rounded(scale.std)),
     }
     remedy = (
-        "set model.vision.patch_size to the processor's, or preprocess with the processor in "
-        "model.path"
+        "set model.vision.patch_size to the processor's, or preprocess with the processor that "
+        "the model or its vision encoder came with"
     )
     _compare(pairs, config.language["vocab_size"], facts, remedy)
 

@@ -11,6 +11,7 @@ import logging
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.utils.logging import disable_progress_bar
 
@@ -43,7 +44,20 @@ def read_hugging_face_config(config: ModelConfig) -> Any:
     try:
         return AutoConfig.from_pretrained(source, **_access(config))
     except (OSError, ValueError) as error:
-        raise _not_loaded(config, error) from error
+        raise _not_loaded(source, error, _remedy(config)) from error
+
+
+def read_config(folder: str, key: str) -> Any:
+    """The config of a model in a folder; `key` names the folder in the stage's config.
+
+    Raises:
+        StageConfigError: there is none.
+    """
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        remedy = f"{key} is the folder that has config.json and the weights"
+        raise _not_loaded(folder, error, remedy) from error
 
 
 def load_hugging_face(config: ModelConfig, facts: DataFacts) -> HuggingFaceVLM:
@@ -55,17 +69,30 @@ def load_hugging_face(config: ModelConfig, facts: DataFacts) -> HuggingFaceVLM:
     source, hf_config = source_of(config), read_hugging_face_config(config)
     family = find_family(hf_config.model_type, source)
     check_image_kind(family, hf_config.model_type, facts.info)
+    options = {"attn_implementation": config.attention, **_access(config)}
+    hf = load_whole(AutoModelForImageTextToText, source, remedy=_remedy(config), **options)
+    return HuggingFaceVLM(hf.train(), family, facts)
+
+
+def load_whole(model_class: Any, source: str, *, remedy: str, **options: Any) -> Any:
+    """A model of transformers with all of its weights, fp32 on the CPU, in eval mode.
+
+    Args:
+        model_class: Of transformers.
+        source: Folder, or name on the hub.
+        remedy: What to do if there is nothing that can be loaded.
+        options: Of `from_pretrained`.
+
+    Raises:
+        StageConfigError: it cannot be loaded, or weights are missing or of other sizes.
+    """
     disable_progress_bar()  # one a rank, in the log
     try:
-        hf, found = AutoModelForImageTextToText.from_pretrained(
-            source,
-            dtype=torch.float32,
-            attn_implementation=config.attention,
-            output_loading_info=True,
-            **_access(config),
+        model, found = model_class.from_pretrained(
+            source, dtype=torch.float32, output_loading_info=True, **options
         )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _not_loaded(config, error) from error
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise _not_loaded(source, error, remedy) from error
     lacking = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
     if lacking:
         message = (
@@ -76,7 +103,7 @@ def load_hugging_face(config: ModelConfig, facts: DataFacts) -> HuggingFaceVLM:
     if found["unexpected_keys"]:
         names = _some(set(found["unexpected_keys"]))
         log.warning("%s: weights that the model has no place for are left out: %s", source, names)
-    return HuggingFaceVLM(hf.train(), family, facts)
+    return model
 
 
 def make_random(config: ModelConfig, facts: DataFacts, device: torch.device) -> HuggingFaceVLM:
@@ -107,14 +134,15 @@ def _some(names: set[str]) -> str:
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
 
 
-def _not_loaded(config: ModelConfig, error: Exception) -> StageConfigError:
-    source = source_of(config)
+def _remedy(config: ModelConfig) -> str:
     if config.path is not None:
-        remedy = "model.path is the folder that has config.json and the weights"
-    else:
-        remedy = (
-            "compute nodes often have no network: download it once on the login node "
-            f"(`hf download {source}`), or set model.path to a folder"
-        )
+        return "model.path is the folder that has config.json and the weights"
+    return (
+        "compute nodes often have no network: download it once on the login node "
+        f"(`hf download {config.name}`), or set model.path to a folder"
+    )
+
+
+def _not_loaded(source: str, error: Exception, remedy: str) -> StageConfigError:
     first = str(error).partition("\n")[0]
     return StageConfigError(f"model {source} cannot be loaded ({first}): {remedy}")

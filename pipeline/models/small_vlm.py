@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
@@ -74,20 +75,22 @@ class SmallVLMConfig:
 class SmallVLM(VisionLanguageModel):
     """Images and text in, loss or text out."""
 
-    def __init__(self, config: SmallVLMConfig) -> None:
+    def __init__(
+        self,
+        config: SmallVLMConfig,
+        *,
+        vision: SiglipVisionModel | None = None,
+        language: Qwen2ForCausalLM | None = None,
+    ) -> None:
+        """Parts that are not given get random weights; those given are as `config` says."""
         super().__init__()
         self.config = config
-        # Without SigLIP's pooling head: its output is never used, and a
-        # parameter without a gradient has no place in an optimizer.
-        vision = SiglipVisionConfig(**config.vision, vision_use_head=False)
-        language = Qwen2Config(**config.language, tie_word_embeddings=False)
-        self.vision = SiglipVisionModel(vision)
+        self.vision = _make_vision(config) if vision is None else vision
+        from_width, width = config.vision["hidden_size"], config.language["hidden_size"]
         self.projector = nn.Sequential(
-            nn.Linear(vision.hidden_size, language.hidden_size),
-            nn.GELU(),
-            nn.Linear(language.hidden_size, language.hidden_size),
+            nn.Linear(from_width, width), nn.GELU(), nn.Linear(width, width)
         )
-        self.language = Qwen2ForCausalLM(language)
+        self.language = _make_language(config) if language is None else language
         side = config.vision["image_size"]
         scale = PixelScale(mean=config.image_mean, std=config.image_std)
         self.layout: ImageLayout = StackedImages(scale=scale, size=(side, side))
@@ -198,16 +201,25 @@ class SmallVLM(VisionLanguageModel):
     def save_pretrained(
         self, folder: Path, weights: Mapping[str, torch.Tensor] | None = None
     ) -> Mapping[str, torch.Tensor]:
-        """As `VisionLanguageModel`: `config.json` and `model.safetensors`."""
+        """As `VisionLanguageModel`: `config.json` and `model.safetensors`.
+
+        An output head that is the token embeddings is written once, under their name.
+        """
         found = self.state_dict() if weights is None else weights
+        tied = self._tied_weights()
         whole = {
             name: tensor.detach().cpu().contiguous()
             for name, tensor in found.items()
-            if not name.startswith(HEADS_PREFIX)
+            if name not in tied and not name.startswith(HEADS_PREFIX)
         }
         save_file(whole, folder / WEIGHTS_NAME, metadata={"format": "pt"})
         write_json_atomic(folder / "config.json", self.config.to_json())
         return whole
+
+    def _tied_weights(self) -> dict[str, str]:
+        """Names of weights that are others by another name, and these others'."""
+        tied = self.language.all_tied_weights_keys
+        return {f"language.{name}": f"language.{of}" for name, of in tied.items()}
 
     @classmethod
     def from_pretrained(cls, folder: Path) -> SmallVLM:
@@ -218,11 +230,24 @@ class SmallVLM(VisionLanguageModel):
         """
         model = cls(read_model_config(folder))
         try:
-            model.load_state_dict(load_file(folder / WEIGHTS_NAME))
-        except (OSError, RuntimeError) as error:
+            weights = load_file(folder / WEIGHTS_NAME)
+            written = {n: weights[of] for n, of in model._tied_weights().items() if of in weights}
+            model.load_state_dict({**written, **weights})
+        except (OSError, RuntimeError, SafetensorError) as error:
             message = f"model folder {folder}: {WEIGHTS_NAME} does not fit config.json: {error}"
             raise StageConfigError(message) from error
         return model
+
+
+def _make_vision(config: SmallVLMConfig) -> SiglipVisionModel:
+    # Without SigLIP's pooling head: its output is never used, and a
+    # parameter without a gradient has no place in an optimizer.
+    return SiglipVisionModel(SiglipVisionConfig(**config.vision, vision_use_head=False))
+
+
+def _make_language(config: SmallVLMConfig) -> Qwen2ForCausalLM:
+    # Earlier folders do not say whether the head is tied; theirs is not.
+    return Qwen2ForCausalLM(Qwen2Config(**{"tie_word_embeddings": False, **config.language}))
 
 
 def tower_sizes(config: SmallVLMConfig) -> tuple[TowerSizes, TowerSizes]:

@@ -33,6 +33,23 @@ def _refusals() -> Iterator[None]:
         raise TemplateRefusedError(message) from error
 
 
+def render(
+    template: str, messages: ChatMessages, special_tokens: Mapping[str, Any], **options: bool
+) -> tuple[str, Sequence[tuple[int, int]]]:
+    """The template's text, and the spans in it that it marks, if asked for.
+
+    Raises:
+        TemplateRefusedError: the template takes no such messages.
+    """
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    with _refusals():
+        texts, spans = render_jinja_template(
+            conversations=[messages], chat_template=template, **options, **special_tokens
+        )
+    return texts[0], spans[0] if spans else ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatTokenizer:
     """A tokenizer whose chat template gives masks of the assistant's words."""
@@ -74,17 +91,8 @@ class ChatTokenizer:
     def _render(
         self, messages: ChatMessages, **options: bool
     ) -> tuple[str, Sequence[tuple[int, int]]]:
-        """The template's text, and the spans in it that it marks, if asked for."""
-        from transformers.utils.chat_template_utils import render_jinja_template
-
-        with _refusals():
-            texts, spans = render_jinja_template(
-                conversations=[messages],
-                chat_template=self.tokenizer.chat_template,
-                **options,
-                **self.tokenizer.special_tokens_map,
-            )
-        return texts[0], spans[0] if spans else ()
+        tokenizer = self.tokenizer
+        return render(tokenizer.chat_template, messages, tokenizer.special_tokens_map, **options)
 
     def _tokenise(self, text: str, **options: bool) -> Mapping[str, Any]:
         """As transformers' processors do: `<s>` comes first, by the template or by the tokenizer.

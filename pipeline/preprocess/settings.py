@@ -16,13 +16,15 @@ _DECIDE_PIXELS_AND_TOKENS = ("pillow", "simplejpeg", "torch", "transformers")
 """Packages whose version a sample depends on; which build of a version (`+cpu`) does not matter."""
 
 
-def part_settings(stage: PreprocessConfig, manifest: Manifest) -> dict[str, Any]:
+def part_settings(
+    stage: PreprocessConfig, manifest: Manifest, processor_dir: Path
+) -> dict[str, Any]:
     """What the samples depend on but the bytes of images, and nothing of slices or places."""
     return {
         "manifest": manifest.path.name,
         "manifest_xxh3": manifest.fingerprint,
         "num_rows": manifest.num_rows,
-        "processor_xxh3": hash_folder(Path(stage.processor)),
+        "processor_xxh3": hash_folder(processor_dir),
         "max_tokens": stage.max_tokens,
         "max_images": stage.max_images,
         "too_long": stage.too_long,

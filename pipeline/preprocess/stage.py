@@ -25,9 +25,11 @@ from pipeline.preprocess.part import (
     write_part,
     write_rejects,
 )
+from pipeline.preprocess.processors.composed import write_composed
 from pipeline.preprocess.rejects import CHOSEN_REASONS, Reject, RejectLimit, count_reasons
 from pipeline.preprocess.settings import model_inputs, part_settings
 from pipeline.preprocess.storage import mean_price
+from pipeline.preprocess.tokenizer import load_tokenizer
 from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
@@ -64,7 +66,8 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     guard = StopGuard(context, "rows", "raise resources.timeout_min, or array.num_slices")
     stage = build_config(PreprocessConfig, config)
     manifest = _open_rows(stage, context)
-    encoder = _make_encoder(stage, context)
+    processor_dir = _find_processor(stage, context)
+    encoder = _make_encoder(stage, context, processor_dir)
     mine = slice_range(manifest.num_rows, context.slice_index, context.num_slices)
     paths = PartPaths(output_dir=context.output_dir, slice_index=context.slice_index)
     _make_folder(paths)
@@ -80,9 +83,9 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             slice_index=context.slice_index,
             num_slices=context.num_slices,
             rows=mine,
-            settings=part_settings(stage, manifest),
+            settings=part_settings(stage, manifest, processor_dir),
             model_inputs=model_inputs(encoder),
-            processor_dir=stage.processor,
+            processor_dir=str(processor_dir),
             rejects_by_reason=count_reasons(tally.rejects),
             max_reject_share=stage.max_reject_share,
         )
@@ -104,9 +107,19 @@ def _index_dir(context: TaskContext) -> Path:
     return context.output_dir / "indexes"
 
 
-def _make_encoder(stage: PreprocessConfig, context: TaskContext) -> SampleEncoder:
+def _find_processor(stage: PreprocessConfig, context: TaskContext) -> Path:
+    """The processor's folder; one that is made of two lies beside the parts, for `consolidate`."""
+    if isinstance(stage.processor, str):
+        return Path(stage.processor)
+    tokenizer = load_tokenizer(Path(stage.processor.text))
+    return write_composed(stage.processor, tokenizer, context.output_dir / "processors")
+
+
+def _make_encoder(
+    stage: PreprocessConfig, context: TaskContext, processor_dir: Path
+) -> SampleEncoder:
     return SampleEncoder(
-        Path(stage.processor),
+        processor_dir,
         image_root=_image_root(stage),
         max_tokens=stage.max_tokens,
         max_images=stage.max_images,

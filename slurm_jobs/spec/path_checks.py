@@ -14,6 +14,11 @@ from slurm_jobs.spec.yaml_values import YamlDocument
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 """owner/name."""
 
+_MODEL_FOLDERS = {
+    *(("model", "path"), ("vision", "path"), ("language", "path")),
+    *(("processor", "images"), ("processor", "text")),
+}
+
 
 def path_problems(
     marked: Sequence[MarkedString],
@@ -77,7 +82,7 @@ def _missing(item: MarkedString, shown: str, *, runs_here: bool) -> str | None:
 
 def _hub_hint(item: MarkedString) -> str:
     """A word on hubs, where a folder of a model is named as hubs name models."""
-    is_model = item.path[-1:] == ("processor",) or item.path[-2:] == ("model", "path")
+    is_model = item.path[-1:] == ("processor",) or item.path[-2:] in _MODEL_FOLDERS
     if not is_model or not _HUB_NAME.fullmatch(item.given):
         return ""
     return "; names on a hub are not taken: download it first, and give the folder"

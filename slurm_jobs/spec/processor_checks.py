@@ -20,6 +20,9 @@ _TOKENIZERS = (
 
 _IMAGES = "preprocessor_config.json"
 _PROCESSOR = "processor_config.json"
+_MODEL = "config.json"
+_FindMissing = Callable[[str, Callable[[str], bool], Callable[[str], str]], list[str]]
+"""What a folder lacks, by its path, what exists, and what files say."""
 
 
 def processor_problems(
@@ -28,30 +31,56 @@ def processor_problems(
     exists: Callable[[str], bool],
     read_text: Callable[[str], str],
 ) -> list[Problem]:
-    """The processor folders of `preprocess` stages that lack a file, at the line of `processor`.
+    """The processor folders of `preprocess` stages that lack a file, at its line.
 
     A folder that is not there, or will be another stage's output, is not looked into.
     """
     problems = []
+    looks: dict[tuple[str | int, ...], tuple[_FindMissing, str]] = {
+        ("config", "processor"): (_missing, "a processor as Hugging Face saves one"),
+        ("config", "processor", "images"): (_missing_images, "that of a SigLIP"),
+        ("config", "processor", "text"): (_missing_text, "that of a language model"),
+    }
     for item in marked:
-        if item.path[2:] != ("config", "processor") or not exists(item.resolved):
+        look = looks.get(item.path[2:])
+        if look is None or not exists(item.resolved):
             continue
-        missing = _missing(item.resolved, exists, read_text)
+        find_missing, kind = look
+        missing = find_missing(item.resolved, exists, read_text)
         if missing:
             message = (
                 f"{path_text(item.path)}: {item.resolved} lacks {', '.join(missing)}; "
-                "it must be a processor as Hugging Face saves one"
+                f"it must be {kind}"
             )
             problems.append(problem_at(document, item.path, message))
     return problems
 
 
+def _missing_images(
+    folder: str, exists: Callable[[str], bool], read_text: Callable[[str], str]
+) -> list[str]:
+    """Of the folder that a composed processor has its images from."""
+    missing = []
+    if not exists(f"{folder}/{_IMAGES}") and not _names_images(folder, read_text):
+        missing.append(f"the image size ({_IMAGES})")
+    if not exists(f"{folder}/{_MODEL}"):
+        missing.append(f"the size of patches ({_MODEL})")
+    return missing
+
+
+def _missing_text(
+    folder: str, exists: Callable[[str], bool], _read_text: Callable[[str], str]
+) -> list[str]:
+    """Of the folder that a composed processor has its tokenizer from."""
+    if any(exists(f"{folder}/{name}") for name in _TOKENIZERS):
+        return []
+    return ["a tokenizer (tokenizer.json)"]
+
+
 def _missing(
     folder: str, exists: Callable[[str], bool], read_text: Callable[[str], str]
 ) -> list[str]:
-    missing = []
-    if not any(exists(f"{folder}/{name}") for name in _TOKENIZERS):
-        missing.append("a tokenizer (tokenizer.json)")
+    missing = _missing_text(folder, exists, read_text)
     if not exists(f"{folder}/{_IMAGES}") and not _names_images(folder, read_text):
         missing.append(f"the image size ({_IMAGES})")
     if not exists(f"{folder}/{_PROCESSOR}") and not _counts_by_size(folder, read_text):

@@ -63,7 +63,7 @@ def validate_values(
     except ValidationError as error:
         problems = [
             _problem(target, document, values, prefix, entry)
-            for entry in error.errors(include_url=False)
+            for entry in _of_meant_branches(values, error.errors(include_url=False))
         ]
     return None, _merge(problems)
 
@@ -126,6 +126,20 @@ def path_text(path: Path) -> str:
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
     return text
+
+
+def _of_meant_branches(values: Any, entries: Iterable[Any]) -> list[Any]:
+    """Without what another branch of a union wants, where one was meant and has mistakes within."""
+    found = list(entries)
+    deep = [(entry["loc"], len(entry["loc"])) for entry in found]
+
+    def is_meant(location: tuple[str | int, ...]) -> bool:
+        outer, depth = location[:-1], len(location)
+        is_branch = len(_known_part(values, location)) < depth
+        others = (o for o, length in deep if length > depth and o[: depth - 1] == outer)
+        return not is_branch or not any(others)
+
+    return [e for e in found if e["type"] not in _EXPECTED or is_meant(e["loc"])]
 
 
 def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, entry: Any) -> Problem:
@@ -191,7 +205,7 @@ def _known_part(values: Any, location: tuple[str | int, ...]) -> Path:
         elif isinstance(values, list) and isinstance(step, int) and step < len(values):
             values = values[step]  # the same words, another type for mypy
         else:
-            break
+            continue
         path.append(step)
     return tuple(path)
 
@@ -231,8 +245,8 @@ def _merge(problems: list[Problem]) -> list[Problem]:
 def known_keys(target: Any, location: Path) -> list[str]:
     """The keys that the model reached from `target` through `location` knows."""
     for step in location:
-        target = _step_into(_without_none(target), step)
-    target = _without_none(target)
+        target = _step_into(_with_keys(target), step)
+    target = _with_keys(target)
     if isinstance(target, type) and issubclass(target, BaseModel):
         return list(target.model_fields)
     if dataclasses.is_dataclass(target):
@@ -249,9 +263,16 @@ def _step_into(target: Any, step: str | int) -> Any:
     return arguments[-1] if typing.get_origin(target) is dict else arguments[0]
 
 
-def _without_none(target: Any) -> Any:
-    if typing.get_origin(target) in {typing.Union, types.UnionType}:
-        return next(a for a in typing.get_args(target) if a is not type(None))
+def _with_keys(target: Any) -> Any:
+    """A type without what is around it; of a union the branch that has keys, else the first."""
     if typing.get_origin(target) is typing.Annotated:
-        return _without_none(typing.get_args(target)[0])
-    return target
+        return _with_keys(typing.get_args(target)[0])
+    if typing.get_origin(target) not in {typing.Union, types.UnionType}:
+        return target
+    branches = [_with_keys(a) for a in typing.get_args(target) if a is not type(None)]
+    return next((b for b in branches if _has_keys(b)), branches[0])
+
+
+def _has_keys(target: Any) -> bool:
+    is_model = isinstance(target, type) and issubclass(target, BaseModel)
+    return is_model or dataclasses.is_dataclass(target)

@@ -51,7 +51,7 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
     check_folder(folder)
     processor_file = folder / "processor_config.json"
     processor = read_json(processor_file)
-    found, images_file = _find_images(processor, processor_file)
+    found, images_file = find_images(processor, processor_file)
     name = _class_name(found, images_file)
     given = {key: value for key, value in found.items() if value is not None}
     values = {**CLASS_DEFAULTS[name], **given}
@@ -75,8 +75,16 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
     )
 
 
-def _find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, Any], Path]:
-    """The image processor's values, and their file."""
+def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, Any], Path]:
+    """The image processor's values, and their file.
+
+    Args:
+        processor: The content of `file`; empty if it is not there.
+        file: The folder's `processor_config.json`.
+
+    Raises:
+        StageConfigError: there are none.
+    """
     found = processor.get("image_processor")
     if isinstance(found, dict) and found:
         return found, file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,64 +12,117 @@ from slurm_jobs.common.config_values import (
     check_bounds,
 )
 
+RANDOM_VISION: Mapping[str, int] = {
+    "hidden_size": 128,
+    "num_layers": 4,
+    "num_heads": 4,
+    "patch_size": 16,
+    "mlp_ratio": 4,
+}
+"""Sizes of a vision encoder that starts from random weights, where none are given."""
+
+RANDOM_LANGUAGE: Mapping[str, int] = {
+    "hidden_size": 128,
+    "num_layers": 3,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "mlp_ratio": 3,
+    "max_positions": 4096,
+}
+"""Sizes of a language model that starts from random weights, where none are given."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VisionConfig:
-    """A SigLIP-type vision encoder that starts from random weights."""
+    """The vision encoder of a `small_vlm`: from a folder, or from random weights."""
 
-    hidden_size: Count = 128
-    """Width of a patch embedding."""
-    num_layers: Count = 4
-    """Transformer layers."""
-    num_heads: Count = 4
-    """Attention heads; they divide `hidden_size`."""
-    patch_size: Count = 16
-    """Side of a patch in pixels; it divides the data set's image size."""
-    mlp_ratio: Count = 4
-    """Width of a layer's MLP, as a multiple of `hidden_size`."""
+    path: InputPath | None = None
+    """Folder of a SigLIP, or of a SigLIP 2 of fixed resolution: the whole model or its vision
+    model. Weights and sizes come from there; its pooling head is left out. Without one the encoder
+    starts from random weights."""
+    hidden_size: Count | None = None
+    """Width of a patch embedding; 128 where weights are random."""
+    num_layers: Count | None = None
+    """Transformer layers; 4 where weights are random."""
+    num_heads: Count | None = None
+    """Attention heads; they divide `hidden_size`; 4 where weights are random."""
+    patch_size: Count | None = None
+    """Side of a patch in pixels; it divides the data set's image size; 16 where weights are
+    random."""
+    mlp_ratio: Count | None = None
+    """Width of a layer's MLP, as a multiple of `hidden_size`; 4 where weights are random."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that make no model."""
         check_bounds(self)
-        if self.hidden_size % self.num_heads:
+        if self.path is not None:
+            return
+        sizes = self.sizes()
+        if sizes["hidden_size"] % sizes["num_heads"]:
             message = (
-                f"num_heads is {self.num_heads}: give a divisor of hidden_size ({self.hidden_size})"
+                f"num_heads is {sizes['num_heads']}: give a divisor of hidden_size "
+                f"({sizes['hidden_size']})"
             )
             raise ValueError(message)
+
+    def sizes(self) -> dict[str, int]:
+        """Of an encoder with random weights."""
+        return {**RANDOM_VISION, **self.given()}
+
+    def given(self) -> dict[str, int]:
+        """The sizes that the user gave."""
+        found = {name: getattr(self, name) for name in RANDOM_VISION}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanguageConfig:
-    """A Qwen2-type language model that starts from random weights."""
+    """The language model of a `small_vlm`: from a folder, or from random weights."""
 
-    hidden_size: Count = 128
-    """Width of a token embedding."""
-    num_layers: Count = 3
-    """Transformer layers."""
-    num_heads: Count = 4
-    """Attention heads; they divide `hidden_size` into even parts."""
-    num_kv_heads: Count = 2
-    """Heads of keys and values; they divide `num_heads`."""
-    mlp_ratio: Count = 3
-    """Width of a layer's gated MLP, as a multiple of `hidden_size`."""
-    max_positions: Count = 4096
-    """Longest sequence in tokens, image tokens included."""
+    path: InputPath | None = None
+    """Folder of a Qwen2 or Qwen2.5 causal language model. Weights and sizes come from there; where
+    its output head is its token embeddings, it stays so. Without one the language model starts from
+    random weights, with an output head of its own."""
+    hidden_size: Count | None = None
+    """Width of a token embedding; 128 where weights are random."""
+    num_layers: Count | None = None
+    """Transformer layers; 3 where weights are random."""
+    num_heads: Count | None = None
+    """Attention heads; they divide `hidden_size` into even parts; 4 where weights are random."""
+    num_kv_heads: Count | None = None
+    """Heads of keys and values; they divide `num_heads`; 2 where weights are random."""
+    mlp_ratio: Count | None = None
+    """Width of a layer's gated MLP, as a multiple of `hidden_size`; 3 where weights are random."""
+    max_positions: Count | None = None
+    """Longest sequence in tokens, image tokens included; 4096 where weights are random."""
 
     def __post_init__(self) -> None:
         """Refuse sizes that make no model."""
         check_bounds(self)
-        if self.hidden_size % (2 * self.num_heads):
+        if self.path is not None:
+            return
+        sizes = self.sizes()
+        if sizes["hidden_size"] % (2 * sizes["num_heads"]):
             message = (
-                f"num_heads is {self.num_heads}: rotary embeddings need hidden_size / num_heads "
-                f"to be even; hidden_size is {self.hidden_size}"
+                f"num_heads is {sizes['num_heads']}: rotary embeddings need hidden_size / "
+                f"num_heads to be even; hidden_size is {sizes['hidden_size']}"
             )
             raise ValueError(message)
-        if self.num_heads % self.num_kv_heads:
+        if sizes["num_heads"] % sizes["num_kv_heads"]:
             message = (
-                f"num_kv_heads is {self.num_kv_heads}: give a divisor of num_heads "
-                f"({self.num_heads})"
+                f"num_kv_heads is {sizes['num_kv_heads']}: give a divisor of num_heads "
+                f"({sizes['num_heads']})"
             )
             raise ValueError(message)
+
+    def sizes(self) -> dict[str, int]:
+        """Of a language model with random weights."""
+        return {**RANDOM_LANGUAGE, **self.given()}
+
+    def given(self) -> dict[str, int]:
+        """The sizes that the user gave."""
+        found = {name: getattr(self, name) for name in RANDOM_LANGUAGE}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +135,8 @@ class ModelConfig:
     Qwen2.5-VL, Qwen3-VL), from `path` or `name`."""
     path: InputPath | None = None
     """Folder to start from: of a Hugging Face model, or a `model/` that an earlier run exported. A
-    `small_vlm` without one starts from random weights."""
+    `small_vlm` without one starts from the folders of `vision` and `language`, and from random
+    weights where there are none."""
     name: str | None = None
     """Of a `hugging_face` model on the hub, instead of `path`; from the local cache where it is."""
     attention: Literal["sdpa", "eager"] = "sdpa"
@@ -90,9 +145,9 @@ class ModelConfig:
     trust_remote_code: bool = False
     """Whether a `hugging_face` model may run Python code that lies beside its weights."""
     vision: VisionConfig = VisionConfig()
-    """Of a model that starts from random weights."""
+    """The encoder of a `small_vlm` that has no `path`."""
     language: LanguageConfig = LanguageConfig()
-    """Of a model that starts from random weights."""
+    """The language model of a `small_vlm` that has no `path`."""
 
     def __post_init__(self) -> None:
         """Refuse what names no model, or two."""
@@ -106,3 +161,15 @@ class ModelConfig:
             given = "neither path nor name is" if self.path is None else "path and name are both"
             message = f"type is hugging_face, and {given} given: give exactly one of them"
             raise ValueError(message)
+        self._check_towers()
+
+    def _check_towers(self) -> None:
+        """Refuse folders of parts beside that of a whole model."""
+        towers = {"vision": self.vision.path, "language": self.language.path}
+        for name, path in towers.items():
+            if path is not None and (self.path is not None or self.name is not None):
+                message = (
+                    f"path or name is given ({self.path or self.name}), and {name}.path is {path}: "
+                    f"the first is a whole model; give that, or the folders of its parts"
+                )
+                raise ValueError(message)

@@ -29,6 +29,25 @@ DEFAULT_IMAGE_DECODING: ImageDecoding = "fine"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ComposedProcessor:
+    """A processor made of the folders of a `small_vlm`'s two parts."""
+
+    images: InputPath
+    """Folder of a SigLIP, or of a SigLIP 2 of fixed resolution, with `config.json` and the image
+    processor; its weights are not needed here."""
+
+    text: InputPath
+    """Folder of a language model, with its tokenizer."""
+
+    image_token: str = "<|image_pad|>"  # noqa: S105 - a token of text
+    """Token of that tokenizer that stands for a patch of an image. Qwen2.5's has this one."""
+
+    template: InputPath | None = None
+    """File of a chat template (Jinja) with images and `{% generation %}` marks. Without one: ChatML
+    with the default system prompt of the tokenizer's own template, if that is ChatML, too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PreprocessConfig:
     """How the rows of a manifest become tokens and resized images."""
 
@@ -37,9 +56,10 @@ class PreprocessConfig:
     `messages`, a LLaVA JSON list of `conversations`, Parquet (a file or a folder of them), or a
     folder that `save_to_disk` of `datasets` wrote."""
 
-    processor: InputPath
+    processor: InputPath | ComposedProcessor
     """Local folder with the tokenizer, its chat template, and `preprocessor_config.json`; no hub
-    is asked."""
+    is asked. Or the folders of a small model's two parts: `{images: models/siglip, text:
+    models/Qwen2.5-0.5B-Instruct}`."""
 
     image_root: InputPath | None = None
     """Folder that relative image paths start from; the manifest's own folder if not given. Members

@@ -66,3 +66,54 @@ def test_qwens_folder_on_hubs_needs_no_file_of_the_processor(
 def test_a_file_is_no_processor_folder(check: Check) -> None:
     (line,) = check(SPEC.replace("processor: proc", "processor: spec.yaml"))
     assert "lacks a tokenizer" in line
+
+
+COMPOSED = SPEC.replace("processor: proc", "processor: {images: proc, text: words}")
+KEY = "stages.p.config.processor"
+
+
+def test_folders_of_a_composed_processor_are_looked_into_each_for_its_own(
+    check: Check, tmp_path: Path
+) -> None:
+    folder_with(tmp_path, tokenizer="{}")
+    (tmp_path / "words").mkdir()
+    images, text = check(COMPOSED)
+    assert images == (
+        f"8:27: {KEY}.images: proc lacks the image size (preprocessor_config.json), the size of "
+        f"patches (config.json); it must be that of a SigLIP"
+    )
+    assert text == (
+        f"8:39: {KEY}.text: words lacks a tokenizer (tokenizer.json); it must be that of a "
+        f"language model"
+    )
+    for name in ("proc/preprocessor_config", "proc/config", "words/tokenizer"):
+        (tmp_path / f"{name}.json").write_text("{}")
+    assert check(COMPOSED) == []
+
+
+def test_folder_of_a_composed_processor_that_is_named_as_on_a_hub_is_told(check: Check) -> None:
+    (images, _) = check(COMPOSED.replace("proc,", "google/siglip-base-patch16-224,"))
+    assert f"{KEY}.images: nothing at" in images
+    assert "names on a hub are not taken" in images
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            "{images: ., text: ., txt: a}",
+            "8:39: unknown key `txt`; did you mean `text`? (allowed: images, text, image_token, ",
+        ),
+        ("{images: .}", f"8:7: key `text` is missing in {KEY}"),
+        ("{images: ., text: 3}", f"8:36: {KEY}.text: expected text, found `3`; put quotes around"),
+        ("3", f"8:18: {KEY}: expected text or keys and values, found `3`; put quotes around it"),
+        ("[proc]", f"8:7: {KEY}: expected text or keys and values, found a list of 1"),
+    ],
+)
+def test_mistake_in_a_composed_processor_is_told_at_its_key_and_nothing_else_is(
+    check: Check, tmp_path: Path, given: str, expected: str
+) -> None:
+    for name in ("preprocessor_config", "config", "tokenizer"):
+        (tmp_path / f"{name}.json").write_text("{}")
+    (line,) = check(SPEC.replace("processor: proc", f"processor: {given}"))
+    assert line.startswith(expected)

@@ -1,0 +1,224 @@
+"""The parts of the small model from folders of their own: a SigLIP encoder, a Qwen2 language model.
+
+Sizes are read from config.json alone, so that what does not fit is refused before weights are
+read. A learned table of positions fixes the size of images, and a table of embeddings the tokens:
+neither is resized, because rows made up at random would pass for learned ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from transformers import (
+    PreTrainedConfig,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
+
+from pipeline.data.info import DatasetInfo
+from pipeline.models.facts import DataFacts
+from pipeline.models.loading import load_whole, read_config
+from pipeline.preprocess.tokenizer import load_tokenizer
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.model import LanguageConfig, VisionConfig
+
+_SIGLIP = "a SigLIP or fixed-resolution SigLIP 2 (model_type siglip or siglip_vision_model)"
+_FLEXIBLE = (
+    "; this is a SigLIP 2 of flexible resolution (NaFlex), which takes images in another layout"
+)
+_QWEN2 = "a Qwen2 or Qwen2.5 causal language model (model_type qwen2)"
+_VISION_KEY, _LANGUAGE_KEY = "model.vision.path", "model.language.path"
+_RGB = 3
+
+
+class _VisionTower(SiglipVisionModel):
+    """That of a whole SigLIP: what is known to be unused there is no reason for a warning."""
+
+    _keys_to_ignore_on_load_unexpected: ClassVar = [
+        r"^(vision_model\.)?head\.",
+        r"^text_model\.",
+        r"^logit_(scale|bias)$",
+    ]
+
+
+def read_vision_config(config: VisionConfig) -> SiglipVisionConfig:
+    """That of the encoder in `config.path`, without the pooling head.
+
+    Raises:
+        StageConfigError: no encoder of this kind is there, or sizes were given that it has not.
+    """
+    assert config.path is not None
+    found = read_config(config.path, _VISION_KEY)
+    _check_plain(config.path, found)
+    if found.model_type == "siglip":
+        found = found.vision_config
+    elif found.model_type != "siglip_vision_model":
+        more = _FLEXIBLE if found.model_type.startswith("siglip2") else ""
+        raise _other_model(_VISION_KEY, config.path, found, f"{_SIGLIP}{more}")
+    found.vision_use_head = False
+    found.image_size = _side(found.image_size, "image_size", config.path)
+    found.patch_size = _side(found.patch_size, "patch_size", config.path)
+    if found.num_channels != _RGB:
+        message = f"{config.path}: num_channels is {found.num_channels}; images have {_RGB}"
+        raise StageConfigError(message)
+    sizes = {"patch_size": found.patch_size, **_sizes_of(found)}
+    _check_given("model.vision", config.path, config.given(), sizes)
+    return found
+
+
+def read_language_config(config: LanguageConfig) -> Qwen2Config:
+    """That of the language model in `config.path`.
+
+    Raises:
+        StageConfigError: no such model is there, or sizes were given that it has not.
+    """
+    assert config.path is not None
+    found = read_config(config.path, _LANGUAGE_KEY)
+    if found.model_type != "qwen2":
+        raise _other_model(_LANGUAGE_KEY, config.path, found, _QWEN2)
+    _check_plain(config.path, found)
+    sizes = {
+        "num_kv_heads": found.num_key_value_heads,
+        "max_positions": found.max_position_embeddings,
+        **_sizes_of(found),
+    }
+    _check_given("model.language", config.path, config.given(), sizes)
+    return found
+
+
+def load_vision_tower(config: VisionConfig) -> SiglipVisionModel:
+    """The encoder with its weights, fp32 on the CPU.
+
+    Raises:
+        StageConfigError: it cannot be loaded whole.
+    """
+    return _load(_VisionTower, config.path, _VISION_KEY, read_vision_config(config))
+
+
+def load_language_tower(config: LanguageConfig, eos_token_id: int) -> Qwen2ForCausalLM:
+    """The language model with its weights, fp32 on the CPU; answers end with `eos_token_id`.
+
+    Raises:
+        StageConfigError: it cannot be loaded whole.
+    """
+    found = read_language_config(config)
+    found.eos_token_id = eos_token_id
+    return _load(Qwen2ForCausalLM, config.path, _LANGUAGE_KEY, found)
+
+
+def vision_values(config: SiglipVisionConfig) -> dict[str, Any]:
+    """What `SmallVLMConfig.vision` has of it."""
+    own = _own_values(config)
+    del own["vision_use_head"]  # the small model never has one
+    return own
+
+
+def language_values(config: Qwen2Config, eos_token_id: int) -> dict[str, Any]:
+    """What `SmallVLMConfig.language` has of it; answers end with `eos_token_id`."""
+    return {**_own_values(config), "eos_token_id": eos_token_id}
+
+
+def check_image_size(config: VisionConfig, info: DatasetInfo) -> None:
+    """Compare the size of the data set's images with that of the encoder in `config.path`.
+
+    Raises:
+        StageConfigError: they differ.
+    """
+    found = read_vision_config(config)
+    if found.image_size != info.image_height:
+        places = found.image_size // found.patch_size
+        message = (
+            f"{config.path} takes images of {found.image_size} x {found.image_size} pixels (its "
+            f"learned table of positions has {places} x {places} places), and the data set's are "
+            f"{info.image_height} x {info.image_width}: preprocess with the image processor of "
+            f"that folder (`processor.images`), or take an encoder of that size"
+        )
+        raise StageConfigError(message)
+
+
+def check_vocabulary(config: LanguageConfig, num_rows: int, facts: DataFacts) -> None:
+    """See that each token of the data set has its row in the table of embeddings, and its own.
+
+    Raises:
+        StageConfigError: there are more tokens than rows (none are added: mostly the tokenizer is
+            that of another model), or the tokenizer beside the weights numbers them otherwise.
+    """
+    assert config.path is not None
+    remedy = "preprocess with the tokenizer of that folder (`processor.text`)"
+    if facts.vocab_size > num_rows or facts.info.image_token_id >= num_rows:
+        message = (
+            f"{config.path} has embeddings of {num_rows} tokens, and the data set's tokenizer "
+            f"{facts.vocab_size} (its image token {facts.info.image_token!r} is number "
+            f"{facts.info.image_token_id}): {remedy}, and with an image token that it has"
+        )
+        raise StageConfigError(message)
+    folder = Path(config.path)
+    if facts.vocabulary and (folder / "tokenizer.json").is_file():
+        own = load_tokenizer(folder).get_vocab()
+        others = [t for t, n in own.items() if facts.vocabulary.get(t, n) != n]
+        if others:
+            token = min(others, key=own.__getitem__)
+            message = (
+                f"{config.path}: {len(others)} tokens have other numbers in its tokenizer than in "
+                f"the data set's ({token!r} is {own[token]} and {facts.vocabulary[token]}), so "
+                f"they would mean something else: {remedy}"
+            )
+            raise StageConfigError(message)
+
+
+def _load(model_class: Any, path: str | None, key: str, config: Any) -> Any:
+    assert path is not None
+    remedy = f"{key} is the folder that has config.json and the weights"
+    options = {"config": config, "local_files_only": True}
+    return load_whole(model_class, path, remedy=remedy, **options)
+
+
+def _own_values(config: PreTrainedConfig) -> dict[str, Any]:
+    """What a config says of its own kind of model, not of models in general."""
+    own = type(config)().to_dict().keys() - PreTrainedConfig().to_dict().keys()
+    return {name: value for name, value in sorted(config.to_dict().items()) if name in own}
+
+
+def _sizes_of(config: Any) -> dict[str, float]:
+    return {
+        "hidden_size": config.hidden_size,
+        "num_layers": config.num_hidden_layers,
+        "num_heads": config.num_attention_heads,
+        "mlp_ratio": config.intermediate_size / config.hidden_size,
+    }
+
+
+def _check_given(key: str, path: str, given: Mapping[str, int], found: Mapping[str, float]) -> None:
+    wrong = [
+        f"{key}.{name} is {value}, there it is {found[name]:g}"
+        for name, value in given.items()
+        if value != found[name]
+    ]
+    if wrong:
+        message = f"{path}: {'; '.join(wrong)}: leave it out, sizes come from the folder"
+        raise StageConfigError(message)
+
+
+def _check_plain(path: str, config: Any) -> None:
+    """Refuse weights that are packed in a way of their own: they could not be trained."""
+    if getattr(config, "quantization_config", None) is not None:
+        message = f"{path}: its weights are quantised (quantization_config); take the plain model"
+        raise StageConfigError(message)
+
+
+def _side(value: Any, name: str, path: str) -> int:
+    """A size of squares, which newer configs may write as two numbers."""
+    sides = {value} if isinstance(value, int) else set(value)
+    if len(sides) == 1:
+        return int(sides.pop())
+    message = f"{path}: {name} is {value}; squares are taken"
+    raise StageConfigError(message)
+
+
+def _other_model(key: str, path: str, found: Any, expected: str) -> StageConfigError:
+    message = f"{key} {path}: model_type is {found.model_type!r}, expected {expected}"
+    return StageConfigError(message)

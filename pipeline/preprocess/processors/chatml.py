@@ -1,0 +1,128 @@
+"""The built-in chat template: ChatML as Qwen2.5 writes it, with images and marks of answers.
+
+The templates of language models have no place for images, and do not mark what the assistant says.
+This one has both. It is used for a model only where it renders chats of text exactly as the
+model's own template does, which is tried. A module instead of a file in `templates/`, because
+compute nodes have this package alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.preprocess.chat_tokenizer import TemplateRefusedError, render
+
+TURN_TOKENS = ("<|im_start|>", "<|im_end|>")
+"""Before and after each turn; the second ends answers."""
+
+_BEGIN, _END = TURN_TOKENS
+_DEFAULT_SYSTEM = """\
+{%- if messages[0]['role'] != 'system' -%}
+{{- '<|im_start|>system\\n' + SYSTEM_PROMPT + '<|im_end|>\\n' -}}
+{%- endif -%}
+"""
+_TEMPLATE = """\
+{#- ChatML with images, and marks around what the assistant says. -#}
+{%- macro show(content) -%}
+{%- if content is string -%}
+{{- content -}}
+{%- else -%}
+{%- for item in content -%}
+{%- if item['type'] == 'image' -%}
+{{- IMAGE_TOKEN -}}
+{%- else -%}
+{{- item['text'] -}}
+{%- endif -%}
+{%- endfor -%}
+{%- endif -%}
+{%- endmacro -%}
+DEFAULT_SYSTEM\
+{%- for message in messages -%}
+{{- '<|im_start|>' + message['role'] + '\\n' -}}
+{%- if message['role'] == 'assistant' -%}
+{%- generation -%}
+{{- show(message['content']) + '<|im_end|>' -}}
+{%- endgeneration -%}
+{%- else -%}
+{{- show(message['content']) + '<|im_end|>' -}}
+{%- endif -%}
+{{- '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\\n' -}}
+{%- endif -%}
+"""
+
+Turn = tuple[str, str]
+"""Role and text."""
+_QUESTION: Turn = ("user", "testquestion")
+_TRIED: tuple[tuple[Turn, ...], ...] = (
+    (_QUESTION,),
+    (_QUESTION, ("assistant", " of two\nlines \n")),
+    (_QUESTION, ("assistant", "testanswer"), ("user", "\n testdoubt ")),
+    (("system", "testrule\n"), _QUESTION, ("assistant", "testanswer")),
+    (("system", "testrule"), _QUESTION, ("assistant", "yes"), ("user", "so?"), ("assistant", "so")),
+)
+
+
+def make_chatml(image_token: str, system_prompt: str | None) -> str:
+    """The template's text.
+
+    Args:
+        image_token: Stands once for each image.
+        system_prompt: Comes first in chats without a system message; None for nothing.
+    """
+    default = ""
+    if system_prompt is not None:
+        default = _DEFAULT_SYSTEM.replace("SYSTEM_PROMPT", _literal(system_prompt))
+    text = _TEMPLATE.replace("IMAGE_TOKEN", _literal(image_token))
+    return text.replace("DEFAULT_SYSTEM", default)
+
+
+def find_system_prompt(own: str, special_tokens: Mapping[str, Any]) -> str | None:
+    """What a model's own template puts before chats without a system message, if it is ChatML."""
+    rendered = _render(own, (_QUESTION,), special_tokens, as_items=False)
+    first, last = f"{_BEGIN}system\n", f"{_END}\n{_BEGIN}user\n{_QUESTION[1]}"
+    if rendered is None or not rendered.startswith(first) or last not in rendered:
+        return None
+    return rendered[len(first) : rendered.index(last)]
+
+
+def find_difference(own: str, ours: str, special_tokens: Mapping[str, Any]) -> str | None:
+    """How two templates differ on chats of text; None if they do not.
+
+    What the model's own template refuses, as an order of turns, is not compared.
+    """
+    for turns in _TRIED:
+        expected = _render(own, turns, special_tokens, as_items=False)
+        found = _render(ours, turns, special_tokens, as_items=True)
+        if expected is None and turns != _TRIED[0]:
+            continue
+        if found != expected:
+            roles = ", ".join(role for role, _ in turns)
+            return f"of {roles} it makes {expected!r}, ChatML is {found!r}"
+    return None
+
+
+def _render(
+    template: str, turns: Sequence[Turn], special_tokens: Mapping[str, Any], *, as_items: bool
+) -> str | None:
+    """With the prompt for an answer where it is the assistant's turn; None if it is refused."""
+    messages = [
+        {"role": role, "content": [{"type": "text", "text": text}] if as_items else text}
+        for role, text in turns
+    ]
+    try:
+        text, _ = render(
+            template, messages, special_tokens, add_generation_prompt=turns[-1][0] == "user"
+        )
+    except TemplateRefusedError:
+        return None
+    return text
+
+
+def _literal(text: str) -> str:
+    """A string as Jinja reads it; it takes Python's escapes, of which JSON's are a part."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,186 @@
+"""A processor put together from the folders of a small model's parts: a SigLIP's, a Qwen2.5's.
+
+It is written as a folder like any other, so that all that comes later reads one folder: the images
+as the first folder's image processor makes them, the second folder's tokenizer, and a chat template
+that has a place for images.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from pipeline.preprocess.processors.chatml import (
+    TURN_TOKENS,
+    find_difference,
+    find_system_prompt,
+    make_chatml,
+)
+from pipeline.preprocess.processors.folder import check_folder, read_json
+from pipeline.preprocess.processors.reading import find_images, read_processor
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.files import dump_json, make_private_dir, write_bytes_atomic
+from slurm_jobs.common.stage_config.preprocess import ComposedProcessor
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "vocab.txt", "tokenizer.model"),
+)
+_NAMING_THE_END = ("tokenizer_config.json", "special_tokens_map.json")
+SIGLIP_DEFAULTS: Mapping[str, int] = {"image_size": 224, "patch_size": 16}
+"""Of transformers' SiglipVisionConfig: the folders on hubs leave out what is as there."""
+_MOST_TOKENS = 8
+"""Named in a message."""
+
+
+def write_composed(
+    parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase, root: Path
+) -> Path:
+    """Write the processor into a folder of `root` that is named by its content, and return it.
+
+    So array tasks that write it at the same time write the same bytes.
+
+    Args:
+        parts: What it is made of.
+        tokenizer: Loaded from `parts.text`.
+        root: Folder for processors.
+
+    Raises:
+        StageConfigError: a folder lacks something, or the two do not go together.
+    """
+    side, patch_size = _read_encoder(Path(parts.images))
+    described = {
+        "processor_class": "LlavaProcessor",
+        "image_token": parts.image_token,
+        "patch_size": patch_size,
+        "vision_feature_select_strategy": "full",
+    }
+    files = {
+        "preprocessor_config.json": dump_json(_read_images(Path(parts.images))).encode(),
+        "processor_config.json": dump_json(described).encode(),
+        "chat_template.jinja": _make_template(parts, tokenizer).encode(),
+        **_tokenizer_files(parts),
+    }
+    folder = root / _name(files)
+    make_private_dir(folder)
+    for name, data in files.items():
+        write_bytes_atomic(folder / name, data)
+    _check_size(folder, parts, side)
+    return folder
+
+
+def _read_encoder(folder: Path) -> tuple[int, int]:
+    """Side of an image and of a patch in pixels, as a SigLIP's config.json says."""
+    check_folder(folder)
+    file = folder / "config.json"
+    values = read_json(file)
+    kind, vision = values.get("model_type"), values
+    if kind == "siglip":
+        vision = values.get("vision_config") or {}
+    elif kind != "siglip_vision_model":
+        more = " (flexible resolution)" if str(kind).startswith("siglip2") else ""
+        message = (
+            f"{file}: model_type is {kind!r}{more}; processor.images is the folder of a SigLIP, or "
+            f"of a SigLIP 2 of fixed resolution, whose config.json has the size of patches"
+        )
+        raise StageConfigError(message)
+    found = {name: vision.get(name, default) for name, default in SIGLIP_DEFAULTS.items()}
+    for name, value in found.items():
+        if not isinstance(value, int):
+            message = f"{file}: {name} is {value!r}, expected a whole number"
+            raise StageConfigError(message)
+    return found["image_size"], found["patch_size"]
+
+
+def _read_images(folder: Path) -> Mapping[str, Any]:
+    """The image processor's own values, whichever file has them."""
+    file = folder / "processor_config.json"
+    images, _ = find_images(read_json(file), file)
+    return {name: value for name, value in images.items() if name != "processor_class"}
+
+
+def _check_size(folder: Path, parts: ComposedProcessor, side: int) -> None:
+    made = read_processor(folder).images.model_inputs()
+    if (made["image_height"], made["image_width"]) != (side, side):
+        message = (
+            f"{parts.images}: its image processor makes pictures of {made['image_width']} x "
+            f"{made['image_height']} pixels, and the encoder of config.json takes {side} x {side}; "
+            f"set `size` in its preprocessor_config.json to that"
+        )
+        raise StageConfigError(message)
+
+
+def _tokenizer_files(parts: ComposedProcessor) -> dict[str, bytes]:
+    folder = Path(parts.text)
+    files = {n: (folder / n).read_bytes() for n in _TOKENIZER_FILES if (folder / n).is_file()}
+    if parts.template is None:
+        files |= {n: _end_answers(files[n]) for n in _NAMING_THE_END if n in files}
+    return files
+
+
+def _end_answers(data: bytes) -> bytes:
+    """With the token that ends turns as `eos_token`: base models name the one that ends texts."""
+    values = json.loads(data)
+    named = values.get("eos_token")
+    content = named.get("content") if isinstance(named, dict) else named
+    if content in (None, TURN_TOKENS[1]):
+        return data
+    return dump_json({**values, "eos_token": TURN_TOKENS[1]}).encode()
+
+
+def _make_template(parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase) -> str:
+    _check_token(tokenizer, parts.image_token, parts, "set processor.image_token to one that has")
+    if parts.template is not None:
+        return Path(parts.template).read_text(encoding="utf-8")
+    for token in TURN_TOKENS:
+        _check_token(tokenizer, token, parts, "turns are not ChatML: give processor.template")
+    own = _own_template(tokenizer)
+    if own is None:
+        return make_chatml(parts.image_token, None)
+    special_tokens = tokenizer.special_tokens_map
+    made = make_chatml(parts.image_token, find_system_prompt(own, special_tokens))
+    difference = find_difference(own, made, special_tokens)
+    if difference is None:
+        return made
+    message = (
+        f"{parts.text}: its chat template is not ChatML as Qwen2.5 writes it ({difference}); give "
+        f"processor.template: that template with {parts.image_token} in place of images, and with "
+        f"`{{% generation %}}` marks"
+    )
+    raise StageConfigError(message)
+
+
+def _own_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    own = tokenizer.chat_template
+    if isinstance(own, Mapping):  # several, by name
+        own = own.get("default")
+    return own
+
+
+def _check_token(
+    tokenizer: PreTrainedTokenizerBase, token: str, parts: ComposedProcessor, remedy: str
+) -> None:
+    if tokenizer.convert_tokens_to_ids(token) not in (None, tokenizer.unk_token_id):
+        return
+    known = sorted(added.content for added in tokenizer.added_tokens_decoder.values())
+    more = f" and {len(known) - _MOST_TOKENS} more" if len(known) > _MOST_TOKENS else ""
+    message = (
+        f"{parts.text}: {token!r} is no token of its tokenizer; {remedy} (its added tokens: "
+        f"{', '.join(known[:_MOST_TOKENS])}{more})"
+    )
+    raise StageConfigError(message)
+
+
+def _name(files: Mapping[str, bytes]) -> str:
+    digest = xxhash.xxh3_64()
+    for name, data in sorted(files.items()):
+        digest.update(f"{name}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()
