@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from pipeline.data.batch import Batch
-from pipeline.models import StoredImages, VisionLanguageModel
+from pipeline.models import StoredImages
 from pipeline.models.layouts import ImageLayout
 from pipeline.timing import StepCounts
 from pipeline.training.device import Workplace
@@ -68,8 +69,11 @@ def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelI
     )
 
 
-def loss_of(model: VisionLanguageModel, inputs: ModelInputs) -> torch.Tensor:
-    """Summed over the supervised tokens, in nats: float32 scalar."""
+def loss_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
+    """Summed over the supervised tokens, in nats: float32 scalar.
+
+    `model` is a `VisionLanguageModel`, or a wrapper that is called like one.
+    """
     loss: torch.Tensor = model(
         input_ids=inputs.input_ids,
         supervised=inputs.supervised,

@@ -22,7 +22,7 @@ NUM_STEPS = 120
 def long_config(demo_data):
     return {
         "num_steps": NUM_STEPS,
-        "shard_unit_min_params": 0,  # every layer a unit of its own
+        "sharding": {"unit_min_params": 0},  # every layer a unit of its own
         "checkpoint": {"every_min": None, "every_steps": 20},
         "evaluate": {"manifest": str(demo_data / "render/heldout.jsonl"), "max_new_tokens": 4},
     }
