@@ -38,7 +38,7 @@ class Replicated:
         bare.to(self._workplace.device).train()
         wrapped = DistributedDataParallel(
             bare,
-            broadcast_buffers=False,  # they are constants, equal on all ranks
+            forward_sync_buffers=False,  # they are constants
             gradient_as_bucket_view=True,  # or gradients would be in memory twice
         )
         return Spread(model=wrapped, bare=bare, optimizer=make_optimizer(bare))
