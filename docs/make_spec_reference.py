@@ -30,6 +30,8 @@ SECTIONS = {
     "ModelConfig": "`model` of `run: train`",
     "VisionConfig": "`model.vision` of `run: train`",
     "LanguageConfig": "`model.language` of `run: train`",
+    "ShardingConfig": "`sharding` of `run: train`",
+    "ScalerConfig": "`scaler` of `run: train`",
     "BatchingConfig": "`batching` of `run: train`",
     "StreamConfig": "`stream` of `run: train`",
     "AugmentConfig": "`augment` of `run: train`",

@@ -34,6 +34,7 @@ from pipeline.models import (
 )
 from pipeline.training.choose_batching import time_step
 from pipeline.training.device import Workplace, choose_precision, threads_per_rank
+from pipeline.training.strategies.single import Single
 from slurm_jobs.common.machine import available_memory_bytes
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -208,7 +209,8 @@ def _time_next(bench: Bench, model: VisionLanguageModel, reader: BatchReader) ->
         return time_step(
             batches,
             model=model,
-            config=bench.config,
+            layout=model.layout,
+            strategy=Single(bench.workplace),
             workplace=bench.workplace,
         )
     except torch.OutOfMemoryError:

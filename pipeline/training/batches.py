@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from pipeline.data.batch import Batch
 from pipeline.data.learned import ClassPlaces
-from pipeline.models import StoredImages, VisionLanguageModel
+from pipeline.models import StoredImages
 from pipeline.models.layouts import ImageLayout
 from pipeline.timing import StepCounts
 from pipeline.training.device import Workplace
@@ -79,8 +80,11 @@ def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelI
     )
 
 
-def losses_of(model: VisionLanguageModel, inputs: ModelInputs) -> torch.Tensor:
-    """Summed over what is learned of each level, in nats: float32 [num_levels]."""
+def losses_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
+    """Summed over what is learned of each level, in nats: float32 [num_levels].
+
+    `model` is a `VisionLanguageModel`, or a wrapper that is called like one.
+    """
     losses: torch.Tensor = model(
         input_ids=inputs.input_ids,
         supervised=inputs.supervised,
@@ -93,6 +97,6 @@ def losses_of(model: VisionLanguageModel, inputs: ModelInputs) -> torch.Tensor:
     return losses
 
 
-def loss_of(model: VisionLanguageModel, inputs: ModelInputs) -> torch.Tensor:
+def loss_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:
     """The same over all levels: float32 scalar."""
     return losses_of(model, inputs).sum()

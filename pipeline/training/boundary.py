@@ -21,13 +21,19 @@ class Verdict:
     loss_sum: float
     """Summed over the supervised tokens of all ranks."""
     is_finite: bool
-    """Loss and gradient norm, on every rank; if not, there is nothing to apply or to save."""
+    """Loss and gradient norm, on every rank, or `skip`; if not, there is nothing to save."""
+    skip: bool
+    """A gradient overflowed somewhere, as fp16's may: no rank applies its own."""
     save: bool
     stop: bool
 
 
 class Boundary:
-    """One small collective a step. Rank 0's clock alone says when a checkpoint is due."""
+    """One small collective a step. Rank 0's clock alone says when a checkpoint is due.
+
+    `may_overflow`: a gradient that is not finite is a step to skip. A loss that is not is a fault
+    in any case: it is computed before anything is scaled, and would be the same the next time.
+    """
 
     def __init__(
         self,
@@ -35,12 +41,14 @@ class Boundary:
         config: CheckpointConfig,
         num_steps: int,
         *,
+        may_overflow: bool = False,
         is_stop_requested: Callable[[], bool] = stop_requested,
         read_clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ranks = ranks
         self._config = config
         self._num_steps = num_steps
+        self._may_overflow = may_overflow
         self._is_stop_requested = is_stop_requested
         self._read_clock_s = read_clock_s
         self._last_save_s = read_clock_s()
@@ -53,21 +61,25 @@ class Boundary:
             local_loss_sum: this rank's, nats.
             grad_norm: before clipping.
         """
-        bad_here = float(not (math.isfinite(local_loss_sum) and math.isfinite(grad_norm)))
+        bad_loss_here = float(not math.isfinite(local_loss_sum))
+        bad_norm_here = float(not math.isfinite(grad_norm))
         stop_here = float(self._is_stop_requested())
         due_here = float(self._ranks.rank == 0 and self._is_time())
-        loss_sum, num_bad, num_stops, is_due = self._ranks.sums(
-            [local_loss_sum, bad_here, stop_here, due_here]
+        loss_sum, num_bad_losses, num_bad_norms, num_stops, is_due = self._ranks.sums(
+            [local_loss_sum, bad_loss_here, bad_norm_here, stop_here, due_here]
         )
+        skip = bool(num_bad_norms) and not num_bad_losses and self._may_overflow
+        is_finite = skip or not (num_bad_losses or num_bad_norms)
         is_last = num_steps_done == self._num_steps
         every = self._config.every_steps
         is_wanted = num_stops or is_due or is_last or (every and num_steps_done % every == 0)
-        save = bool(is_wanted and not num_bad)
+        save = bool(is_wanted and is_finite)
         if save:
             self._last_save_s = self._read_clock_s()
         return Verdict(
             loss_sum=loss_sum,
-            is_finite=not num_bad,
+            is_finite=is_finite,
+            skip=skip,
             save=save,
             stop=bool(num_stops) and not is_last,
         )

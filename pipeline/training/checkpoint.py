@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.stateful import Stateful
 
 from pipeline.training import checkpoint_files as files
 from pipeline.training.checkpoint_errors import TellingWriter, explain
@@ -58,6 +59,8 @@ class Checkpointer:
     work: files.Work
     """Of this attempt's stage."""
     versions: Mapping[str, str]
+    extra: Mapping[str, Stateful] = field(default_factory=dict)
+    """More state by name, equal on all ranks; restored where a checkpoint has it."""
 
     @property
     def training(self) -> str:
@@ -195,6 +198,9 @@ class Checkpointer:
             known = {name: value for name, value in rng.items() if f"rng.{name}" in stored}
             if with_rng and known:
                 state["rng"] = known
+            for name in self.extra:  # another precision before may have had none
+                if not any(key.startswith(f"{name}.") for key in stored):
+                    del state[name]
             dcp.load(state, checkpoint_id=folder)
         except (CheckpointException, OSError) as error:
             message = (
@@ -228,7 +234,7 @@ class Checkpointer:
     def _state(self) -> dict[str, Any]:
         model_state, optimizer_state = get_state_dict(self.model, self.optimizer)
         rng = {f"rank-{self.ranks.rank:05d}.{name}": value for name, value in _rng_state().items()}
-        return {"model": model_state, "optimizer": optimizer_state, "rng": rng}
+        return {"model": model_state, "optimizer": optimizer_state, "rng": rng, **self.extra}
 
 
 def _read_info(folder: Path) -> tuple[files.CheckpointInfo | None, str | None]:

@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
 from pipeline.data.batch import Batch
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.reader import BatchReader
-from pipeline.models import VisionLanguageModel
+from pipeline.models.layouts import ImageLayout
 from pipeline.training.batches import loss_of, to_device
 from pipeline.training.batching import plan_reading, read_work_model
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
-from pipeline.training.strategy import autocast
+from pipeline.training.strategies import Spread, Strategy
 from slurm_jobs.common.files import write_json_atomic
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -44,7 +45,8 @@ class Trial:
 
     config: TrainConfig
     dataset: ShardedDataset
-    model: VisionLanguageModel
+    strategy: Strategy
+    spread: Spread
     workplace: Workplace
     ranks: Ranks
     packs_dirs: tuple[Path, ...]
@@ -113,7 +115,7 @@ def _reader(trial: Trial, kind: Literal["grouped", "packed"]) -> BatchReader:
     plan = plan_reading(
         config,
         trial.dataset,
-        model=read_work_model(trial.model, trial.dataset),
+        model=read_work_model(trial.spread.bare, trial.dataset),
         ranks=trial.ranks,
         packs_dirs=trial.packs_dirs,
     )
@@ -122,7 +124,7 @@ def _reader(trial: Trial, kind: Literal["grouped", "packed"]) -> BatchReader:
         trial.dataset,
         plan,
         rank=trial.ranks.rank,
-        needs=trial.model.layout.needs,
+        needs=trial.spread.bare.layout.needs,
         gpu=gpu,
         prefetch=1,
     )
@@ -132,8 +134,9 @@ def _time_step(trial: Trial, batches: Sequence[Batch]) -> float:
     trial.ranks.barrier()
     return time_step(
         batches,
-        model=trial.model,
-        config=trial.config,
+        model=trial.spread.model,
+        layout=trial.spread.bare.layout,
+        strategy=trial.strategy,
         workplace=trial.workplace,
     )
 
@@ -141,17 +144,22 @@ def _time_step(trial: Trial, batches: Sequence[Batch]) -> float:
 def time_step(
     batches: Sequence[Batch],
     *,
-    model: VisionLanguageModel,
-    config: TrainConfig,
+    model: nn.Module,
+    layout: ImageLayout,
+    strategy: Strategy,
     workplace: Workplace,
 ) -> float:
-    """Seconds of forward and backward; gradients are thrown away, nothing is learned."""
+    """Seconds of forward and backward; gradients are thrown away, nothing is learned.
+
+    `model` is that of `Spread`, `layout` how it takes images.
+    """
     start_s = time.perf_counter()
-    for batch in batches:
-        inputs = to_device(batch, workplace, model.layout)
-        with autocast(config, workplace):
-            loss = loss_of(model, inputs)
-        loss.backward()
+    for number, batch in enumerate(batches, start=1):
+        inputs = to_device(batch, workplace, layout)
+        with strategy.microbatch(model, is_last=number == len(batches)):
+            with strategy.forward_context():
+                loss = loss_of(model, inputs)
+            loss.backward()
     if workplace.device.type == "cuda":
         torch.cuda.synchronize(workplace.device)  # SYNC: what is timed must have ended
     spent_s = time.perf_counter() - start_s

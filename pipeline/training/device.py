@@ -14,6 +14,9 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 
 _BF16_CAPABILITY = (8, 0)
 """Below it torch.cuda.is_bf16_supported() says True, but the card emulates it."""
+_FP16_CAPABILITY = (7, 0)
+"""From it on cards have tensor cores, with which fp16 is faster than fp32."""
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,13 +25,13 @@ class Workplace:
 
     device: torch.device
     precision: str
-    """`fp32` or `bf16`."""
+    """`fp32`, `bf16` or `fp16`."""
     num_compute_threads: int
 
     @property
     def dtype(self) -> torch.dtype:
         """Of activations and of the gathered weights."""
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+        return _DTYPES[self.precision]
 
 
 def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
@@ -69,11 +72,12 @@ def choose_precision(asked: str, capability: tuple[int, int] | None) -> str:
     """
     native = capability is not None and capability >= _BF16_CAPABILITY
     if asked == "auto":
-        return "bf16" if native else "fp32"
+        halved = "fp16" if capability is not None and capability >= _FP16_CAPABILITY else "fp32"
+        return "bf16" if native else halved
     if asked == "bf16" and capability is not None and not native:
         message = (
             f"precision is bf16, and this GPU has compute capability {capability[0]}."
-            f"{capability[1]}, which only emulates it: set `precision: fp32`, or ask for a GPU of "
+            f"{capability[1]}, which only emulates it: set `precision: fp16`, or ask for a GPU of "
             "capability 8.0 or above (A100)"
         )
         raise StageConfigError(message)

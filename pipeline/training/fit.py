@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pipeline.data.augment import make_augmentation
 from pipeline.data.batch import ModelNeeds
 from pipeline.data.dataset import ShardedDataset
@@ -21,7 +19,7 @@ from pipeline.data.prefetch import Prefetcher
 from pipeline.data.reader import BatchReader
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
-from pipeline.models import DataFacts, VisionLanguageModel, build_model
+from pipeline.models import DataFacts
 from pipeline.timing import SpanLog, StepRecorder
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
@@ -31,11 +29,10 @@ from pipeline.training.choose_batching import Trial, choose_batching
 from pipeline.training.device import Workplace, read_device_memory
 from pipeline.training.fingerprint import lasting_config
 from pipeline.training.loop import LoopEnd, LoopSetup, run_steps
-from pipeline.training.optimizer import make_optimizer
 from pipeline.training.ranks import Ranks
 from pipeline.training.report import TrainingReporter
+from pipeline.training.spreading import SpreadModel, build_and_spread
 from pipeline.training.stop_time import StopTime
-from pipeline.training.strategy import apply_strategy, count_parameters
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageStoppedError
 from slurm_jobs.common.progress import Progress
@@ -62,8 +59,7 @@ class Job:
 class Trained:
     """What training left behind on a rank."""
 
-    model: VisionLanguageModel
-    num_parameters: int
+    made: SpreadModel
     resumed: Restored
     end: LoopEnd
     tokens_per_s: float | None
@@ -81,39 +77,45 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
     `packs_dir` keeps packs for other attempts and trainings, if it may be written.
     """
     with job.spans.span("model_build"):
-        model, num_parameters = _build(job, facts)
-        optimizer = make_optimizer(model, job.config.optimizer)
-    job, plan, num_steps = _plan(job, dataset, model, packs_dir)
-    checkpointer = _make_checkpointer(job, model, optimizer, dataset, num_steps)
+        made = build_and_spread(job.config, job.context, job.workplace, job.ranks, facts)
+    job, plan, num_steps = _plan(job, dataset, made, packs_dir)
+    checkpointer = _make_checkpointer(job, made, dataset, num_steps)
     resumed = _restore(job, checkpointer)
-    _announce(job, num_parameters, resumed.step, num_steps)
+    _announce(job, made.num_parameters, resumed.step, num_steps)
     reporter = _make_reporter(job, num_steps)
+    needs = made.spread.bare.layout.needs
     with (
-        _make_reader(job, dataset, plan, model.layout.needs, resumed.step) as batches,
-        _make_recorder(job, model, checkpointer, num_steps) as recorder,
+        _make_reader(job, dataset, plan, needs, resumed.step) as batches,
+        _make_recorder(job, made, checkpointer, num_steps) as recorder,
     ):
         setup = LoopSetup(
             config=job.config,
             workplace=job.workplace,
             ranks=job.ranks,
             num_steps=num_steps,
-            model=model,
-            optimizer=optimizer,
+            strategy=made.strategy,
+            spread=made.spread,
+            scaling=made.scaling,
             batches=batches,
             recorder=recorder,
-            boundary=Boundary(job.ranks, job.config.checkpoint, num_steps),
+            boundary=_make_boundary(job, made, num_steps),
             save=_timed_save(job, checkpointer, resumed.step),
             report=reporter,
         )
         end = run_steps(setup, resumed.step)
     _check_stopped(end)
+    made.strategy.close(made.spread)
     return Trained(
-        model=model,
-        num_parameters=num_parameters,
+        made=made,
         resumed=resumed,
         end=end,
         tokens_per_s=_token_rate(job.ranks, reporter),
     )
+
+
+def _make_boundary(job: Job, made: SpreadModel, num_steps: int) -> Boundary:
+    may_overflow = made.scaling.is_on
+    return Boundary(job.ranks, job.config.checkpoint, num_steps, may_overflow=may_overflow)
 
 
 def _check_stopped(end: LoopEnd) -> None:
@@ -127,16 +129,8 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("torch", "transformers")}
 
 
-def _build(job: Job, facts: DataFacts) -> tuple[VisionLanguageModel, int]:
-    """The model as the strategy spreads it, and how many parameters it has as a whole."""
-    model = build_model(job.config.model, facts, seed=job.config.seed)
-    num_parameters = count_parameters([model])
-    spread = apply_strategy(model, job.config, job.workplace, num_ranks=job.ranks.num_ranks)
-    return spread, num_parameters
-
-
 def _plan(
-    job: Job, dataset: ShardedDataset, model: VisionLanguageModel, packs_dir: Path
+    job: Job, dataset: ShardedDataset, made: SpreadModel, packs_dir: Path
 ) -> tuple[Job, ReadingPlan, int]:
     """The job with its batching decided, what is read, and how many steps are made of it."""
     packs_dirs = (packs_dir, job.context.output_dir / PACKS_DIR)
@@ -144,7 +138,8 @@ def _plan(
         trial = Trial(
             config=job.config,
             dataset=dataset,
-            model=model,
+            strategy=made.strategy,
+            spread=made.spread,
             workplace=job.workplace,
             ranks=job.ranks,
             packs_dirs=packs_dirs,
@@ -153,7 +148,7 @@ def _plan(
         plan = plan_reading(
             config,
             dataset,
-            model=read_work_model(model, dataset),
+            model=read_work_model(made.spread.bare, dataset),
             ranks=job.ranks,
             packs_dirs=packs_dirs,
         )
@@ -162,19 +157,16 @@ def _plan(
 
 
 def _make_checkpointer(
-    job: Job,
-    model: VisionLanguageModel,
-    optimizer: torch.optim.Optimizer,
-    dataset: ShardedDataset,
-    num_steps: int,
+    job: Job, made: SpreadModel, dataset: ShardedDataset, num_steps: int
 ) -> Checkpointer:
     return Checkpointer(
         root=job.context.output_dir / "checkpoints",
         attempt=job.context.attempt,
         keep_last=job.config.checkpoint.keep_last,
         ranks=job.ranks,
-        model=model,
-        optimizer=optimizer,
+        model=made.spread.bare,
+        optimizer=made.spread.optimizer,
+        extra={"scaler": made.scaling} if made.scaling.is_on else {},
         lasting_config=lasting_config(job.config, num_steps),
         dataset_fingerprint=dataset.info.fingerprint,
         work=Work(fingerprint=job.context.fingerprint, num_again=job.context.num_again),
@@ -265,7 +257,7 @@ def _make_reporter(job: Job, num_steps: int) -> TrainingReporter:
 
 
 def _make_recorder(
-    job: Job, model: VisionLanguageModel, checkpointer: Checkpointer, num_steps: int
+    job: Job, made: SpreadModel, checkpointer: Checkpointer, num_steps: int
 ) -> StepRecorder:
     context = job.context
     return StepRecorder(
@@ -279,7 +271,7 @@ def _make_recorder(
             "device": job.workplace.device.type,
             "strategy": job.config.strategy,
             "precision": job.workplace.precision,
-            "attention": model.attention_name,
+            "attention": made.spread.bare.attention_name,
             "num_steps": num_steps,
             "global_batch_size": job.config.global_batch_size,
         },

@@ -2,11 +2,13 @@
 
 The ranks agree before each update on its soundness and on stop and checkpoint
 requests, so that no rank enters a collective alone, and that no update from a
-loss or a gradient that is not finite reaches the weights.
+loss or a gradient that is not finite reaches the weights. Under fp16 a gradient
+may overflow: the ranks leave out that update together, and go on.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,17 +18,20 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
-from pipeline.models import VisionLanguageModel
 from pipeline.timing import StepCounts, StepOutcome, StepRecorder
 from pipeline.training.batches import count_batches, loss_of, to_device
-from pipeline.training.boundary import Boundary
+from pipeline.training.boundary import Boundary, Verdict
 from pipeline.training.device import Workplace
 from pipeline.training.optimizer import set_learning_rate
 from pipeline.training.ranks import Ranks
+from pipeline.training.scaling import Scaling
 from pipeline.training.schedule import learning_rate_at
-from pipeline.training.strategy import autocast
+from pipeline.training.strategies import Spread, Strategy
+from pipeline.training.strategies.effect import check_gradients
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.stage_config.train import TrainConfig
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,8 +40,9 @@ class LoopSetup:
 
     config: TrainConfig
     num_steps: int
-    model: VisionLanguageModel
-    optimizer: torch.optim.Optimizer
+    strategy: Strategy
+    spread: Spread
+    scaling: Scaling
     batches: Iterator[list[Batch]]
     """One list of microbatches a step, from the step at which the loop begins."""
     workplace: Workplace
@@ -63,22 +69,22 @@ def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
     """Make the steps from `start_step` on, until the last one or a request to stop.
 
     Raises:
-        StageError: the loss or the gradient's norm is not finite; its update was not made.
+        StageError, StageConfigError: a loss or a gradient is not finite, or not there.
     """
-    recorder, ranks, loss = setup.recorder, setup.ranks, None
+    recorder, loss = setup.recorder, None
     for step in range(start_step, setup.num_steps):
         recorder.start_step(step)
         batches = next(setup.batches)
         recorder.lap("data_wait_s")
         counts = count_batches(batches)
         recorder.lap("other_s")
-        (num_supervised,) = ranks.sums([counts.num_supervised_tokens])
+        (num_supervised,) = setup.ranks.sums([counts.num_supervised_tokens])
         recorder.lap("rank_wait_s")  # for the rank whose batch came last
 
-        loss_sum = _accumulate(setup, batches, num_supervised)
+        loss_sum = _accumulate(setup, batches, num_supervised, is_first=step == start_step)
         norm = _clip(setup)
-        # SYNC: once a step, when its gradients are queued, the host waits for the device: before
-        # the update, because what is not finite must not be applied. The update itself is queued.
+        # SYNC: once a step the host waits for the device, when gradients are queued and before the
+        # update: what is not finite must not be applied. The update itself is queued.
         local_loss_sum, grad_norm = torch.stack([loss_sum, norm]).tolist()
         recorder.lap("optimizer_s")
 
@@ -87,9 +93,9 @@ def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
         recorder.lap("rank_wait_s")  # for the slowest rank
         if not verdict.is_finite:
             raise _not_finite(step, loss, local_loss_sum, grad_norm, batches)
-        learning_rate = _update(setup, step)
+        learning_rate = (_skip if verdict.skip else _update)(setup, step, batches)
         recorder.lap("optimizer_s")
-        outcome = StepOutcome(loss=loss, learning_rate=learning_rate, grad_norm=grad_norm)
+        outcome = _outcome(verdict, loss, learning_rate, grad_norm)
         if verdict.save:
             recorder.write_so_far(counts, outcome)  # records never lag behind a checkpoint
             setup.save(step + 1, loss)
@@ -101,51 +107,100 @@ def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
     return LoopEnd(num_steps_done=setup.num_steps, stopped=False, final_loss=loss)
 
 
-def _accumulate(setup: LoopSetup, batches: Sequence[Batch], num_supervised: float) -> torch.Tensor:
+def _accumulate(
+    setup: LoopSetup, batches: Sequence[Batch], num_supervised: float, *, is_first: bool
+) -> torch.Tensor:
     """Forward and backward of each microbatch; the summed loss of this rank, on the device."""
-    # FSDP averages gradients over the ranks; this makes the average a mean over all tokens.
+    # Gradients are averaged over the ranks; this makes the average a mean over all tokens.
     scale = setup.ranks.num_ranks / max(1.0, num_supervised)
+    strategy, spread = setup.strategy, setup.spread
     loss_sum = torch.zeros((), device=setup.workplace.device)
-    for batch in batches:
-        inputs = to_device(batch, setup.workplace, setup.model.layout)
+    for number, batch in enumerate(batches, start=1):
+        inputs = to_device(batch, setup.workplace, spread.bare.layout)
         setup.recorder.lap("host_to_device_s")
-        with autocast(setup.config, setup.workplace):
-            batch_loss = loss_of(setup.model, inputs)
-        setup.recorder.lap("forward_s")
-        (batch_loss * scale).backward()
+        with strategy.microbatch(spread.model, is_last=number == len(batches)):
+            with strategy.forward_context():
+                batch_loss = loss_of(spread.model, inputs)
+            setup.recorder.lap("forward_s")
+            setup.scaling.backward(batch_loss * scale)
         loss_sum += batch_loss.detach()
         setup.recorder.lap("backward_s")
+    if is_first:
+        check_gradients(spread.bare, setup.ranks)
     return loss_sum
 
 
 def _clip(setup: LoopSetup) -> torch.Tensor:
-    """Clip the gradients; their norm before that, the same on every rank, on the device."""
+    """Clip the gradients; their norm before that, of the whole model, on the device."""
+    setup.scaling.unscale(setup.spread.optimizer)
     max_norm = setup.config.optimizer.grad_clip_norm or math.inf
-    norm = nn.utils.clip_grad_norm_(setup.model.parameters(), max_norm)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    norm = nn.utils.clip_grad_norm_(setup.spread.bare.parameters(), max_norm)
+    whole = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return whole.to(setup.workplace.device)  # with cpu_offload it comes from the host
 
 
-def _update(setup: LoopSetup, step: int) -> float:
+def _update(setup: LoopSetup, step: int, _batches: Sequence[Batch]) -> float:
     """Step and reset; the learning rate."""
-    learning_rate = learning_rate_at(
+    learning_rate = _learning_rate(setup, step)
+    set_learning_rate(setup.spread.optimizer, learning_rate)
+    setup.scaling.step(setup.spread.optimizer)
+    setup.spread.optimizer.zero_grad()
+    return learning_rate
+
+
+def _skip(setup: LoopSetup, step: int, batches: Sequence[Batch]) -> float:
+    """Leave the step out, because a gradient overflowed under fp16; the learning rate it had.
+
+    Raises:
+        StageError: there have been too many in a row.
+    """
+    scaling, scale = setup.scaling, setup.scaling.scale  # SYNC: the host reads the scale
+    scaling.skip()
+    setup.spread.optimizer.zero_grad()
+    num_skips = scaling.num_skips_in_a_row
+    if num_skips >= setup.config.scaler.max_skips:
+        message = (
+            f"the gradients of {num_skips} steps in a row overflowed under fp16, the last of them "
+            f"in step {step}, with the loss scaled by {scale:g}; samples of this rank: "
+            f"{_keys(batches)}. Look at these samples, lower optimizer.learning_rate or "
+            "scaler.init_scale, or set `precision: fp32`"
+        )
+        raise StageError(message)
+    if setup.ranks.rank == 0:
+        log.warning(
+            "step %d is skipped on all ranks: a gradient overflowed under fp16, with the loss "
+            "scaled by %g (%d in a row)",
+            step, scale, num_skips,
+        )  # fmt: skip
+    return _learning_rate(setup, step)
+
+
+def _outcome(verdict: Verdict, loss: float, learning_rate: float, grad_norm: float) -> StepOutcome:
+    """Of a skipped step the norm is infinite on every rank, whichever has seen it."""
+    norm = math.inf if verdict.skip else grad_norm
+    return StepOutcome(loss=loss, learning_rate=learning_rate, grad_norm=norm)
+
+
+def _learning_rate(setup: LoopSetup, step: int) -> float:
+    return learning_rate_at(
         step,
         num_steps=setup.num_steps,
         peak=setup.config.optimizer.learning_rate,
         schedule=setup.config.schedule,
     )
-    set_learning_rate(setup.optimizer, learning_rate)
-    setup.optimizer.step()
-    setup.optimizer.zero_grad()
-    return learning_rate
+
+
+def _keys(batches: Sequence[Batch]) -> str:
+    return ", ".join(key for batch in batches for key in batch.keys)
 
 
 def _not_finite(
     step: int, loss: float, local_loss_sum: float, grad_norm: float, batches: Sequence[Batch]
 ) -> StageError:
-    keys = ", ".join(key for batch in batches for key in batch.keys)
     here = "finite" if math.isfinite(local_loss_sum) else str(local_loss_sum)
     return StageError(
         f"the loss of step {step} is {loss} (this rank's share is {here}), its gradient norm "
-        f"{grad_norm}; samples of this rank: {keys}. Nothing of this step was applied or saved: "
-        "look at these samples, lower optimizer.learning_rate, or set `precision: fp32`"
+        f"{grad_norm}; samples of this rank: {_keys(batches)}. Nothing of this step was "
+        "applied or saved: look at these samples, lower optimizer.learning_rate, or set "
+        "`precision: fp32`"
     )

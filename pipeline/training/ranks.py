@@ -70,7 +70,8 @@ def join_ranks(context: TaskContext, *, device_type: str, timeout_min: float) ->
     store = dist.PrefixStore("slurm_jobs", shared)
     tell_node(store, context.rank, context.node_name)
     dist.init_process_group(
-        backend="nccl" if device_type == "cuda" else "gloo",
+        # With weights offloaded to the host, FSDP has tensors of a GPU's mesh on the CPU.
+        backend="cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo",
         store=dist.PrefixStore("default_pg", shared),
         rank=context.rank,
         world_size=context.num_ranks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Mapping
@@ -98,7 +99,7 @@ def _run_staged(job: Job, dataset_dir: Path, staged: Staged) -> dict[str, Any] |
     model_dir = job.context.output_dir / "model"
     with job.spans.span("export"):
         export_model(
-            trained.model,
+            trained.made.spread.bare,
             model_dir,
             processor_dir=processor_dir,
             ranks=job.ranks,
@@ -169,11 +170,13 @@ def _describe(job: Job, trained: Trained) -> dict[str, Any]:
         "num_steps": trained.end.num_steps_done,
         "resumed_from_step": trained.resumed.step,
         "final_loss": trained.resumed.loss if final_loss is None else final_loss,
-        "num_parameters": trained.num_parameters,
+        "num_parameters": trained.made.num_parameters,
         "strategy": job.config.strategy,
+        "spread": dataclasses.asdict(trained.made.facts),
         "num_ranks": job.ranks.num_ranks,
         "precision": job.workplace.precision,
-        "attention": trained.model.attention_name,
+        "num_skipped_steps": trained.made.scaling.num_skips,
+        "attention": trained.made.spread.bare.attention_name,
         "num_compute_threads": job.workplace.num_compute_threads,
         "tokens_per_s": trained.tokens_per_s,
         "versions": versions(),

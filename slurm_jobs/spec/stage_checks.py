@@ -154,16 +154,16 @@ def _strategy_problems(
 ) -> list[Problem]:
     num_ranks = resources.nodes * resources.tasks_per_node
     at_config: Path = ("stages", name, "config")
-    if config.strategy == "fsdp2" and num_ranks < 2:
+    if config.strategy in {"fsdp2", "ddp"} and num_ranks < 2:
         message = (
-            f"stage `{name}` shards with fsdp2, which needs two ranks or more, but nodes x "
-            f"tasks_per_node is {num_ranks}; ask for more, or say `strategy: single`"
+            f"stage `{name}` trains with {config.strategy}, which needs two ranks or more, but "
+            f"nodes x tasks_per_node is {num_ranks}; ask for more, or say `strategy: single`"
         )
         return [problem_at(document, at_config, message, at_key=True)]
     if config.strategy == "single" and num_ranks > 1:
         message = (
             f"stage `{name}` has {num_ranks} ranks, but `strategy: single` uses one; "
-            "say `strategy: fsdp2`, or ask for one rank"
+            "say `strategy: fsdp2` or `strategy: ddp`, or ask for one rank"
         )
         return [problem_at(document, (*at_config, "strategy"), message)]
     return []

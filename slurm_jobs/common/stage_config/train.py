@@ -17,14 +17,16 @@ from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
 from slurm_jobs.common.stage_config.reading import AugmentConfig, BatchingConfig, StreamConfig
+from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
 from slurm_jobs.common.stage_config.staging import StagingConfig
 
 MAY_CHANGE = (
     "dataset",  # its content is compared by its own fingerprint
     "device",
     "strategy",
-    "shard_unit_min_params",
+    "sharding",
     "precision",
+    "scaler",
     "num_microbatches",
     "checkpoint",
     "evaluate",
@@ -50,14 +52,17 @@ class TrainConfig:
     """Folder that `consolidate` wrote; default: the output of the `consolidate` stage before."""
     model: ModelConfig = ModelConfig()
     """Which model is trained, and from which weights."""
-    strategy: Literal["fsdp2", "single"] = "fsdp2"
-    """`fsdp2` shards parameters, gradients and optimizer over all ranks; `single` is one rank."""
-    shard_unit_min_params: CountOrZero = 1_000_000
-    """Layers are gathered one by one under fsdp2; a tower with fewer parameters than this is
-    gathered with the rest of the model, because small collectives cost more than they free."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """`auto`: bf16 on GPUs of compute capability 8 and up, else fp32. Weights and optimizer state
-    are fp32 in any case."""
+    strategy: Literal["fsdp2", "ddp", "single"] = "fsdp2"
+    """`fsdp2` shards parameters, gradients and optimizer over the ranks; under `ddp` every rank has
+    all of them, and gradients are averaged; `single` is one rank."""
+    sharding: ShardingConfig = ShardingConfig()
+    """How `fsdp2` shards."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """`auto`: bf16 on GPUs of compute capability 8 and up (A100), fp16 with a scaled loss on those
+    of 7 (V100), fp32 on older ones and on CPUs. Weights and optimizer state are fp32 in any
+    case."""
+    scaler: ScalerConfig = ScalerConfig()
+    """How the loss is scaled under fp16."""
     num_steps: Count | None = None
     """Optimizer steps; exactly one of `num_steps` and `num_epochs` is given."""
     num_epochs: Positive | None = None
@@ -117,6 +122,7 @@ class TrainConfig:
                 "give exactly one of them"
             )
             raise ValueError(message)
+        self._check_used()
         if self.reader == "webdataset" and self.batching.kind != "shuffled":
             message = (
                 f"batching.kind is {self.batching.kind} and reader is webdataset: a stream knows "
@@ -127,5 +133,20 @@ class TrainConfig:
             message = (
                 f"num_lanes is {self.num_lanes}: give a divisor of global_batch_size "
                 f"({self.global_batch_size})"
+            )
+            raise ValueError(message)
+
+    def _check_used(self) -> None:
+        """Refuse settings that nothing would read."""
+        if self.strategy != "fsdp2" and self.sharding != ShardingConfig():
+            message = (
+                f"strategy is {self.strategy}, which does not shard: leave sharding out, or set "
+                "`strategy: fsdp2`"
+            )
+            raise ValueError(message)
+        if self.precision in {"bf16", "fp32"} and self.scaler != ScalerConfig():
+            message = (
+                f"precision is {self.precision}, which scales no loss: leave scaler out, or set "
+                "`precision: fp16`"
             )
             raise ValueError(message)

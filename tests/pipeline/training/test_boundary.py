@@ -11,22 +11,27 @@ from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 class FakeRanks:
     """A group in which the other rank has nothing to add but `others`."""
 
-    def __init__(self, rank=0, others=(0.0, 0.0, 0.0, 0.0)):
+    def __init__(self, rank=0, others=(0.0, 0.0, 0.0, 0.0, 0.0)):
         self.rank, self.others = rank, others
 
     def sums(self, values):
         return [mine + other for mine, other in zip(values, self.others, strict=True)]
 
 
-def boundary(config, *, ranks=None, stop=False, clock=lambda: 0.0):
+def boundary(config, *, ranks=None, stop=False, clock=lambda: 0.0, may_overflow=False):
     return Boundary(
-        ranks or FakeRanks(), config, 10, is_stop_requested=lambda: stop, read_clock_s=clock
+        ranks or FakeRanks(),
+        config,
+        10,
+        may_overflow=may_overflow,
+        is_stop_requested=lambda: stop,
+        read_clock_s=clock,
     )
 
 
 def test_stop_of_another_rank_saves_and_stops_here():
     config = CheckpointConfig(every_min=None)
-    verdict = boundary(config, ranks=FakeRanks(others=(1.5, 0.0, 1.0, 0.0))).agree(3, 2.0, 1.0)
+    verdict = boundary(config, ranks=FakeRanks(others=(1.5, 0.0, 0.0, 1.0, 0.0))).agree(3, 2.0, 1.0)
     assert (verdict.loss_sum, verdict.save, verdict.stop) == (3.5, True, True)
 
 
@@ -42,9 +47,22 @@ def test_a_loss_or_a_gradient_that_is_not_finite_forbids_to_save(local_loss_sum,
 
 def test_a_fault_of_another_rank_forbids_to_save_here():
     config = CheckpointConfig(every_min=None, every_steps=1)
-    faulty = FakeRanks(others=(0.0, 1.0, 0.0, 0.0))
+    faulty = FakeRanks(others=(0.0, 0.0, 1.0, 0.0, 0.0))
     verdict = boundary(config, ranks=faulty).agree(3, 2.0, 1.0)
     assert (verdict.is_finite, verdict.save) == (False, False)
+
+
+def test_an_overflow_of_another_rank_under_fp16_is_skipped_here_and_may_be_saved():
+    config = CheckpointConfig(every_min=None, every_steps=1)
+    asked = boundary(config, ranks=FakeRanks(others=(0.0, 0.0, 1.0, 0.0, 0.0)), may_overflow=True)
+    verdict = asked.agree(3, 2.0, 1.0)
+    assert (verdict.is_finite, verdict.skip, verdict.save) == (True, True, True)
+
+
+def test_a_loss_that_is_not_finite_is_a_fault_under_fp16_too():
+    asked = boundary(CheckpointConfig(every_min=None, every_steps=1), may_overflow=True)
+    verdict = asked.agree(3, math.inf, math.nan)
+    assert (verdict.is_finite, verdict.skip, verdict.save) == (False, False, False)
 
 
 def test_last_step_saves_and_does_not_stop():

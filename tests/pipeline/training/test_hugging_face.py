@@ -28,7 +28,7 @@ def test_two_ranks_learn_all_samples_and_say_them(made, make_train_run):
         num_steps=60,
         global_batch_size=4,
         num_lanes=2,
-        shard_unit_min_params=0,
+        sharding={"unit_min_params": 0},
         optimizer={"learning_rate": 3e-3},
         schedule={"kind": "constant"},
         evaluate={"manifest": str(source), "max_new_tokens": 20},

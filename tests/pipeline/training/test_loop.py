@@ -38,10 +38,10 @@ def setup(tmp_path, monkeypatch):
 
     def agree_after_a_wait(_num_steps_done, local_loss_sum, _grad_norm):
         clock.advance(WAIT_S)
-        return Verdict(loss_sum=local_loss_sum, is_finite=True, save=False, stop=False)
+        return Verdict(loss_sum=local_loss_sum, is_finite=True, skip=False, save=False, stop=False)
 
     monkeypatch.setattr(loop, "count_batches", lambda _batches: COUNTS)
-    monkeypatch.setattr(loop, "_accumulate", lambda *_: torch.zeros(()))
+    monkeypatch.setattr(loop, "_accumulate", lambda *_, is_first: torch.zeros(()))
     monkeypatch.setattr(loop, "_clip", lambda _: torch.zeros(()))
     monkeypatch.setattr(loop, "_update", lambda *_: 1e-3)
     with StepRecorder(tmp_path, 0, {}) as recorder:
@@ -77,16 +77,16 @@ def poison_gradients(patch, *, step):
     numbers = itertools.count()
     accumulate = loop._accumulate
 
-    def accumulate_poison(setup, *args):
-        loss_sum = accumulate(setup, *args)
+    def accumulate_poison(setup, *args, is_first):
+        loss_sum = accumulate(setup, *args, is_first=is_first)
         if next(numbers) == step:
-            next(setup.model.parameters()).grad.mul_(math.nan)
+            next(setup.spread.bare.parameters()).grad.mul_(math.nan)
         return loss_sum
 
     patch.setattr(loop, "_accumulate", accumulate_poison)
 
 
-@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
+@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp2"])
 def test_gradient_that_is_not_finite_is_never_applied_nor_saved(
     make_train_run, monkeypatch, strategy
 ):
@@ -106,17 +106,17 @@ def watch_applied_norms(patch):
     """The norms of all gradients together, one for each update, as the optimizer meets them."""
     applied, update = [], loop._update
 
-    def watched(setup, step):
-        gradients = [p.grad for p in setup.model.parameters() if p.grad is not None]
+    def watched(setup, *args):
+        gradients = [p.grad for p in setup.spread.bare.parameters() if p.grad is not None]
         full = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
         applied.append(float(torch.nn.utils.get_total_norm(full)))
-        return update(setup, step)
+        return update(setup, *args)
 
     patch.setattr(loop, "_update", watched)
     return applied
 
 
-@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
+@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp2"])
 @pytest.mark.parametrize("limit", [0.25, 1e6, None])
 def test_gradients_are_clipped_to_the_limit_and_the_norm_before_is_recorded(
     make_train_run, monkeypatch, strategy, limit

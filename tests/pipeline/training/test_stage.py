@@ -22,7 +22,7 @@ NUM_STEPS = 120
 def long_config(demo_data):
     return {
         "num_steps": NUM_STEPS,
-        "shard_unit_min_params": 0,  # every layer a unit of its own
+        "sharding": {"unit_min_params": 0},  # every layer a unit of its own
         "checkpoint": {"every_min": None, "every_steps": 20},
         "evaluate": {"manifest": str(demo_data / "render/heldout.jsonl"), "max_new_tokens": 4},
     }
@@ -177,6 +177,31 @@ def test_accumulated_microbatches_learn_what_the_large_batch_learns(make_train_r
     large.run_here()
     small.run_here(num_microbatches=4)
     assert small.losses() == pytest.approx(large.losses(), rel=1e-4)
+
+
+def test_checkpoint_of_any_strategy_is_gone_on_from_by_any_other(make_train_run):
+    every_two = {"every_min": None, "every_steps": 2, "keep_last": 9}
+    whole, changing = make_train_run(checkpoint=every_two), make_train_run(checkpoint=every_two)
+    whole.run_here()
+    for strategy, step in (("fsdp2", 0), ("ddp", 2), ("single", 4)):
+        changing.run_here(strategy=strategy)
+        assert changing.losses() == pytest.approx(whole.losses(1)[step:], rel=1e-5)
+        for folder in (changing.output_dir / "checkpoints").iterdir():
+            if int(folder.name.removeprefix("step-")) > step + 2:
+                shutil.rmtree(folder)
+
+
+def test_two_ranks_of_ddp_train_in_fp16_and_export_what_they_learned(make_train_run):
+    fp16 = {"precision": "fp16", "scaler": {"init_scale": 1024.0}}
+    exact, run = make_train_run(), make_train_run(strategy="ddp", **fp16)
+    exact.run_here()
+    result = run.run()
+    assert (result["strategy"], result["precision"]) == ("ddp", "fp16")
+    assert result["spread"]["model_class"] == "DistributedDataParallel"
+    assert result["num_skipped_steps"] == 0
+    assert run.losses() == pytest.approx(exact.losses(), rel=1e-3)
+    weights = load_file(run.output_dir / "model/model.safetensors")
+    assert weights.keys() == load_file(exact.output_dir / "model/model.safetensors").keys()
 
 
 @pytest.mark.parametrize("strategy", ["single", "fsdp2"])

@@ -1,0 +1,42 @@
+"""How the model is spread over the ranks: one module a strategy, behind one interface.
+
+What was asked for runs, or the stage fails; `effect` looks at what really happened.
+"""
+
+from __future__ import annotations
+
+from pipeline.training.device import Workplace
+from pipeline.training.ranks import Ranks
+from pipeline.training.strategies.base import Spread, Strategy, StrategyFacts
+from pipeline.training.strategies.fully_sharded import FullySharded
+from pipeline.training.strategies.mesh import Place
+from pipeline.training.strategies.replicated import Replicated
+from pipeline.training.strategies.single import Single
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+__all__ = ["Spread", "Strategy", "StrategyFacts", "choose_strategy"]
+
+
+def choose_strategy(
+    config: TrainConfig, workplace: Workplace, ranks: Ranks, context: TaskContext
+) -> Strategy:
+    """What `strategy` and `sharding` ask for; every rank must call it.
+
+    Raises:
+        StageConfigError: `single` with several ranks, or ranks that cannot be shared out to nodes.
+    """
+    if config.strategy == "single":
+        if ranks.num_ranks != 1:
+            message = (
+                f"strategy is single, and the stage has {ranks.num_ranks} ranks: set `strategy: "
+                "fsdp2`, or resources.nodes and tasks_per_node to 1"
+            )
+            raise StageConfigError(message)
+        return Single(workplace)
+    if config.strategy == "ddp":
+        return Replicated(workplace)
+    here = Place(node_name=context.node_name, local_rank=context.local_rank)
+    places = ranks.from_main(ranks.gather(here))
+    return FullySharded(workplace, config.sharding, places)

@@ -1,0 +1,181 @@
+"""Whether what was asked for took effect: mistakes that would otherwise train without an error.
+
+Seen: plugins that were ignored, optimizers of parameters that nothing used any more (the loss
+looked normal), and shards of unequal models put together as one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import torch
+import xxhash
+from torch import nn
+
+from pipeline.training.device import Workplace
+from pipeline.training.ranks import Ranks
+from pipeline.training.strategies.base import Spread, StrategyFacts, placement_of
+from pipeline.training.strategies.fully_sharded import units_of
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+_MOST_NAMES = 5
+"""Of parameters, in a message."""
+_REMEDY = "; use the versions of constraints.txt, or another `strategy`"
+
+
+def check_effect(
+    spread: Spread, facts: StrategyFacts, config: TrainConfig, workplace: Workplace, num_ranks: int
+) -> None:
+    """Compare what happened to model and optimizer with what was asked for.
+
+    Raises:
+        StageConfigError: naming the first difference.
+    """
+    _check_parameters(spread.bare, config, workplace)
+    expected = _expected(spread, config, workplace, num_ranks)
+    found = {
+        "the model is called as": facts.model_class,
+        "ranks in the mesh": math.prod(facts.mesh.values()),
+        "parts gathered one at a time": facts.num_units,
+        "computes in": ", ".join(facts.compute_dtypes),
+        "reduces as": ", ".join(facts.reduce_dtypes),
+    }
+    for what, wanted in expected.items():
+        if found[what] != wanted:
+            message = (
+                f"strategy {config.strategy} did not take effect: {what}: {found[what]}, expected "
+                f"{wanted}{_REMEDY}"
+            )
+            raise StageConfigError(message)
+    check_optimizer(spread.bare, spread.optimizer)
+
+
+def _expected(
+    spread: Spread, config: TrainConfig, workplace: Workplace, num_ranks: int
+) -> dict[str, str | int]:
+    plain = type(spread.bare).__name__.removeprefix("FSDP")
+    is_sharded = config.strategy == "fsdp2"
+    classes = {"fsdp2": f"FSDP{plain}", "ddp": "DistributedDataParallel", "single": plain}
+    num_units = 1 + len(units_of(spread.bare, config.sharding.unit_min_params))
+    return {
+        "the model is called as": classes[config.strategy],
+        "ranks in the mesh": num_ranks,
+        "parts gathered one at a time": num_units if is_sharded else 0,
+        "computes in": str(workplace.dtype),
+        "reduces as": "" if config.strategy == "single" else str(torch.float32),
+    }
+
+
+def _check_parameters(bare: nn.Module, config: TrainConfig, workplace: Workplace) -> None:
+    placement = {"all": "Shard(dim=0)", "node": "Replicate(), Shard(dim=0)"}[config.sharding.within]
+    wanted = {
+        "lies": placement if config.strategy == "fsdp2" else "whole",
+        "is stored as": str(torch.float32),
+        "is on": "cpu" if config.sharding.cpu_offload else workplace.device.type,
+    }
+    for name, parameter in bare.named_parameters():
+        found = {
+            "lies": placement_of(parameter),
+            "is stored as": str(parameter.dtype),
+            "is on": parameter.device.type,
+        }
+        for what, value in wanted.items():
+            if found[what] != value:
+                message = (
+                    f"strategy {config.strategy} did not take effect: {name} {what} "
+                    f"{found[what]}, expected {value}{_REMEDY}"
+                )
+                raise StageConfigError(message)
+
+
+def check_optimizer(bare: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Every parameter that learns stands in exactly one group, and nothing else does.
+
+    Raises:
+        StageConfigError: naming those that do not.
+    """
+    counts = Counter(id(p) for group in optimizer.param_groups for p in group["params"])
+    known = {id(parameter) for parameter in bare.parameters()}
+    num_strange = sum(key not in known for key in counts)
+    learning = [(name, p) for name, p in bare.named_parameters() if p.requires_grad]
+    problems = {
+        "in no group, and would never change": [n for n, p in learning if not counts[id(p)]],
+        "in several groups": [n for n, p in learning if counts[id(p)] > 1],
+    }
+    told = [f"{_some(names)}: {what}" for what, names in problems.items() if names]
+    if num_strange:
+        told.append(f"{num_strange} parameters of the optimizer are not the model's")
+    if told:
+        message = (
+            f"optimizer and model do not belong together ({'; '.join(told)}): make the optimizer "
+            "when the strategy has spread the model, of all parameters that learn"
+        )
+        raise StageConfigError(message)
+
+
+def check_gradients(bare: nn.Module, ranks: Ranks) -> None:
+    """After the first backward pass: every parameter that learns has a gradient; a collective.
+
+    Raises:
+        StageConfigError: on all ranks, naming those that have none.
+    """
+    lacking = [n for n, p in bare.named_parameters() if p.requires_grad and p.grad is None]
+    by_rank = ranks.from_main(ranks.gather(lacking))
+    for rank, names in enumerate(by_rank):
+        if names:
+            message = (
+                f"after the first backward pass {_some(names)} of rank {rank} have no gradient: "
+                "nothing in this batch's loss depends on them; freeze them, or let the model use "
+                "them for every batch"
+            )
+            raise StageConfigError(message)
+
+
+def check_equal_weights(model: nn.Module, ranks: Ranks) -> None:
+    """Every rank built the same weights and buffers; a collective, before the model is spread.
+
+    Compared instead of broadcast: ranks that differ do so for a reason (another file on a node,
+    another version of a library), which has to be known. Sharding would join their halves, silent.
+
+    Raises:
+        StageConfigError: on all ranks, naming tensors and the first rank that differs.
+    """
+    by_rank = ranks.gather(hash_weights(model))
+    problem = ranks.from_main(_describe_difference(by_rank) if by_rank else None)
+    if problem:
+        raise StageConfigError(problem)
+
+
+def hash_weights(model: nn.Module) -> dict[str, str]:
+    """Hash of dtype, shape and bytes by name, of every parameter and buffer; on the CPU."""
+    return {name: _hash(tensor) for name, tensor in _tensors(model)}
+
+
+def _tensors(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [*model.named_parameters(), *model.named_buffers()]
+
+
+def _hash(tensor: torch.Tensor) -> str:
+    data = tensor.detach().contiguous().flatten().view(torch.uint8).numpy()
+    return f"{tensor.dtype} {tuple(tensor.shape)} {xxhash.xxh3_64_hexdigest(data)}"
+
+
+def _describe_difference(by_rank: Sequence[Mapping[str, str]]) -> str | None:
+    first = by_rank[0]
+    for rank, other in enumerate(by_rank):
+        names = [n for n in first.keys() | other.keys() if first.get(n) != other.get(n)]
+        if names:
+            return (
+                f"rank {rank} has built other weights than rank 0 ({_some(sorted(names))}): the "
+                "model's folder, its files or the versions of libraries differ between nodes; "
+                "give all of them the same, on the shared file system"
+            )
+    return None
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more

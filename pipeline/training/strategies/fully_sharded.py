@@ -1,0 +1,122 @@
+"""`strategy: fsdp2`: parameters, gradients and optimizer sharded, by torch's own `fully_shard`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+
+from pipeline.models import VisionLanguageModel
+from pipeline.training.device import Workplace
+from pipeline.training.strategies.base import (
+    MakeOptimizer,
+    Spread,
+    StrategyFacts,
+    count_parameters,
+    read_facts,
+)
+from pipeline.training.strategies.mesh import Place, make_mesh
+from slurm_jobs.common.stage_config.sharding import ShardingConfig
+
+
+class FullySharded:
+    """As `Strategy`."""
+
+    name = "fsdp2"
+
+    def __init__(
+        self, workplace: Workplace, sharding: ShardingConfig, places: Sequence[Place]
+    ) -> None:
+        self._workplace = workplace
+        self._sharding = sharding
+        self._mesh: DeviceMesh = make_mesh(sharding.within, workplace.device.type, places)
+
+    def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
+        """As `Strategy`; the fp32 weights stay the master copy."""
+        options = {
+            "mesh": self._mesh,
+            "mp_policy": MixedPrecisionPolicy(
+                param_dtype=self._workplace.dtype, reduce_dtype=torch.float32
+            ),
+            "offload_policy": self._offload_policy(),
+        }
+        units = units_of(bare, self._sharding.unit_min_params)
+        # Each moves its weights to the device and keeps its shard: the whole is never there.
+        for unit in units:
+            fully_shard(unit, reshard_after_forward=self._sharding.reshard_after_forward, **options)
+        # The rest is needed in both passes at once: by default torch keeps it between them.
+        fully_shard(bare, **options)
+        prefetch_in_order(bare, units, self._sharding.forward_prefetch)
+        bare.train()
+        return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
+
+    def forward_context(self) -> AbstractContextManager[None]:
+        """As `Strategy`; weights are cast when they are gathered."""
+        return contextlib.nullcontext()
+
+    def microbatch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[None]:
+        """As `Strategy`."""
+        assert isinstance(model, FSDPModule)
+        reduces = is_last or self._sharding.accumulate == "sharded"
+        model.set_requires_gradient_sync(reduces)
+        model.set_is_last_backward(is_last)
+        return contextlib.nullcontext()
+
+    def facts(self, spread: Spread) -> StrategyFacts:
+        """As `Strategy`."""
+        policies = list(_policies(spread.model))
+        names = self._mesh.mesh_dim_names or ()
+        return read_facts(
+            spread,
+            mesh=dict(zip(names, self._mesh.shape, strict=True)),
+            compute_dtypes=[policy.param_dtype or torch.float32 for policy in policies],
+            reduce_dtypes=[policy.reduce_dtype or torch.float32 for policy in policies],
+            num_units=sum(isinstance(module, FSDPModule) for module in spread.model.modules()),
+        )
+
+    def close(self, spread: Spread) -> None:
+        """As `Strategy`."""
+        spread.optimizer.zero_grad()
+        for module in spread.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+    def _offload_policy(self) -> OffloadPolicy:
+        if not self._sharding.cpu_offload:
+            return OffloadPolicy()
+        return CPUOffloadPolicy(pin_memory=self._workplace.device.type == "cuda")
+
+
+def units_of(bare: VisionLanguageModel, min_params: int) -> list[nn.Module]:
+    """Layers that are gathered one at a time, in the order in which they run."""
+    towers = (tower for tower in bare.towers() if count_parameters(tower) >= min_params)
+    return list(chain.from_iterable(towers))
+
+
+def prefetch_in_order(root: nn.Module, units: Sequence[Any], num_ahead: int) -> None:
+    """Have each unit ask for the `num_ahead` ones after it before it computes."""
+    if not num_ahead:
+        return
+    for place, unit in enumerate((root, *units)):
+        unit.set_modules_to_forward_prefetch(list(units[place : place + num_ahead]))
+
+
+def _policies(model: nn.Module) -> Iterator[MixedPrecisionPolicy]:
+    """Those that units have, whatever they were given: there is no public way to ask."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            for group in module._get_fsdp_state()._fsdp_param_groups:  # noqa: SLF001
+                yield group.mp_policy

@@ -1,0 +1,65 @@
+"""Which ranks share out a model, and which hold the same part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from slurm_jobs.common.errors import StageConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a rank runs."""
+
+    node_name: str
+    local_rank: int
+
+
+def make_mesh(within: str, device_type: str, places: Sequence[Place]) -> DeviceMesh:
+    """The ranks as FSDP takes them: in one dimension, or replicated over nodes and sharded within.
+
+    Raises:
+        StageConfigError: `within` is `node`, and nodes do not have equal numbers of ranks in order.
+    """
+    if within == "node":
+        names = ("replicate", "shard")
+        return init_device_mesh(device_type, shape_by_nodes(places), mesh_dim_names=names)
+    return init_device_mesh(device_type, (len(places),), mesh_dim_names=("shard",))
+
+
+def shape_by_nodes(places: Sequence[Place]) -> tuple[int, int]:
+    """Number of nodes and of ranks on each.
+
+    Args:
+        places: By rank.
+
+    Raises:
+        StageConfigError: ranks do not count through one node after the other; a mesh of that shape
+            would shard between nodes, and nothing would say so.
+    """
+    nodes = list(dict.fromkeys(place.node_name for place in places))
+    counts = {node: sum(place.node_name == node for place in places) for node in nodes}
+    if len(set(counts.values())) != 1:
+        told = ", ".join(f"{count} on {node}" for node, count in counts.items())
+        message = (
+            f"sharding.within is node, and the nodes have unequal numbers of ranks ({told}): give "
+            "every node as many (resources.tasks_per_node), or set `sharding: {within: all}`"
+        )
+        raise StageConfigError(message)
+    num_local = counts[nodes[0]]
+    expected = [
+        Place(node_name=node, local_rank=local) for node in nodes for local in range(num_local)
+    ]
+    for rank, (found, wanted) in enumerate(zip(places, expected, strict=True)):
+        if found != wanted:
+            message = (
+                f"sharding.within is node, and rank {rank} is number {found.local_rank} on "
+                f"{found.node_name} instead of number {wanted.local_rank} on {wanted.node_name}: "
+                "ranks must count through one node after the other (srun --distribution=block), "
+                "or set `sharding: {within: all}`"
+            )
+            raise StageConfigError(message)
+    return len(nodes), num_local

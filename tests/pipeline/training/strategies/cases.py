@@ -1,0 +1,216 @@
+"""What the pair of ranks does; each test looks at what one or several cases gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from pipeline.models import build_model
+from pipeline.training.optimizer import make_optimizer
+from pipeline.training.spreading import SpreadModel
+from pipeline.training.strategies.base import Spread
+from pipeline.training.strategies.effect import (
+    check_effect,
+    check_equal_weights,
+    check_gradients,
+)
+from pipeline.training.strategies.replicated import Replicated
+from tests.pipeline.training.strategies.trainer import Trainer, workplace_of
+
+Case = Callable[[Trainer, Trainer], dict[str, Any]]
+CASES: dict[str, Case] = {}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fsdp2": {},
+    "fsdp2, one unit": {"sharding": {"unit_min_params": 10**9}},
+    "ddp": {"strategy": "ddp"},
+    "hybrid over two nodes": {"sharding": {"within": "node"}, "node": "own"},
+    "hybrid within one node": {"sharding": {"within": "node"}},
+    "weights kept after forward": {"sharding": {"reshard_after_forward": False}},
+    "prefetch of two": {"sharding": {"forward_prefetch": 2}},
+    "offload": {"sharding": {"cpu_offload": True}},
+    "gradients sharded": {"sharding": {"accumulate": "sharded"}},
+}
+HF_KINDS = ("qwen2_5_vl", "smolvlm", "llava_siglip")
+
+
+def case(name: str) -> Callable[[Case], Case]:
+    def keep(function: Case) -> Case:
+        assert name not in CASES
+        CASES[name] = function
+        return function
+
+    return keep
+
+
+def training(name: str, *, is_alone: bool = False, node: str = "node-0", **options: Any) -> None:
+    def train(alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        trainer = alone if is_alone else pair
+        own = f"node-{1 + pair.ranks.rank}" if node == "own" else node
+        return trainer.train(node=own, **options)
+
+    case(name)(train)
+
+
+def single(name: str, **options: Any) -> None:
+    training(name, is_alone=True, strategy="single", **options)
+
+
+single("single")
+single("single, 4 microbatches", num_microbatches=4)
+for option, changes in OPTIONS.items():
+    training(option, **changes)
+for option in ("fsdp2", "ddp", "hybrid over two nodes", "gradients sharded", "offload"):
+    training(f"{option}, 2 microbatches", num_microbatches=2, **OPTIONS[option])
+for kind in ("small_vlm", *HF_KINDS):
+    single(f"text on rank 1, {kind}, single", kind=kind, rows="text on rank 1")
+    for strategy in ("fsdp2", "ddp"):
+        changes = {"kind": kind, "rows": "text on rank 1", "strategy": strategy}
+        training(f"text on rank 1, {kind}, {strategy}", num_microbatches=2, **changes)
+single("single, fp16", precision="fp16")
+single("single, bf16", precision="bf16")
+for strategy in ("fsdp2", "ddp"):
+    for precision in ("bf16", "fp16"):
+        training(f"{strategy}, {precision}", strategy=strategy, precision=precision)
+    training(
+        f"{strategy}, fp16 from a scale that overflows",
+        strategy=strategy,
+        precision="fp16",
+        num_steps=6,
+        scaler={"init_scale": 2.0**20},
+    )
+    training(
+        f"{strategy}, fp16 that always overflows",
+        strategy=strategy,
+        precision="fp16",
+        scaler={"init_scale": 2.0**60, "max_skips": 2},
+    )
+
+
+def poison_on_rank_1(trainer: Trainer) -> Callable[[SpreadModel, int], None]:
+    """In step 1 a gradient of rank 1 becomes infinite, after all were reduced."""
+
+    def poison(made: SpreadModel, step: int) -> None:
+        if step != 1 or trainer.ranks.rank != 1:
+            return
+        unscale = made.scaling.unscale
+
+        def unscale_poisoned(optimizer: torch.optim.Optimizer) -> None:
+            made.scaling.unscale = unscale
+            gradient = optimizer.param_groups[0]["params"][-1].grad
+            local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
+            local.view(-1)[0] = math.inf
+            unscale(optimizer)
+
+        made.scaling.unscale = unscale_poisoned
+
+    return poison
+
+
+def overflow(strategy: str) -> None:
+    def train(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        scaler = {"init_scale": 1024.0}
+        options = {"strategy": strategy, "precision": "fp16", "scaler": scaler}
+        return pair.train(poison=poison_on_rank_1(pair), **options)
+
+    case(f"{strategy}, overflow on rank 1")(train)
+
+
+overflow("fsdp2")
+overflow("ddp")
+
+
+@case("other weights on rank 1")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    config = pair.config("small_vlm")
+    facts = pair.kind("small_vlm").facts
+    check_equal_weights(build_model(config.model, facts, seed=pair.ranks.rank), pair.ranks)
+    return {}
+
+
+@case("another buffer on rank 1")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    config = pair.config("small_vlm")
+    model = build_model(config.model, pair.kind("small_vlm").facts, seed=0)
+    model.language.model.rotary_emb.inv_freq.add_(pair.ranks.rank)
+    check_equal_weights(model, pair.ranks)
+    return {}
+
+
+@case("another strategy than asked for")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, lambda model: _wrap(model, pair))
+
+
+@case("root forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, lambda model: _shard(model, root=False))
+
+
+@case("units forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, lambda model: _shard(model, units=False))
+
+
+@case("hybrid forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, _shard, sharding={"within": "node"})
+
+
+@case("precision forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, _shard, precision="bf16")
+
+
+@case("half precision stored")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, lambda model: _shard(model.bfloat16()))
+
+
+@case("optimizer made before sharding")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    def shard(model: Any) -> Spread:
+        optimizer = make_optimizer(model, pair.config("small_vlm").optimizer)
+        return Spread(model=model, bare=_shard(model).bare, optimizer=optimizer)
+
+    return _check_spread_by(pair, shard)
+
+
+def _check_spread_by(
+    pair: Trainer, spread_by: Callable[[Any], Spread], **changes: Any
+) -> dict[str, Any]:
+    """Check what `spread_by` makes as if the strategy had made it; facts are read by the real."""
+    config = pair.config("small_vlm", **changes)
+    strategy = pair.spread("small_vlm", config).strategy
+    model = build_model(config.model, pair.kind("small_vlm").facts, seed=0)
+    spread = spread_by(model)
+    check_effect(spread, strategy.facts(spread), config, workplace_of(config), 2)
+    return {}
+
+
+def _wrap(model: Any, pair: Trainer) -> Spread:
+    workplace = workplace_of(pair.config("small_vlm"))
+    return Replicated(workplace).spread(model, lambda bare: torch.optim.SGD(bare.parameters()))
+
+
+def _shard(model: Any, *, root: bool = True, units: bool = True) -> Spread:
+    for tower in model.towers() if units else []:
+        for layer in tower:
+            fully_shard(layer)
+    if root:
+        fully_shard(model)
+    return Spread(model=model, bare=model, optimizer=torch.optim.SGD(model.parameters()))
+
+
+@case("parameter that nothing uses")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    model = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 2), "idle": torch.nn.Linear(2, 2)})
+    model["used"](torch.ones(1, 2)).sum().backward()
+    if pair.ranks.rank == 0:
+        model["idle"](torch.ones(1, 2)).sum().backward()
+    check_gradients(model, pair.ranks)
+    return {}

@@ -1,0 +1,51 @@
+"""The pair of ranks that goes through all cases, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.training.conftest import reserve_port
+
+ROOT = Path(__file__).parents[4]
+KINDS = ("llava_siglip", "qwen2_5_vl", "smolvlm")
+"""The small model takes the pictures of the first."""
+TIMEOUT_S = 300
+
+
+@pytest.fixture(scope="session")
+def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each case gave on ranks 0 and 1."""
+    folder = tmp_path_factory.mktemp("pair")
+    for kind in KINDS:
+        own = folder / "kinds" / kind
+        write_tiny(kind, own / "model")
+        (own / "dataset_dir").write_text(str(write_dataset(kind, folder / "data" / kind)))
+    script = Path(__file__).with_name("rank_pair.py")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with reserve_port() as reserved:
+        port = str(reserved.getsockname()[1])
+        pair = [
+            subprocess.Popen([sys.executable, str(script), str(rank), port, str(folder)], env=env)
+            for rank in range(2)
+        ]
+        try:
+            assert [process.wait(timeout=TIMEOUT_S) for process in pair] == [0, 0]
+        finally:
+            for process in pair:
+                process.kill()
+                process.wait()
+    return [json.loads((folder / f"found.{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.fixture(scope="session")
+def found(by_rank: list[dict[str, Any]]) -> dict[str, Any]:
+    """What each case gave on rank 0."""
+    return by_rank[0]

@@ -1,0 +1,130 @@
+"""Two ranks learn what one process learns, however the model is spread; see `cases`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tests.pipeline.training.strategies.cases import HF_KINDS, OPTIONS
+
+CLOSE = 1e-6
+SHARDED_ALIKE = (
+    *("fsdp2, one unit", "hybrid within one node", "weights kept after forward"),
+    *("prefetch of two", "offload", "gradients sharded"),
+)
+
+
+def relatively(values: list[float], rel: float = CLOSE) -> Any:
+    return pytest.approx(values, rel=rel)
+
+
+def test_no_case_crashed(by_rank):
+    crashes = [f"{name}:\n{case['crash']}" for case_of in by_rank for name, case in case_of.items()
+               if "crash" in case]  # fmt: skip
+    assert crashes == []
+
+
+def test_ranks_agree_on_losses_norms_and_weights_bit_for_bit(by_rank):
+    trained = [name for name, case in by_rank[0].items() if "weights" in case]
+    assert len(trained) > 20
+    for name in trained:
+        same = [{k: v for k, v in found[name].items() if k != "seconds"} for found in by_rank]
+        assert same[0] == same[1], name
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_two_ranks_learn_what_one_process_learns(found, option):
+    assert found[option]["losses"] == relatively(found["single"]["losses"])
+    assert found[option]["norms"] == relatively(found["single"]["norms"], 1e-5)
+    assert len(set(found[option]["losses"])) == 3, "nothing was learned"
+
+
+@pytest.mark.parametrize(
+    "option", ["fsdp2", "ddp", "hybrid over two nodes", "gradients sharded", "offload"]
+)
+def test_accumulated_microbatches_learn_what_the_large_batch_learns(found, option):
+    accumulated = found[f"{option}, 2 microbatches"]["losses"]
+    assert accumulated == relatively(found["single"]["losses"])
+    assert accumulated == relatively(found["single, 4 microbatches"]["losses"])
+
+
+@pytest.mark.parametrize("option", SHARDED_ALIKE)
+def test_options_of_sharding_change_no_bit(found, option):
+    assert found[option]["weights"] == found["fsdp2"]["weights"]
+
+
+def test_replicated_over_nodes_of_one_rank_is_ddp_bit_for_bit(found):
+    assert found["hybrid over two nodes"]["weights"] == found["ddp"]["weights"]
+
+
+@pytest.mark.parametrize(
+    ("option", "mesh", "placement"),
+    [
+        ("fsdp2", {"shard": 2}, "Shard(dim=0)"),
+        ("hybrid over two nodes", {"replicate": 2, "shard": 1}, "Replicate(), Shard(dim=0)"),
+        ("hybrid within one node", {"replicate": 1, "shard": 2}, "Replicate(), Shard(dim=0)"),
+        ("ddp", {"replicate": 2}, "whole"),
+    ],
+)
+def test_facts_tell_how_the_model_lies(found, option, mesh, placement):
+    facts = found[option]["facts"]
+    assert (facts["mesh"], list(facts["placements"])) == (mesh, [placement])
+
+
+def test_facts_count_what_is_gathered_one_at_a_time(found):
+    counts = [found[name]["facts"]["num_units"] for name in ("fsdp2", "fsdp2, one unit", "ddp")]
+    assert counts == [5, 1, 0]
+
+
+@pytest.mark.parametrize("kind", ["small_vlm", *HF_KINDS])
+@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+def test_a_rank_without_an_image_stays_in_step(found, kind, strategy):
+    alone = found[f"text on rank 1, {kind}, single"]["losses"]
+    assert found[f"text on rank 1, {kind}, {strategy}"]["losses"] == relatively(alone)
+
+
+@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+@pytest.mark.parametrize(("precision", "rel"), [("fp16", 1e-3), ("bf16", 1e-2)])
+def test_halved_precision_stays_close_on_two_ranks(found, strategy, precision, rel):
+    case = found[f"{strategy}, {precision}"]
+    assert case["losses"] == relatively(found["single"]["losses"], rel)
+    assert case["losses"] != relatively(found["single"]["losses"])
+    assert case["num_skips"] == 0
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_ddp_computes_in_halved_precision_what_one_process_does(found, precision):
+    alone = found[f"single, {precision}"]["losses"]
+    assert found[f"ddp, {precision}"]["losses"] == relatively(alone, 2e-3)
+
+
+@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+def test_an_overflow_that_one_rank_sees_is_skipped_on_all_and_the_data_goes_on(by_rank, strategy):
+    for found in by_rank:
+        case = found[f"{strategy}, overflow on rank 1"]
+        assert (case["num_skips"], case["scale"]) == (1, 512.0)
+        assert [math.isinf(norm) for norm in case["norms"]] == [False, True, False]
+        # Of the same four samples: weights that an overflow had touched would lose differently.
+        assert case["losses"][2] == pytest.approx(case["losses"][1], rel=1e-4)
+        assert case["losses"][1] < case["losses"][0]
+
+
+@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+def test_a_scale_that_is_too_large_is_halved_until_it_fits(found, strategy):
+    case = found[f"{strategy}, fp16 from a scale that overflows"]
+    num_skips = case["num_skips"]
+    assert 0 < num_skips < 5
+    assert case["scale"] == 2.0**20 / 2**num_skips
+    assert [math.isinf(norm) for norm in case["norms"]] == [step < num_skips for step in range(6)]
+    assert case["losses"][-1] < case["losses"][num_skips]
+
+
+@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+def test_too_many_overflows_in_a_row_are_an_error_that_names_samples(by_rank, strategy):
+    for found in by_rank:
+        message = found[f"{strategy}, fp16 that always overflows"]["error"]
+        assert "gradients of 2 steps in a row overflowed under fp16, the last" in message
+        assert "samples of this rank: 00000000" in message
+        assert "set `precision: fp32`" in message

@@ -1,0 +1,195 @@
+"""Some steps of the real loop with real samples, on one rank of a pair or alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from pipeline.data.batch import Batch
+from pipeline.data.dataset import open_dataset
+from pipeline.data.info import PROCESSOR_DIR
+from pipeline.models import load_tokenizer, read_facts
+from pipeline.training.boundary import Boundary
+from pipeline.training.device import Workplace
+from pipeline.training.loop import LoopSetup, run_steps
+from pipeline.training.ranks import Ranks
+from pipeline.training.spreading import SpreadModel, build_and_spread
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.stage_config.train import TrainConfig
+from tests.contexts import make_context
+from tests.pipeline.models.conftest import Kind
+
+NUM_STEPS = 3
+SIZES = {"hidden_size": 32, "num_layers": 2, "num_heads": 2}
+SMALL = {"vision": {**SIZES, "patch_size": 14}, "language": SIZES}
+TEXT = 2
+"""Which of `tiny.ROWS` has no picture."""
+ROWS = {
+    "mixed": ((0, 1), (2, 3)),
+    "text on rank 1": ((0, 1), (TEXT, TEXT)),
+}
+"""Which samples each of two ranks has in a step."""
+
+
+class Alone:
+    """The only rank, without a process group."""
+
+    rank, num_ranks = 0, 1
+
+    def sums(self, values: list[float]) -> list[float]:
+        return list(values)
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def from_main(self, value: Any) -> Any:
+        return value
+
+
+class Outcomes:
+    """In the place of a recorder."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+
+    def end_step(self, _counts: Any, outcome: Any) -> None:
+        self.found.append(outcome)
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def open_kind(name: str, folder: Path) -> Kind:
+    """What `tiny.write_dataset` and `write_tiny` have written."""
+    dataset_dir = Path((folder / "dataset_dir").read_text())
+    dataset = open_dataset(dataset_dir)
+    tokenizer = load_tokenizer(dataset_dir / PROCESSOR_DIR)
+    return Kind(
+        name=name,
+        model_dir=folder / "model",
+        dataset_dir=dataset_dir,
+        dataset=dataset,
+        facts=read_facts(dataset.info, tokenizer),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """One rank that trains models again and again."""
+
+    kinds: dict[str, Kind]
+    ranks: Ranks | Alone
+    folder: Path
+
+    def config(self, kind: str, **changes: Any) -> TrainConfig:
+        model: dict[str, Any] = SMALL
+        if kind != "small_vlm":
+            model = {"type": "hugging_face", "path": str(self.kinds[kind].model_dir)}
+        values = {
+            "device": "cpu",
+            "model": model,
+            "num_steps": NUM_STEPS,
+            "sharding": {"unit_min_params": 0},
+            "optimizer": {"learning_rate": 3e-3},
+            "schedule": {"kind": "constant", "warmup_share": 0.0},
+            "checkpoint": {"every_min": None},
+            **changes,
+        }
+        if values.get("strategy", "fsdp2") != "fsdp2":
+            del values["sharding"]
+        else:
+            values["sharding"] = {"unit_min_params": 0, **values["sharding"]}
+        return build_config(TrainConfig, values)
+
+    def spread(self, kind: str, config: TrainConfig, *, node: str = "node-0") -> SpreadModel:
+        local_rank = self.ranks.rank if node == "node-0" else 0
+        context = make_context("train", self.folder, node_name=node, local_rank=local_rank)
+        workplace = workplace_of(config)
+        return build_and_spread(config, context, workplace, self.ranks, self.kind(kind).facts)
+
+    def kind(self, name: str) -> Kind:
+        return self.kinds["llava_siglip" if name == "small_vlm" else name]
+
+    def train(
+        self,
+        kind: str = "small_vlm",
+        *,
+        rows: str = "mixed",
+        node: str = "node-0",
+        poison: Callable[[SpreadModel, int], None] | None = None,
+        **changes: Any,
+    ) -> dict[str, Any]:
+        """Losses and norms of each step, and a digest of the weights at the end."""
+        config = self.config(kind, **changes)
+        made = self.spread(kind, config, node=node)
+        recorder = Outcomes()
+        setup = LoopSetup(
+            config=config,
+            num_steps=config.num_steps,
+            strategy=made.strategy,
+            spread=made.spread,
+            scaling=made.scaling,
+            batches=self.batches(kind, made, config, rows, poison),
+            workplace=workplace_of(config),
+            ranks=self.ranks,
+            recorder=recorder,
+            boundary=Boundary(
+                self.ranks,
+                config.checkpoint,
+                config.num_steps,
+                may_overflow=made.scaling.is_on,
+                is_stop_requested=lambda: False,
+            ),
+            save=lambda *_: None,
+            report=lambda *_: None,
+        )
+        run_steps(setup, 0)
+        made.strategy.close(made.spread)
+        return {
+            "losses": [outcome.loss for outcome in recorder.found],
+            "norms": [outcome.grad_norm for outcome in recorder.found],
+            "num_skips": made.scaling.num_skips,
+            "scale": made.scaling.scale,
+            "facts": dataclasses.asdict(made.facts),
+            "weights": digest(made.spread.bare),
+        }
+
+    def batches(
+        self, kind: str, made: SpreadModel, config: TrainConfig, rows: str, poison: Any
+    ) -> Iterator[list[Batch]]:
+        """The rows of this rank, or of both if it is alone; another order in each step."""
+        found, samples = self.kind(kind), self.kind(kind).samples()
+        for step in range(config.num_steps):
+            both = ROWS[rows][step % 2], ROWS[rows][1 - step % 2]
+            if rows != "mixed":
+                both = ROWS[rows]
+            mine = sum(both, ()) if self.ranks.num_ranks == 1 else both[self.ranks.rank]
+            size = len(mine) // config.num_microbatches
+            if poison is not None:
+                poison(made, step)
+            yield [
+                found.batch(
+                    made.spread.bare, [[samples[number]] for number in mine[at : at + size]]
+                )
+                for at in range(0, len(mine), size)
+            ]
+
+
+def workplace_of(config: TrainConfig) -> Workplace:
+    precision = "fp32" if config.precision == "auto" else config.precision
+    return Workplace(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
+
+
+def digest(bare: torch.nn.Module) -> str:
+    """Of all weights, gathered."""
+    found = hashlib.sha256()
+    for parameter in bare.parameters():
+        whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+        found.update(whole.detach().numpy().tobytes())
+    return found.hexdigest()[:16]

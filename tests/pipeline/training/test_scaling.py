@@ -1,0 +1,92 @@
+"""The scale of the loss: what it does to gradients, when it changes, and after a resume."""
+
+import shutil
+
+import pytest
+import torch
+
+from pipeline.training.device import Workplace
+from pipeline.training.scaling import Scaling
+from slurm_jobs.common.stage_config.sharding import ScalerConfig
+
+
+def scaling(precision="fp16", **config):
+    cpu = Workplace(device=torch.device("cpu"), precision=precision, num_compute_threads=1)
+    return Scaling(ScalerConfig(**{"init_scale": 8.0, **config}), cpu)
+
+
+def take_step(scaling, *, skip=False):
+    """The weight before its update, and its gradient as the optimizer meets it."""
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    scaling.backward((2 * weight).sum())
+    before = weight.grad.item()
+    scaling.unscale(optimizer)
+    after = weight.grad.item()
+    if skip:
+        scaling.skip()
+    else:
+        scaling.step(optimizer)
+    return before, after, weight.item()
+
+
+def test_gradients_are_scaled_in_the_backward_pass_alone():
+    assert take_step(scaling()) == (16.0, 2.0, 0.0)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_nothing_is_scaled_under_other_precisions(precision):
+    off = scaling(precision)
+    assert take_step(off) == (2.0, 2.0, 0.0)
+    assert not off.is_on
+    assert off.state_dict() == {}
+
+
+def test_an_agreed_skip_halves_the_scale_though_this_rank_saw_no_overflow():
+    here = scaling(growth_interval=2)
+    take_step(here)
+    assert take_step(here, skip=True) == (16.0, 2.0, 1.0)
+    assert (here.scale, here.num_skips_in_a_row, here.num_skips) == (4.0, 1, 1)
+    take_step(here)
+    assert (here.scale, here.num_skips_in_a_row) == (4.0, 0), "the count to growth began anew"
+    take_step(here)
+    assert (here.scale, here.num_skips) == (8.0, 1)
+
+
+def test_scale_and_counts_go_on_where_they_were():
+    one, other = scaling(growth_interval=3), scaling(growth_interval=3, init_scale=2.0)
+    take_step(one, skip=True)
+    take_step(one)
+    take_step(one)
+    other.load_state_dict(one.state_dict())
+    assert other.state_dict() == one.state_dict()
+    take_step(other)
+    assert (other.scale, other.num_skips) == (8.0, 1)
+
+
+FP16 = {
+    "precision": "fp16",
+    "scaler": {"init_scale": 2.0**20, "growth_interval": 2},
+    "checkpoint": {"every_min": None, "every_steps": 3},
+    "num_steps": 10,
+}
+
+
+def test_a_training_in_fp16_that_was_cut_short_ends_with_the_same_bits(make_train_run):
+    whole, cut = make_train_run(**FP16), make_train_run(**FP16)
+    result = whole.run_here()
+    assert result["num_skipped_steps"] > 0
+    name = "checkpoints/step-00000009"
+    shutil.copytree(whole.output_dir / name, cut.output_dir / name)
+    again = cut.run_here()
+    assert again["resumed_from_step"] == 9
+    assert again["num_skipped_steps"] == result["num_skipped_steps"]
+    assert cut.weights() == whole.weights()
+
+
+def test_a_checkpoint_of_another_precision_is_gone_on_from(make_train_run):
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
+    run.run_here()
+    shutil.rmtree(run.output_dir / "checkpoints/step-00000006")
+    assert run.run_here(precision="fp16")["resumed_from_step"] == 3
+    assert run.run_here(precision="fp32", num_steps=6)["resumed_from_step"] == 6
