@@ -66,14 +66,12 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     dataset = open_dataset(folder)
     lengths = _lengths(dataset)
     notes: list[str] = []
-    limit_s = arguments["limit_s"]
     bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
     settings = _settings(config, dataset, arguments, bench)
     ways, timings = _arrange(lengths, settings, report), None
-    if limit_s is not None and not settings.is_spec_known:
-        notes.append("no spec says what trains: nothing is timed, and work is tokens alone")
-    elif limit_s is not None and bench is not None and (problem := lacking_memory(bench)):
-        notes.append(f"nothing is timed: {problem}; give --no-timing to leave this line out")
+    limit_s = arguments["limit_s"]
+    if limit_s is not None and (found := _untimed(bench, settings)):
+        notes.append(found)
     elif limit_s is not None and bench is not None:
         work_of = functools.partial(work_of_step, lengths=lengths, work=settings.work)
         timings = measure_plans(bench, ways.plans, work_of=work_of, limit_s=limit_s, report=report)
@@ -90,6 +88,16 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     if arguments["picture"] is not None:
         write_picture(result, Path(arguments["picture"]))
     return result
+
+
+def _untimed(bench: Bench | None, settings: Settings) -> str | None:
+    """Why nothing is timed, where nobody has told yet."""
+    if not settings.is_spec_known:
+        return "no spec says what trains: nothing is timed, and work is tokens alone"
+    problem = None if bench is None else lacking_memory(bench)
+    if problem is None:
+        return None
+    return f"nothing is timed: {problem}; give --no-timing to leave this line out"
 
 
 def _lengths(dataset: ShardedDataset) -> Lengths:
