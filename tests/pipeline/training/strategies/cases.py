@@ -11,6 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from pipeline.models import build_model
+from pipeline.training.batches import loss_of, to_device
 from pipeline.training.optimizer import make_optimizer
 from pipeline.training.spreading import SpreadModel
 from pipeline.training.strategies.base import Spread
@@ -123,6 +124,35 @@ def overflow(strategy: str) -> None:
 
 overflow("fsdp2")
 overflow("ddp")
+
+
+def begun_step(option: str) -> None:
+    """What lies on a rank in the midst of a step of two microbatches."""
+
+    def look(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        config = pair.config("small_vlm", num_microbatches=2, **OPTIONS[option])
+        made = pair.spread("small_vlm", config)
+        model, layout = made.spread.model, made.spread.bare.layout
+        batch = next(pair.batches("small_vlm", made, config, "mixed", None))[0]
+        layer = made.spread.bare.towers()[1][0]
+        with made.strategy.microbatch(model, is_last=False):
+            loss = loss_of(model, to_device(batch, workplace_of(config), layout))
+            is_sharded = [isinstance(weight, DTensor) for weight in layer.parameters()]
+            loss.backward()
+        gradients = [weight.grad for weight in made.spread.bare.parameters()]
+        there = [gradient for gradient in gradients if gradient is not None]
+        whole = [g.full_tensor() if isinstance(g, DTensor) else g for g in there]
+        return {
+            "num_gradients": len(there),
+            "sum": sum(float(gradient.abs().sum()) for gradient in whole),
+            "layer_is_sharded_after_forward": all(is_sharded),
+        }
+
+    case(f"{option}, first microbatch")(look)
+
+
+for option in ("fsdp2", "ddp", "gradients sharded", "weights kept after forward"):
+    begun_step(option)
 
 
 @case("other weights on rank 1")
