@@ -117,7 +117,10 @@ def make_random(config: ModelConfig, facts: DataFacts, device: torch.device) -> 
     check_image_kind(family, hf_config.model_type, facts.info)
     with device:
         hf = AutoModelForImageTextToText.from_config(
-            hf_config, dtype=torch.float32, attn_implementation=config.attention
+            hf_config,
+            dtype=torch.float32,
+            attn_implementation=config.attention,
+            trust_remote_code=config.trust_remote_code,
         )
     return HuggingFaceVLM(hf.train(), family, facts)
 

@@ -6,7 +6,9 @@ import functools
 import logging
 from dataclasses import dataclass
 
-from pipeline.models import DataFacts, build_model
+import torch
+
+from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
 from pipeline.training.device import Workplace
 from pipeline.training.optimizer import make_optimizer
 from pipeline.training.ranks import Ranks
@@ -14,7 +16,9 @@ from pipeline.training.scaling import Scaling
 from pipeline.training.strategies import Spread, Strategy, StrategyFacts, choose_strategy
 from pipeline.training.strategies.base import count_parameters
 from pipeline.training.strategies.effect import check_effect, check_equal_weights
+from pipeline.training.strategies.loading import check_can_be_shared
 from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 log = logging.getLogger(__name__)
@@ -42,9 +46,9 @@ def build_and_spread(
             run here or did not take effect.
     """
     strategy = choose_strategy(config, workplace, ranks, context)
-    bare = build_model(config.model, data, seed=config.seed)
+    bare = build_together(config, data, ranks, loads_once=strategy.loads_once)
     num_parameters = count_parameters([bare])
-    check_equal_weights(bare, ranks)
+    check_equal_weights(bare, ranks, shapes_only=strategy.loads_once)
     spread = strategy.spread(bare, functools.partial(make_optimizer, config=config.optimizer))
     facts = strategy.facts(spread)
     check_effect(spread, facts, config, workplace, ranks.num_ranks)
@@ -57,3 +61,27 @@ def build_and_spread(
         facts=facts,
         num_parameters=num_parameters,
     )
+
+
+def build_together(
+    config: TrainConfig, data: DataFacts, ranks: Ranks, *, loads_once: bool
+) -> VisionLanguageModel:
+    """The model on the CPU; with `loads_once` on ranks other than 0 without weights, on "meta".
+
+    Raises:
+        StageConfigError: on all ranks, if one of them cannot build it.
+    """
+    model, problem = None, None
+    try:
+        if loads_once and ranks.rank != 0:
+            model = make_unloaded(config.model, data, torch.device("meta"))
+            check_can_be_shared(model)
+        else:
+            model = build_model(config.model, data, seed=config.seed)
+    except StageConfigError as error:
+        problem = str(error)
+    problems = ranks.from_main(ranks.gather(problem))
+    if found := next(filter(None, problems), None):
+        raise StageConfigError(found)
+    assert model is not None
+    return model

@@ -58,6 +58,8 @@ class Strategy(Protocol):
 
     name: str
     """As the config has it."""
+    loads_once: bool
+    """Whether weights are taken from rank 0 alone, and other ranks build the model on "meta"."""
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
         """Put the model where it trains, then make the optimizer.
@@ -66,7 +68,7 @@ class Strategy(Protocol):
         updating those that nothing uses any more, without an error.
 
         Args:
-            bare: On the CPU, equal on all ranks; it is changed in place.
+            bare: On the CPU, equal on all ranks, or as `loads_once` says; it is changed in place.
             make_optimizer: Called with `bare` when its parameters are the final ones.
         """
 

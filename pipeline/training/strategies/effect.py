@@ -134,33 +134,28 @@ def check_gradients(bare: nn.Module, ranks: Ranks) -> None:
             raise StageConfigError(message)
 
 
-def check_equal_weights(model: nn.Module, ranks: Ranks) -> None:
+def check_equal_weights(model: nn.Module, ranks: Ranks, *, shapes_only: bool = False) -> None:
     """Every rank built the same weights and buffers; a collective, before the model is spread.
 
-    Compared instead of broadcast: ranks that differ do so for a reason (another file on a node,
-    another version of a library), which has to be known. Sharding would join their halves, silent.
+    Compared instead of sent: ranks that differ do so for a reason (another file on a node, another
+    version of a library), which has to be known. `shapes_only` where rank 0's are sent.
 
     Raises:
         StageConfigError: on all ranks, naming tensors and the first rank that differs.
     """
-    by_rank = ranks.gather(hash_weights(model))
+    mine = {
+        name: f"{tensor.dtype} {tuple(tensor.shape)}" + ("" if shapes_only else f" {_hash(tensor)}")
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+    }
+    by_rank = ranks.gather(mine)
     problem = ranks.from_main(_describe_difference(by_rank) if by_rank else None)
     if problem:
         raise StageConfigError(problem)
 
 
-def hash_weights(model: nn.Module) -> dict[str, str]:
-    """Hash of dtype, shape and bytes by name, of every parameter and buffer; on the CPU."""
-    return {name: _hash(tensor) for name, tensor in _tensors(model)}
-
-
-def _tensors(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    return [*model.named_parameters(), *model.named_buffers()]
-
-
 def _hash(tensor: torch.Tensor) -> str:
     data = tensor.detach().contiguous().flatten().view(torch.uint8).numpy()
-    return f"{tensor.dtype} {tuple(tensor.shape)} {xxhash.xxh3_64_hexdigest(data)}"
+    return xxhash.xxh3_64_hexdigest(data)
 
 
 def _describe_difference(by_rank: Sequence[Mapping[str, str]]) -> str | None:

@@ -28,6 +28,7 @@ from pipeline.training.strategies.base import (
     count_parameters,
     read_facts,
 )
+from pipeline.training.strategies.loading import share_weights
 from pipeline.training.strategies.mesh import Place, make_mesh
 from slurm_jobs.common.stage_config.sharding import ShardingConfig
 
@@ -36,6 +37,7 @@ class FullySharded:
     """As `Strategy`."""
 
     name = "fsdp2"
+    loads_once = True
 
     def __init__(
         self, workplace: Workplace, sharding: ShardingConfig, places: Sequence[Place]
@@ -46,6 +48,7 @@ class FullySharded:
 
     def spread(self, bare: VisionLanguageModel, make_optimizer: MakeOptimizer) -> Spread:
         """As `Strategy`; the fp32 weights stay the master copy."""
+        weights = {} if next(bare.parameters()).is_meta else dict(bare.state_dict())
         options = {
             "mesh": self._mesh,
             "mp_policy": MixedPrecisionPolicy(
@@ -54,11 +57,17 @@ class FullySharded:
             "offload_policy": self._offload_policy(),
         }
         units = units_of(bare, self._sharding.unit_min_params)
-        # Each moves its weights to the device and keeps its shard: the whole is never there.
+        # Rank 0's moves its weights to the device and keeps its shard: the whole is never there.
         for unit in units:
             fully_shard(unit, reshard_after_forward=self._sharding.reshard_after_forward, **options)
         # The rest is needed in both passes at once: by default torch keeps it between them.
         fully_shard(bare, **options)
+        share_weights(
+            bare,
+            weights,
+            device=self._workplace.device,
+            offload=self._sharding.cpu_offload,
+        )
         prefetch_in_order(bare, units, self._sharding.forward_prefetch)
         bare.train()
         return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))

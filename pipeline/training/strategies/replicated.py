@@ -29,6 +29,7 @@ class Replicated:
     """
 
     name = "ddp"
+    loads_once = False
 
     def __init__(self, workplace: Workplace) -> None:
         self._workplace = workplace

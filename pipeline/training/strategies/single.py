@@ -22,6 +22,7 @@ class Single:
     """As `Strategy`."""
 
     name = "single"
+    loads_once = False
 
     def __init__(self, workplace: Workplace) -> None:
         self._workplace = workplace

@@ -3,6 +3,7 @@
 import pytest
 
 from slurm_jobs.common.errors import SpecError
+from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
 from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.operations.load import load
 
@@ -15,6 +16,14 @@ from slurm_jobs.operations.load import load
         ({"num_steps": 0}, "num_steps is 0"),
         ({"num_steps": 1, "seed": -1}, "seed is -1"),
         ({"num_steps": 1, "num_lanes": 7}, "num_lanes is 7: give a divisor of global_batch_size"),
+        (
+            {"num_steps": 1, "strategy": "ddp", "sharding": ShardingConfig(cpu_offload=True)},
+            "strategy is ddp, which does not shard: leave sharding out",
+        ),
+        (
+            {"num_steps": 1, "precision": "bf16", "scaler": ScalerConfig(max_skips=1)},
+            "precision is bf16, which scales no loss: leave scaler out",
+        ),
     ],
 )
 def test_config_refuses_by_name_value_and_remedy(values, message):

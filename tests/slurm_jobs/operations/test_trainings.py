@@ -25,6 +25,7 @@ RESOURCES = JobResources(
     [
         ({"config.checkpoint.every_steps": "30"}, "goes on"),
         ({"config.checkpoint.every_min": "1", "config.precision": "fp32"}, "goes on"),
+        ({"config.strategy": "ddp", "config.sharding.within": "node"}, "goes on"),
         ({"environment.OMP_NUM_THREADS": "1"}, "goes on"),
         ({"config.optimizer.learning_rate": "1"}, "depends"),  # it may be the default
         ({"config.checkpoint.every_steps": "30", "config.seed": "1"}, "depends"),

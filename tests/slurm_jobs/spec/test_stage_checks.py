@@ -31,6 +31,7 @@ def test_a_sound_training_stage_has_no_problem(check: Check) -> None:
         ("tasks_per_node: 2", "", "6:5", "gpus_per_node is 0; ask for one a rank"),
         ("tasks_per_node: 4, gpus_per_node: 2", "", "6:5", "gpus_per_node is 2"),
         ("", "device: cpu", "7:5", "needs two ranks or more"),
+        ("", "device: cpu, strategy: ddp", "7:5", "with ddp, which needs two ranks or more"),
         ("nodes: 2", "device: cpu, strategy: single", "7:64", "`strategy: single` uses one"),
         ("tasks_per_node: 3", "device: cpu", "7:5", "take a multiple of 3"),
         ("tasks_per_node: 2", "device: cpu, num_lanes: 7", "7:65", "give a divisor"),

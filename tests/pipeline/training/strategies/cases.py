@@ -11,6 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from pipeline.models import build_model
+from pipeline.training.batches import loss_of, to_device
 from pipeline.training.optimizer import make_optimizer
 from pipeline.training.spreading import SpreadModel
 from pipeline.training.strategies.base import Spread
@@ -20,7 +21,7 @@ from pipeline.training.strategies.effect import (
     check_gradients,
 )
 from pipeline.training.strategies.replicated import Replicated
-from tests.pipeline.training.strategies.trainer import Trainer, workplace_of
+from tests.pipeline.training.strategies.trainer import SIZES, SMALL, Trainer, workplace_of
 
 Case = Callable[[Trainer, Trainer], dict[str, Any]]
 CASES: dict[str, Case] = {}
@@ -36,6 +37,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gradients sharded": {"sharding": {"accumulate": "sharded"}},
 }
 HF_KINDS = ("qwen2_5_vl", "smolvlm", "llava_siglip")
+TIED = "qwen2_vl"
 
 
 def case(name: str) -> Callable[[Case], Case]:
@@ -124,6 +126,35 @@ overflow("fsdp2")
 overflow("ddp")
 
 
+def begun_step(option: str) -> None:
+    """What lies on a rank in the midst of a step of two microbatches."""
+
+    def look(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        config = pair.config("small_vlm", num_microbatches=2, **OPTIONS[option])
+        made = pair.spread("small_vlm", config)
+        model, layout = made.spread.model, made.spread.bare.layout
+        batch = next(pair.batches("small_vlm", made, config, "mixed", None))[0]
+        layer = made.spread.bare.towers()[1][0]
+        with made.strategy.microbatch(model, is_last=False):
+            loss = loss_of(model, to_device(batch, workplace_of(config), layout))
+            is_sharded = [isinstance(weight, DTensor) for weight in layer.parameters()]
+            loss.backward()
+        gradients = [weight.grad for weight in made.spread.bare.parameters()]
+        there = [gradient for gradient in gradients if gradient is not None]
+        whole = [g.full_tensor() if isinstance(g, DTensor) else g for g in there]
+        return {
+            "num_gradients": len(there),
+            "sum": sum(float(gradient.abs().sum()) for gradient in whole),
+            "layer_is_sharded_after_forward": all(is_sharded),
+        }
+
+    case(f"{option}, first microbatch")(look)
+
+
+for option in ("fsdp2", "ddp", "gradients sharded", "weights kept after forward"):
+    begun_step(option)
+
+
 @case("other weights on rank 1")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     config = pair.config("small_vlm")
@@ -139,6 +170,42 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     model.language.model.rotary_emb.inv_freq.add_(pair.ranks.rank)
     check_equal_weights(model, pair.ranks)
     return {}
+
+
+@case("other shapes on rank 1")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    width = 32 * (1 + pair.ranks.rank)
+    config = pair.config("small_vlm", model={**SMALL, "language": {**SIZES, "hidden_size": width}})
+    pair.spread("small_vlm", config)
+    return {}
+
+
+@case("no model on rank 0")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    folder = pair.folder / "nothing" if pair.ranks.rank == 0 else pair.kinds["smolvlm"].model_dir
+    pair.spread(
+        "smolvlm", pair.config("smolvlm", model={"type": "hugging_face", "path": str(folder)})
+    )
+    return {}
+
+
+@case("loaded once")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    """Of a model whose output head is its input embeddings."""
+    whole = build_model(pair.config(TIED).model, pair.kind(TIED).facts, seed=0)
+    made = pair.spread(TIED, pair.config(TIED))
+    hf = made.spread.bare.hf
+    expected = dict(whole.named_parameters())
+    shared = {name: value.full_tensor() for name, value in made.spread.bare.named_parameters()}
+    different = [n for n, value in expected.items() if not torch.equal(value, shared[n])]
+    buffers = dict(made.spread.bare.named_buffers())
+    different += [n for n, b in whole.named_buffers() if not torch.equal(b, buffers[n])]
+    return {
+        "different": different,
+        "num": len(shared),
+        "num_expected": len(expected),
+        "is_tied": hf.get_output_embeddings().weight is hf.get_input_embeddings().weight,
+    }
 
 
 @case("another strategy than asked for")

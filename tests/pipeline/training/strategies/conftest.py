@@ -15,7 +15,7 @@ from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.conftest import reserve_port
 
 ROOT = Path(__file__).parents[4]
-KINDS = ("llava_siglip", "qwen2_5_vl", "smolvlm")
+KINDS = ("llava_siglip", "qwen2_5_vl", "smolvlm", "qwen2_vl")
 """The small model takes the pictures of the first."""
 TIMEOUT_S = 300
 
@@ -26,7 +26,7 @@ def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("pair")
     for kind in KINDS:
         own = folder / "kinds" / kind
-        write_tiny(kind, own / "model")
+        write_tiny(kind, own / "model", tied=kind == "qwen2_vl")
         (own / "dataset_dir").write_text(str(write_dataset(kind, folder / "data" / kind)))
     script = Path(__file__).with_name("rank_pair.py")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -50,6 +50,26 @@ def test_accumulated_microbatches_learn_what_the_large_batch_learns(found, optio
     assert accumulated == relatively(found["single, 4 microbatches"]["losses"])
 
 
+def test_gradients_are_reduced_with_the_last_microbatch_alone(by_rank):
+    first = [found["fsdp2, first microbatch"] for found in by_rank]
+    assert [case["num_gradients"] for case in first] == [0, 0], "they lie whole, beside the shards"
+    first = [found["ddp, first microbatch"] for found in by_rank]
+    assert first[0]["num_gradients"] == first[1]["num_gradients"] > 0
+    assert first[0]["sum"] != relatively(first[1]["sum"], 1e-2), "each rank has its own"
+
+
+def test_gradients_that_accumulate_in_shards_are_reduced_with_each_microbatch(by_rank):
+    first = [found["gradients sharded, first microbatch"] for found in by_rank]
+    assert first[0]["num_gradients"] > 0
+    assert first[0]["sum"] == first[1]["sum"] > 0
+
+
+def test_gathered_weights_of_a_layer_are_freed_after_its_forward_pass_or_kept(found):
+    names = ("fsdp2", "weights kept after forward")
+    cases = [found[f"{name}, first microbatch"] for name in names]
+    assert [case["layer_is_sharded_after_forward"] for case in cases] == [True, False]
+
+
 @pytest.mark.parametrize("option", SHARDED_ALIKE)
 def test_options_of_sharding_change_no_bit(found, option):
     assert found[option]["weights"] == found["fsdp2"]["weights"]

@@ -1,0 +1,58 @@
+"""Weights that one rank has read, for all: so that a node holds the whole model once, not per rank.
+
+The other ranks build the model on the device "meta", which has shapes and no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+from slurm_jobs.common.errors import StageConfigError
+
+
+def share_weights(
+    sharded: nn.Module, weights: Mapping[str, torch.Tensor], *, device: torch.device, offload: bool
+) -> None:
+    """Give every rank its shards of rank 0's weights, one tensor after the other; a collective.
+
+    Args:
+        sharded: With real parameters on rank 0, on "meta" elsewhere.
+        weights: Rank 0's, as they were before sharding; empty elsewhere.
+        device: Where buffers lie, and shards unless `offload`.
+        offload: Whether shards lie on the CPU.
+    """
+    if dist.get_rank() != 0:
+        sharded.to_empty(device="cpu" if offload else device)
+    # Most buffers are in no state dict: they are computed when a model is built.
+    for name, buffer in list(sharded.named_buffers(remove_duplicate=False)):
+        value = buffer.to(device)
+        dist.broadcast(value, src=0)
+        owner, _, own_name = name.rpartition(".")
+        setattr(sharded.get_submodule(owner), own_name, value)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, cpu_offload=offload)
+    set_model_state_dict(sharded, dict(weights), options=options)
+
+
+def check_can_be_shared(model: nn.Module) -> None:
+    """Of a model on "meta", before it is sharded.
+
+    Raises:
+        StageConfigError: it has tensors that are neither parameters nor buffers.
+    """
+    strange = [
+        f"{prefix}.{name}"
+        for prefix, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, torch.Tensor)
+    ]
+    if strange:
+        message = (
+            f"strategy fsdp2: {', '.join(strange)} cannot be had from rank 0, because they are "
+            "neither parameters nor buffers of the model: set `strategy: ddp`"
+        )
+        raise StageConfigError(message)
