@@ -102,6 +102,24 @@ def test_language_model_gives_what_it_gives_by_itself(folders, name):
         assert torch.equal(model.output_head()(hidden), alone(input_ids=ids).logits)
 
 
+def test_folders_of_transformers_4_are_read_as_those_of_5(folders, tmp_path):
+    vision = shutil.copytree(folders["siglip_vision"], tmp_path / "vision")
+    weights = load_file(vision / "model.safetensors")
+    older = {f"vision_model.{name}": tensor for name, tensor in weights.items()}
+    save_file(older, vision / "model.safetensors", metadata={"format": "pt"})
+    language = shutil.copytree(folders["tied"], tmp_path / "language")
+    values = json.loads((language / "config.json").read_text())
+    older = values | {"rope_theta": values.pop("rope_parameters")["rope_theta"]}
+    older |= {"torch_dtype": older.pop("dtype"), "sliding_window": 32768, "max_window_layers": 24}
+    older.pop("rope_parameters", None)
+    (language / "config.json").write_text(json.dumps(older))
+    one = build(vision, language)
+    other = build(folders["siglip_vision"], folders["tied"])
+    assert one.config.language["rope_parameters"] == other.config.language["rope_parameters"]
+    state = other.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in one.state_dict().items())
+
+
 def test_weights_that_were_saved_in_half_precision_are_trained_in_fp32(tmp_path):
     folder = write_qwen2(tmp_path / "half", tied=True, dtype=torch.bfloat16)
     saved = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
