@@ -8,16 +8,19 @@ fp32 (the master copy of mixed precision), and a folder is never looked for else
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
 from pipeline.models.facts import DataFacts
 from pipeline.models.families import check_image_kind, find_family
 from pipeline.models.hugging_face import HuggingFaceVLM
+from pipeline.preprocess.processors.folder import read_json
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.model import ModelConfig
 
@@ -47,17 +50,17 @@ def read_hugging_face_config(config: ModelConfig) -> Any:
         raise _not_loaded(source, error, _remedy(config)) from error
 
 
-def read_config(folder: str, key: str) -> Any:
-    """The config of a model in a folder; `key` names the folder in the stage's config.
+def read_config_values(folder: str, key: str) -> Mapping[str, Any]:
+    """What the config.json of a model in a folder says; `key` names the folder to the user.
 
     Raises:
         StageConfigError: there is none.
     """
-    try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        remedy = f"{key} is the folder that has config.json and the weights"
-        raise _not_loaded(folder, error, remedy) from error
+    values = read_json(Path(folder) / "config.json")
+    if not values:
+        message = f"model {folder} cannot be loaded (no config.json there): {_folder_remedy(key)}"
+        raise StageConfigError(message)
+    return values
 
 
 def load_hugging_face(config: ModelConfig, facts: DataFacts) -> HuggingFaceVLM:
@@ -72,6 +75,12 @@ def load_hugging_face(config: ModelConfig, facts: DataFacts) -> HuggingFaceVLM:
     options = {"attn_implementation": config.attention, **_access(config)}
     hf = load_whole(AutoModelForImageTextToText, source, remedy=_remedy(config), **options)
     return HuggingFaceVLM(hf.train(), family, facts)
+
+
+def load_part(model_class: Any, folder: str, key: str, config: PreTrainedConfig) -> Any:
+    """As `load_whole`, of a folder that `key` names to the user."""
+    options = {"config": config, "local_files_only": True}
+    return load_whole(model_class, folder, remedy=_folder_remedy(key), **options)
 
 
 def load_whole(model_class: Any, source: str, *, remedy: str, **options: Any) -> Any:
@@ -139,11 +148,15 @@ def _some(names: set[str]) -> str:
 
 def _remedy(config: ModelConfig) -> str:
     if config.path is not None:
-        return "model.path is the folder that has config.json and the weights"
+        return _folder_remedy("model.path")
     return (
         "compute nodes often have no network: download it once on the login node "
         f"(`hf download {config.name}`), or set model.path to a folder"
     )
+
+
+def _folder_remedy(key: str) -> str:
+    return f"{key} is the folder that has config.json and the weights"
 
 
 def _not_loaded(source: str, error: Exception, remedy: str) -> StageConfigError:

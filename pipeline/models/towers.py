@@ -7,7 +7,7 @@ neither is resized, because rows made up at random would pass for learned ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,11 +21,12 @@ from transformers import (
 
 from pipeline.data.info import DatasetInfo
 from pipeline.models.facts import DataFacts
-from pipeline.models.loading import load_whole, read_config
+from pipeline.models.loading import load_part, read_config_values
 from pipeline.preprocess.tokenizer import load_tokenizer
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.model import LanguageConfig, VisionConfig
 
+_SIGLIP_TYPES, _QWEN2_TYPES = ("siglip", "siglip_vision_model"), ("qwen2",)
 _SIGLIP = "a SigLIP or fixed-resolution SigLIP 2 (model_type siglip or siglip_vision_model)"
 _FLEXIBLE = (
     "; this is a SigLIP 2 of flexible resolution (NaFlex), which takes images in another layout"
@@ -52,13 +53,9 @@ def read_vision_config(config: VisionConfig) -> SiglipVisionConfig:
         StageConfigError: no encoder of this kind is there, or sizes were given that it has not.
     """
     assert config.path is not None
-    found = read_config(config.path, _VISION_KEY)
-    _check_plain(config.path, found)
-    if found.model_type == "siglip":
-        found = found.vision_config
-    elif found.model_type != "siglip_vision_model":
-        more = _FLEXIBLE if found.model_type.startswith("siglip2") else ""
-        raise _other_model(_VISION_KEY, config.path, found, f"{_SIGLIP}{more}")
+    _check_kind(_VISION_KEY, config.path, _SIGLIP_TYPES, _SIGLIP)
+    # Of a whole SigLIP this takes the vision model's part.
+    found = SiglipVisionConfig.from_pretrained(config.path, local_files_only=True)
     found.vision_use_head = False
     found.image_size = _side(found.image_size, "image_size", config.path)
     found.patch_size = _side(found.patch_size, "patch_size", config.path)
@@ -77,10 +74,8 @@ def read_language_config(config: LanguageConfig) -> Qwen2Config:
         StageConfigError: no such model is there, or sizes were given that it has not.
     """
     assert config.path is not None
-    found = read_config(config.path, _LANGUAGE_KEY)
-    if found.model_type != "qwen2":
-        raise _other_model(_LANGUAGE_KEY, config.path, found, _QWEN2)
-    _check_plain(config.path, found)
+    _check_kind(_LANGUAGE_KEY, config.path, _QWEN2_TYPES, _QWEN2)
+    found = Qwen2Config.from_pretrained(config.path, local_files_only=True)
     sizes = {
         "num_kv_heads": found.num_key_value_heads,
         "max_positions": found.max_position_embeddings,
@@ -96,7 +91,8 @@ def load_vision_tower(config: VisionConfig) -> SiglipVisionModel:
     Raises:
         StageConfigError: it cannot be loaded whole.
     """
-    return _load(_VisionTower, config.path, _VISION_KEY, read_vision_config(config))
+    assert config.path is not None
+    return load_part(_VisionTower, config.path, _VISION_KEY, read_vision_config(config))
 
 
 def load_language_tower(config: LanguageConfig, eos_token_id: int) -> Qwen2ForCausalLM:
@@ -107,7 +103,8 @@ def load_language_tower(config: LanguageConfig, eos_token_id: int) -> Qwen2ForCa
     """
     found = read_language_config(config)
     found.eos_token_id = eos_token_id
-    return _load(Qwen2ForCausalLM, config.path, _LANGUAGE_KEY, found)
+    assert config.path is not None
+    return load_part(Qwen2ForCausalLM, config.path, _LANGUAGE_KEY, found)
 
 
 def vision_values(config: SiglipVisionConfig) -> dict[str, Any]:
@@ -170,13 +167,6 @@ def check_vocabulary(config: LanguageConfig, num_rows: int, facts: DataFacts) ->
             raise StageConfigError(message)
 
 
-def _load(model_class: Any, path: str | None, key: str, config: Any) -> Any:
-    assert path is not None
-    remedy = f"{key} is the folder that has config.json and the weights"
-    options = {"config": config, "local_files_only": True}
-    return load_whole(model_class, path, remedy=remedy, **options)
-
-
 def _own_values(config: PreTrainedConfig) -> dict[str, Any]:
     """What a config says of its own kind of model, not of models in general."""
     own = type(config)().to_dict().keys() - PreTrainedConfig().to_dict().keys()
@@ -203,9 +193,15 @@ def _check_given(key: str, path: str, given: Mapping[str, int], found: Mapping[s
         raise StageConfigError(message)
 
 
-def _check_plain(path: str, config: Any) -> None:
-    """Refuse weights that are packed in a way of their own: they could not be trained."""
-    if getattr(config, "quantization_config", None) is not None:
+def _check_kind(key: str, path: str, model_types: Collection[str], expected: str) -> None:
+    """Refuse another kind of model, and weights that are packed: they could not be trained."""
+    values = read_config_values(path, key)
+    kind = values.get("model_type")
+    if kind not in model_types:
+        more = _FLEXIBLE if str(kind).startswith("siglip2") else ""
+        message = f"{key} {path}: model_type is {kind!r}, expected {expected}{more}"
+        raise StageConfigError(message)
+    if values.get("quantization_config") is not None:
         message = f"{path}: its weights are quantised (quantization_config); take the plain model"
         raise StageConfigError(message)
 
@@ -217,8 +213,3 @@ def _side(value: Any, name: str, path: str) -> int:
         return int(sides.pop())
     message = f"{path}: {name} is {value}; squares are taken"
     raise StageConfigError(message)
-
-
-def _other_model(key: str, path: str, found: Any, expected: str) -> StageConfigError:
-    message = f"{key} {path}: model_type is {found.model_type!r}, expected {expected}"
-    return StageConfigError(message)
