@@ -25,8 +25,15 @@ from pipeline.models import DataFacts, VisionLanguageModel, build_model
 from pipeline.timing import SpanLog, StepRecorder
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
-from pipeline.training.checkpoint import Checkpointer, Restored
-from pipeline.training.checkpoint_files import Work
+from pipeline.training.checkpoint import (
+    Checkpoints,
+    Identity,
+    Restored,
+    Saver,
+    TrainingState,
+    Work,
+    restore,
+)
 from pipeline.training.choose_batching import Trial, choose_batching
 from pipeline.training.device import Workplace, read_device_memory
 from pipeline.training.fingerprint import lasting_config
@@ -84,13 +91,13 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
         model, num_parameters = _build(job, facts)
         optimizer = make_optimizer(model, job.config.optimizer)
     job, plan, num_steps = _plan(job, dataset, model, packs_dir)
-    checkpointer = _make_checkpointer(job, model, optimizer, dataset, num_steps)
-    resumed = _restore(job, checkpointer)
+    checkpoints = _find_checkpoints(job, model, optimizer, dataset, num_steps)
+    resumed = _restore(job, checkpoints)
     _announce(job, num_parameters, resumed.step, num_steps)
     reporter = _make_reporter(job, num_steps)
     with (
         _make_reader(job, dataset, plan, model.layout.needs, resumed.step) as batches,
-        _make_recorder(job, model, checkpointer, num_steps) as recorder,
+        _make_recorder(job, model, checkpoints.identity, num_steps) as recorder,
     ):
         setup = LoopSetup(
             config=job.config,
@@ -102,7 +109,7 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
             batches=batches,
             recorder=recorder,
             boundary=Boundary(job.ranks, job.config.checkpoint, num_steps),
-            save=_timed_save(job, checkpointer, resumed.step),
+            save=_timed_save(job, checkpoints, resumed.step),
             report=reporter,
         )
         end = run_steps(setup, resumed.step)
@@ -161,30 +168,30 @@ def _plan(
     return dataclasses.replace(job, config=config), plan, steps_to_make(config, plan)
 
 
-def _make_checkpointer(
+def _find_checkpoints(
     job: Job,
     model: VisionLanguageModel,
     optimizer: torch.optim.Optimizer,
     dataset: ShardedDataset,
     num_steps: int,
-) -> Checkpointer:
-    return Checkpointer(
+) -> Checkpoints:
+    return Checkpoints(
         root=job.context.output_dir / "checkpoints",
         attempt=job.context.attempt,
-        keep_last=job.config.checkpoint.keep_last,
         ranks=job.ranks,
-        model=model,
-        optimizer=optimizer,
-        lasting_config=lasting_config(job.config, num_steps),
-        dataset_fingerprint=dataset.info.fingerprint,
-        work=Work(fingerprint=job.context.fingerprint, num_again=job.context.num_again),
-        versions=versions(),
+        state=TrainingState(model=model, optimizer=optimizer),
+        identity=Identity(
+            lasting_config=lasting_config(job.config, num_steps),
+            dataset_fingerprint=dataset.info.fingerprint,
+            work=Work(fingerprint=job.context.fingerprint, num_again=job.context.num_again),
+            versions=versions(),
+        ),
     )
 
 
-def _restore(job: Job, checkpointer: Checkpointer) -> Restored:
+def _restore(job: Job, checkpoints: Checkpoints) -> Restored:
     with job.spans.span("checkpoint_load") as notes:
-        resumed = checkpointer.restore()
+        resumed = restore(checkpoints)
         notes["step"] = resumed.step
     return resumed
 
@@ -218,15 +225,16 @@ def _make_reader(
 
 
 def _timed_save(
-    job: Job, checkpointer: Checkpointer, start_step: int
+    job: Job, checkpoints: Checkpoints, start_step: int
 ) -> Callable[[int, float], None]:
     """Save, and note how long it would take to stop."""
+    saver = Saver(checkpoints=checkpoints, keep_last=job.config.checkpoint.keep_last)
     stop_time = StopTime(start_step, time.monotonic())
 
     def save(step: int, loss: float) -> None:
         begun_s = time.monotonic()
         with job.spans.span("checkpoint", step=step):
-            checkpointer.save(step, loss)
+            saver.save(step, loss)
         stop_s = stop_time.after_save(step, begun_s, time.monotonic())
         if job.ranks.rank == 0:
             note_stop_time(job.context.task_dir, stop_s)
@@ -265,14 +273,14 @@ def _make_reporter(job: Job, num_steps: int) -> TrainingReporter:
 
 
 def _make_recorder(
-    job: Job, model: VisionLanguageModel, checkpointer: Checkpointer, num_steps: int
+    job: Job, model: VisionLanguageModel, identity: Identity, num_steps: int
 ) -> StepRecorder:
     context = job.context
     return StepRecorder(
         context.timing_dir,
         job.ranks.rank,
         {
-            "training": checkpointer.training,
+            "training": identity.training,
             "num_ranks": job.ranks.num_ranks,
             "local_rank": context.local_rank,
             "node_name": context.node_name,

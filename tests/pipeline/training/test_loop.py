@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from pipeline.timing import StepCounts, StepRecorder
 from pipeline.training import loop
 from pipeline.training.boundary import Verdict
-from pipeline.training.checkpoint_files import list_checkpoints
+from pipeline.training.checkpoint.files import list_checkpoints
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
