@@ -1,4 +1,7 @@
-"""What all ranks agree on before a step's update: is it sound, the loss, to save, to stop."""
+"""What all ranks agree on before a step's update: is it sound, the loss, to save, to stop.
+
+And whether a save that goes on beside the steps has ended on all of them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,11 @@ class Verdict:
     is_finite: bool
     """Loss and gradient norm, on every rank; if not, there is nothing to apply or to save."""
     save: bool
+    must_end: bool
+    """What is saved now must be safe before anything else is done."""
     stop: bool
+    upload_ended: bool
+    """A save that went on beside the steps has ended everywhere: time to see what came of it."""
 
 
 class Boundary:
@@ -34,6 +41,7 @@ class Boundary:
         ranks: Ranks,
         config: CheckpointConfig,
         num_steps: int,
+        has_upload_ended: Callable[[], bool] = lambda: False,
         *,
         is_stop_requested: Callable[[], bool] = stop_requested,
         read_clock_s: Callable[[], float] = time.monotonic,
@@ -42,6 +50,7 @@ class Boundary:
         self._config = config
         self._num_steps = num_steps
         self._is_stop_requested = is_stop_requested
+        self._has_upload_ended = has_upload_ended
         self._read_clock_s = read_clock_s
         self._last_save_s = read_clock_s()
 
@@ -56,8 +65,9 @@ class Boundary:
         bad_here = float(not (math.isfinite(local_loss_sum) and math.isfinite(grad_norm)))
         stop_here = float(self._is_stop_requested())
         due_here = float(self._ranks.rank == 0 and self._is_time())
-        loss_sum, num_bad, num_stops, is_due = self._ranks.sums(
-            [local_loss_sum, bad_here, stop_here, due_here]
+        ended_here = float(self._has_upload_ended())
+        loss_sum, num_bad, num_stops, is_due, num_ended = self._ranks.sums(
+            [local_loss_sum, bad_here, stop_here, due_here, ended_here]
         )
         is_last = num_steps_done == self._num_steps
         every = self._config.every_steps
@@ -69,7 +79,9 @@ class Boundary:
             loss_sum=loss_sum,
             is_finite=not num_bad,
             save=save,
+            must_end=is_last or bool(num_stops),
             stop=bool(num_stops) and not is_last,
+            upload_ended=num_ended == self._ranks.num_ranks,
         )
 
     def _is_time(self) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +27,9 @@ from pipeline.training.checkpoint import (
     Checkpoints,
     Identity,
     Restored,
-    Saver,
     TrainingState,
     Work,
+    make_saver,
     restore,
 )
 from pipeline.training.choose_batching import Trial, choose_batching
@@ -41,13 +39,11 @@ from pipeline.training.loop import LoopEnd, LoopSetup, run_steps
 from pipeline.training.optimizer import make_optimizer
 from pipeline.training.ranks import Ranks
 from pipeline.training.report import TrainingReporter
-from pipeline.training.stop_time import StopTime
 from pipeline.training.strategy import apply_strategy, count_parameters
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageStoppedError
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.common.stop import note_stop_time
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +94,7 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
     with (
         _make_reader(job, dataset, plan, model.layout.needs, resumed.step) as batches,
         _make_recorder(job, model, checkpoints.identity, num_steps) as recorder,
+        make_saver(job.config, checkpoints, job.context, job.spans, resumed.step) as saver,
     ):
         setup = LoopSetup(
             config=job.config,
@@ -108,8 +105,8 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
             optimizer=optimizer,
             batches=batches,
             recorder=recorder,
-            boundary=Boundary(job.ranks, job.config.checkpoint, num_steps),
-            save=_timed_save(job, checkpoints, resumed.step),
+            boundary=Boundary(job.ranks, job.config.checkpoint, num_steps, saver.has_ended_here),
+            saver=saver,
             report=reporter,
         )
         end = run_steps(setup, resumed.step)
@@ -222,24 +219,6 @@ def _make_reader(
         start_step=start_step,
     )
     return StreamReader(dataset.info, stream, plan.layout, **options)
-
-
-def _timed_save(
-    job: Job, checkpoints: Checkpoints, start_step: int
-) -> Callable[[int, float], None]:
-    """Save, and note how long it would take to stop."""
-    saver = Saver(checkpoints=checkpoints, keep_last=job.config.checkpoint.keep_last)
-    stop_time = StopTime(start_step, time.monotonic())
-
-    def save(step: int, loss: float) -> None:
-        begun_s = time.monotonic()
-        with job.spans.span("checkpoint", step=step):
-            saver.save(step, loss)
-        stop_s = stop_time.after_save(step, begun_s, time.monotonic())
-        if job.ranks.rank == 0:
-            note_stop_time(job.context.task_dir, stop_s)
-
-    return save
 
 
 def _token_rate(ranks: Ranks, reporter: TrainingReporter) -> float | None:

@@ -6,32 +6,7 @@ has the errors of those that failed as pickles, without what caused them.
 
 from __future__ import annotations
 
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
-from torch.distributed.checkpoint.storage import WriteResult
-from torch.futures import Future
-
-
-class TellingWriter(dcp.FileSystemWriter):
-    """Fails with the system's error where torch has put its own in the way.
-
-    When a disk fills up between two tensors, torch's archive complains of a wrong position; that
-    there is no space left stands only in the error before it.
-    """
-
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write this rank's file.
-
-        Raises:
-            OSError: the file system failed.
-        """
-        try:
-            return super().write_data(plan, planner)
-        except RuntimeError as error:
-            if isinstance(error.__context__, OSError):
-                raise error.__context__ from None
-            raise
 
 
 def explain(error: CheckpointException | OSError) -> str:

@@ -38,7 +38,14 @@ def setup(tmp_path, monkeypatch):
 
     def agree_after_a_wait(_num_steps_done, local_loss_sum, _grad_norm):
         clock.advance(WAIT_S)
-        return Verdict(loss_sum=local_loss_sum, is_finite=True, save=False, stop=False)
+        return Verdict(
+            loss_sum=local_loss_sum,
+            is_finite=True,
+            save=False,
+            must_end=False,
+            stop=False,
+            upload_ended=False,
+        )
 
     monkeypatch.setattr(loop, "count_batches", lambda _batches: COUNTS)
     monkeypatch.setattr(loop, "_accumulate", lambda *_: torch.zeros(()))

@@ -84,12 +84,12 @@ def test_every_rank_records_every_step_and_its_phases_add_up(undisturbed):
         assert steps["step"].tolist() == list(range(NUM_STEPS))
         total = sum(steps[name].astype(float) for name in STEP_PHASES)
         np.testing.assert_allclose(total, steps["step_s"], atol=1e-5)
-        assert (steps["checkpoint_s"] > 0).sum() == NUM_STEPS // 20
+        assert (steps["checkpoint_s"][19::20] > 0).all()
         names = {span["name"] for span in read_spans(spans_path(run.timing_dir(), rank))[0]}
         assert names == {
             "startup_import", "process_group", "stage_in", "model_build",
-            "checkpoint_load", "checkpoint", "export", "heldout_check", "evaluation",
-            "batch_plan",
+            "checkpoint_load", "checkpoint", "checkpoint_upload", "export", "heldout_check",
+            "evaluation", "batch_plan",
         }  # fmt: skip
 
 
