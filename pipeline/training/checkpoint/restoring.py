@@ -19,6 +19,7 @@ from pipeline.training.checkpoint.info import (
     Identity,
     read_info,
 )
+from pipeline.training.checkpoint.matching import Differences, compare
 from pipeline.training.checkpoint.state import Checkpoints
 from pipeline.training.fingerprint import describe_changes
 from slurm_jobs.common.errors import StageConfigError, StageError
@@ -52,7 +53,7 @@ def restore(checkpoints: Checkpoints) -> Restored:
     before are set aside, and training begins at step 0.
 
     Raises:
-        StageConfigError: config or data set have changed beneath the same work.
+        StageConfigError: config, data set or model have changed beneath the same work.
         StageError: the file system failed, or a sound checkpoint cannot be loaded; it stays.
     """
     root, ranks = checkpoints.root, checkpoints.ranks
@@ -99,8 +100,7 @@ def _try_restore(checkpoints: Checkpoints, folder: Path) -> Restored | _Unfit:
     found = ranks.from_main(ranks.gather(files.damaged_files(folder, mine)))
     if damaged := [line for lines in found for line in lines]:
         return _Unfit(reason="; ".join(damaged))
-    state = _load(checkpoints, folder, with_rng=info.num_ranks == ranks.num_ranks)
-    checkpoints.state.put_back(state)
+    checkpoints.state.put_back(_load(checkpoints, folder, info))
     return Restored(step=info.step, loss=info.loss)
 
 
@@ -131,25 +131,35 @@ def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> s
     return "; ".join(changes)
 
 
-def _load(checkpoints: Checkpoints, folder: Path, *, with_rng: bool) -> dict[str, Any]:
+def _load(checkpoints: Checkpoints, folder: Path, info: CheckpointInfo) -> dict[str, Any]:
     """The state in a checkpoint whose checksums all match: what fails now is not its fault.
 
     Raises:
+        StageConfigError: model or optimizer are not those that it was written of.
         StageError: it cannot be loaded, on every rank if one of them failed.
     """
-    state = checkpoints.state.collect(checkpoints.ranks.rank)
-    rng = state.pop("rng")
+    ranks = checkpoints.ranks
+    same_ranks = info.num_ranks == ranks.num_ranks
     try:
         stored = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
-        # One that was written without a GPU has no GPU's generator, whatever this node has.
-        known = {name: value for name, value in rng.items() if f"rng.{name}" in stored}
-        if with_rng and known:
-            state["rng"] = known
-        dcp.load(state, checkpoint_id=folder)
+        places = checkpoints.state.places(stored, ranks.rank, same_ranks=same_ranks)
+        _check_content(folder, info, compare(stored, places))
+        dcp.load(places, checkpoint_id=folder)
     except (CheckpointException, OSError) as error:
         message = (
             f"checkpoint {folder} cannot be loaded, though all its checksums match: "
             f"{explain(error)}; it stays as it is"
         )
         raise StageError(message) from error
-    return state
+    return places
+
+
+def _check_content(folder: Path, info: CheckpointInfo, differences: Differences) -> None:
+    if differences:
+        written_by = ", ".join(f"{name} {version}" for name, version in info.versions.items())
+        message = (
+            f"checkpoint {folder} cannot be continued, though config and data are the same "
+            f"({differences}); it was written with {written_by}: go on with these, or let the "
+            "stage begin anew with `slurm-jobs resume RUN --again STAGE`"
+        )
+        raise StageConfigError(message)

@@ -1,9 +1,10 @@
-"""Folders of checkpoints as tests write them."""
+"""Folders of checkpoints as tests write them, and a gate before their files."""
 
 import json
+import threading
 from dataclasses import replace
 
-from pipeline.training.checkpoint import files, info
+from pipeline.training.checkpoint import files, info, saving
 
 INFO = info.CheckpointInfo(
     step=4,
@@ -30,3 +31,18 @@ def write_checkpoint(folder, *, content=b"weights", **changes):
 def edit_record(folder, **changes):
     path = folder / info.INFO_NAME
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+class Gate:
+    """Holds uploads until it is opened."""
+
+    def __init__(self, patch):
+        self.opened, self.is_held = threading.Event(), threading.Event()
+        write = saving.PartWriter.write_data
+
+        def held_write(*args):
+            self.is_held.set()
+            assert self.opened.wait(60)
+            return write(*args)
+
+        patch.setattr(saving.PartWriter, "write_data", held_write)
