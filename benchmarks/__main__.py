@@ -17,6 +17,7 @@ SCRIPTS = {
     "preprocess": "Preprocessing",
     "reading": "Reading",
     "resume": "Resuming in the middle of an epoch",
+    "checkpointing": "Checkpoints",
 }
 """Modules of this package, and the headings of their tables."""
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"

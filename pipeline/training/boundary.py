@@ -1,4 +1,7 @@
-"""What all ranks agree on before a step's update: is it sound, the loss, to save, to stop."""
+"""What all ranks agree on before a step's update: is it sound, the loss, to save, to stop.
+
+And whether a save that goes on beside the steps has ended on all of them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,11 @@ class Verdict:
     skip: bool
     """A gradient overflowed somewhere, as fp16's may: no rank applies its own."""
     save: bool
+    must_end: bool
+    """What is saved now must be safe before anything else is done."""
     stop: bool
+    upload_ended: bool
+    """A save that went on beside the steps has ended everywhere: time to see what came of it."""
 
 
 class Boundary:
@@ -40,6 +47,7 @@ class Boundary:
         ranks: Ranks,
         config: CheckpointConfig,
         num_steps: int,
+        has_upload_ended: Callable[[], bool] = lambda: False,
         *,
         may_overflow: bool = False,
         is_stop_requested: Callable[[], bool] = stop_requested,
@@ -50,6 +58,7 @@ class Boundary:
         self._num_steps = num_steps
         self._may_overflow = may_overflow
         self._is_stop_requested = is_stop_requested
+        self._has_upload_ended = has_upload_ended
         self._read_clock_s = read_clock_s
         self._last_save_s = read_clock_s()
 
@@ -65,8 +74,9 @@ class Boundary:
         bad_norm_here = float(not math.isfinite(grad_norm))
         stop_here = float(self._is_stop_requested())
         due_here = float(self._ranks.rank == 0 and self._is_time())
-        loss_sum, num_bad_losses, num_bad_norms, num_stops, is_due = self._ranks.sums(
-            [local_loss_sum, bad_loss_here, bad_norm_here, stop_here, due_here]
+        ended_here = float(self._has_upload_ended())
+        loss_sum, num_bad_losses, num_bad_norms, num_stops, is_due, num_ended = self._ranks.sums(
+            [local_loss_sum, bad_loss_here, bad_norm_here, stop_here, due_here, ended_here]
         )
         skip = bool(num_bad_norms) and not num_bad_losses and self._may_overflow
         is_finite = skip or not (num_bad_losses or num_bad_norms)
@@ -81,7 +91,9 @@ class Boundary:
             is_finite=is_finite,
             skip=skip,
             save=save,
+            must_end=is_last or bool(num_stops),
             stop=bool(num_stops) and not is_last,
+            upload_ended=num_ended == self._ranks.num_ranks,
         )
 
     def _is_time(self) -> bool:

@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 from pipeline.models import VisionLanguageModel
 from pipeline.preprocess.processors import processor_files
-from pipeline.training.checkpoint_files import (
+from pipeline.training.checkpoint.files import (
     hash_file,
     publish,
     remove_folder,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,15 @@ from pipeline.models import DataFacts
 from pipeline.timing import SpanLog, StepRecorder
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
-from pipeline.training.checkpoint import Checkpointer, Restored
-from pipeline.training.checkpoint_files import Work
+from pipeline.training.checkpoint import (
+    Checkpoints,
+    Identity,
+    Restored,
+    TrainingState,
+    Work,
+    make_saver,
+    restore,
+)
 from pipeline.training.choose_batching import Trial, choose_batching
 from pipeline.training.device import Workplace, read_device_memory
 from pipeline.training.fingerprint import lasting_config
@@ -32,12 +38,10 @@ from pipeline.training.loop import LoopEnd, LoopSetup, run_steps
 from pipeline.training.ranks import Ranks
 from pipeline.training.report import TrainingReporter
 from pipeline.training.spreading import SpreadModel, build_and_spread
-from pipeline.training.stop_time import StopTime
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageStoppedError
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.common.stop import note_stop_time
 
 log = logging.getLogger(__name__)
 
@@ -79,14 +83,15 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
     with job.spans.span("model_build"):
         made = build_and_spread(job.config, job.context, job.workplace, job.ranks, facts)
     job, plan, num_steps = _plan(job, dataset, made, packs_dir)
-    checkpointer = _make_checkpointer(job, made, dataset, num_steps)
-    resumed = _restore(job, checkpointer)
+    checkpoints = _find_checkpoints(job, made, dataset, num_steps)
+    resumed = _restore(job, checkpoints)
     _announce(job, made.num_parameters, resumed.step, num_steps)
     reporter = _make_reporter(job, num_steps)
     needs = made.spread.bare.layout.needs
     with (
         _make_reader(job, dataset, plan, needs, resumed.step) as batches,
-        _make_recorder(job, made, checkpointer, num_steps) as recorder,
+        _make_recorder(job, made, checkpoints.identity, num_steps) as recorder,
+        make_saver(job.config, checkpoints, job.context, job.spans, resumed.step) as saver,
     ):
         setup = LoopSetup(
             config=job.config,
@@ -98,8 +103,8 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
             scaling=made.scaling,
             batches=batches,
             recorder=recorder,
-            boundary=_make_boundary(job, made, num_steps),
-            save=_timed_save(job, checkpointer, resumed.step),
+            boundary=_make_boundary(job, made, num_steps, saver.has_ended_here),
+            saver=saver,
             report=reporter,
         )
         end = run_steps(setup, resumed.step)
@@ -113,9 +118,16 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
     )
 
 
-def _make_boundary(job: Job, made: SpreadModel, num_steps: int) -> Boundary:
-    may_overflow = made.scaling.is_on
-    return Boundary(job.ranks, job.config.checkpoint, num_steps, may_overflow=may_overflow)
+def _make_boundary(
+    job: Job, made: SpreadModel, num_steps: int, has_upload_ended: Callable[[], bool]
+) -> Boundary:
+    return Boundary(
+        job.ranks,
+        job.config.checkpoint,
+        num_steps,
+        has_upload_ended,
+        may_overflow=made.scaling.is_on,
+    )
 
 
 def _check_stopped(end: LoopEnd) -> None:
@@ -156,27 +168,30 @@ def _plan(
     return dataclasses.replace(job, config=config), plan, steps_to_make(config, plan)
 
 
-def _make_checkpointer(
+def _find_checkpoints(
     job: Job, made: SpreadModel, dataset: ShardedDataset, num_steps: int
-) -> Checkpointer:
-    return Checkpointer(
+) -> Checkpoints:
+    return Checkpoints(
         root=job.context.output_dir / "checkpoints",
         attempt=job.context.attempt,
-        keep_last=job.config.checkpoint.keep_last,
         ranks=job.ranks,
-        model=made.spread.bare,
-        optimizer=made.spread.optimizer,
-        extra={"scaler": made.scaling} if made.scaling.is_on else {},
-        lasting_config=lasting_config(job.config, num_steps),
-        dataset_fingerprint=dataset.info.fingerprint,
-        work=Work(fingerprint=job.context.fingerprint, num_again=job.context.num_again),
-        versions=versions(),
+        state=TrainingState(
+            model=made.spread.bare,
+            optimizer=made.spread.optimizer,
+            extra={"scaler": made.scaling} if made.scaling.is_on else {},
+        ),
+        identity=Identity(
+            lasting_config=lasting_config(job.config, num_steps),
+            dataset_fingerprint=dataset.info.fingerprint,
+            work=Work(fingerprint=job.context.fingerprint, num_again=job.context.num_again),
+            versions=versions(),
+        ),
     )
 
 
-def _restore(job: Job, checkpointer: Checkpointer) -> Restored:
+def _restore(job: Job, checkpoints: Checkpoints) -> Restored:
     with job.spans.span("checkpoint_load") as notes:
-        resumed = checkpointer.restore()
+        resumed = restore(checkpoints)
         notes["step"] = resumed.step
     return resumed
 
@@ -209,23 +224,6 @@ def _make_reader(
     return StreamReader(dataset.info, stream, plan.layout, **options)
 
 
-def _timed_save(
-    job: Job, checkpointer: Checkpointer, start_step: int
-) -> Callable[[int, float], None]:
-    """Save, and note how long it would take to stop."""
-    stop_time = StopTime(start_step, time.monotonic())
-
-    def save(step: int, loss: float) -> None:
-        begun_s = time.monotonic()
-        with job.spans.span("checkpoint", step=step):
-            checkpointer.save(step, loss)
-        stop_s = stop_time.after_save(step, begun_s, time.monotonic())
-        if job.ranks.rank == 0:
-            note_stop_time(job.context.task_dir, stop_s)
-
-    return save
-
-
 def _token_rate(ranks: Ranks, reporter: TrainingReporter) -> float | None:
     (num_tokens,) = ranks.sums([reporter.num_tokens])
     return num_tokens / reporter.elapsed_s if num_tokens else None
@@ -256,15 +254,13 @@ def _make_reporter(job: Job, num_steps: int) -> TrainingReporter:
     )
 
 
-def _make_recorder(
-    job: Job, made: SpreadModel, checkpointer: Checkpointer, num_steps: int
-) -> StepRecorder:
+def _make_recorder(job: Job, made: SpreadModel, identity: Identity, num_steps: int) -> StepRecorder:
     context = job.context
     return StepRecorder(
         context.timing_dir,
         job.ranks.rank,
         {
-            "training": checkpointer.training,
+            "training": identity.training,
             "num_ranks": job.ranks.num_ranks,
             "local_rank": context.local_rank,
             "node_name": context.node_name,

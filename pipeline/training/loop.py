@@ -21,6 +21,7 @@ from pipeline.data.batch import Batch
 from pipeline.timing import StepCounts, StepOutcome, StepRecorder
 from pipeline.training.batches import count_batches, loss_of, to_device
 from pipeline.training.boundary import Boundary, Verdict
+from pipeline.training.checkpoint import TimedSaver
 from pipeline.training.device import Workplace
 from pipeline.training.optimizer import set_learning_rate
 from pipeline.training.ranks import Ranks
@@ -49,8 +50,8 @@ class LoopSetup:
     ranks: Ranks
     recorder: StepRecorder
     boundary: Boundary
-    save: Callable[[int, float], None]
-    """Saves the state after so many steps, with the loss; called by all ranks at once."""
+    saver: TimedSaver
+    """Saves the state, and ends what it began; called by all ranks at once."""
     report: Callable[[int, float, StepCounts], None]
     """Told after each step: steps done, loss, this rank's counts."""
 
@@ -96,10 +97,7 @@ def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
         learning_rate = (_skip if verdict.skip else _update)(setup, step, batches)
         recorder.lap("optimizer_s")
         outcome = _outcome(verdict, loss, learning_rate, grad_norm)
-        if verdict.save:
-            recorder.write_so_far(counts, outcome)  # records never lag behind a checkpoint
-            setup.save(step + 1, loss)
-            recorder.lap("checkpoint_s")
+        _save(setup, verdict, step + 1, counts, outcome)
         setup.report(step + 1, loss, counts)
         recorder.end_step(counts, outcome)
         if verdict.stop:
@@ -192,6 +190,24 @@ def _learning_rate(setup: LoopSetup, step: int) -> float:
 
 def _keys(batches: Sequence[Batch]) -> str:
     return ", ".join(key for batch in batches for key in batch.keys)
+
+
+def _save(
+    setup: LoopSetup,
+    verdict: Verdict,
+    num_steps_done: int,
+    counts: StepCounts,
+    outcome: StepOutcome,
+) -> None:
+    """Save what the ranks agreed to save, or see what came of a save that went on beside steps."""
+    if verdict.save:
+        setup.recorder.write_so_far(counts, outcome)  # records never lag behind a checkpoint
+        setup.saver.save(num_steps_done, outcome.loss, must_end=verdict.must_end)
+    elif verdict.upload_ended:
+        setup.saver.finish()
+    else:
+        return
+    setup.recorder.lap("checkpoint_s")
 
 
 def _not_finite(

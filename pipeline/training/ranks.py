@@ -82,6 +82,13 @@ def join_ranks(context: TaskContext, *, device_type: str, timeout_min: float) ->
     return Ranks(rank=context.rank, num_ranks=context.num_ranks, host_group=host, store=store)
 
 
+def new_host_group(*, timeout_min: float) -> dist.ProcessGroup:
+    """Another gloo group of all ranks, for a thread of its own; a collective."""
+    group = dist.new_group(backend="gloo", timeout=dt.timedelta(minutes=timeout_min))
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
 def leave_ranks() -> None:
     """End the process group, if there is one; the process may end after it."""
     if dist.is_initialized():

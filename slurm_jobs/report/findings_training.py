@@ -94,8 +94,8 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Checkpoints that take 5 % of the step time."""
     knob = (
-        "save less often: checkpoint.every_min or every_steps, whichever comes first now "
-        "(the work that a kill loses grows with it)"
+        "checkpoint.mode: async, where it is sync; or save less often: checkpoint.every_min or "
+        "every_steps, whichever comes first now (the work that a kill loses grows with it)"
     )
     return _stall(numbers, "checkpoint", 0.05, knob)
 

@@ -1,8 +1,9 @@
-"""When the state of a training is saved."""
+"""When and how the state of a training is saved."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from slurm_jobs.common.config_values import (
     Count,
@@ -19,6 +20,9 @@ class CheckpointConfig:
     """Minutes between checkpoints, by rank 0's clock; null switches this trigger off."""
     every_steps: Count | None = None
     """Steps between checkpoints; null switches this trigger off."""
+    mode: Literal["async", "sync"] = "async"
+    """`async` copies the state and goes on; a thread writes the copy, which takes host memory as
+    large as the rank's share of weights and optimizer. `sync` waits until it is written."""
     keep_last: Count = 2
     """How many whole checkpoints stay; 2 or more survive a damaged newest one."""
 

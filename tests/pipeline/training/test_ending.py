@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.stopping import Pace
 from pipeline.training import ending
-from pipeline.training.checkpoint_files import list_checkpoints
+from pipeline.training.checkpoint.files import list_checkpoints
 from pipeline.training.ending import TimeLimitError, answer_after_steps
 from slurm_jobs.common.errors import STOPPED_EXIT_CODE, StageStoppedError
 from slurm_jobs.common.timings import read_steps, steps_path

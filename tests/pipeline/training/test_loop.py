@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from pipeline.timing import StepCounts, StepRecorder
 from pipeline.training import loop
 from pipeline.training.boundary import Verdict
-from pipeline.training.checkpoint_files import list_checkpoints
+from pipeline.training.checkpoint.files import list_checkpoints
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
@@ -38,7 +38,15 @@ def setup(tmp_path, monkeypatch):
 
     def agree_after_a_wait(_num_steps_done, local_loss_sum, _grad_norm):
         clock.advance(WAIT_S)
-        return Verdict(loss_sum=local_loss_sum, is_finite=True, skip=False, save=False, stop=False)
+        return Verdict(
+            loss_sum=local_loss_sum,
+            is_finite=True,
+            skip=False,
+            save=False,
+            must_end=False,
+            stop=False,
+            upload_ended=False,
+        )
 
     monkeypatch.setattr(loop, "count_batches", lambda _batches: COUNTS)
     monkeypatch.setattr(loop, "_accumulate", lambda *_, is_first: torch.zeros(()))

@@ -1,18 +1,24 @@
 """Restoring where checkpoints are damaged, or another writer is at work."""
 
-import contextlib
-import errno
-import os
-import resource
 import shutil
 
 import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
-from pipeline.training import checkpoint
-from pipeline.training.checkpoint import Checkpointer, Restored
-from pipeline.training.checkpoint_files import keep_newest, read_info
+from pipeline.training.checkpoint import (
+    Checkpoints,
+    Identity,
+    Restored,
+    Work,
+    files,
+    info,
+    restore,
+    restoring,
+    state,
+)
+from pipeline.training.checkpoint.files import keep_newest
+from pipeline.training.checkpoint.info import read_info
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.training.conftest import fail_on
@@ -102,15 +108,16 @@ def test_last_resort_is_the_first_step(make_train_run, caplog, record):
 
 
 @pytest.mark.parametrize(
-    ("function", "name"), [("read_json", "checkpoint.json"), ("hash_file", "__0_0.distcp")]
+    ("module", "function", "name"),
+    [(info, "read_json", "checkpoint.json"), (files, "hash_file", "__0_0.distcp")],
 )
 def test_failing_file_system_fails_the_attempt_and_the_next_goes_on_from_the_same_checkpoint(
-    make_train_run, monkeypatch, function, name
+    make_train_run, monkeypatch, module, function, name
 ):
     run = make_train_run(checkpoint={"every_min": None, "keep_last": 1})
     run.run_here()
     with monkeypatch.context() as patch:
-        fail_on(patch, checkpoint.files, function, name)
+        fail_on(patch, module, function, name)
         with pytest.raises(StageError, match=rf"step-00000006/{name}: cannot be read now .*Stale"):
             run.run_here()
     assert run.run_here()["resumed_from_step"] == 6
@@ -121,7 +128,7 @@ def test_training_goes_on_where_a_gpu_is_seen_no_longer_or_for_the_first_time(
     make_train_run, monkeypatch, gpu_is_seen
 ):
     """There is no GPU here: the state of its generator is made up."""
-    rng_state = checkpoint._rng_state
+    rng_state = state.rng_state
 
     def rng_state_with_gpu():
         return {**rng_state(), "cuda": torch.zeros(16, dtype=torch.uint8)}
@@ -129,12 +136,12 @@ def test_training_goes_on_where_a_gpu_is_seen_no_longer_or_for_the_first_time(
     run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
     with monkeypatch.context() as patch:
         if gpu_is_seen == "at first":
-            patch.setattr(checkpoint, "_rng_state", rng_state_with_gpu)
+            patch.setattr(state, "rng_state", rng_state_with_gpu)
         run.run_here()
     weights = run.weights()
     shutil.rmtree(run.output_dir / "checkpoints/step-00000006")
     if gpu_is_seen == "in the end":
-        monkeypatch.setattr(checkpoint, "_rng_state", rng_state_with_gpu)
+        monkeypatch.setattr(state, "rng_state", rng_state_with_gpu)
     assert run.run_here()["resumed_from_step"] == 3
     assert run.weights() == weights
 
@@ -147,61 +154,10 @@ def test_checkpoint_whose_checksums_match_is_never_set_aside(make_train_run, mon
     def fail(*_args, **_options):
         raise CheckpointException("load", {})
 
-    monkeypatch.setattr(checkpoint.dcp, "load", fail)
+    monkeypatch.setattr(restoring.dcp, "load", fail)
     with pytest.raises(StageError, match="step-00000006 cannot be loaded, though all its checksum"):
         run.run_here()
     assert {path.name for path in (run.output_dir / "checkpoints").iterdir()} == names
-
-
-@contextlib.contextmanager
-def longest_file(num_bytes):
-    """The file system takes no more bytes of a file: a real limit of this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.mark.parametrize("num_bytes", [100, 20_000, 40_000])
-def test_checkpoint_that_finds_no_room_is_named_with_the_systems_own_word_and_leaves_nothing(
-    make_train_run, monkeypatch, num_bytes
-):
-    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
-    save = checkpoint.dcp.save
-
-    def save_without_room(*args, **options):
-        with longest_file(num_bytes):
-            save(*args, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.dcp, "save", save_without_room)
-        with pytest.raises(
-            StageError, match=r"step-00000003 cannot be saved: rank 0: \[Errno 27\] File too large;"
-        ):
-            run.run_here()
-    assert list((run.output_dir / "checkpoints").iterdir()) == []
-    assert run.run_here()["num_steps"] == 6
-
-
-def test_checkpoint_that_cannot_be_published_is_named_and_those_before_it_stay(
-    make_train_run, monkeypatch
-):
-    run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
-    publish = checkpoint.files.publish_checkpoint
-
-    def publish_over_quota(temp_dir, final_dir, info, attempt):
-        if info.step == 6:
-            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-        publish(temp_dir, final_dir, info, attempt)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.files, "publish_checkpoint", publish_over_quota)
-        with pytest.raises(StageError, match=r"step-00000006 cannot be saved: .*quota exceeded"):
-            run.run_here()
-    assert [path.name for path in (run.output_dir / "checkpoints").iterdir()] == ["step-00000003"]
-    assert run.run_here()["resumed_from_step"] == 3
 
 
 class OneRank:
@@ -219,17 +175,16 @@ class OneRank:
 def test_checkpoint_that_another_writer_takes_away_is_passed_over(tmp_path, monkeypatch, caplog):
     for name in ("step-00000002", "step-00000004"):
         (tmp_path / name).mkdir()
-    read_info = checkpoint.files.read_info
+    read_info = restoring.read_info
 
     def lose_the_race(folder):
         if folder.name == "step-00000004":
             shutil.rmtree(folder)
         return read_info(folder)
 
-    monkeypatch.setattr(checkpoint.files, "read_info", lose_the_race)
-    names = ("model", "optimizer", "lasting_config", "dataset_fingerprint", "work", "versions")
-    unused = dict.fromkeys(names)
-    saved = Checkpointer(root=tmp_path, attempt=2, keep_last=2, ranks=OneRank(), **unused)
-    assert saved.restore() == Restored(step=0, loss=None)
+    monkeypatch.setattr(restoring, "read_info", lose_the_race)
+    identity = Identity(lasting_config={}, dataset_fingerprint="", work=Work(), versions={})
+    saved = Checkpoints(root=tmp_path, attempt=2, ranks=OneRank(), state=None, identity=identity)
+    assert restore(saved) == Restored(step=0, loss=None)
     assert "another writer took it away, trying the one before" in caplog.text
     assert [path.name[:27] for path in tmp_path.iterdir()] == [".unreadable-step-00000002.2"]

@@ -1,13 +1,12 @@
 """Folders of checkpoints."""
 
-import json
 import os
-from dataclasses import replace
 
 import pytest
 
-from pipeline.training import checkpoint_files as files
+from pipeline.training.checkpoint import files, info
 from slurm_jobs.common.errors import StageError
+from tests.pipeline.training.checkpoint.folders import INFO, edit_record, write_checkpoint
 from tests.pipeline.training.conftest import fail_on
 
 
@@ -23,7 +22,7 @@ def test_unfinished_checkpoints_are_never_listed(tmp_path):
 def test_the_newest_of_a_training_are_kept_and_those_of_others_neither_count_nor_go(tmp_path):
     for step in (2, 4, 6):
         write_checkpoint(tmp_path / f"step-{step:08d}", step=step)
-    other = files.Work(num_again=1)
+    other = info.Work(num_again=1)
     write_checkpoint(tmp_path / "step-00000008", step=8, work=other)
     (tmp_path / "step-00000009").mkdir()  # without its record
     (tmp_path / "step-00000010").touch()
@@ -32,83 +31,18 @@ def test_the_newest_of_a_training_are_kept_and_those_of_others_neither_count_nor
 
 
 def test_every_file_is_checked_by_one_rank():
-    facts = {str(i): files.FileFacts(num_bytes=i, xxh3="") for i in range(5)}
+    facts = {str(i): info.FileFacts(num_bytes=i, xxh3="") for i in range(5)}
     shares = [files.share_of_files(facts, rank, 2) for rank in (0, 1)]
     assert sorted([*shares[0], *shares[1]]) == sorted(facts)
 
 
 def test_damage_is_named(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
-    facts = {"a": files.hash_file(tmp_path / "a"), "b": files.FileFacts(num_bytes=1, xxh3="")}
+    facts = {"a": files.hash_file(tmp_path / "a"), "b": info.FileFacts(num_bytes=1, xxh3="")}
     (tmp_path / "a").write_bytes(b"abd")
     first, second = files.damaged_files(tmp_path, facts)
     assert first.startswith("a: 3 bytes")
     assert second == "b: No such file or directory"
-
-
-INFO = files.CheckpointInfo(
-    step=4,
-    loss=0.25,
-    num_ranks=2,
-    config_fingerprint="c",
-    config={"seed": 0, "optimizer": {"learning_rate": 3e-4}},
-    dataset_fingerprint="d",
-    files={},
-    versions={"torch": "2"},
-)
-
-
-def write_checkpoint(folder, *, content=b"weights", **changes):
-    """A folder with one file and the record of it; the record."""
-    folder.mkdir()
-    (folder / "__0_0.distcp").write_bytes(content)
-    facts = {"__0_0.distcp": files.hash_file(folder / "__0_0.distcp")}
-    info = replace(INFO, files=facts, **changes)
-    files.write_info(folder, info)
-    return info
-
-
-def edit_record(folder, **changes):
-    path = folder / files.INFO_NAME
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def test_record_reads_back_as_it_was_written(tmp_path):
-    info = write_checkpoint(tmp_path / "step-00000004")
-    assert files.read_info(tmp_path / "step-00000004") == info
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"loss": 0.5}, r"its values have xxh3 \w{12}, written were \w{12}"),
-        ({"step": 3}, "its values have xxh3"),
-        ({"step": 3, "xxh3": None}, "step 3 in a folder called step-00000004"),
-    ],
-)
-def test_changed_record_is_not_believed(tmp_path, changes, words):
-    write_checkpoint(tmp_path / "step-00000004")
-    edit_record(tmp_path / "step-00000004", **changes)
-    with pytest.raises(ValueError, match=words):
-        files.read_info(tmp_path / "step-00000004")
-
-
-@pytest.mark.parametrize("record", [None, [], {"step": 4, "files": None}])
-def test_record_that_is_no_mapping_is_refused(tmp_path, record):
-    folder = tmp_path / "step-00000004"
-    folder.mkdir()
-    (folder / files.INFO_NAME).write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="expected a mapping"):
-        files.read_info(folder)
-
-
-def test_record_of_an_older_version_has_no_checksum_and_is_read(tmp_path):
-    info = write_checkpoint(tmp_path / "step-00000004")
-    path = tmp_path / "step-00000004" / files.INFO_NAME
-    values = json.loads(path.read_text())
-    del values["xxh3"]
-    path.write_text(json.dumps(values))
-    assert files.read_info(tmp_path / "step-00000004") == info
 
 
 def publish_over(tmp_path, spoil=lambda folder: None, **changes):
@@ -116,8 +50,8 @@ def publish_over(tmp_path, spoil=lambda folder: None, **changes):
     final_dir, temp_dir = tmp_path / "step-00000004", tmp_path / ".step-00000004.2.tmp"
     write_checkpoint(final_dir, content=b"the earlier attempt's", **changes)
     spoil(final_dir)
-    info = write_checkpoint(temp_dir, content=b"ours")
-    files.publish_checkpoint(temp_dir, final_dir, info, 2)
+    written = write_checkpoint(temp_dir, content=b"ours")
+    files.publish_checkpoint(temp_dir, final_dir, written, 2)
     assert not list(tmp_path.glob(".step-*"))
     content = (final_dir / "__0_0.distcp").read_bytes()
     return content, list(tmp_path.glob(".unreadable-step-00000004.2.*"))
@@ -138,7 +72,7 @@ def flip_a_bit(folder):
     [
         (flip_a_bit, {}),
         (lambda folder: edit_record(folder, loss=9.0), {}),
-        (lambda folder: (folder / files.INFO_NAME).unlink(), {}),
+        (lambda folder: (folder / info.INFO_NAME).unlink(), {}),
         (lambda folder: None, {"config_fingerprint": "another"}),
         (lambda folder: None, {"dataset_fingerprint": "another"}),
     ],
@@ -186,15 +120,16 @@ def test_published_files_are_on_disk_before_they_have_their_name(tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    ("function", "name"), [("read_json", files.INFO_NAME), ("hash_file", "__0_0.distcp")]
+    ("module", "function", "name"),
+    [(info, "read_json", info.INFO_NAME), (files, "hash_file", "__0_0.distcp")],
 )
 def test_failing_file_system_is_no_damage_of_a_checkpoint_in_the_way(
-    tmp_path, monkeypatch, function, name
+    tmp_path, monkeypatch, module, function, name
 ):
-    info = write_checkpoint(tmp_path / ".step-00000004.2.tmp")
+    written = write_checkpoint(tmp_path / ".step-00000004.2.tmp")
     write_checkpoint(tmp_path / "step-00000004")
-    fail_on(monkeypatch, files, function, name)
+    fail_on(monkeypatch, module, function, name)
     final_dir = tmp_path / "step-00000004"
     with pytest.raises(StageError, match=rf"step-00000004/{name}: cannot be read now .*Stale"):
-        files.publish_checkpoint(tmp_path / ".step-00000004.2.tmp", final_dir, info, 2)
+        files.publish_checkpoint(tmp_path / ".step-00000004.2.tmp", final_dir, written, 2)
     assert {path.name for path in tmp_path.iterdir()} == {"step-00000004", ".step-00000004.2.tmp"}

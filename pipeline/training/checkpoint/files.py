@@ -4,10 +4,6 @@ checkpoints/step-00000250/            a whole checkpoint, `checkpoint.json` writ
 checkpoints/.step-00000300.2.tmp/     one that attempt 2 was writing
 checkpoints/.unreadable-step-...      one that did not pass its checksums, kept for a look
 
-Damaged is a checkpoint of which a file is missing, or has another content than
-was written. A file system that fails (`EIO`, `ESTALE`) says nothing of it: that
-is an error of the attempt, and another attempt reads the same checkpoint.
-
 An earlier attempt is told to end, but on a node that Slurm lost, or under a
 runner that died, it may still write here for a while. So a folder is renamed
 before it is removed, and a name that is taken is looked at.
@@ -21,71 +17,34 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
+from pipeline.training.checkpoint.info import (
+    DAMAGE,
+    CheckpointInfo,
+    FileFacts,
+    checkpoint_name,
+    read_info,
+    reading,
+)
 from slurm_jobs.common.errors import StageError
-from slurm_jobs.common.files import dump_json, read_json, sync_dir, write_json_atomic
+from slurm_jobs.common.files import sync_dir
 
-INFO_NAME = "checkpoint.json"
-_OWN_HASH = "xxh3"
-"""Key of `checkpoint.json`: xxh3-128 over all its other values. Older ones have none."""
-DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError)
-"""What `read_info` raises on a record that is damaged."""
 _STEP_NAME = re.compile(r"step-(\d{8,})")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileFacts:
-    """One file of a checkpoint, as it was written."""
-
-    num_bytes: int
-    xxh3: str
-    """xxh3-128 in hexadecimal."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Work:
-    """Which work of a stage a checkpoint belongs to; a resume may give the stage other work."""
-
-    fingerprint: str = ""
-    """Of the stage's config, code and parents; empty in checkpoints that do not say."""
-    num_again: int = 0
-    """How often somebody had asked for the stage to run again, complete or not."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckpointInfo:
-    """What a checkpoint says of itself."""
-
-    step: int
-    """Optimizer steps completed. With the seed it is the position in the data, too."""
-    loss: float
-    """Of the last of them."""
-    num_ranks: int
-    config_fingerprint: str
-    config: Mapping[str, Any]
-    """The part of the config that must not change between attempts."""
-    dataset_fingerprint: str
-    files: Mapping[str, FileFacts]
-    versions: Mapping[str, str]
-    work: Work = Work()
-    """What the stage was to do when it was written."""
 
 
 def checkpoint_dir(root: Path, step: int) -> Path:
     """Where the checkpoint after `step` steps lies."""
-    return root / f"step-{step:08d}"
+    return root / checkpoint_name(step)
 
 
 def temp_checkpoint_dir(root: Path, step: int, attempt: int) -> Path:
     """Where `attempt` writes it before it is whole."""
-    return root / f".step-{step:08d}.{attempt}.tmp"
+    return root / f".{checkpoint_name(step)}.{attempt}.tmp"
 
 
 def list_checkpoints(root: Path) -> list[tuple[int, Path]]:
@@ -104,62 +63,6 @@ def hash_file(path: Path) -> FileFacts:
     return FileFacts(num_bytes=num_bytes, xxh3=digest.hexdigest())
 
 
-def write_info(folder: Path, info: CheckpointInfo) -> None:
-    """Write `checkpoint.json`, the last file of a checkpoint, with a checksum of its own."""
-    values = asdict(info)
-    write_json_atomic(folder / INFO_NAME, {**values, _OWN_HASH: _hash_values(values)})
-
-
-def _hash_values(values: Mapping[str, Any]) -> str:
-    return xxhash.xxh3_128_hexdigest(dump_json(values).encode())
-
-
-def read_info(folder: Path) -> CheckpointInfo:
-    """The info that `write_info` wrote into a checkpoint that has its name by now.
-
-    Raises:
-        FileNotFoundError, ValueError, TypeError, KeyError: the file is missing, damaged,
-            or of another step than the folder's name says.
-        StageError: the file system failed.
-    """
-    with _reading(folder / INFO_NAME):
-        record = read_json(folder / INFO_NAME)
-    values = _mapping(record, "the record")
-    written = values.pop(_OWN_HASH, None)
-    if written is not None and written != (found := _hash_values(values)):
-        message = f"its values have xxh3 {found[:12]}, written were {written[:12]}"
-        raise ValueError(message)
-    if folder.name != checkpoint_dir(folder.parent, values["step"]).name:
-        message = f"step {values['step']} in a folder called {folder.name}"
-        raise ValueError(message)
-    listed = _mapping(values["files"], "`files`")
-    files = {name: FileFacts(**facts) for name, facts in listed.items()}
-    work = Work(**_mapping(values.get("work", {}), "`work`"))
-    return CheckpointInfo(**{**values, "files": files, "work": work})
-
-
-def _mapping(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        message = f"{name} is {value!r:.40}, expected a mapping"
-        raise ValueError(message)  # noqa: TRY004 - a damaged file, not a caller's mistake
-    return value
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Tell a file that is not there, which is damage, from a file system that fails."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        message = (
-            f"{path}: cannot be read now ({error}); the checkpoint stays as it is, and another "
-            f"attempt reads it again"
-        )
-        raise StageError(message) from error
-
-
 def damaged_files(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
     """What is wrong with each of `files` that is not as it was written.
 
@@ -169,7 +72,7 @@ def damaged_files(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
     problems = []
     for name, expected in files.items():
         try:
-            with _reading(folder / name):
+            with reading(folder / name):
                 found = hash_file(folder / name)
         except FileNotFoundError as error:
             problems.append(f"{name}: {error.strerror}")

@@ -1,0 +1,108 @@
+"""How long training stands still for a checkpoint: beside the steps, at once, and with torch alone.
+
+    python -m benchmarks.checkpointing [--quick] [--json FILE]
+
+Two ranks on the CPU share a model of 10.6 million parameters by fully_shard; with AdamW's state a
+checkpoint has 128 MB. The ways take turns in each round, and two steps follow the begin of each
+save; a stall is that of the slower rank. `dcp.save` and `dcp.async_save` are torch's calls as a
+loop of one's own would use them: their files have no checksum, no record and no name that says they
+are whole. On a CPU steps and saves share the cores, which on a node with GPUs they do not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.table import Row, arguments, row, show
+
+NUM_RANKS = 2
+MOST_OF_SYNC = 0.5
+"""Of a save at once a copy should take; it is a copy in memory against one on a disk."""
+
+
+def measure(num_rounds: int) -> dict[str, dict[str, float]]:
+    """Medians of each way: `stall_s`, `step_s` of the steps beside it, and `whole_s`."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        options = [str(NUM_RANKS), str(reserved.getsockname()[1]), folder, str(num_rounds)]
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.checkpointing_ranks", str(rank), *options],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+            for rank in range(NUM_RANKS)
+        ]
+        if any(process.wait() for process in started):
+            message = "a rank of the benchmark failed: see above"
+            raise RuntimeError(message)
+        found = json.loads((Path(folder) / "found.json").read_text())
+    return {
+        way: {key: statistics.median(times[key] for times in rounds) for key in rounds[0]}
+        for way, rounds in found.items()
+    }
+
+
+def rows_of(found: dict[str, dict[str, float]]) -> list[Row]:
+    """Stalls against each other and torch's; what a save costs beside the stall."""
+
+    def ms(way: str, key: str) -> float:
+        return 1000 * found[way][key]
+
+    stall = "a checkpoint's stall"
+    return [
+        row(
+            f"{stall}: mode async",
+            "ms",
+            ms("async", "stall_s"),
+            peer="mode sync",
+            peer_value=ms("sync", "stall_s"),
+            ratio_at_most=MOST_OF_SYNC,
+        ),
+        row(
+            f"{stall}: mode async",
+            "ms",
+            ms("async", "stall_s"),
+            peer="dcp.async_save",
+            peer_value=ms("dcp.async_save", "stall_s"),
+        ),
+        row(
+            f"{stall}: mode sync",
+            "ms",
+            ms("sync", "stall_s"),
+            peer="dcp.save",
+            peer_value=ms("dcp.save", "stall_s"),
+        ),
+        row(
+            "begin of the save to its end, steps beside it: mode async",
+            "ms",
+            ms("async", "whole_s"),
+            peer="dcp.async_save",
+            peer_value=ms("dcp.async_save", "whole_s"),
+        ),
+        row(
+            "a step beside a save: mode async",
+            "ms",
+            ms("async", "step_s"),
+            peer="no save",
+            peer_value=ms("none", "step_s"),
+        ),
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments(__doc__)
+    found = measure(3 if options.quick else 15)
+    show(rows_of(found), options, ["slurm-jobs", "torch"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Restoring the newest state that is sound and of this training; a collective of all ranks."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+
+from pipeline.training.checkpoint import files
+from pipeline.training.checkpoint.errors import explain
+from pipeline.training.checkpoint.info import (
+    DAMAGE,
+    INFO_NAME,
+    CheckpointInfo,
+    Identity,
+    read_info,
+)
+from pipeline.training.checkpoint.matching import Differences, compare
+from pipeline.training.checkpoint.state import Checkpoints
+from pipeline.training.fingerprint import describe_changes
+from slurm_jobs.common.errors import StageConfigError, StageError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Restored:
+    """Where training goes on."""
+
+    step: int
+    """Optimizer steps completed; 0 without a checkpoint."""
+    loss: float | None
+    """Of the last of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Unfit:
+    """Why a checkpoint is not gone on from."""
+
+    reason: str
+    is_other_work: bool = False
+    """It is sound, and of the work that the stage had before."""
+
+
+def restore(checkpoints: Checkpoints) -> Restored:
+    """Load the newest checkpoint that is readable.
+
+    Where a resume has given the stage other work, which it tells, the checkpoints of the work
+    before are set aside, and training begins at step 0.
+
+    Raises:
+        StageConfigError: config, data set or model have changed beneath the same work.
+        StageError: the file system failed, or a sound checkpoint cannot be loaded; it stays.
+    """
+    root, ranks = checkpoints.root, checkpoints.ranks
+    if ranks.rank == 0:
+        root.mkdir(parents=True, exist_ok=True)
+        files.remove_leftovers(root)
+    candidates = ranks.from_main(files.list_checkpoints(root))
+    for _, folder in candidates:
+        found = _try_restore(checkpoints, folder)
+        if isinstance(found, Restored):
+            return found
+        if ranks.rank == 0:
+            _set_aside(folder, found, checkpoints.attempt)
+        ranks.barrier()
+    if candidates and ranks.rank == 0:
+        log.warning("no checkpoint to go on from in %s: training starts at step 0", root)
+    return Restored(step=0, loss=None)
+
+
+def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> None:
+    if unfit.is_other_work:
+        aside = files.set_other_work_aside(folder, attempt)
+        where = f"kept as {aside}" if aside else "another writer took it away"
+        log.warning("checkpoint %s is of other work (%s); %s", folder, unfit.reason, where)
+        return
+    unreadable = files.set_aside(folder, attempt)
+    log.warning(
+        "checkpoint %s is unreadable (%s); %s, trying the one before",
+        folder,
+        unfit.reason,
+        f"kept as {unreadable.name}" if unreadable else "another writer took it away",
+    )
+
+
+def _try_restore(checkpoints: Checkpoints, folder: Path) -> Restored | _Unfit:
+    """Load `folder`; or what is wrong with it, the same on every rank."""
+    ranks = checkpoints.ranks
+    info, problem = ranks.from_main(_read_info(folder) if ranks.rank == 0 else None)
+    if problem:
+        return _Unfit(reason=problem)
+    if reason := _describe_other_work(folder, info, checkpoints.identity):
+        return _Unfit(reason=reason, is_other_work=True)
+    mine = files.share_of_files(info.files, ranks.rank, ranks.num_ranks)
+    found = ranks.from_main(ranks.gather(files.damaged_files(folder, mine)))
+    if damaged := [line for lines in found for line in lines]:
+        return _Unfit(reason="; ".join(damaged))
+    checkpoints.state.put_back(_load(checkpoints, folder, info))
+    return Restored(step=info.step, loss=info.loss)
+
+
+def _read_info(folder: Path) -> tuple[CheckpointInfo | None, str | None]:
+    try:
+        return read_info(folder), None
+    except DAMAGE as error:
+        return None, f"{INFO_NAME}: {error!r}"
+
+
+def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> str:
+    """Why the checkpoint is not to be continued, if so; the same on every rank.
+
+    Raises:
+        StageConfigError: it is of the same work, and cannot be continued all the same.
+    """
+    if info.work.num_again != now.work.num_again:
+        return "the stage was asked for again"
+    changes = describe_changes(info.config, now.lasting_config)
+    if info.dataset_fingerprint != now.dataset_fingerprint:
+        changes.append(f"data set: {info.dataset_fingerprint} then, {now.dataset_fingerprint} now")
+    if changes and info.work.fingerprint == now.work.fingerprint:
+        message = (
+            f"checkpoint {folder} cannot be continued ({'; '.join(changes)}), though the "
+            "stage's spec is the same: submit a new run, or set these back"
+        )
+        raise StageConfigError(message)
+    return "; ".join(changes)
+
+
+def _load(checkpoints: Checkpoints, folder: Path, info: CheckpointInfo) -> dict[str, Any]:
+    """The state in a checkpoint whose checksums all match: what fails now is not its fault.
+
+    Raises:
+        StageConfigError: model or optimizer are not those that it was written of.
+        StageError: it cannot be loaded, on every rank if one of them failed.
+    """
+    ranks = checkpoints.ranks
+    same_ranks = info.num_ranks == ranks.num_ranks
+    try:
+        stored = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+        places = checkpoints.state.places(stored, ranks.rank, same_ranks=same_ranks)
+        _check_content(folder, info, compare(stored, places))
+        dcp.load(places, checkpoint_id=folder)
+    except (CheckpointException, OSError) as error:
+        message = (
+            f"checkpoint {folder} cannot be loaded, though all its checksums match: "
+            f"{explain(error)}; it stays as it is"
+        )
+        raise StageError(message) from error
+    return places
+
+
+def _check_content(folder: Path, info: CheckpointInfo, differences: Differences) -> None:
+    if differences:
+        written_by = ", ".join(f"{name} {version}" for name, version in info.versions.items())
+        message = (
+            f"checkpoint {folder} cannot be continued, though config and data are the same "
+            f"({differences}); it was written with {written_by}: go on with these, or let the "
+            "stage begin anew with `slurm-jobs resume RUN --again STAGE`"
+        )
+        raise StageConfigError(message)

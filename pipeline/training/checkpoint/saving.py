@@ -1,0 +1,230 @@
+"""Saving the state of a training, whole or not at all: at once, or beside the steps that follow.
+
+Beside the steps: the state is copied to the host, which is the only time that
+training stands still; a thread writes the copy, and publishes it when the parts
+of all ranks are on disk. The threads talk through a gloo group of their own, so
+they never meet the training's collectives. What they could not do is told where
+all ranks look for it together (`Saver.finish`).
+
+The thread does what `torch.distributed.checkpoint.async_save` does; that one ends
+before checksums, record and name, which must not wait for the next step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+from pipeline.training.checkpoint import files
+from pipeline.training.checkpoint.errors import explain
+from pipeline.training.checkpoint.info import CheckpointInfo, FileFacts, write_info
+from pipeline.training.checkpoint.state import Checkpoints
+from pipeline.training.checkpoint.writer import PartWriter
+from pipeline.training.fingerprint import fingerprint
+from slurm_jobs.common.errors import StageError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upload:
+    """What a rank spent on writing one checkpoint."""
+
+    step: int
+    start_unix_s: float
+    duration_s: float
+    """Until the checkpoint had its name; on other ranks than 0 until all parts were on disk."""
+
+
+class Saver:
+    """Saves into one folder of checkpoints; one save is under way at a time.
+
+    Every method but `has_ended_here` and `close` is a collective.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        *,
+        keep_last: int,
+        group: dist.ProcessGroup,
+        device: torch.device,
+    ) -> None:
+        """Begin without a save under way.
+
+        Args:
+            checkpoints: where to, and of what.
+            keep_last: how many checkpoints stay.
+            group: gloo, of all ranks, and used for nothing else.
+            device: of the training.
+        """
+        self._checkpoints = checkpoints
+        self._ranks = dataclasses.replace(checkpoints.ranks, host_group=group)
+        self._keep_last = keep_last
+        self._device = device
+        self._stager: DefaultStager | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._under_way: Future[Upload] | None = None
+
+    def save(self, step: int, loss: float) -> Upload:
+        """Write the state after `step` steps; it gets its name when every rank's part is safe.
+
+        Raises:
+            StageError: the file system failed (a full disk, a quota); nothing of it stays.
+        """
+        self.finish()
+        state = self._checkpoints.state.collect(self._ranks.rank)
+        return self._agree(_call(self._write, state, step, loss))
+
+    def begin(self, step: int, loss: float) -> None:
+        """Copy the state after `step` steps and return; a thread does what `save` does.
+
+        Waits for the save before, if that is still under way, and raises what went wrong with it.
+        """
+        self.finish()
+        if self._stager is None or self._thread is None:
+            self._stager, self._thread = _make_stager(self._device), _make_thread(self._device)
+        # SYNC: on a GPU the host waits for the copies, so that no update can overtake them.
+        state = self._stager.stage(self._checkpoints.state.collect(self._ranks.rank))
+        self._under_way = self._thread.submit(self._write, state, step, loss)
+
+    def has_ended_here(self) -> bool:
+        """Whether there is a save that this rank's thread has done, or failed to do."""
+        return self._under_way is not None and self._under_way.done()
+
+    def finish(self) -> Upload | None:
+        """Wait for the save that is under way, if there is one; what it took here.
+
+        Raises:
+            StageError: as `save`; on every rank, if one of them failed.
+        """
+        if self._under_way is None:
+            return None
+        upload, self._under_way = self._under_way, None
+        return self._agree(upload)
+
+    def close(self) -> None:
+        """Let a save end that is under way, for a state that was sound may be wanted."""
+        if self._under_way is not None and (error := self._under_way.exception()) is not None:
+            log.warning("the save that was under way failed, too: %s", error)
+        if self._thread is not None:
+            self._thread.shutdown()
+        if self._stager is not None:
+            self._stager.close()
+
+    def _agree(self, upload: Future[Upload]) -> Upload:
+        """Raise on every rank what went wrong on one."""
+        error = upload.exception()
+        if error is not None and not isinstance(error, StageError):
+            raise error  # nobody expected it: another rank may be gone
+        ranks = self._checkpoints.ranks
+        failures = ranks.from_main(ranks.gather(None if error is None else str(error)))
+        if error is not None:
+            raise error
+        if told := [failure for failure in failures if failure]:
+            raise StageError(told[0])
+        return upload.result()
+
+    def _write(self, state: Mapping[str, Any], step: int, loss: float) -> Upload:
+        """All of a save but its state; the same in the thread and out of it."""
+        start_unix_s, start_s = time.time(), time.perf_counter()
+        root, ranks = self._checkpoints.root, self._ranks
+        temp_dir = files.temp_checkpoint_dir(root, step, self._checkpoints.attempt)
+        with self._saving(files.checkpoint_dir(root, step), temp_dir):
+            writer = PartWriter(temp_dir, ranks.rank)
+            dcp.save(dict(state), storage_writer=writer, process_group=ranks.host_group)
+            parts = ranks.gather(writer.parts)
+            if ranks.rank == 0:
+                merged = {name: facts for part in parts for name, facts in part.items()}
+                info = self._publish(temp_dir, step, loss, merged)
+        if ranks.rank == 0:
+            self._remove_old(info)
+        duration_s = time.perf_counter() - start_s
+        return Upload(step=step, start_unix_s=start_unix_s, duration_s=duration_s)
+
+    @contextmanager
+    def _saving(self, folder: Path, temp_dir: Path) -> Iterator[None]:
+        """Say which checkpoint could not be saved and why, and leave room for saying it."""
+        try:
+            yield
+        except (CheckpointException, OSError) as error:
+            if self._ranks.rank == 0:  # dcp's errors come when all ranks have ended writing
+                with suppress(OSError):
+                    files.remove_folder(temp_dir)
+            message = (
+                f"checkpoint {folder} cannot be saved: {explain(error)}; those before it stay, and "
+                "another attempt goes on from the newest"
+            )
+            raise StageError(message) from error
+
+    def _publish(
+        self, temp_dir: Path, step: int, loss: float, parts: Mapping[str, FileFacts]
+    ) -> CheckpointInfo:
+        identity = self._checkpoints.identity
+        info = CheckpointInfo(
+            step=step,
+            loss=loss,
+            num_ranks=self._ranks.num_ranks,
+            config_fingerprint=fingerprint(identity.lasting_config),
+            config=identity.lasting_config,
+            dataset_fingerprint=identity.dataset_fingerprint,
+            work=identity.work,
+            files={**parts, ".metadata": files.hash_file(temp_dir / ".metadata")},
+            versions=identity.versions,
+        )
+        write_info(temp_dir, info)
+        final_dir = files.checkpoint_dir(self._checkpoints.root, step)
+        files.publish_checkpoint(temp_dir, final_dir, info, self._checkpoints.attempt)
+        return info
+
+    def _remove_old(self, info: CheckpointInfo) -> None:
+        root = self._checkpoints.root
+        try:
+            files.keep_newest(root, self._keep_last, info)
+        except OSError as error:
+            message = f"checkpoints in {root} that are no longer kept cannot be removed: {error}"
+            raise StageError(message) from error
+
+
+def _call(function: Callable[..., Upload], *args: Any) -> Future[Upload]:
+    """Call it here and now; its result or error as a thread would give it."""
+    future: Future[Upload] = Future()
+    try:
+        future.set_result(function(*args))
+    except Exception as error:  # noqa: BLE001 - it is raised where all ranks have agreed
+        future.set_exception(error)
+    return future
+
+
+def _make_stager(device: torch.device) -> DefaultStager:
+    """Copies to the host and returns when they are made; its memory is kept for the next time."""
+    is_gpu = device.type == "cuda"
+    return DefaultStager(
+        StagingOptions(
+            use_pinned_memory=is_gpu,
+            use_shared_memory=False,
+            use_async_staging=False,
+            use_non_blocking_copy=is_gpu,
+        )
+    )
+
+
+def _make_thread(device: torch.device) -> ThreadPoolExecutor:
+    """One thread; on a GPU node it must not open a context on the first GPU, CUDA's default."""
+    name = "checkpoint"
+    if device.type == "cuda":
+        return ThreadPoolExecutor(1, name, torch.cuda.set_device, (device,))
+    return ThreadPoolExecutor(1, name)

@@ -1,0 +1,128 @@
+"""What is saved of a training: model, optimizer, and what is each rank's own.
+
+A rank's own are the states of its random-number generators, and of objects that
+the training names (`extra`: a scaler of gradients, say). Where another number of
+ranks goes on, generators begin as the attempt made them, because those of other
+ranks would repeat or miss what they draw; objects get the state of rank 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.distributed.checkpoint.metadata import STORAGE_TYPES
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.stateful import Stateful
+
+from pipeline.training.checkpoint.info import Identity
+from pipeline.training.ranks import Ranks
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingState:
+    """What a checkpoint holds of this rank."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    extra: Mapping[str, Stateful] = field(default_factory=dict)
+    """More objects with a state, by name; each rank's own is saved."""
+
+    def collect(self, rank: int) -> dict[str, Any]:
+        """The state as torch.distributed.checkpoint takes it; its tensors are the live ones."""
+        return {
+            **self._collect_shared(),
+            "rng": {_own(rank): rng_state()},
+            "extra": {_own(rank): {name: held.state_dict() for name, held in self.extra.items()}},
+        }
+
+    def places(
+        self, stored: Mapping[str, STORAGE_TYPES], rank: int, *, same_ranks: bool
+    ) -> dict[str, Any]:
+        """The state to load into: all of model and optimizer, of the rank's own what is `stored`.
+
+        A checkpoint that was written without a GPU has no GPU's generator, whatever this node has,
+        and one of another precision has no scaler.
+        """
+        places, source = self._collect_shared(), _own(rank if same_ranks else 0)
+        if same_ranks:
+            rng = {k: v for k, v in rng_state().items() if f"rng.{source}.{k}" in stored}
+            places["rng"] = {source: rng}
+        extra = {name: held.state_dict() for name, held in self.extra.items()}
+        there = [n for n in extra if _has(stored, f"extra.{source}.{n}.")]
+        for name in extra.keys() - there:
+            if extra[name]:
+                log.warning("the checkpoint has no state of %s: it begins anew", name)
+        places["extra"] = {source: {name: extra[name] for name in there}}
+        return places
+
+    def put_back(self, loaded: Mapping[str, Any]) -> None:
+        """Take over what was loaded into `places`."""
+        set_state_dict(
+            self.model,
+            self.optimizer,
+            model_state_dict=loaded["model"],
+            optim_state_dict=loaded["optimizer"],
+        )
+        for states in loaded["extra"].values():
+            for name, state in states.items():
+                self.extra[name].load_state_dict(state)
+        for states in loaded.get("rng", {}).values():  # last: what comes before may draw
+            _set_rng_state(states)
+
+    def _collect_shared(self) -> dict[str, Any]:
+        model_state, optimizer_state = get_state_dict(self.model, self.optimizer)
+        return {"model": model_state, "optimizer": optimizer_state}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoints:
+    """The checkpoints of one training, as one rank of one attempt deals with them."""
+
+    root: Path
+    attempt: int
+    ranks: Ranks
+    state: TrainingState
+    identity: Identity
+
+
+def rng_state() -> dict[str, Any]:
+    """State of the generators of this rank, by name: uint8 tensors on the host, or tuples."""
+    states = {
+        "cpu": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002 - what libraries draw from
+    }
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def _set_rng_state(states: Mapping[str, Any]) -> None:
+    setters = {
+        "cpu": torch.set_rng_state,
+        "python": random.setstate,
+        "numpy": np.random.set_state,
+    }
+    for name, value in states.items():
+        if name in setters:
+            setters[name](value)
+        elif torch.cuda.is_available():
+            torch.cuda.set_rng_state(value)
+
+
+def _own(rank: int) -> str:
+    return f"rank-{rank:05d}"
+
+
+def _has(stored: Mapping[str, STORAGE_TYPES], prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in stored)

@@ -1,0 +1,43 @@
+"""How one rank writes its part of a checkpoint: on disk and with its checksum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from pipeline.training.checkpoint.files import hash_file
+from pipeline.training.checkpoint.info import FileFacts
+
+
+class PartWriter(dcp.FileSystemWriter):
+    """Syncs what it wrote and reads it back for the checksum, on the rank that wrote it."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        super().__init__(folder, single_file_per_rank=True, sync_files=True)
+        self._folder = folder
+        self._own_rank = rank
+        self.parts: dict[str, FileFacts] = {}
+        """This rank's files by name, once they are on disk."""
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write this rank's file; torch tells all ranks of an error, and waits for all to end.
+
+        When a disk fills up between two tensors, torch's archive complains of a wrong position;
+        that there is no space left stands only in the error before it.
+
+        Raises:
+            OSError: the file system failed.
+        """
+        try:
+            written = super().write_data(plan, planner)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+        names = self._folder.glob(f"__{self._own_rank}_*")
+        self.parts = {path.name: hash_file(path) for path in names}
+        return written

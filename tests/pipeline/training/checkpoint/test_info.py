@@ -1,0 +1,46 @@
+"""The record of a checkpoint."""
+
+import json
+
+import pytest
+
+from pipeline.training.checkpoint import info
+from tests.pipeline.training.checkpoint.folders import edit_record, write_checkpoint
+
+
+def test_record_reads_back_as_it_was_written(tmp_path):
+    written = write_checkpoint(tmp_path / "step-00000004")
+    assert info.read_info(tmp_path / "step-00000004") == written
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loss": 0.5}, r"its values have xxh3 \w{12}, written were \w{12}"),
+        ({"step": 3}, "its values have xxh3"),
+        ({"step": 3, "xxh3": None}, "step 3 in a folder called step-00000004"),
+    ],
+)
+def test_changed_record_is_not_believed(tmp_path, changes, words):
+    write_checkpoint(tmp_path / "step-00000004")
+    edit_record(tmp_path / "step-00000004", **changes)
+    with pytest.raises(ValueError, match=words):
+        info.read_info(tmp_path / "step-00000004")
+
+
+@pytest.mark.parametrize("record", [None, [], {"step": 4, "files": None}])
+def test_record_that_is_no_mapping_is_refused(tmp_path, record):
+    folder = tmp_path / "step-00000004"
+    folder.mkdir()
+    (folder / info.INFO_NAME).write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="expected a mapping"):
+        info.read_info(folder)
+
+
+def test_record_of_an_older_version_has_no_checksum_and_is_read(tmp_path):
+    written = write_checkpoint(tmp_path / "step-00000004")
+    path = tmp_path / "step-00000004" / info.INFO_NAME
+    values = json.loads(path.read_text())
+    del values["xxh3"]
+    path.write_text(json.dumps(values))
+    assert info.read_info(tmp_path / "step-00000004") == written
