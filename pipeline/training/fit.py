@@ -87,9 +87,8 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
     resumed = _restore(job, checkpoints)
     _announce(job, made.num_parameters, resumed.step, num_steps)
     reporter = _make_reporter(job, num_steps)
-    needs = made.spread.bare.layout.needs
     with (
-        _make_reader(job, dataset, plan, needs, resumed.step) as batches,
+        _make_reader(job, dataset, plan, made.needs, resumed.step) as batches,
         _make_recorder(job, made, checkpoints.identity, num_steps) as recorder,
         make_saver(job.config, checkpoints, job.context, job.spans, resumed.step) as saver,
     ):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pipeline.data.batch import ModelNeeds
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
 from pipeline.training.device import Workplace
 from pipeline.training.optimizer import make_optimizer
@@ -34,6 +35,11 @@ class SpreadModel:
     facts: StrategyFacts
     num_parameters: int
     """Of the whole model."""
+
+    @property
+    def needs(self) -> ModelNeeds:
+        """What the model wants of batches."""
+        return self.spread.bare.layout.needs
 
 
 def build_and_spread(

@@ -10,7 +10,8 @@ from slurm_jobs.common.errors import StageConfigError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.test_facts import write_tiled_dataset
 
-KINDS = ("llava_siglip", "llava_next", "smolvlm", "qwen2_5_vl", "qwen3_vl")
+SLOW_KINDS = ("llava_siglip", "llava_next", "smolvlm", "qwen3_vl")
+KINDS = ("qwen2_5_vl", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW_KINDS))
 
 
 @pytest.fixture(scope="module", params=KINDS)

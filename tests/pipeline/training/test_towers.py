@@ -59,16 +59,17 @@ def config_of(made: dict[str, Path], **changes) -> dict:
         "model": towers,
         "global_batch_size": 2,
         "num_lanes": 2,
-        "shard_unit_min_params": 0,
         "optimizer": {"learning_rate": 3e-3},
         "schedule": {"kind": "constant"},
         **changes,
     }
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_from_towers_with_a_tied_head_and_say_what_they_see(made, make_train_run):
     evaluate = {"manifest": str(made["manifest"]), "max_new_tokens": 10}
-    run = make_train_run(**config_of(made, num_steps=40, evaluate=evaluate))
+    sharding = {"unit_min_params": 0}
+    run = make_train_run(**config_of(made, num_steps=40, evaluate=evaluate, sharding=sharding))
     result = run.run()
     assert result["exact_match"] == 1.0
     weights = load_file(run.output_dir / "model/model.safetensors")
