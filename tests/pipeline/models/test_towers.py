@@ -139,7 +139,12 @@ def test_one_part_from_a_folder_leaves_the_other_and_the_projector_to_the_seed(f
 def test_every_parameter_learns_from_text_alone_and_no_pooling_head_is_there(folders):
     model = build(folders["siglip"], folders["tied"])
     assert model.training
-    model(torch.tensor([[7, 8, 9]]), torch.tensor([0]), torch.tensor([8]), {}).backward()
+    model(
+        input_ids=torch.tensor([[7, 8, 9]]),
+        supervised=torch.tensor([0]),
+        targets=torch.tensor([8]),
+        vision={},
+    ).sum().backward()
     names = dict(model.named_parameters())
     assert all(parameter.grad is not None for parameter in names.values())
     assert not any("head." in name and name.startswith("vision.") for name in names)
