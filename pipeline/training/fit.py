@@ -23,6 +23,7 @@ from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
 from pipeline.models import DataFacts, VisionLanguageModel, build_model
 from pipeline.timing import SpanLog, StepRecorder
+from pipeline.timing.profiling import make_profiling
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
 from pipeline.training.checkpoint import Checkpointer, Restored
@@ -91,6 +92,7 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
     with (
         _make_reader(job, dataset, plan, model.layout.needs, resumed.step) as batches,
         _make_recorder(job, model, checkpointer, num_steps) as recorder,
+        make_profiling(job.config.profile, job.context, job.spans) as profiling,
     ):
         setup = LoopSetup(
             config=job.config,
@@ -105,7 +107,7 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
             save=_timed_save(job, checkpointer, resumed.step),
             report=reporter,
         )
-        end = run_steps(setup, resumed.step)
+        end = run_steps(setup, resumed.step, profiling.watch)
     _check_stopped(end)
     return Trained(
         model=model,

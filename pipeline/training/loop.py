@@ -8,7 +8,7 @@ loss or a gradient that is not finite reaches the weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +27,9 @@ from pipeline.training.schedule import learning_rate_at
 from pipeline.training.strategy import autocast
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.stage_config.train import TrainConfig
+
+Watch = Callable[[range], Iterable[int]]
+"""Gives the steps back one by one, and so sees each one begin."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,14 +62,14 @@ class LoopEnd:
     """None if no step was made."""
 
 
-def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
+def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd:
     """Make the steps from `start_step` on, until the last one or a request to stop.
 
     Raises:
         StageError: the loss or the gradient's norm is not finite; its update was not made.
     """
     recorder, ranks, loss = setup.recorder, setup.ranks, None
-    for step in range(start_step, setup.num_steps):
+    for step in watch(range(start_step, setup.num_steps)):
         recorder.start_step(step)
         batches = next(setup.batches)
         recorder.lap("data_wait_s")
