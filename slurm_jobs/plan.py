@@ -50,6 +50,8 @@ class PlannedStage:
     environment: Mapping[str, str]
     node_local_dir: str
     resources: JobResources
+    nsight: bool = False
+    """Whether its ranks run under nsys."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,15 +171,17 @@ def _planned_stage(
         config=stage.config,
         python=stage.python or profile.python,
         setup=(*profile.setup, *spec.setup, *stage.setup),
-        environment={
-            **profile.environment,
-            **spec.environment,
-            **stage.environment,
-            **matrix_variables(stage.matrix),
-        },
+        environment=_environment(stage, spec, profile),
         node_local_dir=stage.node_local_dir or profile.node_local_dir,
         resources=resources,
+        nsight=stage.nsight,
     )
+
+
+def _environment(stage: Stage, spec: RunSpec, profile: ClusterProfile) -> Mapping[str, str]:
+    """What is nearer to the stage counts."""
+    own = {**stage.environment, **matrix_variables(stage.matrix)}
+    return {**profile.environment, **spec.environment, **own}
 
 
 def _jobs(

@@ -20,6 +20,7 @@ from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
 from pipeline.models import DataFacts
 from pipeline.timing import SpanLog, StepRecorder
+from pipeline.timing.profiling import make_profiling
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
 from pipeline.training.checkpoint import (
@@ -90,6 +91,7 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
     with (
         _make_reader(job, dataset, plan, made.needs, resumed.step) as batches,
         _make_recorder(job, made, checkpoints.identity, num_steps) as recorder,
+        make_profiling(job.config.profile, job.context, job.spans) as profiling,
         make_saver(job.config, checkpoints, job.context, job.spans, resumed.step) as saver,
     ):
         setup = LoopSetup(
@@ -106,7 +108,7 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
             saver=saver,
             report=reporter,
         )
-        end = run_steps(setup, resumed.step)
+        end = run_steps(setup, resumed.step, profiling.watch)
     _check_stopped(end)
     made.strategy.close(made.spread)
     return Trained(

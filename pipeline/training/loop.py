@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +33,9 @@ from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 log = logging.getLogger(__name__)
+
+Watch = Callable[[range], Iterable[int]]
+"""Gives the steps back one by one, and so sees each one begin."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,14 +69,14 @@ class LoopEnd:
     """None if no step was made."""
 
 
-def run_steps(setup: LoopSetup, start_step: int) -> LoopEnd:
+def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd:
     """Make the steps from `start_step` on, until the last one or a request to stop.
 
     Raises:
         StageError, StageConfigError: a loss or a gradient is not finite, or not there.
     """
     recorder, loss = setup.recorder, None
-    for step in range(start_step, setup.num_steps):
+    for step in watch(range(start_step, setup.num_steps)):
         recorder.start_step(step)
         batches = next(setup.batches)
         recorder.lap("data_wait_s")

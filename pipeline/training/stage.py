@@ -14,6 +14,7 @@ from pipeline.data.info import PACKS_DIR, PROCESSOR_DIR, read_dataset_info
 from pipeline.models import DataFacts, check_images, load_tokenizer, read_facts
 from pipeline.stage_in import Staged
 from pipeline.timing import SpanLog
+from pipeline.timing.system_sampler import sample_system
 from pipeline.training.device import prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
 from pipeline.training.evaluate import check_heldout, evaluate
@@ -81,7 +82,10 @@ def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
 def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
     check_images(job.config.model, read_dataset_info(dataset_dir))  # before anything is copied
     staging = job.config.staging
-    with stage_together(dataset_dir, job.context, staging, job.ranks, job.spans) as staged:
+    with (
+        sample_system(job.config.sampler, job.context),
+        stage_together(dataset_dir, job.context, staging, job.ranks, job.spans) as staged,
+    ):
         return _run_staged(job, dataset_dir, staged)
 
 

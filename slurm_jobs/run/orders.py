@@ -15,7 +15,7 @@ from slurm_jobs.common.records import known_fields
 from slurm_jobs.common.resources import JobResources
 from slurm_jobs.run.elements import array_indices
 
-ORDER_FORMAT = 1
+ORDER_FORMAT = 2
 """Of what is written for a job, its order above all. One more with every key that is new, or means
 something else: a run's snapshot of slurm-jobs that reads another format gets no new orders."""
 
@@ -59,6 +59,8 @@ class JobOrder:
     limit: int | None
     resources: JobResources
     log_dir: str
+    nsight: bool = False
+    """Whether its ranks run under nsys."""
 
     @property
     def array_indices(self) -> tuple[int, ...]:

@@ -126,6 +126,7 @@ def make_order(context: RunContext, plan: Plan, job: PlannedJob, token: str) -> 
         setup=stage.setup,
         environment=stage.environment,
         node_local_dir=stage.node_local_dir,
+        nsight=stage.nsight,
         main_addr=context.main_addr,
         spec_dir=context.spec_dir,
         limit=context.limit,

@@ -130,6 +130,8 @@ class Stage(Values):
     """Folder on each node's own fast storage; the profile's where it is left out."""
     resources: Resources = Resources()
     """What each job or array task asks for."""
+    nsight: bool = False
+    """Runs each rank under Nsight Systems, `nsys profile`, which must be on the nodes' PATH."""
     on_resume: OnResume = OnResume()
     """What a resume changes after failures; nothing where it is left out."""
     config: dict[str, Any] = {}

@@ -40,6 +40,7 @@ from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.task.environment import rank_variables
 from slurm_jobs.task.noting import end_noting, start_noting
+from slurm_jobs.task.nsight import find_rank, nsight_command, require_nsys
 from slurm_jobs.task.rank_command import rank_command, rank_environment
 
 GROUP_PATIENCE_S = 10.0
@@ -79,6 +80,8 @@ def keep_rank(task_dir: Path) -> int:
     context = dataclasses.replace(read_context(task_dir / "context.json"), **who)  # type: ignore[arg-type]
     try:
         context = dataclasses.replace(context, node_local_dir=_node_local_dir(context))
+        if read_json(task_dir / "order.json")["nsight"]:
+            require_nsys(context)
     except (OSError, StageConfigError) as error:
         return _not_started(task_dir, context, error, NO_RETRY_EXIT_CODE)
     adopt_orphans()
@@ -128,10 +131,12 @@ def _start(
     write_json_atomic(rank_context, context_to_json(context))
     is_shell = _is_shell(task_dir)
     prepare = _prepare_shell() if is_shell else dies_with_parent(signal.SIGKILL)
+    command = rank_command(order, rank_context)
+    started_with = nsight_command(command, context) if order["nsight"] else command
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # the child inherits this, see call.py
     with log.open("ab") as stream:
         process = subprocess.Popen(
-            rank_command(order, rank_context),
+            started_with,
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
@@ -140,7 +145,8 @@ def _start(
             process_group=0,  # what the rank starts ends with it
         )
     noting = start_noting(context) if context.local_rank == 0 else None
-    _forward_signals(process, asked, is_shell=is_shell)
+    under_nsys = command if order["nsight"] and not is_shell else None
+    _forward_signals(process, asked, is_shell=is_shell, under_nsys=under_nsys)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     started = {"rank": context.rank, "pid": process.pid, "node": context.node_name}
     write_json_atomic(
@@ -221,17 +227,27 @@ def _prepare_shell() -> Callable[[], None]:
     return prepare
 
 
-def _forward_signals(process: subprocess.Popen[bytes], asked: list[int], *, is_shell: bool) -> None:
+def _forward_signals(
+    process: subprocess.Popen[bytes],
+    asked: list[int],
+    *,
+    is_shell: bool,
+    under_nsys: list[str] | None,
+) -> None:
     """Pass signals on: to a function's process, or to all that a shell command has started.
 
-    A shell command gets no STOP_SIGNAL, which would end it.
+    A shell command gets no STOP_SIGNAL, which would end it. `under_nsys` is a function's command
+    where `process` is nsys, which must not end before it has written its report.
     """
 
     def forward(number: int, _frame: FrameType | None) -> None:
         asked.append(number)
         # Not through `process`: it would reap the child, whose end is waited for elsewhere.
         with suppress(ProcessLookupError):
-            if not is_shell:
+            if under_nsys is not None:
+                pid = find_rank(under_nsys, process.pid)
+                os.kill(process.pid if pid is None else pid, number)
+            elif not is_shell:
                 os.kill(process.pid, number)
             elif number != STOP_SIGNAL:
                 os.killpg(process.pid, number)

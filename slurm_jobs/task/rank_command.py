@@ -25,6 +25,8 @@ execve(2) with pages of 4 KiB; with larger ones Linux takes more."""
 def rank_command(order: dict[str, Any], rank_context: Path) -> list[str]:
     """The command; a shell command that is too long for an argument is written beside the context.
 
+    `nsight.nsight_command` puts nsys before it where that is asked for.
+
     Raises:
         OSError: it cannot be written.
     """

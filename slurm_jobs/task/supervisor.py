@@ -179,6 +179,7 @@ def _write_orders(task: SliceTask, record: AttemptRecord, task_dir: Path) -> Non
         "shell": order.shell,
         "start_script": order.start_script,
         "cpus_per_task": order.resources.cpus_per_task,
+        "nsight": order.nsight,
     }
     write_json_atomic(task_dir / "order.json", launch)
 

@@ -16,7 +16,9 @@ from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
+from slurm_jobs.common.stage_config.profile import ProfileConfig
 from slurm_jobs.common.stage_config.reading import AugmentConfig, BatchingConfig, StreamConfig
+from slurm_jobs.common.stage_config.sampler import SamplerConfig
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
 from slurm_jobs.common.stage_config.staging import StagingConfig
 
@@ -37,6 +39,8 @@ MAY_CHANGE = (
     "deterministic",
     "collective_timeout_min",
     "log_every_steps",
+    "sampler",
+    "profile",
 )
 """Fields of `TrainConfig` with which a training goes on from its checkpoints: they change speed,
 memory or the last bits, not which samples are learned in which order."""
@@ -109,6 +113,10 @@ class TrainConfig:
     """Of random weights and the order of samples."""
     log_every_steps: Count = 50
     """Steps between two lines in the log."""
+    sampler: SamplerConfig = SamplerConfig()
+    """How often the load of each node is written down."""
+    profile: ProfileConfig = ProfileConfig()
+    """Which steps PyTorch's profiler records."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, naming field, value and remedy."""

@@ -18,7 +18,7 @@ KEYS = {
         "run_id run_dir token job_name scheduler stage run shell slices is_array slices_per_task "
         "max_running num_slices fingerprint num_again retries max_requeues config parents "
         "ancestor_output_dirs python start_script setup environment node_local_dir main_addr "
-        "spec_dir limit resources log_dir"
+        "spec_dir limit resources log_dir nsight"
     ),
     JobResources: (
         "nodes tasks_per_node cpus_per_task gpus_per_node gpu mem_gb timeout_min signal_lead_s "
@@ -53,4 +53,4 @@ def test_an_order_of_a_later_version_is_read_without_what_is_new(tmp_path: Path)
 
 def test_the_keys_of_an_order_are_those_of_its_format() -> None:
     found = {cls: " ".join(f.name for f in dataclasses.fields(cls)) for cls in KEYS}
-    assert (ORDER_FORMAT, found) == (1, KEYS), "raise ORDER_FORMAT, and write both down here"
+    assert (ORDER_FORMAT, found) == (2, KEYS), "raise ORDER_FORMAT, and write both down here"

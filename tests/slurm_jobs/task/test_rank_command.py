@@ -23,7 +23,7 @@ PRINTS_CONFIG = 'cat "${SLURM_JOBS_CONFIG_FILE:-/dev/stdin}" <<< "$SLURM_JOBS_CO
 
 
 def order(shell: str | None) -> dict[str, Any]:
-    return {"shell": shell, "start_script": "start.py", "cpus_per_task": 1}
+    return {"shell": shell, "start_script": "start.py", "cpus_per_task": 1, "nsight": False}
 
 
 def said(context: TaskContext, shell: str) -> str:

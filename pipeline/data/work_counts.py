@@ -1,0 +1,64 @@
+"""What of a batch goes through a model, as its operations follow from it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from pipeline.data.batch import Batch
+from pipeline.timing.flops import WorkCounts
+
+
+def count_work(
+    batch: Batch,
+    *,
+    patch_size: int,
+    image_token_id: int,
+    pad_token_id: int,
+    window_patches: int | None = None,
+) -> WorkCounts:
+    """Counts of a batch on the host; padding is not counted.
+
+    Args:
+        batch: With the ids of its tokens.
+        patch_size: Side of a patch, in pixels.
+        image_token_id: Of a token that stands for a part of an image.
+        pad_token_id: Of a token that fills a row up.
+        window_patches: See `ModelWork`.
+    """
+    ids = batch.input_ids.numpy().reshape(-1)
+    lengths = _sample_lengths(ids, batch, pad_token_id)
+    grids = batch.image_sizes.numpy() // patch_size
+    num_patches = grids.prod(axis=1)
+    windows = 0
+    if window_patches is not None:
+        windows = sum(
+            _window_squares(int(height), window_patches)
+            * _window_squares(int(width), window_patches)
+            for height, width in grids
+        )
+    return WorkCounts(
+        num_patches=int(num_patches.sum()),
+        num_patch_pairs=int((num_patches**2).sum()),
+        num_window_pairs=windows,
+        num_image_tokens=int(np.count_nonzero(ids == image_token_id)),
+        num_tokens=batch.num_tokens,
+        num_token_pairs=int((lengths**2).sum()),
+        num_learned=len(batch.supervised),
+    )
+
+
+def _sample_lengths(ids: np.ndarray, batch: Batch, pad_token_id: int) -> np.ndarray:
+    """int64 [num_samples]: of the segments, those that are no padding."""
+    bounds = batch.segment_bounds.numpy().astype(np.int64)
+    is_sample = [bool((ids[a:b] != pad_token_id).any()) for a, b in itertools.pairwise(bounds)]
+    lengths = np.diff(bounds)[is_sample]
+    assert len(lengths) == batch.num_samples
+    return lengths
+
+
+def _window_squares(length: int, side: int) -> int:
+    """Sum of squares of the pieces when `length` is cut into pieces of `side`."""
+    whole, rest = divmod(length, side)
+    return whole * side**2 + rest**2

@@ -1,0 +1,124 @@
+"""What NVML says of the job's own GPUs: busy time, memory and power.
+
+Needs the package nvidia-ml-py, whose module is `pynvml`. Without it, or without a driver, there
+are no GPUs to read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.system_readings import MAX_GPUS
+
+log = logging.getLogger(__name__)
+
+_DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def choose_gpus(visible: str | None, uuids: Sequence[str]) -> Sequence[str]:
+    """UUIDs of the GPUs that `CUDA_VISIBLE_DEVICES` leaves to the job, at most `MAX_GPUS`.
+
+    As CUDA reads it (its programming guide, "CUDA Environment Variables"): numbers, or UUIDs which
+    may be cut short; what comes after the first that is not there does not count. Numbers are
+    taken in NVML's order, by PCI bus, which is CUDA's on nodes whose GPUs are of one kind.
+
+    Args:
+        visible: the variable; None if it is not set: all.
+        uuids: of all GPUs that NVML shows, in its order.
+    """
+    if visible is None:
+        return uuids[:MAX_GPUS]
+    chosen: list[str] = []
+    for word in (part.strip() for part in visible.split(",")):
+        if word.isdecimal() and int(word) < len(uuids):
+            chosen.append(uuids[int(word)])
+        elif word.startswith("MIG-"):
+            chosen.append(word)
+        elif word.startswith("GPU-") and (found := [u for u in uuids if u.startswith(word)]):
+            chosen.append(found[0])
+        else:
+            break
+    return list(dict.fromkeys(chosen))[:MAX_GPUS]
+
+
+class GpuSource:
+    """Reads some GPUs; what one of them does not tell is NaN, said once."""
+
+    def __init__(self, nvml: Any, uuids: Sequence[str]) -> None:
+        self._nvml = nvml
+        self._handles = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
+        self._said: set[str] = set()
+        self.facts: Sequence[Mapping[str, Any]] = [
+            {
+                "uuid": uuid,
+                "name": str(nvml.nvmlDeviceGetName(handle)),
+                "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            }
+            for uuid, handle in zip(uuids, self._handles, strict=True)
+        ]
+
+    def read_all(self) -> Mapping[str, Sequence[float]]:
+        """Values of all GPUs by field."""
+        rates = [self._ask("nvmlDeviceGetUtilizationRates", handle) for handle in self._handles]
+        memory = [self._ask("nvmlDeviceGetMemoryInfo", handle) for handle in self._handles]
+        power_mw = [self._ask("nvmlDeviceGetPowerUsage", handle) for handle in self._handles]
+        return {
+            "gpu_busy_share": [_part(rate, "gpu") / 100 for rate in rates],
+            "gpu_memory_busy_share": [_part(rate, "memory") / 100 for rate in rates],
+            "gpu_memory_used_bytes": [_part(info, "used") for info in memory],
+            "gpu_power_w": [math.nan if mw is None else mw / 1000 for mw in power_mw],
+        }
+
+    def _ask(self, function: str, handle: Any) -> Any:
+        try:
+            return getattr(self._nvml, function)(handle)
+        except self._nvml.NVMLError as error:
+            if function not in self._said:
+                self._said.add(function)
+                log.warning("system readings: a GPU does not answer %s: %s", function, error)
+            return None
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        self._nvml.nvmlShutdown()
+
+
+def _part(answer: Any, name: str) -> float:
+    return math.nan if answer is None else float(getattr(answer, name))
+
+
+def open_gpus(
+    visible: str | None,
+    *,
+    load: Callable[[], Any] = lambda: importlib.import_module("pynvml"),
+    driver: Path = _DRIVER,
+) -> GpuSource | None:
+    """The job's GPUs; None where there is none, or none can be read, which is said."""
+    if not driver.exists():
+        return None
+    try:
+        nvml = load()
+    except ImportError:
+        log.warning(
+            "system readings have no GPUs: this Python lacks the package nvidia-ml-py "
+            "(`pip install nvidia-ml-py`, or slurm-jobs[train])"
+        )
+        return None
+    try:
+        nvml.nvmlInit()
+        count = nvml.nvmlDeviceGetCount()
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        uuids = [str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        source = GpuSource(nvml, choose_gpus(visible, uuids))
+    except nvml.NVMLError as error:
+        log.warning("system readings have no GPUs: NVML says: %s", error)
+        return None
+    if source.facts:
+        return source
+    source.close()
+    return None

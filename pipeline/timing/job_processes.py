@@ -1,0 +1,110 @@
+"""The processes of this job on this node: their processor time, memory and cores.
+
+They are those of this rank's session: Slurm starts all ranks of a step on a
+node in one, the local scheduler all of a task. Finding them means a look at every process of the
+node, so it is done seldom, and the seldomer the longer it takes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.timing.counters import Increase
+
+_LOOK_EVERY_S = 30.0
+_LOOK_SHARE = 1e-3
+"""Of one core, which looking may take at most."""
+_NOT_OURS = frozenset({"slurmstepd"})
+"""Is in the session and may use every core of the node."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessStat:
+    """Of /proc/PID/stat, see proc(5)."""
+
+    name: str
+    session: int
+    cpu_ticks: int
+    start_ticks: int
+    resident_pages: int
+
+
+def parse_stat(text: str) -> ProcessStat:
+    """What a /proc/PID/stat says; the name, in brackets, may hold anything."""
+    head, _, rest = text.rpartition(")")
+    fields = rest.split()  # from the state on, which is the third field there
+    return ProcessStat(
+        name=head.partition("(")[2],
+        session=int(fields[3]),
+        cpu_ticks=int(fields[11]) + int(fields[12]),
+        start_ticks=int(fields[19]),
+        resident_pages=int(fields[21]),
+    )
+
+
+class JobProcesses:
+    """A `Source` of `job_cpu_s_per_s` and `job_resident_bytes`."""
+
+    def __init__(
+        self,
+        *,
+        session: int | None = None,
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.monotonic,
+        affinity: Callable[[int], Collection[int]] = os.sched_getaffinity,
+    ) -> None:
+        self._session = os.getsid(0) if session is None else session
+        self._proc, self._clock, self._affinity = proc, clock, affinity
+        self._pids: list[int] = []
+        self._cores: frozenset[int] = frozenset(affinity(0))
+        self._look_at_s = -float("inf")
+        self._increase = Increase()
+        self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+
+    def cores(self) -> Collection[int]:
+        """That any of the processes may use, as far as they were found: ranks have their own."""
+        return self._cores
+
+    def read(self, interval_s: float) -> Mapping[str, float]:
+        """As `Source`; a process counts from the first reading after it was found."""
+        if self._clock() >= self._look_at_s:
+            self.look()
+        found = {pid: stat for pid in self._pids if (stat := self._stat(pid)) is not None}
+        grown = self._increase.see(
+            {(pid, stat.start_ticks): [stat.cpu_ticks] for pid, stat in found.items()}
+        )
+        values = {
+            "job_resident_bytes": float(
+                self._page_bytes * sum(stat.resident_pages for stat in found.values())
+            )
+        }
+        if grown is not None and interval_s > 0:
+            values["job_cpu_s_per_s"] = grown[0] * self._tick_s / interval_s
+        return values
+
+    def look(self) -> None:
+        """Find the processes and the cores that they may use."""
+        begun_s = self._clock()
+        self._pids, cores = [], set(self._affinity(0))
+        for name in os.listdir(self._proc):  # noqa: PTH208 - Path.iterdir costs twice the time
+            stat = self._stat(int(name)) if name.isdecimal() else None
+            if stat is None or stat.session != self._session or stat.name in _NOT_OURS:
+                continue
+            self._pids.append(int(name))
+            with suppress(OSError):  # it has ended meanwhile
+                cores |= set(self._affinity(int(name)))
+        self._cores = frozenset(cores)
+        now_s = self._clock()
+        self._look_at_s = now_s + max(_LOOK_EVERY_S, (now_s - begun_s) / _LOOK_SHARE)
+
+    def _stat(self, pid: int) -> ProcessStat | None:
+        """None if there is no such process any more."""
+        with suppress(OSError), open(f"{self._proc}/{pid}/stat", errors="replace") as stream:  # noqa: PTH123 - once a process of the node
+            return parse_stat(stream.read())
+        return None

@@ -1,0 +1,219 @@
+"""A thread that writes down the load of its node every second, beside training.
+
+Nothing that it meets fails a training: what cannot be read is NaN, and what
+cannot be written is left out, each said once. It ends with the training.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pipeline.timing.append import append_whole
+from pipeline.timing.counters import (
+    CpuSource,
+    MemorySource,
+    Source,
+    disk_source,
+    infiniband_source,
+    network_source,
+)
+from pipeline.timing.devices import disk_behind, infiniband_ports, network_cards, whole_disks
+from pipeline.timing.gpus import GpuSource, open_gpus
+from pipeline.timing.job_processes import JobProcesses
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.stage_config.sampler import SamplerConfig
+from slurm_jobs.common.system_readings import ReadingPacker, system_path
+
+log = logging.getLogger(__name__)
+
+_JOIN_S = 5.0
+"""For a reading that hangs in a driver; the thread is a daemon, and is left behind then."""
+_LAST_SHARE = 0.5
+"""A last reading is taken at the end if so much of an interval has passed: less says little."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sources:
+    """What is read on a node."""
+
+    host: Mapping[str, Source]
+    """By a name for messages."""
+    gpus: GpuSource | None
+    metadata: Mapping[str, Any]
+    """What does not change, for the head of the file."""
+
+
+def find_sources(local_dir: Path, variables: Mapping[str, str]) -> Sources:
+    """Everything that this node has to read; what is not there is left out, and said."""
+    disks = _found("disks", whole_disks) or []
+    local_disk = _found("the disk of the node-local folder", partial(disk_behind, local_dir))
+    cards = _found("network cards", network_cards) or []
+    ports = _found("InfiniBand ports", infiniband_ports) or []
+    processes = JobProcesses()
+    processes.look()
+    host: dict[str, Source] = {
+        "processes": processes,  # first: it finds the cores
+        "processor": CpuSource(processes.cores),
+        "memory": MemorySource(),
+    }
+    if disks:
+        host["disks"] = disk_source("disk", disks)
+    if local_disk:
+        host["local disk"] = disk_source("local_disk", [local_disk])
+    if cards:
+        host["network"] = network_source(cards)
+    if ports:
+        host["InfiniBand"] = infiniband_source(ports)
+    gpus = open_gpus(variables.get("CUDA_VISIBLE_DEVICES"))
+    metadata = {
+        "cores": sorted(processes.cores()),
+        "disks": list(disks),
+        "local_disk": local_disk,
+        "network_cards": list(cards),
+        "infiniband_ports": [str(port) for port in ports],
+        "gpus": list(gpus.facts) if gpus is not None else [],
+    }
+    return Sources(host=host, gpus=gpus, metadata=metadata)
+
+
+def _found(what: str, look: Callable[[], Any]) -> Any:
+    try:
+        return look()
+    except (OSError, ValueError, IndexError) as error:
+        log.warning("system readings lack %s: %s", what, error)
+        return None
+
+
+class SystemSampler:
+    """Takes a reading every `every_s` seconds from when it is entered until it is left.
+
+    `take` takes one at once; the thread does nothing else.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        sources: Sources,
+        *,
+        every_s: float,
+        metadata: Mapping[str, Any],
+        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._sources, self._every_s = sources, every_s
+        self._monotonic, self._now = monotonic, now
+        gpus = sources.gpus
+        self._packer = ReadingPacker(len(gpus.facts) if gpus is not None else 0)
+        self._stream = path.open("xb", buffering=0)
+        about = {"every_s": every_s, **sources.metadata, **metadata}
+        append_whole(self._stream, self._packer.header(about))
+        self._said: set[str] = set()
+        self._number = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="system-sampler", daemon=True)
+        self._last_s = monotonic()
+        self._read(0.0)  # what counters grow from
+
+    def take(self) -> None:
+        """Write a reading of the time since the one before."""
+        now_s = self._monotonic()
+        interval_s, self._last_s = now_s - self._last_s, now_s
+        host, gpus = self._read(interval_s)
+        record = self._packer.pack(
+            self._number + 1, unix_s=self._now(), interval_s=interval_s, host=host, gpus=gpus
+        )
+        try:
+            append_whole(self._stream, record)
+        except OSError as error:
+            self._say("writing", f"system readings are lost: {error}")
+            return
+        self._number += 1
+
+    def _read(self, interval_s: float) -> tuple[dict[str, float], Mapping[str, Any]]:
+        host: dict[str, float] = {}
+        for name, source in self._sources.host.items():
+            try:
+                host |= source.read(interval_s)
+            except (OSError, ValueError, IndexError) as error:
+                self._say(name, f"system readings lack {name}: {error}")
+        gpus = self._sources.gpus
+        return host, gpus.read_all() if gpus is not None else {}
+
+    def _say(self, what: str, text: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            log.warning(text)
+
+    def _run(self) -> None:
+        try:
+            due_s = self._last_s + self._every_s
+            while not self._ended.wait(max(0.0, due_s - self._monotonic())):
+                self.take()
+                due_s = max(due_s + self._every_s, self._monotonic())  # missed ones are not made up
+        except Exception:  # a training goes on without its readings
+            log.exception("system readings end here")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join(_JOIN_S)
+        if self._thread.is_alive():
+            log.warning("a system reading hangs; its thread is left behind")
+            return
+        try:
+            self._end()
+        except Exception:  # as in `_run`
+            log.exception("the end of the system readings")
+
+    def _end(self) -> None:
+        """A last reading, and nothing stays open."""
+        with ExitStack() as open_things:
+            if self._sources.gpus is not None:
+                open_things.callback(self._sources.gpus.close)
+            open_things.enter_context(self._stream)
+            if self._monotonic() - self._last_s >= _LAST_SHARE * self._every_s:
+                self.take()
+
+
+def sample_system(config: SamplerConfig, context: TaskContext) -> AbstractContextManager[None]:
+    """Readings of this node while the block runs, by its first rank; nothing on the others."""
+    if config.every_s is None or context.local_rank != 0:
+        return nullcontext()
+    return _sampling(config.every_s, context)
+
+
+@contextmanager
+def _sampling(every_s: float, context: TaskContext) -> Iterator[None]:
+    with ExitStack() as running:
+        try:
+            running.enter_context(_start(every_s, context))
+        except Exception:  # as in `SystemSampler._run`
+            log.exception("no system readings of this node")
+        yield
+
+
+def _start(every_s: float, context: TaskContext) -> SystemSampler:
+    return SystemSampler(
+        system_path(context.timing_dir, context.node_rank),
+        find_sources(context.node_local_dir, os.environ),
+        every_s=every_s,
+        metadata={"node_name": context.node_name, "node_rank": context.node_rank},
+    )

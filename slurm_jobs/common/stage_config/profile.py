@@ -1,0 +1,34 @@
+"""Which steps of a training are looked at in detail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_jobs.common.config_values import CountOrZero, check_bounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileConfig:
+    """A trace and a table of operators by PyTorch's profiler, in the attempt's timing folder."""
+
+    steps: tuple[CountOrZero, ...] | None = None
+    """First and last step that are recorded, `[20, 40]`, counted from 0 as in the step records.
+    Null: none. Nothing but these steps, and the one before them, gets slower."""
+    ranks: tuple[CountOrZero, ...] = (0,)
+    """Ranks that record."""
+    memory: bool = False
+    """Record the bytes that operators allocate, too; slower, and a larger trace."""
+    stacks: bool = False
+    """Record which lines of Python called an operator; much slower."""
+
+    def __post_init__(self) -> None:
+        """Refuse a range that is none."""
+        check_bounds(self)
+        if self.steps is not None and (len(self.steps) != 2 or self.steps[0] > self.steps[1]):
+            message = (
+                f"steps is {list(self.steps)}: give the first and the last step, such as [20, 40]"
+            )
+            raise ValueError(message)
+        if not self.ranks:
+            message = "ranks is empty: name at least one, or leave out `profile.steps`"
+            raise ValueError(message)

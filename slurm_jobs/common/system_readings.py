@@ -1,0 +1,158 @@
+"""The records of a node's load: one fixed-size reading every second or so.
+
+One rank of each node appends them to `node-00000.system`: a JSON header line
+that names the fields, then packed little-endian records, so that a file cut
+short by a kill loses at most its last reading. What could not be read is NaN.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm_jobs.common.timings import END_OF_TIME_S
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FORMAT_NAME = "slurm-jobs-system-1"
+
+MAX_GPUS = 16
+"""Of one node; more are not read."""
+
+HOST_FIELDS = (
+    "cpu_busy_share",  # of the cores that the job may use, all processes; 1 is all of them
+    "cpu_iowait_share",  # idle, with a disk request of their own outstanding
+    "memory_available_bytes",  # of the node, the page cache counted as free
+    "disk_read_bytes_per_s",  # of all disks of the node
+    "disk_write_bytes_per_s",
+    "local_disk_read_bytes_per_s",  # of the disk behind the node-local folder
+    "local_disk_write_bytes_per_s",
+    "network_receive_bytes_per_s",  # of all network cards, as the kernel's network stack counts
+    "network_send_bytes_per_s",
+    "infiniband_receive_bytes_per_s",  # of all ports, also what passes the kernel by (RDMA)
+    "infiniband_send_bytes_per_s",
+    "job_cpu_s_per_s",  # processor time of the job's own processes here: cores kept busy
+    "job_resident_bytes",  # their memory; a page that two share counts twice
+)
+"""Float32, one number a reading."""
+
+GPU_FIELDS = (
+    "gpu_busy_share",  # of the time, any kernel ran: 1 does not mean that all of the GPU did
+    "gpu_memory_busy_share",  # of the time, its memory was read or written
+    "gpu_memory_used_bytes",  # by all processes
+    "gpu_power_w",
+)
+"""Float32, one number a reading and GPU, in the order of `gpus` in the metadata."""
+
+
+def system_path(timing_dir: Path, node_rank: int) -> Path:
+    """Where the readings of node `node_rank` of the job are written."""
+    return timing_dir / f"node-{node_rank:05d}.system"
+
+
+def _fields(num_gpus: int) -> list[tuple[str, str, int | None]]:
+    """Name, NumPy type and length of every field; None: one number."""
+    return [
+        ("unix_s", "f8", None),  # wall clock at the end of the interval
+        ("interval_s", "f4", None),  # since the reading before: rates and shares are means over it
+        *((name, "f4", None) for name in HOST_FIELDS),
+        *((name, "f4", num_gpus) for name in GPU_FIELDS),
+        ("number", "i4", None),  # from 1; the last field, so that a record without its end shows
+    ]
+
+
+class ReadingPacker:
+    """Makes the bytes of a file with readings of so many GPUs."""
+
+    def __init__(self, num_gpus: int) -> None:
+        self._num_gpus = num_gpus
+        num_floats = 1 + len(HOST_FIELDS) + num_gpus * len(GPU_FIELDS)
+        self._packer = struct.Struct(f"<d{num_floats}fi")
+
+    def header(self, metadata: Mapping[str, Any]) -> bytes:
+        """First line of the file: format, fields, and what the writer wants to say of the node."""
+        header = {"format": FORMAT_NAME, "fields": _fields(self._num_gpus)}
+        return (json.dumps({**header, "metadata": dict(metadata)}) + "\n").encode()
+
+    def pack(
+        self,
+        number: int,
+        *,
+        unix_s: float,
+        interval_s: float,
+        host: Mapping[str, float],
+        gpus: Mapping[str, Sequence[float]],
+    ) -> bytes:
+        """One reading; what `host` or `gpus` lack is NaN."""
+        unknown = [math.nan] * self._num_gpus
+        values = [value for name in GPU_FIELDS for value in gpus.get(name, unknown)]
+        known = (host.get(name, math.nan) for name in HOST_FIELDS)
+        return self._packer.pack(unix_s, interval_s, *known, *values, number)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SystemFile:
+    """A file of readings read back."""
+
+    metadata: Mapping[str, Any]
+    """`node_name`, `every_s`, `cores`, `gpus` (`uuid`, `name`, `memory_bytes`), `disks` and more.
+    """
+    readings: np.ndarray
+    """Structured array, one entry a reading: `unix_s`, `interval_s`, `HOST_FIELDS`, `GPU_FIELDS`
+    (each [num_readings, num_gpus]), and `number`."""
+    num_damaged: int = 0
+    """Readings that are left out: the first that is damaged, and all after it."""
+
+
+def read_system(path: Path) -> SystemFile:
+    """Read a file of readings up to the first damaged one; one cut short at the end is left out.
+
+    Raises:
+        ValueError: the file is not one of readings, or of another version.
+    """
+    import numpy as np
+
+    with path.open("rb") as stream:
+        header = _header(stream.readline(), path)
+        payload = stream.read()
+    dtype = np.dtype(
+        [
+            (name, "<" + code) if length is None else (name, "<" + code, (length,))
+            for name, code, length in header["fields"]
+        ]
+    )
+    whole = len(payload) // dtype.itemsize * dtype.itemsize
+    readings = np.frombuffer(payload[:whole], dtype=dtype)
+    num_sound = _num_sound(readings)
+    return SystemFile(
+        metadata=header["metadata"],
+        readings=readings[:num_sound],
+        num_damaged=len(readings) - num_sound,
+    )
+
+
+def _num_sound(readings: np.ndarray) -> int:
+    """How many come before the first that cannot be what was written (see `timings`)."""
+    import numpy as np
+
+    is_sound = (readings["unix_s"] > 0) & (readings["unix_s"] < END_OF_TIME_S)
+    is_sound &= readings["number"] == np.arange(1, len(readings) + 1)
+    return len(readings) if is_sound.all() else int(np.argmin(is_sound))
+
+
+def _header(line: bytes, path: Path) -> dict[str, Any]:
+    try:
+        header: dict[str, Any] = json.loads(line)
+    except ValueError as error:
+        message = f"{path}: not a file of readings (its first line is no JSON header)"
+        raise ValueError(message) from error
+    if header.get("format") != FORMAT_NAME:
+        message = f"{path}: format {header.get('format')!r}, expected {FORMAT_NAME!r}"
+        raise ValueError(message)
+    return header

@@ -1,0 +1,141 @@
+"""Operations by formula against PyTorch's own counter of real passes (torch.utils.flop_counter).
+
+Attention is `eager`: the counter knows no fused kernel of the CPU.
+"""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from pipeline.data.work_counts import count_work
+from pipeline.models import build_model
+from pipeline.models.adapters import add_adapters
+from pipeline.models.parts import parts_of
+from pipeline.models.work import read_work
+from pipeline.timing.flops import WorkCounts, model_flops
+from pipeline.training.batches import loss_of, to_device
+from pipeline.training.device import Workplace
+from slurm_jobs.common.stage_config.adapters import AdaptersConfig
+from tests.pipeline.models.test_small_vlm import CONFIG as SMALL
+from tests.pipeline.models.test_small_vlm import loss_of as small_loss
+from tests.pipeline.models.test_small_vlm import make_facts, make_images
+
+CPU = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
+
+
+def build(kind):
+    config = dataclasses.replace(kind.config, attention="eager")
+    return build_model(config, kind.facts, seed=0)
+
+
+def counts_of(kind, model, batch):
+    return count_work(
+        batch,
+        patch_size=model.patch_size,
+        image_token_id=kind.facts.info.image_token_id,
+        pad_token_id=kind.facts.info.pad_token_id,
+        window_patches=read_work(model).window_patches,
+    )
+
+
+def ratio(kind, model):
+    """Operations by the formula over those of a real pass each way, of a sample with two pictures.
+
+    Layers on which nothing depends are run by transformers, and are no work of the model.
+    """
+    batch = kind.batch(model, [[kind.samples()[1]]])  # a row without padding
+    with FlopCounterMode(display=False) as counter:
+        loss_of(model, to_device(batch, CPU, model.layout)).backward()
+    counted = counter.get_flop_counts()
+    by_layer = {name: sum(found.values()) for name, found in counted.items() if name != "Global"}
+    unused = sum(
+        next((flops for name, flops in by_layer.items() if name.endswith(layer)), 0)
+        for layer in {name.partition(".self_attn")[0] for name in model.unused_parameters()
+                      if ".self_attn" in name}
+    )  # fmt: skip
+    said = model_flops(read_work(model), counts_of(kind, model, batch))
+    return said / (counter.get_total_flops() - unused)
+
+
+def train_only(model, *wanted):
+    parts = parts_of(model)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(parts[name] in wanted and name not in model.unused_parameters())
+
+
+@pytest.mark.parametrize(
+    "trained", [("vision", "projector", "language"), ("projector",), ("language",)], ids=str
+)
+def test_the_formula_gives_what_a_pass_takes(kind, trained):
+    model = build(kind)
+    train_only(model, *trained)
+    assert ratio(kind, model) == pytest.approx(1, abs=0.05)
+
+
+def test_adapters_cost_two_thirds_of_training_all_and_their_own(make_kind):
+    kind = make_kind("qwen2_vl")
+    model = build(kind)
+    add_adapters(model, AdaptersConfig(rank=2, dropout=0.0), seed=0)
+    train_only(model, "adapters")
+    # Of two layers one is the first, whose matrices need no gradient of what goes in.
+    assert ratio(kind, model) == pytest.approx(1, abs=0.1)
+    own = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    whole = read_work(build(kind)).language.num_weights
+    assert read_work(model).language.num_weights == {2: whole[3], 3: own}
+
+
+def test_what_is_frozen_before_all_that_is_trained_has_no_backward(make_kind):
+    kind = make_kind("qwen2_vl")
+    model = build(kind)
+    train_only(model, "projector")
+    work = read_work(model)
+    assert set(work.vision.num_weights) == {1}
+    assert not work.vision.passes_gradient
+    assert set(work.projector.num_weights) == {3}
+    assert set(work.language.num_weights) == {2}
+    assert work.language.passes_gradient
+
+
+def test_padding_and_the_sharing_of_rows_change_no_count(make_kind):
+    kind = make_kind("qwen2_5_vl")
+    model, samples = build(kind), kind.samples()
+    alone = [counts_of(kind, model, kind.batch(model, [[sample]])) for sample in samples]
+    packed = kind.batch(model, [samples[:3], samples[3:]], length=400)
+    assert packed.num_padding_tokens > 0
+    assert counts_of(kind, model, packed) == sum(alone, WorkCounts())
+
+
+def test_windows_are_those_that_images_are_cut_into(make_kind):
+    kind = make_kind("qwen2_5_vl")
+    model = build(kind)
+    batch = kind.batch(model, [[kind.samples()[1]]])
+    side = read_work(model).window_patches
+    pairs = 0
+    for height, width in (batch.image_sizes // model.patch_size).tolist():
+        for top in range(0, height, side):
+            for left in range(0, width, side):
+                pairs += (min(side, height - top) * min(side, width - left)) ** 2
+    assert side == 4
+    assert counts_of(kind, model, batch).num_window_pairs == pairs
+
+
+def test_the_formula_gives_what_a_pass_of_the_small_vlm_takes():
+    model = build_model(SMALL, make_facts(), seed=0)
+    model.vision.set_attn_implementation("eager")
+    model.language.set_attn_implementation("eager")
+    ids = torch.tensor([[4] * 4 + [7, 8, 9, 10]] * 3)  # three rows of an image and four words
+    labels = torch.where(ids < 9, -100, ids)
+    with FlopCounterMode(display=False) as counter:
+        small_loss(model, ids, make_images(3), labels).backward()
+    counts = WorkCounts(
+        num_patches=12,
+        num_patch_pairs=3 * 4**2,
+        num_image_tokens=12,
+        num_tokens=24,
+        num_token_pairs=3 * 8**2,
+        num_learned=6,
+    )
+    said = model_flops(read_work(model), counts)
+    assert said == pytest.approx(counter.get_total_flops(), rel=0.01)

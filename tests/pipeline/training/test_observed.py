@@ -1,0 +1,36 @@
+"""What a training leaves for those who want to know where its time went, besides step records."""
+
+import pytest
+
+from slurm_jobs.common.operator_table import operators_path, read_operators, trace_path
+from slurm_jobs.common.system_readings import read_system, system_path
+from slurm_jobs.common.timings import read_spans, spans_path
+
+
+@pytest.fixture(scope="module")
+def observed_run(make_train_run):
+    run = make_train_run(profile={"steps": [2, 3]}, sampler={"every_s": 0.1})
+    run.run_here()
+    return run
+
+
+def test_the_profiled_steps_are_those_of_the_step_records(observed_run):
+    table = read_operators(operators_path(observed_run.timing_dir(), 0))
+    assert (table.first_step, table.num_steps) == (2, 2)
+    assert {"aten::mm", "Optimizer.step#AdamW.step"} & {row.name for row in table.operators}
+    assert trace_path(observed_run.timing_dir(), 0).stat().st_size > 0
+    spans, _ = read_spans(spans_path(observed_run.timing_dir(), 0))
+    assert [s["name"] for s in spans if s["name"].startswith("profile")] == [
+        "profile_prepare",
+        "profile_write",
+    ]
+
+
+def test_the_node_is_read_from_staging_to_the_end(observed_run):
+    file = read_system(system_path(observed_run.timing_dir(), 0))
+    spans = {s["name"]: s for s in read_spans(spans_path(observed_run.timing_dir(), 0))[0]}
+    first_s = file.readings["unix_s"][0] - file.readings["interval_s"][0]
+    assert first_s <= spans["model_build"]["start_unix_s"]
+    assert file.readings["unix_s"][-1] >= spans["export"]["start_unix_s"]
+    assert file.readings["job_cpu_s_per_s"][1:].max() > 0
+    assert file.num_damaged == 0
