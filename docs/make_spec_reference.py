@@ -32,6 +32,7 @@ SECTIONS = {
     "LanguageConfig": "`model.language` of `run: train`",
     "ShardingConfig": "`sharding` of `run: train`",
     "ScalerConfig": "`scaler` of `run: train`",
+    "AdaptersConfig": "`adapters` of `run: train`",
     "BatchingConfig": "`batching` of `run: train`",
     "StreamConfig": "`stream` of `run: train`",
     "AugmentConfig": "`augment` of `run: train`",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from safetensors import safe_open
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from pipeline.models import VisionLanguageModel
+from pipeline.models.adapters import merge_adapters, save_adapters
 from pipeline.preprocess.processors import processor_files
 from pipeline.training.checkpoint.files import (
     hash_file,
@@ -28,11 +29,29 @@ _NOT_PROCESSOR = ("config.json", "generation_config.json")
 
 
 def export_model(
-    model: VisionLanguageModel, folder: Path, *, processor_dir: Path, ranks: Ranks, attempt: int
-) -> None:
-    """Gather the weights of all ranks and write `folder`; a collective.
+    model: VisionLanguageModel,
+    output_dir: Path,
+    *,
+    processor_dir: Path,
+    ranks: Ranks,
+    attempt: int,
+    adapters_of: str | None = None,
+) -> Path:
+    """Gather the weights of all ranks and write `model/`, adapters merged into it; a collective.
 
     An equal folder that an earlier attempt exported stays as it is.
+
+    Args:
+        model: As it was spread.
+        output_dir: Where the folders appear.
+        processor_dir: What is copied beside the weights.
+        ranks: All of them.
+        attempt: Of the stage.
+        adapters_of: The model that the adapters were added to; they are written to `adapters/`,
+            too, as `PeftModel.from_pretrained` reads them. None if there are none.
+
+    Returns:
+        The model's folder.
 
     Raises:
         StageError: what was written is not what was gathered.
@@ -40,16 +59,36 @@ def export_model(
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     expected_names = set(model.state_dict())
     weights = get_model_state_dict(model, options=options)
+    folder = output_dir / "model"
     if ranks.rank == 0:
         check_names(expected_names, set(weights))
-        temp_dir = folder.with_name(f".{folder.name}.{attempt}.tmp")
-        remove_leftovers(folder.parent, folder.name)
-        temp_dir.mkdir(parents=True)
-        written = model.save_pretrained(temp_dir, weights)
-        copy_processor(processor_dir, temp_dir)
-        check_weights(temp_dir, written)
-        _put_in_place(temp_dir, folder)
+        if adapters_of is not None:
+            _write(
+                output_dir / "adapters",
+                attempt,
+                lambda place: save_adapters(model, place, weights, base=adapters_of),
+            )
+
+        def write_model(place: Path) -> Mapping[str, torch.Tensor]:
+            copy_processor(processor_dir, place)
+            return model.save_pretrained(place, merge_adapters(model, weights))
+
+        _write(folder, attempt, write_model)
     ranks.barrier()
+    return folder
+
+
+def _write(folder: Path, attempt: int, write: Callable[[Path], Mapping[str, torch.Tensor]]) -> None:
+    """Have a folder written beside its place, read it back, and put it there.
+
+    Raises:
+        StageError: what is on disk is not what `write` says.
+    """
+    temp_dir = folder.with_name(f".{folder.name}.{attempt}.tmp")
+    remove_leftovers(folder.parent, folder.name)
+    temp_dir.mkdir(parents=True)
+    check_weights(temp_dir, write(temp_dir))
+    _put_in_place(temp_dir, folder)
 
 
 def check_names(expected: set[str], gathered: set[str]) -> None:

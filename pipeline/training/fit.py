@@ -186,6 +186,7 @@ def _find_checkpoints(
             dataset_fingerprint=dataset.info.fingerprint,
             work=Work(fingerprint=job.context.fingerprint, num_again=job.context.num_again),
             versions=versions(),
+            base=made.base,
         ),
     )
 

@@ -21,9 +21,10 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups in the order of `named_parameters`: with and without weight decay."""
+    """Of what learns, two groups in the order of `named_parameters`: with weight decay, without."""
     decayed, plain = [], []
-    for name, parameter in model.named_parameters():
+    learning = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
+    for name, parameter in learning:
         is_matrix = parameter.ndim >= 2 and "position_embedding" not in name
         (decayed if is_matrix else plain).append(parameter)
     return [

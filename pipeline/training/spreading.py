@@ -11,6 +11,7 @@ import torch
 from pipeline.data.batch import ModelNeeds
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
 from pipeline.training.device import Workplace
+from pipeline.training.learning import choose_what_learns, hash_base
 from pipeline.training.optimizer import make_optimizer
 from pipeline.training.ranks import Ranks
 from pipeline.training.scaling import Scaling
@@ -35,6 +36,10 @@ class SpreadModel:
     facts: StrategyFacts
     num_parameters: int
     """Of the whole model."""
+    num_learning: int
+    """Parameters that learn."""
+    base: str
+    """A hash of what does not learn; "" if all does."""
 
     @property
     def needs(self) -> ModelNeeds:
@@ -54,7 +59,9 @@ def build_and_spread(
     strategy = choose_strategy(config, workplace, ranks, context)
     bare = build_together(config, data, ranks, loads_once=strategy.loads_once)
     num_parameters = count_parameters([bare])
+    num_learning = sum(p.numel() for p in bare.parameters() if p.requires_grad)
     check_equal_weights(bare, ranks, shapes_only=strategy.loads_once)
+    base = ranks.from_main(hash_base(bare) if ranks.rank == 0 else "")
     spread = strategy.spread(bare, functools.partial(make_optimizer, config=config.optimizer))
     facts = strategy.facts(spread)
     check_effect(spread, facts, config, workplace, ranks.num_ranks)
@@ -66,6 +73,8 @@ def build_and_spread(
         scaling=Scaling(config.scaler, workplace),
         facts=facts,
         num_parameters=num_parameters,
+        num_learning=num_learning,
+        base=base,
     )
 
 
@@ -81,9 +90,11 @@ def build_together(
     try:
         if loads_once and ranks.rank != 0:
             model = make_unloaded(config.model, data, torch.device("meta"))
+            choose_what_learns(model, config)
             check_can_be_shared(model)
         else:
             model = build_model(config.model, data, seed=config.seed)
+            choose_what_learns(model, config)
     except StageConfigError as error:
         problem = str(error)
     problems = ranks.from_main(ranks.gather(problem))

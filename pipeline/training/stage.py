@@ -100,14 +100,14 @@ def _run_staged(job: Job, dataset_dir: Path, staged: Staged) -> dict[str, Any] |
         job.ranks, job.context, began_unix_s=job.began_unix_s, made_steps=trained.made_steps
     )
     ending.check("exports")
-    model_dir = job.context.output_dir / "model"
     with job.spans.span("export"):
-        export_model(
+        model_dir = export_model(
             trained.made.spread.bare,
-            model_dir,
+            job.context.output_dir,
             processor_dir=processor_dir,
             ranks=job.ranks,
             attempt=job.context.attempt,
+            adapters_of=_adapters_of(job.config),
         )
     evaluation = _evaluate(job, ending, facts, model_dir, processor_dir)
     if job.ranks.rank != 0:
@@ -121,6 +121,12 @@ def _run_staged(job: Job, dataset_dir: Path, staged: Staged) -> dict[str, Any] |
         "staging": reading,
         "outputs": describe_outputs(job.context.output_dir, model_dir.iterdir()),
     }
+
+
+def _adapters_of(config: TrainConfig) -> str | None:
+    """The model whose adapters peft can put to use, if there are any."""
+    is_peft_model = config.adapters is not None and config.model.type == "hugging_face"
+    return (config.model.path or config.model.name) if is_peft_model else None
 
 
 def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path) -> None:
@@ -175,6 +181,7 @@ def _describe(job: Job, trained: Trained) -> dict[str, Any]:
         "resumed_from_step": trained.resumed.step,
         "final_loss": trained.resumed.loss if final_loss is None else final_loss,
         "num_parameters": trained.made.num_parameters,
+        "num_learning": trained.made.num_learning,
         "strategy": job.config.strategy,
         "spread": dataclasses.asdict(trained.made.facts),
         "num_ranks": job.ranks.num_ranks,

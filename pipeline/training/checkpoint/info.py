@@ -62,6 +62,8 @@ class CheckpointInfo:
     versions: Mapping[str, str]
     work: Work = Work()
     """What the stage was to do when it was written."""
+    base: str = ""
+    """A hash of the weights that do not learn, which it has none of; empty if all learn."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +77,8 @@ class Identity:
     """Of this attempt's stage."""
     versions: Mapping[str, str]
     """Of the libraries that numbers depend on."""
+    base: str = ""
+    """A hash of the weights that do not learn; empty if all learn."""
 
     @property
     def training(self) -> str:

@@ -122,6 +122,8 @@ def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> s
     changes = describe_changes(info.config, now.lasting_config)
     if info.dataset_fingerprint != now.dataset_fingerprint:
         changes.append(f"data set: {info.dataset_fingerprint} then, {now.dataset_fingerprint} now")
+    if info.base != now.base:
+        changes.append(f"weights that do not learn: hash {info.base} then, {now.base} now")
     if changes and info.work.fingerprint == now.work.fingerprint:
         message = (
             f"checkpoint {folder} cannot be continued ({'; '.join(changes)}), though the "

@@ -184,6 +184,7 @@ class Saver:
             work=identity.work,
             files={**parts, ".metadata": files.hash_file(temp_dir / ".metadata")},
             versions=identity.versions,
+            base=identity.base,
         )
         write_info(temp_dir, info)
         final_dir = files.checkpoint_dir(self._checkpoints.root, step)

@@ -19,7 +19,11 @@ import numpy as np
 import torch
 from torch import nn
 from torch.distributed.checkpoint.metadata import STORAGE_TYPES
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
 from torch.distributed.checkpoint.stateful import Stateful
 
 from pipeline.training.checkpoint.info import Identity
@@ -67,11 +71,14 @@ class TrainingState:
 
     def put_back(self, loaded: Mapping[str, Any]) -> None:
         """Take over what was loaded into `places`."""
+        # What was loaded has every name that learns, as `matching` has seen to; `strict` would
+        # miss the others.
         set_state_dict(
             self.model,
             self.optimizer,
             model_state_dict=loaded["model"],
             optim_state_dict=loaded["optimizer"],
+            options=StateDictOptions(ignore_frozen_params=True, strict=False),
         )
         for states in loaded["extra"].values():
             for name, state in states.items():
@@ -80,7 +87,9 @@ class TrainingState:
             _set_rng_state(states)
 
     def _collect_shared(self) -> dict[str, Any]:
-        model_state, optimizer_state = get_state_dict(self.model, self.optimizer)
+        model_state, optimizer_state = get_state_dict(
+            self.model, self.optimizer, options=StateDictOptions(ignore_frozen_params=True)
+        )
         return {"model": model_state, "optimizer": optimizer_state}
 
 

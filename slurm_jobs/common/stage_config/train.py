@@ -12,6 +12,7 @@ from slurm_jobs.common.config_values import (
     Positive,
     check_bounds,
 )
+from slurm_jobs.common.stage_config.adapters import AdaptersConfig
 from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
@@ -56,6 +57,12 @@ class TrainConfig:
     """Folder that `consolidate` wrote; default: the output of the `consolidate` stage before."""
     model: ModelConfig = ModelConfig()
     """Which model is trained, and from which weights."""
+    adapters: AdaptersConfig | None = None
+    """LoRA: small matrices that learn beside frozen layers; null adds none."""
+    learn: tuple[str, ...] | None = None
+    """What learns, all else is frozen: parts (`vision`, `projector`, `language`, `adapters`, `all`
+    for all but adapters) or patterns of parameter names (`model.visual.blocks.3*`). Null:
+    `adapters` where there are some, else `all`."""
     strategy: Literal["fsdp2", "ddp", "single"] = "fsdp2"
     """`fsdp2` shards parameters, gradients and optimizer over the ranks; under `ddp` every rank has
     all of them, and gradients are averaged; `single` is one rank."""
@@ -144,8 +151,24 @@ class TrainConfig:
             )
             raise ValueError(message)
 
+    @property
+    def learning_parts(self) -> tuple[str, ...]:
+        """What `learn` says, or its default."""
+        if self.learn is not None:
+            return self.learn
+        return ("all",) if self.adapters is None else ("adapters",)
+
     def _check_used(self) -> None:
         """Refuse settings that nothing would read."""
+        if self.learn is not None and not self.learn:
+            message = "learn is empty: give a part (projector) or a pattern, or leave it out"
+            raise ValueError(message)
+        if self.adapters is not None and "adapters" not in self.learning_parts:
+            message = (
+                f"adapters are given, and learn is {list(self.learn or ())}: add `adapters` to it, "
+                "or leave adapters out"
+            )
+            raise ValueError(message)
         if self.strategy != "fsdp2" and self.sharding != ShardingConfig():
             message = (
                 f"strategy is {self.strategy}, which does not shard: leave sharding out, or set "
