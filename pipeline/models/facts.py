@@ -28,6 +28,8 @@ class DataFacts:
     """Tokens that the tokenizer knows."""
     vocabulary: Mapping[str, int] = field(default_factory=dict)
     """Their numbers; empty where nobody asked the tokenizer."""
+    tokenizer: PreTrainedTokenizerFast | None = None
+    """Itself; None where nobody asked."""
 
     @property
     def pixel_scale(self) -> PixelScale:
@@ -54,6 +56,7 @@ def read_facts(info: DatasetInfo, tokenizer: PreTrainedTokenizerFast) -> DataFac
         eos_token_id=tokenizer.eos_token_id,
         vocab_size=len(tokenizer),
         vocabulary=tokenizer.get_vocab(),
+        tokenizer=tokenizer,
     )
 
 

@@ -21,8 +21,8 @@ _S_PER_MIN = 60.0
 class Verdict:
     """The same on every rank."""
 
-    loss_sum: float
-    """Summed over the supervised tokens of all ranks."""
+    loss: float
+    """Of the step, summed over the ranks."""
     is_finite: bool
     """Loss and gradient norm, on every rank, or `skip`; if not, there is nothing to save."""
     skip: bool
@@ -62,21 +62,21 @@ class Boundary:
         self._read_clock_s = read_clock_s
         self._last_save_s = read_clock_s()
 
-    def agree(self, num_steps_done: int, local_loss_sum: float, grad_norm: float) -> Verdict:
+    def agree(self, num_steps_done: int, local_loss: float, grad_norm: float) -> Verdict:
         """Sum the ranks' losses, faults and wishes; every rank must call it in every step.
 
         Args:
             num_steps_done: steps completed once this one's update is made.
-            local_loss_sum: this rank's, nats.
+            local_loss: this rank's part of the step's.
             grad_norm: before clipping.
         """
-        bad_loss_here = float(not math.isfinite(local_loss_sum))
+        bad_loss_here = float(not math.isfinite(local_loss))
         bad_norm_here = float(not math.isfinite(grad_norm))
         stop_here = float(self._is_stop_requested())
         due_here = float(self._ranks.rank == 0 and self._is_time())
         ended_here = float(self._has_upload_ended())
-        loss_sum, num_bad_losses, num_bad_norms, num_stops, is_due, num_ended = self._ranks.sums(
-            [local_loss_sum, bad_loss_here, bad_norm_here, stop_here, due_here, ended_here]
+        loss, num_bad_losses, num_bad_norms, num_stops, is_due, num_ended = self._ranks.sums(
+            [local_loss, bad_loss_here, bad_norm_here, stop_here, due_here, ended_here]
         )
         skip = bool(num_bad_norms) and not num_bad_losses and self._may_overflow
         is_finite = skip or not (num_bad_losses or num_bad_norms)
@@ -87,7 +87,7 @@ class Boundary:
         if save:
             self._last_save_s = self._read_clock_s()
         return Verdict(
-            loss_sum=loss_sum,
+            loss=loss,
             is_finite=is_finite,
             skip=skip,
             save=save,

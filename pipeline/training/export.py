@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 
 from pipeline.models import VisionLanguageModel
 from pipeline.models.adapters import merge_adapters, save_adapters
+from pipeline.models.heads import save_heads
 from pipeline.preprocess.processors import processor_files
 from pipeline.training.checkpoint.files import (
     hash_file,
@@ -22,6 +23,7 @@ from pipeline.training.checkpoint.files import (
 )
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.stage_config.levels import LevelConfig
 
 _MOST_NAMES = 5
 """Of weights, of each kind of problem in a message."""
@@ -36,6 +38,7 @@ def export_model(
     ranks: Ranks,
     attempt: int,
     adapters_of: str | None = None,
+    levels: Sequence[LevelConfig] = (),
 ) -> Path:
     """Gather the weights of all ranks and write `model/`, adapters merged into it; a collective.
 
@@ -49,6 +52,7 @@ def export_model(
         attempt: Of the stage.
         adapters_of: The model that the adapters were added to; they are written to `adapters/`,
             too, as `PeftModel.from_pretrained` reads them. None if there are none.
+        levels: Of the targets; written with their heads.
 
     Returns:
         The model's folder.
@@ -71,7 +75,8 @@ def export_model(
 
         def write_model(place: Path) -> Mapping[str, torch.Tensor]:
             copy_processor(processor_dir, place)
-            return model.save_pretrained(place, merge_adapters(model, weights))
+            merged = model.save_pretrained(place, merge_adapters(model, weights))
+            return {**merged, **save_heads(place, levels, weights)}
 
         _write(folder, attempt, write_model)
     ranks.barrier()

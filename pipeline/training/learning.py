@@ -11,6 +11,7 @@ import xxhash
 
 from pipeline.models import VisionLanguageModel
 from pipeline.models.adapters import add_adapters
+from pipeline.models.heads import num_classes
 from pipeline.models.parts import choose, parts_of, set_trainable
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -23,10 +24,15 @@ def choose_what_learns(model: VisionLanguageModel, config: TrainConfig) -> None:
     Raises:
         StageConfigError: a name or pattern stands for nothing.
     """
+    if config.levels:
+        with next(model.parameters()).device:
+            model.add_heads(len(config.levels), num_classes(config.levels))
     if config.adapters is not None:
         with next(model.parameters()).device:
             add_adapters(model, config.adapters, seed=config.seed)
-    set_trainable(model, choose(parts_of(model), config.learning_parts, "learn"))
+    parts = parts_of(model)
+    heads = frozenset(name for name, part in parts.items() if part == "heads")
+    set_trainable(model, heads | choose(parts, config.learning_parts, "learn"))
 
 
 def hash_base(model: VisionLanguageModel) -> str:

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
 from pipeline.timing import StepCounts, StepOutcome, StepRecorder
-from pipeline.training.batches import count_batches, loss_of, to_device
+from pipeline.training.batches import count_batches, losses_of, to_device
 from pipeline.training.boundary import Boundary, Verdict
 from pipeline.training.checkpoint import TimedSaver
 from pipeline.training.device import Workplace
@@ -82,21 +82,21 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         recorder.lap("data_wait_s")
         counts = count_batches(batches)
         recorder.lap("other_s")
-        (num_supervised,) = setup.ranks.sums([counts.num_supervised_tokens])
+        shares = _shares(setup, batches)
         recorder.lap("rank_wait_s")  # for the rank whose batch came last
 
-        loss_sum = _accumulate(setup, batches, num_supervised, is_first=step == start_step)
+        share = _accumulate(setup, batches, shares, is_first=step == start_step)
         norm = _clip(setup)
         # SYNC: once a step the host waits for the device, when gradients are queued and before the
         # update: what is not finite must not be applied. The update itself is queued.
-        local_loss_sum, grad_norm = torch.stack([loss_sum, norm]).tolist()
+        local_loss, grad_norm = torch.stack([share, norm]).tolist()
         recorder.lap("optimizer_s")
 
-        verdict = setup.boundary.agree(step + 1, local_loss_sum, grad_norm)
-        loss = verdict.loss_sum / max(1.0, num_supervised)
+        verdict = setup.boundary.agree(step + 1, local_loss, grad_norm)
+        loss = verdict.loss
         recorder.lap("rank_wait_s")  # for the slowest rank
         if not verdict.is_finite:
-            raise _not_finite(step, loss, local_loss_sum, grad_norm, batches)
+            raise _not_finite(step, loss, local_loss, grad_norm, batches)
         learning_rate = (_skip if verdict.skip else _update)(setup, step, batches)
         recorder.lap("optimizer_s")
         outcome = _outcome(verdict, loss, learning_rate, grad_norm)
@@ -108,27 +108,39 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
     return LoopEnd(num_steps_done=setup.num_steps, stopped=False, final_loss=loss)
 
 
+def _shares(setup: LoopSetup, batches: Sequence[Batch]) -> list[float]:
+    """What one token, or answer told by class, of each level counts in the loss of the step.
+
+    The loss is the sum over levels of weight and mean, over what all ranks learn of a level.
+    """
+    here = zip(*(batch.learned.num_by_level for batch in batches), strict=True)
+    nums = setup.ranks.sums([float(sum(nums)) for nums in here])
+    weights = [level.weight for level in setup.config.levels] or [1.0]
+    return [weight / max(1.0, num) for weight, num in zip(weights, nums, strict=True)]
+
+
 def _accumulate(
-    setup: LoopSetup, batches: Sequence[Batch], num_supervised: float, *, is_first: bool
+    setup: LoopSetup, batches: Sequence[Batch], shares: Sequence[float], *, is_first: bool
 ) -> torch.Tensor:
-    """Forward and backward of each microbatch; the summed loss of this rank, on the device."""
-    # Gradients are averaged over the ranks; this makes the average a mean over all tokens.
-    scale = setup.ranks.num_ranks / max(1.0, num_supervised)
+    """Forward and backward of each microbatch; this rank's part of the loss, on the device."""
     strategy, spread = setup.strategy, setup.spread
-    loss_sum = torch.zeros((), device=setup.workplace.device)
+    num_ranks = setup.ranks.num_ranks
+    # Gradients are averaged over the ranks; this makes the average a sum. SYNC: a few numbers.
+    weights = torch.tensor([num_ranks * s for s in shares], device=setup.workplace.device)
+    loss = torch.zeros((), device=setup.workplace.device)
     for number, batch in enumerate(batches, start=1):
         inputs = to_device(batch, setup.workplace, spread.bare.layout)
         setup.recorder.lap("host_to_device_s")
         with strategy.microbatch(spread.model, is_last=number == len(batches)):
             with strategy.forward_context():
-                batch_loss = loss_of(spread.model, inputs)
+                batch_loss = (losses_of(spread.model, inputs) * weights).sum()
             setup.recorder.lap("forward_s")
-            setup.scaling.backward(batch_loss * scale)
-        loss_sum += batch_loss.detach()
+            setup.scaling.backward(batch_loss)
+        loss += batch_loss.detach()
         setup.recorder.lap("backward_s")
     if is_first:
         check_gradients(spread.bare, setup.ranks)
-    return loss_sum
+    return loss / num_ranks
 
 
 def _clip(setup: LoopSetup) -> torch.Tensor:
@@ -214,9 +226,9 @@ def _save(
 
 
 def _not_finite(
-    step: int, loss: float, local_loss_sum: float, grad_norm: float, batches: Sequence[Batch]
+    step: int, loss: float, local_loss: float, grad_norm: float, batches: Sequence[Batch]
 ) -> StageError:
-    here = "finite" if math.isfinite(local_loss_sum) else str(local_loss_sum)
+    here = "finite" if math.isfinite(local_loss) else str(local_loss)
     return StageError(
         f"the loss of step {step} is {loss} (this rank's share is {here}), its gradient norm "
         f"{grad_norm}; samples of this rank: {_keys(batches)}. Nothing of this step was "

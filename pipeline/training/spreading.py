@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from dataclasses import dataclass
@@ -9,9 +10,11 @@ from dataclasses import dataclass
 import torch
 
 from pipeline.data.batch import ModelNeeds
+from pipeline.data.levels import LevelRules
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
 from pipeline.training.device import Workplace
 from pipeline.training.learning import choose_what_learns, hash_base
+from pipeline.training.level_rules import make_level_rules
 from pipeline.training.optimizer import make_optimizer
 from pipeline.training.ranks import Ranks
 from pipeline.training.scaling import Scaling
@@ -41,10 +44,13 @@ class SpreadModel:
     base: str
     """A hash of what does not learn; "" if all does."""
 
+    level_rules: LevelRules | None
+    """Of samples with chained targets."""
+
     @property
     def needs(self) -> ModelNeeds:
-        """What the model wants of batches."""
-        return self.spread.bare.layout.needs
+        """What model and targets want of batches."""
+        return dataclasses.replace(self.spread.bare.layout.needs, levels=self.level_rules)
 
 
 def build_and_spread(
@@ -75,6 +81,7 @@ def build_and_spread(
         num_parameters=num_parameters,
         num_learning=num_learning,
         base=base,
+        level_rules=make_level_rules(config.levels, data.tokenizer),
     )
 
 

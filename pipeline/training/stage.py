@@ -108,6 +108,7 @@ def _run_staged(job: Job, dataset_dir: Path, staged: Staged) -> dict[str, Any] |
             ranks=job.ranks,
             attempt=job.context.attempt,
             adapters_of=_adapters_of(job.config),
+            levels=job.config.levels,
         )
     evaluation = _evaluate(job, ending, facts, model_dir, processor_dir)
     if job.ranks.rank != 0:

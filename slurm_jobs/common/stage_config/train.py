@@ -15,6 +15,7 @@ from slurm_jobs.common.config_values import (
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
 from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
+from slurm_jobs.common.stage_config.levels import LevelConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
 from slurm_jobs.common.stage_config.profile import ProfileConfig
@@ -63,6 +64,8 @@ class TrainConfig:
     """What learns, all else is frozen: parts (`vision`, `projector`, `language`, `adapters`, `all`
     for all but adapters) or patterns of parameter names (`model.visual.blocks.3*`). Null:
     `adapters` where there are some, else `all`."""
+    levels: tuple[LevelConfig, ...] = ()
+    """Chained targets, one for each assistant turn of a sample; a level reads those before it."""
     strategy: Literal["fsdp2", "ddp", "single"] = "fsdp2"
     """`fsdp2` shards parameters, gradients and optimizer over the ranks; under `ddp` every rank has
     all of them, and gradients are averaged; `single` is one rank."""
@@ -160,6 +163,10 @@ class TrainConfig:
 
     def _check_used(self) -> None:
         """Refuse settings that nothing would read."""
+        names = [level.name for level in self.levels]
+        if len(set(names)) < len(names):
+            message = f"levels are called {', '.join(names)}: give each a name of its own"
+            raise ValueError(message)
         if self.learn is not None and not self.learn:
             message = "learn is empty: give a part (projector) or a pattern, or leave it out"
             raise ValueError(message)

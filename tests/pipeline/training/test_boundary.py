@@ -36,16 +36,16 @@ def test_stop_of_another_rank_saves_and_stops_here():
     config = CheckpointConfig(every_min=None)
     others = (1.5, 0.0, 0.0, 1.0, 0.0, 0.0)
     verdict = boundary(config, ranks=FakeRanks(others=others)).agree(3, 2.0, 1.0)
-    assert (verdict.loss_sum, verdict.save, verdict.stop) == (3.5, True, True)
+    assert (verdict.loss, verdict.save, verdict.stop) == (3.5, True, True)
     assert verdict.must_end
 
 
 @pytest.mark.parametrize(
-    ("local_loss_sum", "grad_norm"), [(math.nan, 1.0), (2.0, math.inf), (2.0, math.nan)]
+    ("local_loss", "grad_norm"), [(math.nan, 1.0), (2.0, math.inf), (2.0, math.nan)]
 )
-def test_a_loss_or_a_gradient_that_is_not_finite_forbids_to_save(local_loss_sum, grad_norm):
+def test_a_loss_or_a_gradient_that_is_not_finite_forbids_to_save(local_loss, grad_norm):
     verdict = boundary(CheckpointConfig(every_min=None, every_steps=1), stop=True).agree(
-        3, local_loss_sum, grad_norm
+        3, local_loss, grad_norm
     )
     assert (verdict.is_finite, verdict.save) == (False, False)
 

@@ -36,10 +36,10 @@ def setup(tmp_path, monkeypatch):
         clock.advance(WAIT_S)
         return values
 
-    def agree_after_a_wait(_num_steps_done, local_loss_sum, _grad_norm):
+    def agree_after_a_wait(_num_steps_done, local_loss, _grad_norm):
         clock.advance(WAIT_S)
         return Verdict(
-            loss_sum=local_loss_sum,
+            loss=local_loss,
             is_finite=True,
             skip=False,
             save=False,
@@ -86,10 +86,10 @@ def poison_gradients(patch, *, step):
     accumulate = loop._accumulate
 
     def accumulate_poison(setup, *args, is_first):
-        loss_sum = accumulate(setup, *args, is_first=is_first)
+        loss = accumulate(setup, *args, is_first=is_first)
         if next(numbers) == step:
             next(setup.spread.bare.parameters()).grad.mul_(math.nan)
-        return loss_sum
+        return loss
 
     patch.setattr(loop, "_accumulate", accumulate_poison)
 
