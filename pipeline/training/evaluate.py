@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from pipeline.models import DataFacts, Prompt, StoredImages, VisionLanguageModel, load_model
+from pipeline.models import DataFacts, VisionLanguageModel, load_model
+from pipeline.models.heads import load_heads
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.manifest import folder_of, read_manifest
 from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training.device import Workplace
 from pipeline.training.ending import Ending
+from pipeline.training.evaluate_levels import Asker, LevelAnswer, ask_chains, first_level
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic, write_text_atomic
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
+from slurm_jobs.common.stage_config.levels import LevelConfig
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +37,15 @@ class Generation:
     reference: str
     generated: str
     exact: bool
-    """Equal but for white space at both ends."""
+    """Equal but for white space at both ends; of a chain, at every level."""
+    levels: Mapping[str, LevelAnswer] = field(default_factory=dict)
+    """Of a chain, by name of the level; the reference and answer above are the last one's."""
 
 
 def evaluate(
     config: EvaluateConfig,
     *,
+    levels: Sequence[LevelConfig],
     manifest: Path,
     facts: DataFacts,
     model_dir: Path,
@@ -64,12 +67,19 @@ def evaluate(
         StageStoppedError, TimeLimitError: asked to stop, on all ranks; as `Ending.between`.
     """
     preprocess = facts.info.preprocess
-    model = load_model(model_dir, facts).to(workplace.device).eval()
-    encoder = make_encoder(config, manifest, preprocess, processor_dir)
+    asker = Asker(
+        model=load_trained(model_dir, facts).to(workplace.device).eval(),
+        levels=levels,
+        encoder=make_encoder(config, manifest, preprocess, processor_dir),
+        facts=facts,
+        workplace=workplace,
+        max_new_tokens=config.max_new_tokens,
+    )
     rows = read_rows(config, manifest, preprocess)
-    prompts, rejected = _encode(encoder, rows, range(ranks.rank, len(rows), ranks.num_ranks))
+    own = range(ranks.rank, len(rows), ranks.num_ranks)
+    prompts, rejected = _encode(asker.encoder, rows, own, num_levels=len(levels))
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
-    answers = [g for batch in batches for g in _answer(model, encoder, batch, config)]
+    answers = [g for batch in batches for g in _answer(asker, rows, batch)]
     shares = ranks.gather((answers, rejected))
     if ranks.rank != 0:
         return {}
@@ -80,8 +90,20 @@ def evaluate(
     return _write(generations, problems, out_dir)
 
 
+def load_trained(folder: Path, facts: DataFacts) -> VisionLanguageModel:
+    """The model that a training exported, with its heads."""
+    model = load_model(folder, facts)
+    load_heads(model, folder)
+    return model
+
+
 def check_heldout(
-    config: EvaluateConfig, *, manifest: Path, preprocess: Mapping[str, Any], processor_dir: Path
+    config: EvaluateConfig,
+    *,
+    num_levels: int,
+    manifest: Path,
+    preprocess: Mapping[str, Any],
+    processor_dir: Path,
 ) -> None:
     """Refuse before training what could not be evaluated after it; one good row is enough.
 
@@ -91,7 +113,7 @@ def check_heldout(
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
     rows, problems = read_rows(config, manifest, preprocess), []
     for number in range(len(rows)):
-        prompts, rejected = _encode(encoder, rows, [number])
+        prompts, rejected = _encode(encoder, rows, [number], num_levels=num_levels)
         if prompts:
             return
         problems += rejected
@@ -113,7 +135,11 @@ def _write(
     """Write both files, and the problems to the log; the content of `evaluation.json`."""
     for problem in problems:
         log.warning("held-out sample left out: %s", problem)
-    lines = (json.dumps(asdict(g), ensure_ascii=False) for g in generations)
+    records = [asdict(generation) for generation in generations]
+    for record in records:
+        if not record["levels"]:
+            del record["levels"]
+    lines = (json.dumps(record, ensure_ascii=False) for record in records)
     write_text_atomic(folder / "generations.jsonl", "".join(f"{line}\n" for line in lines))
     summary = summarise(generations, num_rejected=len(problems))
     write_json_atomic(folder / "evaluation.json", summary)
@@ -147,13 +173,14 @@ def read_rows(
 
 
 def _encode(
-    encoder: SampleEncoder, rows: Sequence[ManifestRow], numbers: Iterable[int]
+    encoder: SampleEncoder, rows: Sequence[ManifestRow], numbers: Iterable[int], *, num_levels: int
 ) -> tuple[list[tuple[int, EncodedPrompt]], list[str]]:
-    """The prompts of these rows, and why rows have none."""
+    """The prompts of these rows, of chains those of the first level, and why rows have none."""
     prompts, rejected = [], []
     for number in numbers:
         try:
-            prompts.append((number, encoder.encode_prompt(rows[number])))
+            row = first_level(rows[number], num_levels) if num_levels else rows[number]
+            prompts.append((number, encoder.encode_prompt(row)))
         except SampleRejectedError as error:
             rejected.append(str(error))
     return prompts, rejected
@@ -162,6 +189,10 @@ def _encode(
 def summarise(generations: Sequence[Generation], *, num_rejected: int) -> dict[str, Any]:
     """Counts and the share of exact answers; None without any sample."""
     num_exact = sum(generation.exact for generation in generations)
+    shares = {
+        name: sum(g.levels[name].exact for g in generations) / len(generations)
+        for name in (generations[0].levels if generations else ())
+    }
     return {
         "num_samples": len(generations),
         "num_rejected": num_rejected,
@@ -169,6 +200,7 @@ def summarise(generations: Sequence[Generation], *, num_rejected: int) -> dict[s
         "exact_match": num_exact / len(generations) if generations else None,
         "num_distinct_references": len({g.reference for g in generations}),
         "num_distinct_generations": len({g.generated for g in generations}),
+        **({"levels": shares} if shares else {}),
     }
 
 
@@ -182,36 +214,24 @@ def in_batches(
 
 
 def _answer(
-    model: VisionLanguageModel,
-    encoder: SampleEncoder,
-    batch: Sequence[tuple[int, EncodedPrompt]],
-    config: EvaluateConfig,
+    asker: Asker, rows: Sequence[ManifestRow], batch: Sequence[tuple[int, EncodedPrompt]]
 ) -> Iterator[Generation]:
-    prompts = [to_prompt(encoded) for _, encoded in batch]
-    answers = model.generate(prompts, max_new_tokens=config.max_new_tokens)
-    for (row, prompt), answer in zip(batch, answers, strict=True):
-        text = encoder.chat.tokenizer.decode(answer, skip_special_tokens=True).strip()
-        reference = prompt.reference.strip()
+    if asker.levels:
+        chains = ask_chains(asker, [rows[number] for number, _ in batch])
+    else:
+        prompts = [prompt for _, prompt in batch]
+        said = asker.generate(prompts)
+        chains = [
+            {"": LevelAnswer(reference=prompt.reference.strip(), generated=text)}
+            for prompt, text in zip(prompts, said, strict=True)
+        ]
+    for (row, prompt), chain in zip(batch, chains, strict=True):
+        *_, last = chain.values()
         yield Generation(
             row=row,
             key=prompt.key,
-            reference=reference,
-            generated=text,
-            exact=text == reference,
+            reference=last.reference,
+            generated=last.generated,
+            exact=all(answer.exact for answer in chain.values()),
+            levels=chain if asker.levels else {},
         )
-
-
-def to_prompt(encoded: EncodedPrompt) -> Prompt:
-    """What a model takes of a prompt."""
-    flat = [image.reshape(-1, 3) for image in encoded.images]
-    sizes = [image.shape[:2] for image in encoded.images]
-    originals = [(height, width) for width, height in encoded.original_sizes]
-    pixels = np.concatenate(flat) if flat else np.empty((0, 3), dtype=np.uint8)
-    return Prompt(
-        input_ids=encoded.input_ids.tolist(),
-        images=StoredImages(
-            pixels=torch.from_numpy(pixels),
-            sizes=torch.tensor(sizes, dtype=torch.int64).reshape(-1, 2),
-            original_sizes=torch.tensor(originals, dtype=torch.int64).reshape(-1, 2),
-        ),
-    )

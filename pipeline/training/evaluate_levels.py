@@ -6,50 +6,107 @@ As in use: what the manifest says of a level is seen by nobody but the compariso
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from pipeline.data.batch import collate
 from pipeline.data.buffers import BufferPool
-from pipeline.data.gathered import ImageRule
+from pipeline.data.gathered import image_rule
 from pipeline.data.sample_format import IGNORED_LABEL, Sample
-from pipeline.models import VisionLanguageModel
+from pipeline.models import DataFacts, VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
-from pipeline.preprocess.manifest_rows import Content, ManifestRow
+from pipeline.preprocess.manifest_rows import Content, ManifestRow, Message
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training.batches import to_device
 from pipeline.training.device import Workplace
+from pipeline.training.prompts import to_prompt
 from slurm_jobs.common.stage_config.levels import LevelConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LevelAnswers:
-    """What a model says of one row, level by level."""
+class Asker:
+    """A model with levels, and how rows become its prompts."""
 
-    references: tuple[str, ...]
-    answers: tuple[str, ...]
+    model: VisionLanguageModel
+    """In eval mode, and whole."""
+    levels: Sequence[LevelConfig]
+    encoder: SampleEncoder
+    facts: DataFacts
+    workplace: Workplace
+    max_new_tokens: int
 
-    @property
-    def exact(self) -> tuple[bool, ...]:
-        """Of each level."""
-        pairs = zip(self.answers, self.references, strict=True)
-        return tuple(answer == reference for answer, reference in pairs)
+    def ask(self, level: int, prompts: Sequence[EncodedPrompt]) -> list[str]:
+        """What the model says at one level."""
+        if not prompts:
+            return []
+        if self.levels[level].head == "text":
+            return self.generate(prompts)
+        told = tell_classes(self, level, prompts)
+        return [self.levels[level].classes[number] for number in told]
+
+    def generate(self, prompts: Sequence[EncodedPrompt]) -> list[str]:
+        """What the model says, as text."""
+        asked = [to_prompt(prompt) for prompt in prompts]
+        said = self.model.generate(asked, max_new_tokens=self.max_new_tokens)
+        decode = self.encoder.chat.tokenizer.decode
+        return [decode(answer, skip_special_tokens=True).strip() for answer in said]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LevelAnswer:
+    """What a model says at one level of a row."""
+
+    reference: str
+    generated: str
+    """Empty where the row, with the answers before, is too long to be asked."""
+    exact: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Compare."""
+        object.__setattr__(self, "exact", self.generated == self.reference)
+
+
+def ask_chains(asker: Asker, rows: Sequence[ManifestRow]) -> list[dict[str, LevelAnswer]]:
+    """The answers to some rows by name of the level; each row can be asked at its first level."""
+    chains: list[dict[str, LevelAnswer]] = [{} for _ in rows]
+    for level, config in enumerate(asker.levels):
+        prompts: dict[int, EncodedPrompt] = {}
+        for number, row in enumerate(rows):
+            before = [answer.generated for answer in chains[number].values()]
+            with suppress(SampleRejectedError):  # the answers before may be of any length
+                prompts[number] = asker.encoder.encode_prompt(row_up_to(row, level, before))
+        said = dict(zip(prompts, asker.ask(level, list(prompts.values())), strict=True))
+        for number, row in enumerate(rows):
+            chains[number][config.name] = LevelAnswer(
+                reference=_turns(row)[level].text.strip(), generated=said.get(number, "")
+            )
+    return chains
+
+
+def first_level(row: ManifestRow, num_levels: int) -> ManifestRow:
+    """The row up to its first answer.
+
+    Raises:
+        SampleRejectedError: it has more or fewer answers than there are levels.
+    """
+    num_turns = len(_turns(row))
+    if num_turns != num_levels:
+        message = f"{row.origin}: {num_turns} assistant turns, and there are {num_levels} levels"
+        raise SampleRejectedError(reason="bad_row", message=message)
+    return row_up_to(row, 0, ())
+
+
+def _turns(row: ManifestRow) -> list[Message]:
+    return [message for message in row.messages if message.role == "assistant"]
 
 
 def row_up_to(row: ManifestRow, level: int, answers: Sequence[str]) -> ManifestRow:
-    """The row up to its assistant's turn number `level`, with other answers in those before.
-
-    Raises:
-        SampleRejectedError: it has fewer turns.
-    """
+    """The row up to its assistant's turn number `level`, with other answers in those before."""
     turns = [n for n, message in enumerate(row.messages) if message.role == "assistant"]
-    if len(turns) <= level:
-        message = f"{row.origin}: {len(turns)} assistant turns, and level {level + 1} is asked for"
-        raise SampleRejectedError(reason="levels", message=message)
     messages = list(row.messages[: turns[level] + 1])
     for turn, answer in zip(turns[:level], answers, strict=True):
         said = (Content(kind="text", value=answer),)
@@ -58,16 +115,9 @@ def row_up_to(row: ManifestRow, level: int, answers: Sequence[str]) -> ManifestR
 
 
 @torch.inference_mode()
-def tell_classes(
-    model: VisionLanguageModel,
-    level: int,
-    prompts: Sequence[EncodedPrompt],
-    *,
-    rule: ImageRule,
-    pad_token_id: int,
-    workplace: Workplace,
-) -> list[int]:
-    """The likeliest class of each prompt; `model` is in eval mode, and whole."""
+def tell_classes(asker: Asker, level: int, prompts: Sequence[EncodedPrompt]) -> list[int]:
+    """The likeliest class of each prompt."""
+    model = asker.model
     samples = [
         Sample(
             key=prompt.key,
@@ -80,40 +130,16 @@ def tell_classes(
     ]
     batch = collate(
         [[sample] for sample in samples],
-        rule=rule,
+        rule=image_rule(asker.facts.info),
         needs=model.layout.needs,
-        pad_token_id=pad_token_id,
+        pad_token_id=asker.facts.info.pad_token_id,
         epoch=0,
         buffers=BufferPool(pin_memory=False),
     )
-    inputs = to_device(batch, workplace, model.layout)
+    inputs = to_device(batch, asker.workplace, model.layout)
     hidden, _ = model.hidden_states(inputs.input_ids, inputs.vision, inputs.position_ids)
+    rows = torch.arange(len(prompts), device=hidden.device)
     lasts = torch.tensor([len(prompt.input_ids) - 1 for prompt in prompts], device=hidden.device)
-    before = hidden[torch.arange(len(prompts), device=hidden.device), lasts]
-    found: list[int] = model.class_logits(level, before).argmax(-1).tolist()  # SYNC
-    return found
-
-
-def summarise_levels(
-    levels: Sequence[LevelConfig], found: Sequence[LevelAnswers]
-) -> dict[str, Any]:
-    """By level, and of all levels of a sample together: the share of exact answers."""
-    exact = [answers.exact for answers in found]
-    shares = {
-        level.name: sum(row[number] for row in exact) / len(exact) if exact else None
-        for number, level in enumerate(levels)
-    }
-    return {"levels": shares, "all_levels": sum(map(all, exact)) / len(exact) if exact else None}
-
-
-def encode_level(
-    encoder: SampleEncoder,
-    rows: Sequence[tuple[ManifestRow, Sequence[str]]],
-    level: int,
-) -> Iterator[EncodedPrompt | SampleRejectedError]:
-    """The prompt of each row up to a level, with the answers so far; or why there is none."""
-    for row, answers in rows:
-        try:
-            yield encoder.encode_prompt(row_up_to(row, level, answers))
-        except SampleRejectedError as error:
-            yield error
+    logits = model.class_logits(level, hidden[rows, lasts])
+    told: list[int] = logits.argmax(-1).tolist()  # SYNC: the answers come to the host
+    return told

@@ -137,6 +137,7 @@ def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path)
         with job.spans.span("heldout_check"):
             check_heldout(
                 job.config.evaluate,
+                num_levels=len(job.config.levels),
                 manifest=Path(manifest),
                 preprocess=preprocess,
                 processor_dir=processor_dir,
@@ -157,6 +158,7 @@ def _evaluate(
     with job.spans.span("evaluation"):
         summary = evaluate(
             job.config.evaluate,
+            levels=job.config.levels,
             manifest=Path(manifest),
             facts=facts,
             model_dir=model_dir,

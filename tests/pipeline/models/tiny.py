@@ -123,14 +123,40 @@ def write_tiny(kind: str, folder: Path, *, tied: bool = False, seed: int = 0) ->
     return folder
 
 
+CHAINS = (
+    ((0,), "red", "a cup", "A red cup."),
+    ((1, 2), "blue", "two", "Two blue ones."),
+    ((), "red", "nothing", "So it is."),
+    ((3,), "green", "a tree", "A tree!"),
+)
+"""Numbers of pictures, and what is said at three levels."""
+
+
+def write_chains(kind: str, folder: Path) -> Path:
+    """The data set of `CHAINS`."""
+    return _write_dataset(kind, folder, [_chain(*chain) for chain in CHAINS])
+
+
+def _chain(pictures: tuple[int, ...], *answers: str) -> list[dict[str, Any]]:
+    asked = ("What colour?", "What is it?", "Tell me.")
+    turns = [
+        _messages(pictures if n == 0 else (), asked[n], said) for n, said in enumerate(answers)
+    ]
+    return [message for turn in turns for message in turn]
+
+
 def write_dataset(kind: str, folder: Path) -> Path:
     """The data set of `ROWS`, exactly decoded, as this kind's processor wants it."""
+    return _write_dataset(kind, folder, [_messages(*row) for row in ROWS])
+
+
+def _write_dataset(kind: str, folder: Path, rows: list[list[dict[str, Any]]]) -> Path:
     source = folder / "source"
     source.mkdir(parents=True)
     for number, (width, height) in enumerate(PICTURES):
         pixels = np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(source / f"{number}.png")
-    lines = [json.dumps({"messages": _messages(*row)}) + "\n" for row in ROWS]
+    lines = [json.dumps({"messages": messages}) + "\n" for messages in rows]
     (source / "rows.jsonl").write_text("".join(lines))
     config = {
         "manifest": str(source / "rows.jsonl"),

@@ -1,0 +1,92 @@
+"""A chain of thought from the manifest to the evaluation: text and classes, level by level."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+
+from slurm_jobs.common.errors import StageError
+from tests.pipeline.models.tiny import CHAINS, write_chains, write_tiny
+
+COLOURS = ["red", "green", "blue"]
+LEVELS = [
+    {"name": "colour", "head": "classes", "classes": COLOURS},
+    {"name": "thing"},
+    {"name": "report", "weight": 2.0},
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chains")
+    return write_chains("smolvlm", folder), write_tiny("smolvlm", folder / "model")
+
+
+def config_of(made, **changes):
+    dataset_dir, model_dir = made
+    return {
+        "dataset": str(dataset_dir),
+        "model": {"type": "hugging_face", "path": str(model_dir)},
+        "num_steps": 120,
+        "global_batch_size": 4,
+        "num_lanes": 2,
+        "levels": LEVELS,
+        "optimizer": {"learning_rate": 3e-3},
+        "schedule": {"kind": "constant"},
+        "checkpoint": {"every_min": None},
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "packed"])
+def test_two_ranks_learn_all_levels_and_say_them_one_after_the_other(made, make_train_run, kind):
+    source = made[0].parents[1] / "source" / "rows.jsonl"
+    run = make_train_run(
+        **config_of(
+            made,
+            batching={"kind": kind} | ({"max_tokens": 512} if kind == "packed" else {}),
+            evaluate={"manifest": str(source), "max_new_tokens": 30},
+        )
+    )
+    result = run.run()
+    assert result["evaluation"]["levels"] == {"colour": 1.0, "thing": 1.0, "report": 1.0}
+    assert result["exact_match"] == 1.0
+    lines = (run.output_dir / "generations.jsonl").read_text().splitlines()
+    for line, (_, *expected) in zip(map(json.loads, lines), CHAINS, strict=True):
+        said = {name: answer["generated"] for name, answer in line["levels"].items()}
+        assert said == dict(zip(("colour", "thing", "report"), expected, strict=True))
+    heads = load_file(run.output_dir / "model/heads.safetensors")
+    assert {name: tuple(value.shape) for name, value in heads.items()} == {
+        "heads.0.weight": (3, 32),
+        "heads.0.bias": (3,),
+    }
+
+
+def test_loss_is_the_weighted_sum_of_the_levels_means(made, make_train_run):
+    losses = {}
+    for name, levels in {
+        "all": LEVELS,
+        "double": [{**level, "weight": 2 * level.get("weight", 1.0)} for level in LEVELS],
+    }.items():
+        run = make_train_run(**config_of(made, num_steps=1, levels=levels))
+        run.run_here()
+        losses[name] = run.losses()[0]
+    assert losses["double"] == pytest.approx(2 * losses["all"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("levels", "words"),
+    [
+        (LEVELS[:2], r"sample \d+ has 3 answers that are learned, and there are 2 levels"),
+        (
+            [{**LEVELS[0], "classes": ["red", "blue"]}, *LEVELS[1:]],
+            r"sample \d+, level colour: the answer 'green' is none of the 2 classes",
+        ),
+    ],
+)
+def test_sample_that_does_not_fit_the_levels_is_named(made, make_train_run, levels, words):
+    run = make_train_run(**config_of(made, num_steps=1, levels=levels))
+    with pytest.raises(StageError, match=words):
+        run.run_here()
