@@ -44,9 +44,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _interrupts_are_heard() -> None:
-    """Tests in the background (`make test &`) inherit that SIGINT is ignored, and pass it on."""
+    """Tests in the background (`make test &`) inherit that SIGINT is ignored, and pass it on.
+
+    And a test run that is told to end, as by a time limit, takes its cluster down.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
