@@ -21,8 +21,10 @@ from torch import nn
 from torch.distributed.checkpoint.metadata import STORAGE_TYPES
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
-    get_state_dict,
-    set_state_dict,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
 )
 from torch.distributed.checkpoint.stateful import Stateful
 
@@ -31,6 +33,9 @@ from pipeline.training.ranks import Ranks
 
 log = logging.getLogger(__name__)
 
+_LEARNING_ALONE = StateDictOptions(ignore_frozen_params=True)
+"""An optimizer has a state of what learns now, and of nothing else."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingState:
@@ -38,6 +43,9 @@ class TrainingState:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    learned: frozenset[str] | None = None
+    """Names of the parameters that have learned so far, in this phase or before; of others nothing
+    is saved. None: all."""
     extra: Mapping[str, Stateful] = field(default_factory=dict)
     """More objects with a state, by name; each rank's own is saved."""
 
@@ -71,14 +79,9 @@ class TrainingState:
 
     def put_back(self, loaded: Mapping[str, Any]) -> None:
         """Take over what was loaded into `places`."""
-        # What was loaded has every name that learns, as `matching` has seen to; `strict` would
-        # miss the others.
-        set_state_dict(
-            self.model,
-            self.optimizer,
-            model_state_dict=loaded["model"],
-            optim_state_dict=loaded["optimizer"],
-            options=StateDictOptions(ignore_frozen_params=True, strict=False),
+        self.put_back_model(loaded)
+        set_optimizer_state_dict(
+            self.model, self.optimizer, loaded["optimizer"], options=_LEARNING_ALONE
         )
         for states in loaded["extra"].values():
             for name, state in states.items():
@@ -86,11 +89,22 @@ class TrainingState:
         for states in loaded.get("rng", {}).values():  # last: what comes before may draw
             _set_rng_state(states)
 
+    def collect_model(self) -> dict[str, Any]:
+        """The model's part of the state: what has learned, and buffers."""
+        known = {name for name, _ in self.model.named_parameters(remove_duplicate=False)}
+        kept = known if self.learned is None else self.learned
+        state = get_model_state_dict(self.model)
+        return {"model": {n: v for n, v in state.items() if n in kept or n not in known}}
+
+    def put_back_model(self, loaded: Mapping[str, Any]) -> None:
+        """Take over the model's part of what was loaded."""
+        # It has every name that it should, as `matching` has seen to; `strict` would miss others.
+        options = StateDictOptions(strict=False)
+        set_model_state_dict(self.model, loaded["model"], options=options)
+
     def _collect_shared(self) -> dict[str, Any]:
-        model_state, optimizer_state = get_state_dict(
-            self.model, self.optimizer, options=StateDictOptions(ignore_frozen_params=True)
-        )
-        return {"model": model_state, "optimizer": optimizer_state}
+        optimizer = get_optimizer_state_dict(self.model, self.optimizer, options=_LEARNING_ALONE)
+        return {**self.collect_model(), "optimizer": optimizer}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -72,6 +72,9 @@ class Strategy(Protocol):
             make_optimizer: Called with `bare` when its parameters are the final ones.
         """
 
+    def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
+        """The same model with another choice of what learns, and a new optimizer for that."""
+
     def forward_context(self) -> AbstractContextManager[None]:
         """Around each forward pass."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
@@ -71,6 +72,10 @@ class FullySharded:
         prefetch_in_order(bare, units, self._sharding.forward_prefetch)
         bare.train()
         return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
+
+    def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
+        """As `Strategy`; what is frozen is looked at in every pass."""
+        return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
 
     def forward_context(self) -> AbstractContextManager[None]:
         """As `Strategy`; weights are cast when they are gathered."""

@@ -44,6 +44,10 @@ class Replicated:
         )
         return Spread(model=wrapped, bare=bare, optimizer=make_optimizer(bare))
 
+    def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
+        """As `Strategy`: wrapped anew, or what learns now would differ from rank to rank."""
+        return self.spread(spread.bare, make_optimizer)
+
     def forward_context(self) -> AbstractContextManager[None]:
         """As `Strategy`."""
         return autocast(self._workplace)

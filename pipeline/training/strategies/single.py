@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from contextlib import AbstractContextManager
 
 from torch import nn
@@ -31,6 +32,10 @@ class Single:
         """As `Strategy`."""
         bare.to(self._workplace.device).train()
         return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
+
+    def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
+        """As `Strategy`; what is frozen is looked at in every pass."""
+        return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
 
     def forward_context(self) -> AbstractContextManager[None]:
         """As `Strategy`."""

@@ -18,6 +18,7 @@ from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.levels import LevelConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
+from slurm_jobs.common.stage_config.phases import PhaseConfig
 from slurm_jobs.common.stage_config.profile import ProfileConfig
 from slurm_jobs.common.stage_config.reading import AugmentConfig, BatchingConfig, StreamConfig
 from slurm_jobs.common.stage_config.sampler import SamplerConfig
@@ -77,8 +78,10 @@ class TrainConfig:
     case."""
     scaler: ScalerConfig = ScalerConfig()
     """How the loss is scaled under fp16."""
+    phases: tuple[PhaseConfig, ...] = ()
+    """Parts of the training that follow each other; each has its own length."""
     num_steps: Count | None = None
-    """Optimizer steps; exactly one of `num_steps` and `num_epochs` is given."""
+    """Optimizer steps; without phases exactly one of `num_steps` and `num_epochs` is given."""
     num_epochs: Positive | None = None
     """Passes over the data set, rounded down to whole steps."""
     global_batch_size: Count = 64
@@ -131,15 +134,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot run, naming field, value and remedy."""
         check_bounds(self)
-        if self.num_steps is None and self.num_epochs is None:
-            message = "neither num_steps nor num_epochs is given: give exactly one of them"
-            raise ValueError(message)
-        if self.num_steps is not None and self.num_epochs is not None:
-            message = (
-                f"num_steps is {self.num_steps} and num_epochs is {self.num_epochs}: "
-                "give exactly one of them"
-            )
-            raise ValueError(message)
+        self._check_length()
         self._check_used()
         if self.reader == "webdataset" and self.batching.kind != "shuffled":
             message = (
@@ -153,6 +148,42 @@ class TrainConfig:
                 f"({self.global_batch_size})"
             )
             raise ValueError(message)
+
+    def _check_length(self) -> None:
+        """Refuse a training of no length, or of two."""
+        if self.phases:
+            self._check_phases()
+            return
+        if self.num_steps is None and self.num_epochs is None:
+            message = "neither num_steps nor num_epochs is given: give exactly one of them"
+            raise ValueError(message)
+        if self.num_steps is not None and self.num_epochs is not None:
+            message = (
+                f"num_steps is {self.num_steps} and num_epochs is {self.num_epochs}: "
+                "give exactly one of them"
+            )
+            raise ValueError(message)
+
+    def _check_phases(self) -> None:
+        names = [phase.name for phase in self.phases]
+        if len(set(names)) < len(names):
+            message = f"phases are called {', '.join(names)}: give each a name of its own"
+            raise ValueError(message)
+        given = [name for name in ("num_steps", "num_epochs", "learn") if getattr(self, name)]
+        if given:
+            message = f"{' and '.join(given)} given beside phases: each phase has its own"
+            raise ValueError(message)
+        if self.reader != "index":
+            message = f"reader is {self.reader} and there are phases: use `reader: index`"
+            raise ValueError(message)
+        for phase in self.phases:
+            size = phase.global_batch_size
+            if size is not None and size % self.num_lanes:
+                message = (
+                    f"phase {phase.name}: num_lanes is {self.num_lanes}: give a divisor of "
+                    f"global_batch_size ({size})"
+                )
+                raise ValueError(message)
 
     @property
     def learning_parts(self) -> tuple[str, ...]:
@@ -170,10 +201,12 @@ class TrainConfig:
         if self.learn is not None and not self.learn:
             message = "learn is empty: give a part (projector) or a pattern, or leave it out"
             raise ValueError(message)
-        if self.adapters is not None and "adapters" not in self.learning_parts:
+        learning = [phase.learn for phase in self.phases] or [self.learn]
+        is_used = any(parts is None or "adapters" in parts for parts in learning)
+        if self.adapters is not None and not is_used:
             message = (
-                f"adapters are given, and learn is {list(self.learn or ())}: add `adapters` to it, "
-                "or leave adapters out"
+                "adapters are given, and learn names them nowhere: add `adapters` to it, or leave "
+                "adapters out"
             )
             raise ValueError(message)
         if self.strategy != "fsdp2" and self.sharding != ShardingConfig():
