@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import logging
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,15 +15,21 @@ import torch
 from pipeline.data.batch import ModelNeeds
 from pipeline.data.levels import LevelRules
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
+from pipeline.models.parts import set_trainable
 from pipeline.training.device import Workplace
-from pipeline.training.learning import choose_what_learns, hash_base
+from pipeline.training.learning import add_what_learns, hash_base, what_learns
 from pipeline.training.level_rules import make_level_rules
 from pipeline.training.optimizer import make_optimizer
+from pipeline.training.phases import Phase
 from pipeline.training.ranks import Ranks
 from pipeline.training.scaling import Scaling
 from pipeline.training.strategies import Spread, Strategy, StrategyFacts, choose_strategy
 from pipeline.training.strategies.base import count_parameters
-from pipeline.training.strategies.effect import check_effect, check_equal_weights
+from pipeline.training.strategies.effect import (
+    check_effect,
+    check_equal_weights,
+    check_optimizer,
+)
 from pipeline.training.strategies.loading import check_can_be_shared
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
@@ -39,10 +48,12 @@ class SpreadModel:
     facts: StrategyFacts
     num_parameters: int
     """Of the whole model."""
-    num_learning: int
-    """Parameters that learn."""
-    base: str
-    """A hash of what does not learn; "" if all does."""
+    learning: tuple[frozenset[str], ...]
+    """Names of the parameters that learn, by phase."""
+    learned: tuple[frozenset[str], ...]
+    """The same, with those of the phases before."""
+    bases: tuple[str, ...]
+    """A hash of what has not learned by the end of each phase; "" if all has."""
 
     level_rules: LevelRules | None
     """Of samples with chained targets."""
@@ -54,20 +65,31 @@ class SpreadModel:
 
 
 def build_and_spread(
-    config: TrainConfig, context: TaskContext, workplace: Workplace, ranks: Ranks, data: DataFacts
+    phases: Sequence[Phase],
+    number: int,
+    *,
+    context: TaskContext,
+    workplace: Workplace,
+    ranks: Ranks,
+    data: DataFacts,
 ) -> SpreadModel:
-    """Build the model, spread it, and make sure that this took effect; a collective.
+    """Build the model, spread it for phase `number`, and make sure that this took effect.
+
+    A collective.
 
     Raises:
         StageConfigError: there is no such model, it differs between ranks, or the strategy cannot
             run here or did not take effect.
     """
+    config = phases[number].config
     strategy = choose_strategy(config, workplace, ranks, context)
     bare = build_together(config, data, ranks, loads_once=strategy.loads_once)
     num_parameters = count_parameters([bare])
-    num_learning = sum(p.numel() for p in bare.parameters() if p.requires_grad)
     check_equal_weights(bare, ranks, shapes_only=strategy.loads_once)
-    base = ranks.from_main(hash_base(bare) if ranks.rank == 0 else "")
+    learning = what_learns(bare, phases)
+    learned = list(itertools.accumulate(learning, operator.or_))
+    bases = [hash_base(bare, names) for names in learned] if ranks.rank == 0 else []
+    set_trainable(bare, learning[number])
     spread = strategy.spread(bare, functools.partial(make_optimizer, config=config.optimizer))
     facts = strategy.facts(spread)
     check_effect(spread, facts, config, workplace, ranks.num_ranks)
@@ -79,10 +101,22 @@ def build_and_spread(
         scaling=Scaling(config.scaler, workplace),
         facts=facts,
         num_parameters=num_parameters,
-        num_learning=num_learning,
-        base=base,
+        learning=tuple(learning),
+        learned=tuple(learned),
+        bases=tuple(ranks.from_main(bases)),
         level_rules=make_level_rules(config.levels, data.tokenizer),
     )
+
+
+def respread(made: SpreadModel, phase: Phase, workplace: Workplace) -> SpreadModel:
+    """The same model for a later phase: other parameters learn, with an optimizer of its own."""
+    config, bare = phase.config, made.spread.bare
+    set_trainable(bare, made.learning[phase.number])
+    spread = made.strategy.respread(
+        made.spread, functools.partial(make_optimizer, config=config.optimizer)
+    )
+    check_optimizer(spread.bare, spread.optimizer)
+    return dataclasses.replace(made, spread=spread, scaling=Scaling(config.scaler, workplace))
 
 
 def build_together(
@@ -97,11 +131,11 @@ def build_together(
     try:
         if loads_once and ranks.rank != 0:
             model = make_unloaded(config.model, data, torch.device("meta"))
-            choose_what_learns(model, config)
+            add_what_learns(model, config)
             check_can_be_shared(model)
         else:
             model = build_model(config.model, data, seed=config.seed)
-            choose_what_learns(model, config)
+            add_what_learns(model, config)
     except StageConfigError as error:
         problem = str(error)
     problems = ranks.from_main(ranks.gather(problem))
