@@ -81,10 +81,18 @@ def evaluate(
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
     answers = [g for batch in batches for g in _answer(asker, rows, batch)]
     shares = ranks.gather((answers, rejected))
-    if ranks.rank != 0:
-        return {}
+    return _conclude(shares, len(rows), manifest, out_dir) if ranks.rank == 0 else {}
+
+
+def _conclude(
+    shares: Sequence[tuple[list[Generation], list[str]]],
+    num_rows: int,
+    manifest: Path,
+    out_dir: Path,
+) -> dict[str, Any]:
+    """Put the ranks' answers and rejected rows together, and write them."""
     problems = [line for _, share in shares for line in share]
-    if len(problems) == len(rows):
+    if len(problems) == num_rows:
         raise _nothing_to_ask(manifest, problems)
     generations = sorted((g for share, _ in shares for g in share), key=lambda g: g.row)
     return _write(generations, problems, out_dir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -63,24 +64,28 @@ def export_model(
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     expected_names = set(model.state_dict())
     weights = get_model_state_dict(model, options=options)
-    folder = output_dir / "model"
     if ranks.rank == 0:
         check_names(expected_names, set(weights))
         if adapters_of is not None:
-            _write(
-                output_dir / "adapters",
-                attempt,
-                lambda place: save_adapters(model, place, weights, base=adapters_of),
-            )
-
-        def write_model(place: Path) -> Mapping[str, torch.Tensor]:
-            copy_processor(processor_dir, place)
-            merged = model.save_pretrained(place, merge_adapters(model, weights))
-            return {**merged, **save_heads(place, levels, weights)}
-
-        _write(folder, attempt, write_model)
+            write = functools.partial(save_adapters, model, weights=weights, base=adapters_of)
+            _write(output_dir / "adapters", attempt, write)
+        write = functools.partial(_write_model, model, weights, processor_dir, levels)
+        _write(output_dir / "model", attempt, write)
     ranks.barrier()
-    return folder
+    return output_dir / "model"
+
+
+def _write_model(
+    model: VisionLanguageModel,
+    weights: Mapping[str, torch.Tensor],
+    processor_dir: Path,
+    levels: Sequence[LevelConfig],
+    place: Path,
+) -> Mapping[str, torch.Tensor]:
+    """Everything that the model's folder has; its tensors, by their names in the files."""
+    copy_processor(processor_dir, place)
+    merged = model.save_pretrained(place, merge_adapters(model, weights))
+    return {**merged, **save_heads(place, levels, weights)}
 
 
 def _write(folder: Path, attempt: int, write: Callable[[Path], Mapping[str, torch.Tensor]]) -> None:

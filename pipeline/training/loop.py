@@ -44,6 +44,8 @@ class LoopSetup:
 
     config: TrainConfig
     num_steps: int
+    first_step: int = 0
+    """What the records add to the steps counted here: those of the phases before."""
     strategy: Strategy
     spread: Spread
     scaling: Scaling
@@ -56,7 +58,7 @@ class LoopSetup:
     saver: TimedSaver
     """Saves the state, and ends what it began; called by all ranks at once."""
     report: Callable[[int, float, StepCounts], None]
-    """Told after each step: steps done, loss, this rank's counts."""
+    """Told after each step: steps done, of all phases; loss; this rank's counts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +78,10 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         StageError, StageConfigError: a loss or a gradient is not finite, or not there.
     """
     recorder, loss = setup.recorder, None
-    for step in watch(range(start_step, setup.num_steps)):
-        recorder.start_step(step)
+    first = setup.first_step
+    for number in watch(range(first + start_step, first + setup.num_steps)):
+        step = number - first
+        recorder.start_step(number)
         batches = next(setup.batches)
         recorder.lap("data_wait_s")
         counts = count_batches(batches)
@@ -101,7 +105,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         recorder.lap("optimizer_s")
         outcome = _outcome(verdict, loss, learning_rate, grad_norm)
         _save(setup, verdict, step + 1, counts, outcome)
-        setup.report(step + 1, loss, counts)
+        setup.report(number + 1, loss, counts)
         recorder.end_step(counts, outcome)
         if verdict.stop:
             return LoopEnd(num_steps_done=step + 1, stopped=True, final_loss=loss)

@@ -54,16 +54,17 @@ def phases_of(config: TrainConfig) -> tuple[Phase, ...]:
     if not config.phases:
         return (Phase(number=0, name="", config=config),)
     return tuple(
-        Phase(number=number, name=phase.name, config=_resolve(config, phase))
+        Phase(number=number, name=phase.name, config=_resolve(config, phase, number))
         for number, phase in enumerate(config.phases)
     )
 
 
-def _resolve(config: TrainConfig, phase: PhaseConfig) -> TrainConfig:
+def _resolve(config: TrainConfig, phase: PhaseConfig, number: int) -> TrainConfig:
     given = {name: getattr(phase, name) for name in _OWN}
     return dataclasses.replace(
         config,
         phases=(),
+        seed=config.seed + number,  # or each phase would begin with the samples of the one before
         num_steps=phase.num_steps,
         num_epochs=phase.num_epochs,
         **{name: value for name, value in given.items() if value is not None},

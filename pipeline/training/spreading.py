@@ -54,7 +54,6 @@ class SpreadModel:
     """The same, with those of the phases before."""
     bases: tuple[str, ...]
     """A hash of what has not learned by the end of each phase; "" if all has."""
-
     level_rules: LevelRules | None
     """Of samples with chained targets."""
 
@@ -66,14 +65,13 @@ class SpreadModel:
 
 def build_and_spread(
     phases: Sequence[Phase],
-    number: int,
     *,
     context: TaskContext,
     workplace: Workplace,
     ranks: Ranks,
     data: DataFacts,
 ) -> SpreadModel:
-    """Build the model, spread it for phase `number`, and make sure that this took effect.
+    """Build the model, spread it for the first phase, and make sure that this took effect.
 
     A collective.
 
@@ -81,7 +79,7 @@ def build_and_spread(
         StageConfigError: there is no such model, it differs between ranks, or the strategy cannot
             run here or did not take effect.
     """
-    config = phases[number].config
+    config = phases[0].config
     strategy = choose_strategy(config, workplace, ranks, context)
     bare = build_together(config, data, ranks, loads_once=strategy.loads_once)
     num_parameters = count_parameters([bare])
@@ -89,7 +87,7 @@ def build_and_spread(
     learning = what_learns(bare, phases)
     learned = list(itertools.accumulate(learning, operator.or_))
     bases = [hash_base(bare, names) for names in learned] if ranks.rank == 0 else []
-    set_trainable(bare, learning[number])
+    set_trainable(bare, learning[0])
     spread = strategy.spread(bare, functools.partial(make_optimizer, config=config.optimizer))
     facts = strategy.facts(spread)
     check_effect(spread, facts, config, workplace, ranks.num_ranks)
@@ -109,14 +107,21 @@ def build_and_spread(
 
 
 def respread(made: SpreadModel, phase: Phase, workplace: Workplace) -> SpreadModel:
-    """The same model for a later phase: other parameters learn, with an optimizer of its own."""
+    """The same model for a phase: its own parameters learn, with an optimizer of their own."""
     config, bare = phase.config, made.spread.bare
+    made.spread.optimizer.zero_grad()  # or gradients of what is frozen now would stay
     set_trainable(bare, made.learning[phase.number])
     spread = made.strategy.respread(
         made.spread, functools.partial(make_optimizer, config=config.optimizer)
     )
     check_optimizer(spread.bare, spread.optimizer)
     return dataclasses.replace(made, spread=spread, scaling=Scaling(config.scaler, workplace))
+
+
+def count_learning(made: SpreadModel, phase: Phase) -> int:
+    """Parameters that learn in a phase."""
+    names = made.learning[phase.number]
+    return sum(p.numel() for name, p in made.spread.bare.named_parameters() if name in names)
 
 
 def build_together(

@@ -5,25 +5,27 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.dataset import open_dataset
-from pipeline.data.info import PACKS_DIR, PROCESSOR_DIR, read_dataset_info
-from pipeline.models import DataFacts, check_images, load_tokenizer, read_facts
-from pipeline.stage_in import Staged
+from pipeline.models import DataFacts, load_tokenizer, read_facts
 from pipeline.timing import SpanLog
 from pipeline.timing.system_sampler import sample_system
 from pipeline.training.device import prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
 from pipeline.training.evaluate import check_heldout, evaluate
 from pipeline.training.export import export_model
-from pipeline.training.fit import Job, Trained, fit, versions
+from pipeline.training.fit import Trained, fit
+from pipeline.training.job import Job, versions
+from pipeline.training.one_phase import PhaseEnd
+from pipeline.training.phases import Phase, phases_of
 from pipeline.training.ranks import join_ranks, leave_ranks
-from pipeline.training.staging import describe_reading, stage_together
+from pipeline.training.sources import Source, find_datasets, open_sources
+from pipeline.training.spreading import SpreadModel, count_learning
+from pipeline.training.staging import describe_reading
 from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.errors import StageConfigError, StageStoppedError
+from slurm_jobs.common.errors import StageStoppedError
 from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -39,7 +41,6 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
     began_unix_s = time.time()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     workplace = prepare_device(config, context)
-    dataset_dir = find_dataset(config, context)
     with spans.span("process_group"):
         ranks = join_ranks(
             context,
@@ -55,7 +56,7 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
         began_unix_s=began_unix_s,
     )
     try:
-        result = _run(job, dataset_dir)
+        result = _run(job)
     except (StageStoppedError, TimeLimitError):  # on every rank
         leave_ranks()
         raise
@@ -64,38 +65,26 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
     return result
 
 
-def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
-    """The data set's folder: as configured, else what the `consolidate` stage before wrote.
-
-    Raises:
-        StageConfigError: neither is there.
-    """
-    if config.dataset is not None:
-        return Path(config.dataset)
-    try:
-        return context.parent_running("consolidate").output_dir
-    except LookupError as error:
-        message = f"{error}; or set config.dataset"
-        raise StageConfigError(message) from error
-
-
-def _run(job: Job, dataset_dir: Path) -> dict[str, Any] | None:
-    check_images(job.config.model, read_dataset_info(dataset_dir))  # before anything is copied
-    staging = job.config.staging
+def _run(job: Job) -> dict[str, Any] | None:
+    phases = phases_of(job.config)
+    folders = find_datasets(phases, job.context)  # before anything is copied
     with (
         sample_system(job.config.sampler, job.context),
-        stage_together(dataset_dir, job.context, staging, job.ranks, job.spans) as staged,
+        open_sources(folders, job) as sources,
     ):
-        return _run_staged(job, dataset_dir, staged)
+        return _run_staged(job, phases, sources)
 
 
-def _run_staged(job: Job, dataset_dir: Path, staged: Staged) -> dict[str, Any] | None:
-    dataset = open_dataset(dataset_dir, staged.folder, staged.check)
-    processor_dir = dataset_dir / PROCESSOR_DIR
-    facts = read_facts(dataset.info, load_tokenizer(processor_dir))
-    _check_heldout(job, dataset.info.preprocess, processor_dir)
-    trained = fit(job, dataset, facts, dataset_dir / PACKS_DIR)
-    reading = describe_reading(staged, dataset.files.counts, job.config.staging, job.ranks)
+def _run_staged(
+    job: Job, phases: Sequence[Phase], sources: Sequence[Source]
+) -> dict[str, Any] | None:
+    info, processor_dir = sources[0].dataset.info, sources[0].processor_dir
+    facts = read_facts(info, load_tokenizer(processor_dir))
+    _check_heldout(job, info.preprocess, processor_dir)
+    trained = fit(job, phases, sources, facts)
+    used = list({source.folder: source for source in sources}.values())
+    reads = [(source.staged, source.dataset.files.counts) for source in used]
+    reading = describe_reading(reads, job.config.staging, job.ranks)
     ending = Ending(
         job.ranks, job.context, began_unix_s=job.began_unix_s, made_steps=trained.made_steps
     )
@@ -117,8 +106,8 @@ def _run_staged(job: Job, dataset_dir: Path, staged: Staged) -> dict[str, Any] |
         **_describe(job, trained),
         "exact_match": evaluation.get("exact_match"),
         "evaluation": evaluation or None,
-        "stage_in_s": staged.duration_s,
-        "stage_in_bytes": staged.num_bytes,
+        "stage_in_s": sum(source.staged.duration_s for source in used),
+        "stage_in_bytes": sum(source.staged.num_bytes for source in used),
         "staging": reading,
         "outputs": describe_outputs(job.context.output_dir, model_dir.iterdir()),
     }
@@ -178,20 +167,34 @@ def _evaluate(
 
 
 def _describe(job: Job, trained: Trained) -> dict[str, Any]:
-    final_loss = trained.end.final_loss
-    return {
-        "num_steps": trained.end.num_steps_done,
-        "resumed_from_step": trained.resumed.step,
-        "final_loss": trained.resumed.loss if final_loss is None else final_loss,
-        "num_parameters": trained.made.num_parameters,
-        "num_learning": trained.made.num_learning,
+    made, last = trained.made, trained.phases[-1]
+    found = {
+        "num_steps": trained.num_steps,
+        "resumed_from_step": trained.resumed_from_step,
+        "final_loss": last.final_loss,
+        "num_parameters": made.num_parameters,
+        "num_learning": count_learning(made, last.planned.phase),
         "strategy": job.config.strategy,
-        "spread": dataclasses.asdict(trained.made.facts),
+        "spread": dataclasses.asdict(made.facts),
         "num_ranks": job.ranks.num_ranks,
         "precision": job.workplace.precision,
-        "num_skipped_steps": trained.made.scaling.num_skips,
-        "attention": trained.made.spread.bare.attention_name,
+        "num_skipped_steps": sum(end.num_skips for end in trained.phases),
+        "attention": made.spread.bare.attention_name,
         "num_compute_threads": job.workplace.num_compute_threads,
         "tokens_per_s": trained.tokens_per_s,
         "versions": versions(),
+    }
+    if job.config.phases:
+        found["phases"] = [_describe_phase(made, end) for end in trained.phases]
+    return found
+
+
+def _describe_phase(made: SpreadModel, end: PhaseEnd) -> dict[str, Any]:
+    return {
+        "name": end.planned.phase.name,
+        "first_step": end.planned.first_step,
+        "num_steps": end.planned.num_steps,
+        "resumed_from_step": end.resumed.step,
+        "final_loss": end.final_loss,
+        "num_learning": count_learning(made, end.planned.phase),
     }

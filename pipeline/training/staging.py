@@ -7,7 +7,9 @@ from the shared file system, and how long that took.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ def stage_together(
             staged = stage_in(dataset_dir, context.node_local_dir, config, copies=copies)
             notes |= {"num_bytes": staged.num_bytes, "copied": staged.copied}
         # One node may have its copy already, and another copy for an hour.
-        ranks.meet("stage_in", speaks=context.local_rank == 0)
+        ranks.meet(f"stage_in {dataset_dir}", speaks=context.local_rank == 0)
         (num_stopped,) = ranks.sums([float(staged is None)])
     if num_stopped or staged is None:
         if staged is not None:
@@ -51,27 +53,24 @@ def stage_together(
 
 
 def describe_reading(
-    staged: Staged, counts: ReadCounts, config: StagingConfig, ranks: Ranks
+    reads: Sequence[tuple[Staged, ReadCounts]], config: StagingConfig, ranks: Ranks
 ) -> dict[str, Any]:
-    """For the stage's result: what was read where, over all ranks, and what it took.
+    """For the stage's result: what was read where, over all ranks and data sets, and what it took.
 
     A collective: every rank must call it. The first rank's log says it in words.
     """
     local_bytes, local_s, shared_bytes, shared_s, num_damaged = ranks.sums(
         [
-            counts.local_bytes,
-            counts.local_s,
-            counts.shared_bytes,
-            counts.shared_s,
-            counts.num_damaged_shards,
+            float(sum(getattr(counts, field.name) for _, counts in reads))
+            for field in dataclasses.fields(ReadCounts)
         ]
     )
     if ranks.rank == 0:
         log.info("%s", cost_text(local_bytes, local_s, shared_bytes, shared_s))
     return {
         "mode": config.mode,
-        "staged_bytes": staged.num_local_bytes,
-        "reason": staged.reason or None,
+        "staged_bytes": sum(staged.num_local_bytes for staged, _ in reads),
+        "reason": "; ".join(staged.reason for staged, _ in reads if staged.reason) or None,
         "local_read_bytes": int(local_bytes),
         "local_read_s": local_s,
         "shared_read_bytes": int(shared_bytes),

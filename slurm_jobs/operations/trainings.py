@@ -7,6 +7,7 @@ when it starts; here is told what can be known of that before.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from slurm_jobs.common.errors import DamagedFileError
@@ -36,7 +37,7 @@ def training_starts(
     found: dict[str, Start] = {}
     for name in dict.fromkeys(job.stage for job in plan.jobs):
         stage = plan.stage(name)
-        if stage.run != "train" or not (paths.output_dir(name) / "checkpoints").is_dir():
+        if stage.run != "train" or not _has_checkpoints(paths.output_dir(name)):
             continue
         last = _last_attempt(paths, name)
         before = _fields_of(paths, name, last.get("fingerprint", ""))
@@ -45,6 +46,11 @@ def training_starts(
         if is_asked or follows or before != stage.fields:
             found[name] = start_of(before, stage.fields, is_asked=is_asked)
     return found
+
+
+def _has_checkpoints(output_dir: Path) -> bool:
+    """Of a training, or of the phases of one."""
+    return any((output_dir / name).is_dir() for name in ("checkpoints", "phases"))
 
 
 def start_of(before: Mapping[str, str], now: Mapping[str, str], *, is_asked: bool) -> Start:

@@ -167,12 +167,20 @@ def _at_parent(
     return problem_at(document, ("stages", stage, *place), message, at_key=len(place) > 1)
 
 
+def _names_its_data(config: Mapping[str, Any]) -> bool:
+    """Whether a training, or each of its phases, says which data set it reads."""
+    phases = config.get("phases") or [{}]
+    return config.get("dataset") is not None or all(
+        isinstance(phase, Mapping) and phase.get("dataset") is not None for phase in phases
+    )
+
+
 def _builtin_problems(
     views: Views, document: YamlDocument, name: str, stage: StageView
 ) -> list[Problem]:
     problems = []
     needed = {"consolidate": "preprocess", "train": "consolidate"}.get(stage.run or "")
-    has_own = stage.run == "train" and (stage.config or {}).get("dataset") is not None
+    has_own = stage.run == "train" and _names_its_data(stage.config or {})
     # A parent that is misspelt may be the one that is needed.
     may_follow = any(p not in views or views[p].run == needed for p in stage.parents)
     if needed and not has_own and not may_follow:

@@ -135,8 +135,8 @@ def _can_stand_for(folder: Path, info: CheckpointInfo) -> bool:
     return _training(found) == _training(info) and not damaged_files(folder, found.files)
 
 
-def _training(info: CheckpointInfo) -> tuple[str, str, int]:
-    return info.config_fingerprint, info.dataset_fingerprint, info.work.num_again
+def _training(info: CheckpointInfo) -> tuple[str, str, int, str]:
+    return info.config_fingerprint, info.dataset_fingerprint, info.work.num_again, info.follows
 
 
 def _sync_file(path: Path) -> None:

@@ -64,6 +64,8 @@ class CheckpointInfo:
     """What the stage was to do when it was written."""
     base: str = ""
     """A hash of the weights that do not learn, which it has none of; empty if all learn."""
+    follows: str = ""
+    """`record_hash` of the checkpoint that ended the phase before; empty in a first phase."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +81,8 @@ class Identity:
     """Of the libraries that numbers depend on."""
     base: str = ""
     """A hash of the weights that do not learn; empty if all learn."""
+    follows: str = ""
+    """`record_hash` of the checkpoint that ended the phase before; empty in a first phase."""
 
     @property
     def training(self) -> str:
@@ -99,6 +103,15 @@ def write_info(folder: Path, info: CheckpointInfo) -> None:
 
 def _hash_values(values: Mapping[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(dump_json(values).encode())
+
+
+def record_hash(folder: Path) -> str:
+    """Of all that a whole checkpoint says of itself, the hashes of its files among it.
+
+    Raises:
+        FileNotFoundError, ValueError, TypeError, KeyError, StageError: as `read_info`.
+    """
+    return _hash_values(asdict(read_info(folder)))
 
 
 def read_info(folder: Path) -> CheckpointInfo:

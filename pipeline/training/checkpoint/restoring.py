@@ -130,6 +130,8 @@ def _describe_other_work(folder: Path, info: CheckpointInfo, now: Identity) -> s
             "stage's spec is the same: submit a new run, or set these back"
         )
         raise StageConfigError(message)
+    if info.follows != now.follows:
+        changes.append("the phase before has ended with another checkpoint since")
     return "; ".join(changes)
 
 

@@ -185,6 +185,7 @@ class Saver:
             files={**parts, ".metadata": files.hash_file(temp_dir / ".metadata")},
             versions=identity.versions,
             base=identity.base,
+            follows=identity.follows,
         )
         write_info(temp_dir, info)
         final_dir = files.checkpoint_dir(self._checkpoints.root, step)

@@ -46,6 +46,9 @@ class Replicated:
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
         """As `Strategy`: wrapped anew, or what learns now would differ from rank to rank."""
+        assert isinstance(spread.model, DistributedDataParallel)
+        # Its hooks would reduce beside those of the new one for as long as it lives.
+        spread.model._remove_autograd_hooks()  # type: ignore[no-untyped-call]  # noqa: SLF001
         return self.spread(spread.bare, make_optimizer)
 
     def forward_context(self) -> AbstractContextManager[None]:

@@ -19,6 +19,7 @@ from pipeline.models import load_tokenizer, read_facts
 from pipeline.training.boundary import Boundary
 from pipeline.training.device import Workplace
 from pipeline.training.loop import LoopSetup, run_steps
+from pipeline.training.phases import phases_of
 from pipeline.training.ranks import Ranks
 from pipeline.training.spreading import SpreadModel, build_and_spread
 from slurm_jobs.common.config_values import build_config
@@ -112,7 +113,13 @@ class Trainer:
         local_rank = self.ranks.rank if node == "node-0" else 0
         context = make_context("train", self.folder, node_name=node, local_rank=local_rank)
         workplace = workplace_of(config)
-        return build_and_spread(config, context, workplace, self.ranks, self.kind(kind).facts)
+        return build_and_spread(
+            phases_of(config),
+            context=context,
+            workplace=workplace,
+            ranks=self.ranks,
+            data=self.kind(kind).facts,
+        )
 
     def kind(self, name: str) -> Kind:
         return self.kinds["llava_siglip" if name == "small_vlm" else name]

@@ -1,0 +1,221 @@
+"""One phase of a training: what it reads, where it goes on, its loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.data.augment import make_augmentation
+from pipeline.data.batch import ModelNeeds
+from pipeline.data.dataset import ShardedDataset
+from pipeline.data.info import PACKS_DIR
+from pipeline.data.prefetch import Prefetcher
+from pipeline.data.reader import BatchReader
+from pipeline.data.reading_plan import ReadingPlan
+from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
+from pipeline.timing import StepRecorder
+from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
+from pipeline.training.boundary import Boundary
+from pipeline.training.checkpoint import (
+    Checkpoints,
+    Identity,
+    Restored,
+    TrainingState,
+    Work,
+    make_saver,
+    restore,
+)
+from pipeline.training.choose_batching import Trial, choose_batching
+from pipeline.training.fingerprint import fingerprint, lasting_config
+from pipeline.training.job import Job, versions
+from pipeline.training.loop import LoopEnd, LoopSetup, Watch, run_steps
+from pipeline.training.phases import Phase
+from pipeline.training.report import TrainingReporter
+from pipeline.training.sources import Source
+from pipeline.training.spreading import SpreadModel
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedPhase:
+    """A phase whose steps are known."""
+
+    phase: Phase
+    config: TrainConfig
+    """Its own, with the kind of batching decided."""
+    dataset: ShardedDataset
+    plan: ReadingPlan
+    num_steps: int
+    first_step: int
+    """Steps of the phases before."""
+
+    @property
+    def lasting(self) -> dict[str, Any]:
+        """The part of its config that must not change between attempts."""
+        return lasting_config(self.config, self.num_steps)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseEnd:
+    """What came of a phase in this attempt."""
+
+    planned: PlannedPhase
+    resumed: Restored
+    loop: LoopEnd
+    num_skips: int
+    """Steps that were left out under fp16."""
+
+    @property
+    def final_loss(self) -> float | None:
+        """Of its last step, whichever attempt made it."""
+        return self.resumed.loss if self.loop.final_loss is None else self.loop.final_loss
+
+
+def plan_phase(
+    job: Job, phase: Phase, source: Source, made: SpreadModel, first_step: int
+) -> PlannedPhase:
+    """What the phase reads, and how many steps are made of it; a collective.
+
+    Args:
+        job: Of this rank.
+        phase: To be planned.
+        source: Its data set.
+        made: Spread for this phase.
+        first_step: Steps of the phases before.
+    """
+    ranks, config, dataset = job.ranks, phase.config, source.dataset
+    packs_dirs = (source.packs_dir, job.context.output_dir / PACKS_DIR)
+    folder = phase.folder(job.context.output_dir)
+    if ranks.rank == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+    with job.spans.span("batch_plan") as notes:
+        trial = Trial(
+            config=config,
+            dataset=dataset,
+            strategy=made.strategy,
+            spread=made.spread,
+            workplace=job.workplace,
+            ranks=ranks,
+            packs_dirs=packs_dirs,
+        )
+        config = choose_batching(trial, folder)
+        model = read_work_model(made.spread.bare, dataset)
+        plan = plan_reading(config, dataset, model=model, ranks=ranks, packs_dirs=packs_dirs)
+        notes |= {"kind": config.batching.kind, "num_packs": plan.num_packs}
+    return PlannedPhase(
+        phase=phase,
+        config=config,
+        dataset=dataset,
+        plan=plan,
+        num_steps=steps_to_make(config, plan),
+        first_step=first_step,
+    )
+
+
+def training_fingerprint(phases: Sequence[PlannedPhase]) -> str:
+    """Equal for attempts that may go on from each other's checkpoints."""
+    parts = [{"config": p.lasting, "data": p.dataset.info.fingerprint} for p in phases]
+    return fingerprint(parts[0] if len(parts) == 1 else {"phases": parts})
+
+
+def find_checkpoints(
+    job: Job, planned: PlannedPhase, made: SpreadModel, follows: str
+) -> Checkpoints:
+    """Those of a phase; `follows` as `Identity` has it."""
+    phase, context = planned.phase, job.context
+    return Checkpoints(
+        root=phase.folder(context.output_dir) / "checkpoints",
+        attempt=context.attempt,
+        ranks=job.ranks,
+        state=TrainingState(
+            model=made.spread.bare,
+            optimizer=made.spread.optimizer,
+            learned=made.learned[phase.number],
+            extra={"scaler": made.scaling} if made.scaling.is_on else {},
+        ),
+        identity=Identity(
+            lasting_config=planned.lasting,
+            dataset_fingerprint=planned.dataset.info.fingerprint,
+            work=Work(fingerprint=context.fingerprint, num_again=context.num_again),
+            versions=versions(),
+            base=made.bases[phase.number],
+            follows=follows,
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watchers:
+    """Who is told of the steps of all phases."""
+
+    recorder: StepRecorder
+    reporter: TrainingReporter
+    watch: Watch
+
+
+def train_phase(
+    job: Job, planned: PlannedPhase, made: SpreadModel, checkpoints: Checkpoints, told: Watchers
+) -> PhaseEnd:
+    """Train from the phase's newest checkpoint, or from its start, to its last step.
+
+    Raises:
+        StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
+    """
+    config = planned.config
+    with job.spans.span("checkpoint_load") as notes:
+        resumed = restore(checkpoints)
+        notes["step"] = resumed.step
+    with (
+        _make_reader(job, planned, made.needs, resumed.step) as batches,
+        make_saver(config, checkpoints, job.context, job.spans, resumed.step) as saver,
+    ):
+        setup = LoopSetup(
+            config=config,
+            workplace=job.workplace,
+            ranks=job.ranks,
+            num_steps=planned.num_steps,
+            first_step=planned.first_step,
+            strategy=made.strategy,
+            spread=made.spread,
+            scaling=made.scaling,
+            batches=batches,
+            recorder=told.recorder,
+            boundary=Boundary(
+                job.ranks,
+                config.checkpoint,
+                planned.num_steps,
+                saver.has_ended_here,
+                may_overflow=made.scaling.is_on,
+            ),
+            saver=saver,
+            report=told.reporter,
+        )
+        loop = run_steps(setup, resumed.step, told.watch)
+    return PhaseEnd(planned=planned, resumed=resumed, loop=loop, num_skips=made.scaling.num_skips)
+
+
+def _make_reader(job: Job, planned: PlannedPhase, needs: ModelNeeds, start_step: int) -> Prefetcher:
+    config, dataset, ranks = planned.config, planned.dataset, job.ranks
+    options: dict[str, Any] = {
+        "needs": needs,
+        "augment": make_augmentation(config.augment, config.seed),
+        "gpu": job.workplace.device if job.workplace.device.type == "cuda" else None,
+        "num_threads": config.num_loader_threads,
+        "prefetch": config.num_prefetch_batches,
+    }
+    if config.reader == "index":
+        return BatchReader(dataset, planned.plan, rank=ranks.rank, start_step=start_step, **options)
+    shards, locate = own_shards(dataset)
+    if config.stream.urls:
+        shards, locate = expand_urls(config.stream.urls), str
+    stream = ShardStream(
+        urls=shards,
+        locate=locate,
+        seed=config.seed,
+        rank=ranks.rank,
+        num_ranks=ranks.num_ranks,
+        shuffle_buffer=config.stream.shuffle_buffer,
+        start_step=start_step,
+    )
+    return StreamReader(dataset.info, stream, planned.plan.layout, **options)

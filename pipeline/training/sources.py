@@ -1,0 +1,94 @@
+"""The data sets of a training's phases: found, compared, staged in once each, and opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.data.dataset import ShardedDataset, open_dataset
+from pipeline.data.info import PACKS_DIR, PROCESSOR_DIR, read_dataset_info
+from pipeline.models import check_images
+from pipeline.stage_in import Staged
+from pipeline.training.job import Job
+from pipeline.training.phases import Phase
+from pipeline.training.staging import stage_together
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A data set in use."""
+
+    folder: Path
+    """That `consolidate` wrote."""
+    staged: Staged
+    dataset: ShardedDataset
+
+    @property
+    def processor_dir(self) -> Path:
+        """Of the processor that made it."""
+        return self.folder / PROCESSOR_DIR
+
+    @property
+    def packs_dir(self) -> Path:
+        """Where its packs are kept for other trainings, if it may be written."""
+        return self.folder / PACKS_DIR
+
+
+def find_dataset(config: TrainConfig, context: TaskContext) -> Path:
+    """The data set's folder: as configured, else what the `consolidate` stage before wrote.
+
+    Raises:
+        StageConfigError: neither is there.
+    """
+    if config.dataset is not None:
+        return Path(config.dataset)
+    try:
+        return context.parent_running("consolidate").output_dir
+    except LookupError as error:
+        message = f"{error}; or set config.dataset"
+        raise StageConfigError(message) from error
+
+
+def find_datasets(phases: Sequence[Phase], context: TaskContext) -> list[Path]:
+    """Those of the phases, in their order; before anything is copied.
+
+    Raises:
+        StageConfigError: one is not there, the model cannot take its images, or it was made by
+            another processor than the first phase's.
+    """
+    folders = [find_dataset(phase.config, context) for phase in phases]
+    infos = {folder: read_dataset_info(folder) for folder in dict.fromkeys(folders)}
+    made_by = {folder: info.preprocess["processor_xxh3"] for folder, info in infos.items()}
+    for phase, folder in zip(phases, folders, strict=True):
+        check_images(phase.config.model, infos[folder])
+        if made_by[folder] != made_by[folders[0]]:
+            message = (
+                f"{phase.key('dataset')}: {folder} was made by another processor than "
+                f"{folders[0]}, the data set of phase {phases[0].name}: one model learns from "
+                "both, so preprocess both with the same"
+            )
+            raise StageConfigError(message)
+    return folders
+
+
+@contextmanager
+def open_sources(folders: Sequence[Path], job: Job) -> Iterator[list[Source]]:
+    """Stage in and open; the same folder once. In the order of `folders`, closed at the end.
+
+    Raises:
+        StageError, StageStoppedError: as `stage_together`.
+    """
+    with ExitStack() as stack:
+        opened: dict[Path, Source] = {}
+        for folder in dict.fromkeys(folders):
+            staging = job.config.staging
+            staged = stage_together(folder, job.context, staging, job.ranks, job.spans)
+            stack.enter_context(staged)
+            dataset = open_dataset(folder, staged.folder, staged.check)
+            opened[folder] = Source(folder=folder, staged=staged, dataset=dataset)
+        yield [opened[folder] for folder in folders]
