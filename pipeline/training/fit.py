@@ -111,12 +111,8 @@ def fit(job: Job, dataset: ShardedDataset, facts: DataFacts, packs_dir: Path) ->
         end = run_steps(setup, resumed.step, profiling.watch)
     _check_stopped(end)
     made.strategy.close(made.spread)
-    return Trained(
-        made=made,
-        resumed=resumed,
-        end=end,
-        tokens_per_s=_token_rate(job.ranks, reporter),
-    )
+    rate = _token_rate(job.ranks, reporter)
+    return Trained(made=made, resumed=resumed, end=end, tokens_per_s=rate)
 
 
 def _make_boundary(
