@@ -5,6 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ROUNDS ?= 1
+JOBS   ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-slow test-faults test-all lint bench cluster cluster-down constraints clean
@@ -28,8 +29,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: venv  ## one YAML file to a trained model and a report, on this machine
 	@$(BIN)/slurm-jobs run configs/demo.yaml
 
-test: venv  ## the tests without the slow ones (as root on Debian or Ubuntu: on a real Slurm too)
-	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+test: venv  ## the tests without the slow ones, on JOBS processes (2; as root on Debian or Ubuntu on a real Slurm too)
+	@$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadgroup \
+	  --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-slow: venv  ## the slow tests alone, without the faults
 	@$(BIN)/python -m pytest -m "slow and not faults" $(PYTEST_ARGS) || { code=$$?; \

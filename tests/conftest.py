@@ -3,6 +3,9 @@
 A test that needs it is marked `cluster` and takes the fixture of that name. Where the machine
 cannot have a cluster the test is skipped with the reason; with CI or SLURM_JOBS_REQUIRE_CLUSTER
 set, it fails. SLURM_JOBS_CLUSTER=FOLDER uses a cluster that was brought up by hand.
+
+`make test` runs the files on several processes at once (pytest-xdist); all tests that need the
+cluster run on one of them, first, so that there is one cluster and nothing disturbs its queue.
 """
 
 import os
@@ -10,8 +13,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # Test modules import `tests.cluster`; import mode "importlib" puts nothing on the path by itself.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -22,6 +28,31 @@ from tests.cluster.lifecycle import bring_down
 
 _FOLDERS = Path("/var/tmp")
 _PREFIX = "slurm-jobs-pytest-"
+_ON_ONE_PROCESS = "cluster"
+
+
+class _FilesAtOnce(LoadScopeScheduling):
+    """A file's tests run on one process; those of the cluster all on the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        group = f"@{_ON_ONE_PROCESS}"
+        return _ON_ONE_PROCESS if nodeid.endswith(group) else nodeid.split("::", 1)[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:
+    """Called by pytest-xdist, with `make test` alone."""
+    return _FilesAtOnce(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On several processes, begin with the tests of the cluster: they take the longest."""
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        if item.get_closest_marker("cluster"):
+            item.add_marker(pytest.mark.xdist_group(_ON_ONE_PROCESS))
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
 
 
 @pytest.fixture(scope="session")
