@@ -45,7 +45,7 @@ def count_work(
         num_image_tokens=int(np.count_nonzero(ids == image_token_id)),
         num_tokens=batch.num_tokens,
         num_token_pairs=int((lengths**2).sum()),
-        num_learned=len(batch.supervised),
+        num_learned=len(batch.learned.places),
     )
 
 

@@ -126,11 +126,11 @@ class SystemSampler:
 
     def take(self) -> None:
         """Write a reading of the time since the one before."""
-        now_s = self._monotonic()
+        now_s, unix_s = self._monotonic(), self._now()  # reading itself may take a while
         interval_s, self._last_s = now_s - self._last_s, now_s
         host, gpus = self._read(interval_s)
         record = self._packer.pack(
-            self._number + 1, unix_s=self._now(), interval_s=interval_s, host=host, gpus=gpus
+            self._number + 1, unix_s=unix_s, interval_s=interval_s, host=host, gpus=gpus
         )
         try:
             append_whole(self._stream, record)

@@ -26,6 +26,7 @@ from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.stage_config.levels import LevelConfig
 
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 _MOST_NAMES = 5
 """Of weights, of each kind of problem in a message."""
 _NOT_PROCESSOR = ("config.json", "generation_config.json")
@@ -41,7 +42,7 @@ def export_model(
     adapters_of: str | None = None,
     levels: Sequence[LevelConfig] = (),
 ) -> Path:
-    """Gather the weights of all ranks and write `model/`, adapters merged into it; a collective.
+    """Gather the weights and write `model/`, adapters merged into it; a collective.
 
     An equal folder that an earlier attempt exported stays as it is.
 
@@ -51,19 +52,17 @@ def export_model(
         processor_dir: What is copied beside the weights.
         ranks: All of them.
         attempt: Of the stage.
-        adapters_of: The model that the adapters were added to; they are written to `adapters/`,
-            too, as `PeftModel.from_pretrained` reads them. None if there are none.
+        adapters_of: The model that the adapters were added to, which are written to `adapters/`
+            as `PeftModel.from_pretrained` reads them; None if there are none.
         levels: Of the targets; written with their heads.
 
-    Returns:
-        The model's folder.
+    Returns: The model's folder.
 
     Raises:
         StageError: what was written is not what was gathered.
     """
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     expected_names = set(model.state_dict())
-    weights = get_model_state_dict(model, options=options)
+    weights = get_model_state_dict(model, options=_WHOLE)
     if ranks.rank == 0:
         check_names(expected_names, set(weights))
         if adapters_of is not None:

@@ -72,7 +72,12 @@ def fit(job: Job, phases: Sequence[Phase], sources: Sequence[Source], facts: Dat
     """
     with job.spans.span("model_build"):
         made = build_and_spread(
-            phases, context=job.context, workplace=job.workplace, ranks=job.ranks, data=facts
+            job.config,
+            phases,
+            context=job.context,
+            workplace=job.workplace,
+            ranks=job.ranks,
+            data=facts,
         )
     made, planned = _plan(job, phases, sources, made)
     num_steps = sum(phase.num_steps for phase in planned)

@@ -6,7 +6,10 @@ of its weights: a training that went on from another base would be another one, 
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import xxhash
@@ -16,6 +19,7 @@ from pipeline.models.adapters import add_adapters
 from pipeline.models.heads import num_classes
 from pipeline.models.parts import choose, parts_of
 from pipeline.training.phases import Phase
+from pipeline.training.ranks import Ranks
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 
@@ -34,16 +38,37 @@ def add_what_learns(model: VisionLanguageModel, config: TrainConfig) -> None:
             add_adapters(model, config.adapters, seed=config.seed)
 
 
-def what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> list[frozenset[str]]:
-    """Names of the parameters that learn, phase by phase; heads learn in all of them.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Learning:
+    """Which parameters learn in which phase; each value has one entry a phase."""
+
+    now: tuple[frozenset[str], ...]
+    """Names of those that learn in it."""
+    so_far: tuple[frozenset[str], ...]
+    """The same, with those of the phases before."""
+    bases: tuple[str, ...]
+    """`hash_base` of what has not learned by its end."""
+
+
+def plan_learning(model: VisionLanguageModel, phases: Sequence[Phase], ranks: Ranks) -> Learning:
+    """What the phases' configs name; heads learn in all of them.
+
+    A collective, before the model is spread: rank 0 has its weights.
 
     Raises:
         StageConfigError: a name or pattern stands for nothing.
     """
+    now = _what_learns(model, phases)
+    so_far = tuple(itertools.accumulate(now, operator.or_))
+    bases = [hash_base(model, names) for names in so_far] if ranks.rank == 0 else []
+    return Learning(now=now, so_far=so_far, bases=tuple(ranks.from_main(bases)))
+
+
+def _what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> tuple[frozenset[str], ...]:
     parts, unused = parts_of(model), model.unused_parameters()
     heads = frozenset(name for name, part in parts.items() if part == "heads")
     chosen = (choose(parts, phase.config.learning_parts, phase.key("learn")) for phase in phases)
-    return [(heads | names) - unused for names in chosen]
+    return tuple((heads | names) - unused for names in chosen)
 
 
 def hash_base(model: VisionLanguageModel, learned: frozenset[str]) -> str:

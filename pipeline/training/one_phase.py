@@ -131,7 +131,7 @@ def find_checkpoints(
         state=TrainingState(
             model=made.spread.bare,
             optimizer=made.spread.optimizer,
-            learned=made.learned[phase.number],
+            learned=made.learning.so_far[phase.number],
             extra={"scaler": made.scaling} if made.scaling.is_on else {},
         ),
         identity=Identity(
@@ -139,7 +139,7 @@ def find_checkpoints(
             dataset_fingerprint=planned.dataset.info.fingerprint,
             work=Work(fingerprint=context.fingerprint, num_again=context.num_again),
             versions=versions(),
-            base=made.bases[phase.number],
+            base=made.learning.bases[phase.number],
             follows=follows,
         ),
     )

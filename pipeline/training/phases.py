@@ -36,7 +36,7 @@ class Phase:
     name: str
     """Empty where there is one, which has none."""
     config: TrainConfig
-    """As if there were no other."""
+    """As if there were no other; without adapters where these do not learn."""
 
     def key(self, name: str) -> str:
         """Of a value of the phase in the stage's config, for messages."""
@@ -61,9 +61,11 @@ def phases_of(config: TrainConfig) -> tuple[Phase, ...]:
 
 def _resolve(config: TrainConfig, phase: PhaseConfig, number: int) -> TrainConfig:
     given = {name: getattr(phase, name) for name in _OWN}
+    learns_adapters = phase.learn is None or "adapters" in phase.learn
     return dataclasses.replace(
         config,
         phases=(),
+        adapters=config.adapters if learns_adapters else None,
         seed=config.seed + number,  # or each phase would begin with the samples of the one before
         num_steps=phase.num_steps,
         num_epochs=phase.num_epochs,

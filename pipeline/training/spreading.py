@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import logging
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,14 +15,14 @@ from pipeline.data.levels import LevelRules
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
 from pipeline.models.parts import set_trainable
 from pipeline.training.device import Workplace
-from pipeline.training.learning import add_what_learns, hash_base, what_learns
+from pipeline.training.learning import Learning, add_what_learns, plan_learning
 from pipeline.training.level_rules import make_level_rules
 from pipeline.training.optimizer import make_optimizer
 from pipeline.training.phases import Phase
 from pipeline.training.ranks import Ranks
 from pipeline.training.scaling import Scaling
 from pipeline.training.strategies import Spread, Strategy, StrategyFacts, choose_strategy
-from pipeline.training.strategies.base import count_parameters
+from pipeline.training.strategies.base import MakeOptimizer, count_parameters
 from pipeline.training.strategies.effect import (
     check_effect,
     check_equal_weights,
@@ -48,12 +46,7 @@ class SpreadModel:
     facts: StrategyFacts
     num_parameters: int
     """Of the whole model."""
-    learning: tuple[frozenset[str], ...]
-    """Names of the parameters that learn, by phase."""
-    learned: tuple[frozenset[str], ...]
-    """The same, with those of the phases before."""
-    bases: tuple[str, ...]
-    """A hash of what has not learned by the end of each phase; "" if all has."""
+    learning: Learning
     level_rules: LevelRules | None
     """Of samples with chained targets."""
 
@@ -64,6 +57,7 @@ class SpreadModel:
 
 
 def build_and_spread(
+    config: TrainConfig,
     phases: Sequence[Phase],
     *,
     context: TaskContext,
@@ -79,16 +73,13 @@ def build_and_spread(
         StageConfigError: there is no such model, it differs between ranks, or the strategy cannot
             run here or did not take effect.
     """
-    config = phases[0].config
     strategy = choose_strategy(config, workplace, ranks, context)
     bare = build_together(config, data, ranks, loads_once=strategy.loads_once)
     num_parameters = count_parameters([bare])
     check_equal_weights(bare, ranks, shapes_only=strategy.loads_once)
-    learning = what_learns(bare, phases)
-    learned = list(itertools.accumulate(learning, operator.or_))
-    bases = [hash_base(bare, names) for names in learned] if ranks.rank == 0 else []
-    set_trainable(bare, learning[0])
-    spread = strategy.spread(bare, functools.partial(make_optimizer, config=config.optimizer))
+    learning = plan_learning(bare, phases, ranks)
+    set_trainable(bare, learning.now[0])
+    spread = strategy.spread(bare, _optimizer_of(phases[0]))
     facts = strategy.facts(spread)
     check_effect(spread, facts, config, workplace, ranks.num_ranks)
     if ranks.rank == 0:
@@ -99,28 +90,28 @@ def build_and_spread(
         scaling=Scaling(config.scaler, workplace),
         facts=facts,
         num_parameters=num_parameters,
-        learning=tuple(learning),
-        learned=tuple(learned),
-        bases=tuple(ranks.from_main(bases)),
+        learning=learning,
         level_rules=make_level_rules(config.levels, data.tokenizer),
     )
 
 
+def _optimizer_of(phase: Phase) -> MakeOptimizer:
+    return functools.partial(make_optimizer, config=phase.config.optimizer)
+
+
 def respread(made: SpreadModel, phase: Phase, workplace: Workplace) -> SpreadModel:
     """The same model for a phase: its own parameters learn, with an optimizer of their own."""
-    config, bare = phase.config, made.spread.bare
+    bare = made.spread.bare
     made.spread.optimizer.zero_grad()  # or gradients of what is frozen now would stay
-    set_trainable(bare, made.learning[phase.number])
-    spread = made.strategy.respread(
-        made.spread, functools.partial(make_optimizer, config=config.optimizer)
-    )
+    set_trainable(bare, made.learning.now[phase.number])
+    spread = made.strategy.respread(made.spread, _optimizer_of(phase))
     check_optimizer(spread.bare, spread.optimizer)
-    return dataclasses.replace(made, spread=spread, scaling=Scaling(config.scaler, workplace))
+    return dataclasses.replace(made, spread=spread, scaling=Scaling(phase.config.scaler, workplace))
 
 
 def count_learning(made: SpreadModel, phase: Phase) -> int:
     """Parameters that learn in a phase."""
-    names = made.learning[phase.number]
+    names = made.learning.now[phase.number]
     return sum(p.numel() for name, p in made.spread.bare.named_parameters() if name in names)
 
 

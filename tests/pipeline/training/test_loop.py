@@ -52,10 +52,13 @@ def setup(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "_accumulate", lambda *_, is_first: torch.zeros(()))
     monkeypatch.setattr(loop, "_clip", lambda _: torch.zeros(()))
     monkeypatch.setattr(loop, "_update", lambda *_: 1e-3)
+    batch = SimpleNamespace(learned=SimpleNamespace(num_by_level=(4,)))
     with StepRecorder(tmp_path, 0, {}) as recorder:
         yield SimpleNamespace(
+            config=SimpleNamespace(levels=()),
             num_steps=2,
-            batches=iter([[], []]),
+            first_step=0,
+            batches=iter([[batch], [batch]]),
             ranks=SimpleNamespace(sums=sums_after_a_wait),
             boundary=SimpleNamespace(agree=agree_after_a_wait),
             recorder=recorder,

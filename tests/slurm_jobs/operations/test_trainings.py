@@ -88,6 +88,11 @@ def test_nothing_is_said_of_a_training_without_checkpoints(paths):
     assert training_starts(paths, planned("three", CHECKPOINT), {}) == {}
 
 
+def test_checkpoints_of_phases_are_checkpoints_too(paths):
+    (paths.output_dir("fit") / "checkpoints").rename(paths.output_dir("fit") / "phases")
+    assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "goes on"}
+
+
 def test_a_damaged_record_of_the_last_attempt_ends_no_resume(paths):
     paths.attempt("fit", 0, 1).write_text("{")
     assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "depends"}

@@ -70,6 +70,10 @@ def test_a_cycle_does_not_hide_other_problems() -> None:
         ("  c: {run: consolidate}\n", "must come after a stage that runs `preprocess`"),
         ("  t: {run: train}\n", "or name its data set as config.dataset"),
         (
+            "  t: {run: train, config: {phases: [{dataset: d}, {name: b}]}}\n",
+            "or name its data set as config.dataset",
+        ),
+        (
             "  p: {run: preprocess, resources: {nodes: 2, tasks_per_node: 2}}\n",
             "runs as one task, but resources ask for 4",
         ),
@@ -79,6 +83,11 @@ def test_a_cycle_does_not_hide_other_problems() -> None:
 def test_built_in_stages_say_what_they_need(stages: str, message: str) -> None:
     (line,) = problems(stages)
     assert message in line
+
+
+def test_a_training_whose_phases_all_name_their_data_needs_no_other() -> None:
+    phases = "{phases: [{dataset: d}, {dataset: e}]}"
+    assert problems(f"  t: {{run: train, config: {phases}}}\n") == []
 
 
 def test_a_misspelt_parent_is_one_problem_and_not_two() -> None:

@@ -46,6 +46,19 @@ def test_what_contradicts_the_resources_is_told(
     assert message in line
 
 
+def test_phases_are_told_by_their_own_line(check: Check) -> None:
+    text = train("", "device: cpu, strategy: single").replace(
+        "num_steps: 10, ",
+        "phases: [{name: a, num_steps: 2},\n"
+        "      {name: b, num_steps: 2, learn: [all], rate: 3},\n"
+        "      {name: c, num_epochs: 1, dataset: nowhere}], ",
+    )
+    lines = check(text)
+    assert [line.partition(": ")[0] for line in lines] == ["8:45", "9:41"]
+    assert "unknown key `rate`" in lines[0]
+    assert "nowhere" in lines[1]
+
+
 def test_what_is_right_of_a_wrong_config_is_held_against_the_ranks(check: Check) -> None:
     text = (
         "name: a\ncluster: local\nstages:\n  t:\n    run: train\n    retries: many\n"

@@ -142,9 +142,11 @@ def test_a_signal_meant_for_the_rank_is_not_passed_on_twice(
     pid_file = hanging_nvidia_smi(tmp_path, monkeypatch)
     signals = (signal.SIGTERM,)
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # as the keeper does
+    handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # it has none; the test run has one
     try:
         pid = start_noting(context)
     finally:
+        signal.signal(signal.SIGTERM, handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     assert pid is not None
     wait_for(lambda: pid_in(pid_file), "nvidia-smi")

@@ -114,6 +114,7 @@ class Trainer:
         context = make_context("train", self.folder, node_name=node, local_rank=local_rank)
         workplace = workplace_of(config)
         return build_and_spread(
+            config,
             phases_of(config),
             context=context,
             workplace=workplace,

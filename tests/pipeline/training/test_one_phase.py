@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from pipeline.data.batch import ModelNeeds
-from pipeline.training import fit
+from pipeline.training import one_phase
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 
 @pytest.mark.parametrize(("device", "gpu"), [("cpu", None), ("cuda:1", torch.device("cuda:1"))])
 def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, device, gpu):
-    monkeypatch.setattr(fit, "BatchReader", lambda dataset, plan, **options: options)
+    monkeypatch.setattr(one_phase, "BatchReader", lambda dataset, plan, **options: options)
+    planned = SimpleNamespace(config=TrainConfig(num_steps=1), dataset=None, plan=None)
     job = SimpleNamespace(
-        config=TrainConfig(num_steps=1),
         ranks=SimpleNamespace(rank=0, num_ranks=1),
         workplace=SimpleNamespace(device=torch.device(device)),
     )
-    assert fit._make_reader(job, None, None, ModelNeeds(), 0)["gpu"] == gpu
+    assert one_phase._make_reader(job, planned, ModelNeeds(), 0)["gpu"] == gpu

@@ -1,0 +1,249 @@
+"""Phases that follow each other: what learns in each, what a resume goes on from."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.distributed.checkpoint import FileSystemReader
+
+from pipeline.training.checkpoint.files import list_checkpoints
+from pipeline.training.phases import phases_of
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.train import TrainConfig
+from slurm_jobs.common.timings import read_steps, steps_path
+from tests.pipeline.models.tiny import write_dataset, write_tiny
+
+PROJECTOR = {"name": "projector", "learn": ["projector"], "num_steps": 3}
+LORA = {
+    "name": "lora",
+    "learn": ["projector", "adapters"],
+    "num_steps": 4,
+    "optimizer": {"learning_rate": 1e-2},
+}
+LAST = {"name": "last-layer", "learn": ["*language_model.layers.1.*"], "num_epochs": 2.0}
+NUM_STEPS = (3, 4, 2)
+"""The last of five samples, twice, in steps of four."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("phases")
+    return write_dataset("qwen2_5_vl", folder), write_tiny("qwen2_5_vl", folder / "model")
+
+
+def config_of(made, **changes):
+    dataset_dir, model_dir = made
+    return {
+        "dataset": str(dataset_dir),
+        "model": {"type": "hugging_face", "path": str(model_dir)},
+        "num_steps": None,
+        "global_batch_size": 4,
+        "num_lanes": 2,
+        "adapters": {"rank": 4, "alpha": 8.0},
+        "phases": [PROJECTOR, LORA, LAST],
+        "optimizer": {"learning_rate": 3e-3, "weight_decay": 0.1},
+        "schedule": {"kind": "cosine", "warmup_share": 0.3},
+        "sharding": {"unit_min_params": 0},
+        "checkpoint": {"every_steps": 1, "every_min": None, "keep_last": 4},
+        **changes,
+    }
+
+
+def config_for(strategy):
+    """`sharding` goes with fsdp2 alone."""
+    return {"strategy": strategy, "sharding": {"unit_min_params": 0} if strategy == "fsdp2" else {}}
+
+
+@pytest.fixture(scope="module")
+def whole(made, make_train_run):
+    """A training that nothing disturbed, and its result."""
+    run = make_train_run(**config_of(made))
+    return run, run.run_here(**config_for("single"))
+
+
+def checkpoints_of(run, phase):
+    return list_checkpoints(run.output_dir / "phases" / phase / "checkpoints")
+
+
+def kept_names(run, phase):
+    """Of the model's tensors in the phase's newest checkpoint."""
+    _, folder = checkpoints_of(run, phase)[0]
+    stored = FileSystemReader(folder).read_metadata().state_dict_metadata
+    return {name.removeprefix("model.") for name in stored if name.startswith("model.")}
+
+
+def test_each_phase_teaches_what_it_names_and_keeps_what_learned_before(whole):
+    run, result = whole
+    assert [phase["num_steps"] for phase in result["phases"]] == list(NUM_STEPS)
+    assert [phase["first_step"] for phase in result["phases"]] == [0, 3, 7]
+    assert result["num_steps"] == 9
+    projector = kept_names(run, "0-projector")
+    assert all(".merger." in name for name in projector)
+    adapters = kept_names(run, "1-lora") - projector
+    assert all(".lora_" in name for name in adapters)
+    last = kept_names(run, "2-last-layer") - adapters - projector
+    assert all(".layers.1." in name for name in last)
+    assert projector
+    assert adapters
+    assert last
+
+
+def test_what_is_in_no_phase_stays_bit_for_bit(made, whole):
+    before = load_file(made[1] / "model.safetensors")
+    after = load_file(whole[0].output_dir / "model/model.safetensors")
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    still = {name for name in before if name.startswith("visual.") and ".merger." not in name}
+    assert changed.isdisjoint(still)
+    assert any(".merger." in name for name in changed)
+    assert any("layers.0.self_attn.q_proj" in name for name in changed)  # the adapters of phase 1
+
+
+def test_steps_go_on_counting_and_each_phase_has_its_own_rate(whole):
+    steps = read_steps(steps_path(whole[0].timing_dir(1), 0)).steps
+    assert steps["step"].tolist() == list(range(9))
+    rates = steps["learning_rate"]
+    for first, num_steps, peak in zip((0, 3, 7), NUM_STEPS, (3e-3, 1e-2, 3e-3), strict=True):
+        own = rates[first : first + num_steps]
+        assert own.max() == pytest.approx(peak)
+        assert own[-1] < peak or num_steps == 2
+
+
+def test_phases_that_have_ended_keep_their_last_checkpoint_alone(whole):
+    assert [step for step, _ in checkpoints_of(whole[0], "0-projector")] == [3]
+    assert [step for step, _ in checkpoints_of(whole[0], "1-lora")] == [4]
+    assert [step for step, _ in checkpoints_of(whole[0], "2-last-layer")] == [2, 1]
+
+
+def test_phases_are_the_trainings_that_follow_each_other(made, make_train_run):
+    """The second of them begins with the first one's export, and with the next seed."""
+    parts = [{"learn": ["projector"], "num_steps": 3}, {"learn": ["language"], "num_steps": 3}]
+    named = [{"name": f"part-{number}", **part} for number, part in enumerate(parts)]
+    plain = {"adapters": None, **config_for("single")}
+    both = make_train_run(**config_of(made, phases=named))
+    both.run_here(**plain)
+    first = make_train_run(**config_of(made, phases=[], **parts[0]))
+    first.run_here(**plain)
+    then = (made[0], first.output_dir / "model")
+    second = make_train_run(**config_of(then, phases=[], **parts[1], seed=1))
+    second.run_here(**plain)
+    assert both.weights() == second.weights()
+    assert both.losses() == first.losses() + second.losses()
+
+
+@pytest.mark.parametrize(
+    ("lost", "step"),
+    [
+        (["2-last-layer/checkpoints/step-00000002"], 8),
+        (["2-last-layer"], 7),
+        (["1-lora", "2-last-layer"], 3),
+        (
+            ["0-projector"],
+            0,
+        ),
+    ],
+)
+def test_resume_in_any_phase_is_bit_equal(made, whole, make_train_run, lost, step):
+    run = make_train_run(**config_of(made))
+    shutil.copytree(whole[0].output_dir / "phases", run.output_dir / "phases")
+    for name in lost:
+        shutil.rmtree(run.output_dir / "phases" / name)
+    assert run.run_here(**config_for("single"))["resumed_from_step"] == step
+    assert run.weights() == whole[0].weights()
+
+
+def test_a_later_phase_that_changes_leaves_those_before_it_alone(made, make_train_run):
+    run = make_train_run(**config_of(made, **config_for("single")))
+    run.run_here({"fingerprint": "one"}, **config_for("single"))
+    kept = checkpoints_of(run, "1-lora")[0][1].stat().st_mtime_ns
+    changed = [PROJECTOR, LORA, {**LAST, "optimizer": {"learning_rate": 1e-4}}]
+    again = run.run_here({"fingerprint": "two"}, phases=changed, **config_for("single"))
+    assert again["resumed_from_step"] == 7
+    assert checkpoints_of(run, "1-lora")[0][1].stat().st_mtime_ns == kept
+    assert (run.output_dir / "phases/2-last-layer/checkpoints.before-attempt-2").is_dir()
+
+
+def test_an_earlier_phase_that_changes_is_made_anew_with_all_that_follow(made, make_train_run):
+    run = make_train_run(**config_of(made, **config_for("single")))
+    run.run_here({"fingerprint": "one"}, **config_for("single"))
+    changed = [PROJECTOR, {**LORA, "num_steps": 2}, LAST]
+    again = run.run_here({"fingerprint": "two"}, phases=changed, **config_for("single"))
+    assert again["resumed_from_step"] == 3
+    assert [phase["resumed_from_step"] for phase in again["phases"]] == [3, 0, 0]
+    fresh = make_train_run(**config_of(made, phases=changed))
+    fresh.run_here(**config_for("single"))
+    assert run.weights() == fresh.weights()
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_two_ranks_go_through_phases_as_one_does(made, whole, make_train_run, strategy):
+    run = make_train_run(**{**config_of(made), **config_for(strategy)})
+    result = run.run()
+    assert [phase["num_steps"] for phase in result["phases"]] == list(NUM_STEPS)
+    assert run.losses() == pytest.approx(whole[0].losses(1), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"phases": [LORA, {**PROJECTOR, "learn": ["projctor"]}]}, "phases.1.learn: 'projctor'"),
+        ({"adapters": None, "phases": [PROJECTOR, LORA]}, "phases.1.learn: .* no adapters"),
+    ],
+)
+def test_what_no_phase_can_learn_is_refused_before_the_first_step(
+    made, make_train_run, changes, words
+):
+    run = make_train_run(**config_of(made, **changes))
+    with pytest.raises(StageConfigError, match=words):
+        run.run_here(**config_for("single"))
+    assert not list(run.output_dir.glob("phases/*/checkpoints"))
+
+
+def test_a_data_set_of_another_processor_is_refused(made, make_train_run, tmp_path):
+    other = write_dataset("qwen2_vl", tmp_path)
+    phases = [PROJECTOR, {**LORA, "dataset": str(other)}]
+    run = make_train_run(**config_of(made, phases=phases))
+    with pytest.raises(StageConfigError, match=r"phases.1.dataset: .* made by another processor"):
+        run.run_here(**config_for("single"))
+
+
+def test_a_phase_reads_a_data_set_of_its_own(made, make_train_run, tmp_path):
+    shutil.copytree(made[0], other := tmp_path / "other")
+    phases = [PROJECTOR, {**PROJECTOR, "name": "more", "dataset": str(other)}]
+    run = make_train_run(**config_of(made, adapters=None, phases=phases))
+    result = run.run_here(**config_for("single"))
+    assert result["num_steps"] == 6
+    shutil.rmtree(other)
+    with pytest.raises(Exception, match=str(other)):
+        run.run_here(**config_for("single"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_steps": 3}, "num_steps given beside phases"),
+        ({"phases": [PROJECTOR, PROJECTOR]}, "phases are called projector, projector"),
+        ({"phases": [{**PROJECTOR, "num_epochs": 1.0}]}, "num_steps and num_epochs both are given"),
+        ({"phases": [{**PROJECTOR, "name": "A b"}]}, "name is 'A b'"),
+        ({"phases": [{**PROJECTOR, "global_batch_size": 3}]}, "phase projector: num_lanes is 2"),
+        ({"reader": "webdataset"}, "reader is webdataset and there are phases"),
+        ({"phases": [PROJECTOR]}, "adapters are given, and learn names them nowhere"),
+    ],
+)
+def test_phases_that_make_no_sense_are_refused(made, changes, words):
+    with pytest.raises(ValueError, match=words):
+        build_config(TrainConfig, {"device": "cpu", **config_of(made, **changes)})
+
+
+def test_phases_take_what_they_leave_out_from_the_training(made):
+    config = build_config(TrainConfig, config_of(made))
+    projector, lora, last = phases_of(config)
+    assert (projector.config.optimizer, last.config.optimizer) == (config.optimizer,) * 2
+    assert lora.config.optimizer.learning_rate == 1e-2
+    assert {phase.config.seed for phase in (projector, lora, last)} == {0, 1, 2}
+    assert lora.key("learn") == "phases.1.learn"
+    (only,) = phases_of(build_config(TrainConfig, {"num_steps": 1}))
+    assert (only.name, only.key("learn")) == ("", "learn")
