@@ -8,14 +8,17 @@ compared like everything else that a checkpoint depends on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.models import DataFacts
 from pipeline.timing import StepRecorder
 from pipeline.timing.profiling import make_profiling
 from pipeline.training.checkpoint import conclude
 from pipeline.training.device import read_device_memory
+from pipeline.training.held_out import HeldOut, encode_share
+from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, read_looks
 from pipeline.training.job import Job
 from pipeline.training.one_phase import (
     PhaseEnd,
@@ -46,6 +49,8 @@ class Trained:
     """All of them."""
     tokens_per_s: float | None
     """Over all ranks, padding not counted; None if no step was made."""
+    looks: Sequence[Look]
+    """At held-out samples, of all attempts at this training."""
 
     @property
     def num_steps(self) -> int:
@@ -83,22 +88,22 @@ def fit(job: Job, phases: Sequence[Phase], sources: Sequence[Source], facts: Dat
     num_steps = sum(phase.num_steps for phase in planned)
     reporter = _make_reporter(job, num_steps)
     _announce(job, made.num_parameters, planned)
-    ends: list[PhaseEnd] = []
-    follows = ""
+    make_look = _make_looks(job, facts, sources[0].processor_dir, planned)
     with (
         _make_recorder(job, made, planned, num_steps) as recorder,
         make_profiling(job.config.profile, job.context, job.spans) as profiling,
     ):
-        told = Watchers(recorder=recorder, reporter=reporter, watch=profiling.watch)
-        for each in planned:
-            made = _for_phase(job, made, each.phase, len(planned))
-            checkpoints = find_checkpoints(job, each, made, follows)
-            ends.append(end := train_phase(job, each, made, checkpoints, told))
-            _check_stopped(end)
-            if each is not planned[-1]:
-                follows = conclude(checkpoints, each.num_steps)
+        told = Watchers(
+            recorder=recorder, reporter=reporter, watch=profiling.watch, make_look=make_look
+        )
+        made, ends = _train(job, planned, made, told)
     made.strategy.close(made.spread)
-    return Trained(made=made, phases=ends, tokens_per_s=_token_rate(job.ranks, reporter))
+    return Trained(
+        made=made,
+        phases=ends,
+        tokens_per_s=_token_rate(job.ranks, reporter),
+        looks=read_looks(job.context.output_dir / HELD_OUT_NAME, training_fingerprint(planned)),
+    )
 
 
 def _plan(
@@ -113,9 +118,40 @@ def _plan(
     return made, planned
 
 
+def _train(
+    job: Job, planned: Sequence[PlannedPhase], made: SpreadModel, told: Watchers
+) -> tuple[SpreadModel, list[PhaseEnd]]:
+    ends: list[PhaseEnd] = []
+    follows = ""
+    for each in planned:
+        made = _for_phase(job, made, each.phase, len(planned))
+        checkpoints = find_checkpoints(job, each, made, follows)
+        ends.append(end := train_phase(job, each, made, checkpoints, told))
+        _check_stopped(end)
+        if each is not planned[-1]:
+            follows = conclude(checkpoints, each.num_steps)
+    return made, ends
+
+
 def _for_phase(job: Job, made: SpreadModel, phase: Phase, num_phases: int) -> SpreadModel:
     """Spread so that the phase's own parameters learn; as it is where there is only one phase."""
     return made if num_phases == 1 else respread(made, phase, job.workplace)
+
+
+def _make_looks(
+    job: Job, facts: DataFacts, processor_dir: Path, planned: Sequence[PlannedPhase]
+) -> Callable[[SpreadModel], Callable[[int], object]] | None:
+    """Encode this rank's held-out samples, if any are looked at while training goes on."""
+    if job.config.evaluate.every_steps is None:
+        return None
+    with job.spans.span("heldout_encode"):
+        share = encode_share(job, facts, processor_dir)
+    told = HeldOutLog(
+        job.context.output_dir / HELD_OUT_NAME if job.ranks.rank == 0 else None,
+        attempt=job.context.attempt,
+        training=training_fingerprint(planned),
+    )
+    return lambda made: HeldOut(job, facts, made, share, told).look
 
 
 def _check_stopped(end: PhaseEnd) -> None:

@@ -57,6 +57,8 @@ class LoopSetup:
     boundary: Boundary
     saver: TimedSaver
     """Saves the state, and ends what it began; called by all ranks at once."""
+    look: Callable[[int], object] | None = None
+    """Looks at held-out samples after so many steps of all phases; called by all ranks at once."""
     report: Callable[[int, float, StepCounts], None]
     """Told after each step: steps done, of all phases; loss; this rank's counts."""
 
@@ -105,6 +107,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         recorder.lap("optimizer_s")
         outcome = _outcome(verdict, loss, learning_rate, grad_norm)
         _save(setup, verdict, step + 1, counts, outcome)
+        _look(setup, verdict, step + 1)
         setup.report(number + 1, loss, counts)
         recorder.end_step(counts, outcome)
         if verdict.stop:
@@ -227,6 +230,15 @@ def _save(
     else:
         return
     setup.recorder.lap("checkpoint_s")
+
+
+def _look(setup: LoopSetup, verdict: Verdict, num_steps_done: int) -> None:
+    """Look at held-out samples where it is time to, and after the last step."""
+    every, number = setup.config.evaluate.every_steps, setup.first_step + num_steps_done
+    is_due = every is not None and (number % every == 0 or num_steps_done == setup.num_steps)
+    if setup.look is not None and is_due and not verdict.stop:
+        setup.look(number)
+        setup.recorder.lap("evaluation_s")
 
 
 def _not_finite(

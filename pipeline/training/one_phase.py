@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,6 +152,8 @@ class Watchers:
     recorder: StepRecorder
     reporter: TrainingReporter
     watch: Watch
+    make_look: Callable[[SpreadModel], Callable[[int], object]] | None
+    """From a model to what looks at held-out samples with it; None where nobody does."""
 
 
 def train_phase(
@@ -190,6 +192,7 @@ def train_phase(
             ),
             saver=saver,
             report=told.reporter,
+            look=None if told.make_look is None else told.make_look(made),
         )
         loop = run_steps(setup, resumed.step, told.watch)
     return PhaseEnd(planned=planned, resumed=resumed, loop=loop, num_skips=made.scaling.num_skips)

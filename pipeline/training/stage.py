@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,7 @@ def _describe(job: Job, trained: Trained) -> dict[str, Any]:
         "num_parameters": made.num_parameters,
         "num_learning": count_learning(made, last.planned.phase),
         "strategy": job.config.strategy,
-        "spread": dataclasses.asdict(made.facts),
+        "spread": asdict(made.facts),
         "num_ranks": job.ranks.num_ranks,
         "precision": job.workplace.precision,
         "num_skipped_steps": sum(end.num_skips for end in trained.phases),
@@ -184,6 +184,12 @@ def _describe(job: Job, trained: Trained) -> dict[str, Any]:
         "tokens_per_s": trained.tokens_per_s,
         "versions": versions(),
     }
+    if trained.looks:
+        found["held_out"] = {
+            "num_looks": len(trained.looks),
+            "last": asdict(trained.looks[-1]),
+            "lowest": asdict(min(trained.looks, key=lambda look: look.loss)),
+        }
     if job.config.phases:
         found["phases"] = [_describe_phase(made, end) for end in trained.phases]
     return found

@@ -86,6 +86,12 @@ class Strategy(Protocol):
             is_last: Of its step.
         """
 
+    def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
+        """The model with all its weights on this rank, for passes without gradients.
+
+        Entered and left by all ranks at once; within, each may compute what it likes.
+        """
+
     def facts(self, spread: Spread) -> StrategyFacts:
         """What really happened."""
 

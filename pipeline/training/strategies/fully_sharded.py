@@ -89,6 +89,22 @@ class FullySharded:
         model.set_is_last_backward(is_last)
         return contextlib.nullcontext()
 
+    @contextlib.contextmanager
+    def whole(self, spread: Spread) -> Iterator[VisionLanguageModel]:
+        """As `Strategy`; in the precision of computing, on the device."""
+        units = [module for module in spread.model.modules() if isinstance(module, FSDPModule)]
+        root = units[0]
+        root.set_reshard_after_forward(False)
+        for unit in units:
+            unit.unshard()
+        try:
+            yield spread.bare
+        finally:
+            for unit in units:
+                unit.reshard()
+            root.set_reshard_after_forward(self._sharding.reshard_after_forward)
+            root.set_reshard_after_forward(False, recurse=False)  # as torch has it of a root
+
     def facts(self, spread: Spread) -> StrategyFacts:
         """As `Strategy`."""
         policies = list(_policies(spread.model))
