@@ -7,15 +7,14 @@ compared like everything else that a checkpoint depends on.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.models import DataFacts
-from pipeline.timing import StepRecorder
 from pipeline.timing.profiling import make_profiling
 from pipeline.training.checkpoint import conclude
-from pipeline.training.device import read_device_memory
 from pipeline.training.job import Job
 from pipeline.training.one_phase import (
     PhaseEnd,
@@ -24,15 +23,15 @@ from pipeline.training.one_phase import (
     find_checkpoints,
     plan_phase,
     train_phase,
-    training_fingerprint,
 )
 from pipeline.training.phases import Phase
 from pipeline.training.ranks import Ranks
+from pipeline.training.recording import make_recorder, make_reporter, start_trackers
 from pipeline.training.report import TrainingReporter
 from pipeline.training.sources import Source
 from pipeline.training.spreading import SpreadModel, build_and_spread, respread
+from pipeline.training.trackers import Trackers
 from slurm_jobs.common.errors import StageStoppedError
-from slurm_jobs.common.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -65,31 +64,29 @@ class Trained:
         return self.resumed_from_step < self.num_steps
 
 
-def fit(job: Job, phases: Sequence[Phase], sources: Sequence[Source], facts: DataFacts) -> Trained:
+def fit(
+    job: Job,
+    phases: Sequence[Phase],
+    sources: Sequence[Source],
+    facts: DataFacts,
+    trackers: Trackers,
+) -> Trained:
     """Train from the newest checkpoints, or from the start, to the last step; raises as `run`.
 
-    `sources` are the phases' data sets, in their order.
+    `sources` are the phases' data sets, in their order; `trackers` are left open.
     """
-    with job.spans.span("model_build"):
-        made = build_and_spread(
-            job.config,
-            phases,
-            context=job.context,
-            workplace=job.workplace,
-            ranks=job.ranks,
-            data=facts,
-        )
+    made = _build(job, phases, facts)
     made, planned = _plan(job, phases, sources, made)
-    num_steps = sum(phase.num_steps for phase in planned)
-    reporter = _make_reporter(job, num_steps)
+    reporter = make_reporter(job, trackers, planned)
     _announce(job, made.num_parameters, planned)
     ends: list[PhaseEnd] = []
     follows = ""
     with (
-        _make_recorder(job, made, planned, num_steps) as recorder,
+        make_recorder(job, made.spread.bare, planned) as recorder,
         make_profiling(job.config.profile, job.context, job.spans) as profiling,
     ):
-        told = Watchers(recorder=recorder, reporter=reporter, watch=profiling.watch)
+        begin = functools.partial(start_trackers, job, trackers, planned)
+        told = Watchers(recorder=recorder, reporter=reporter, begin=begin, watch=profiling.watch)
         for each in planned:
             made = _for_phase(job, made, each.phase, len(planned))
             checkpoints = find_checkpoints(job, each, made, follows)
@@ -99,6 +96,18 @@ def fit(job: Job, phases: Sequence[Phase], sources: Sequence[Source], facts: Dat
                 follows = conclude(checkpoints, each.num_steps)
     made.strategy.close(made.spread)
     return Trained(made=made, phases=ends, tokens_per_s=_token_rate(job.ranks, reporter))
+
+
+def _build(job: Job, phases: Sequence[Phase], facts: DataFacts) -> SpreadModel:
+    with job.spans.span("model_build"):
+        return build_and_spread(
+            job.config,
+            phases,
+            context=job.context,
+            workplace=job.workplace,
+            ranks=job.ranks,
+            data=facts,
+        )
 
 
 def _plan(
@@ -143,41 +152,4 @@ def _announce(job: Job, num_parameters: int, planned: Sequence[PlannedPhase]) ->
         job.workplace.precision,
         job.workplace.num_compute_threads,
         ", ".join(f"{p.phase.name} {p.num_steps} steps".strip() for p in planned),
-    )
-
-
-def _make_reporter(job: Job, num_steps: int) -> TrainingReporter:
-    is_main = job.ranks.rank == 0
-    return TrainingReporter(
-        Progress(job.context.task_dir, "steps", num_steps) if is_main else None,
-        num_steps=num_steps,
-        num_ranks=job.ranks.num_ranks,
-        log_every_steps=job.config.log_every_steps,
-    )
-
-
-def _make_recorder(
-    job: Job, made: SpreadModel, planned: Sequence[PlannedPhase], num_steps: int
-) -> StepRecorder:
-    context = job.context
-    return StepRecorder(
-        context.timing_dir,
-        job.ranks.rank,
-        {
-            "training": training_fingerprint(planned),
-            "num_ranks": job.ranks.num_ranks,
-            "local_rank": context.local_rank,
-            "node_name": context.node_name,
-            "device": job.workplace.device.type,
-            "strategy": job.config.strategy,
-            "precision": job.workplace.precision,
-            "attention": made.spread.bare.attention_name,
-            "num_steps": num_steps,
-            "global_batch_size": planned[0].config.global_batch_size,
-            "phases": [
-                {"name": p.phase.name, "first_step": p.first_step, "num_steps": p.num_steps}
-                for p in planned
-            ],
-        },
-        read_memory=lambda: read_device_memory(job.workplace.device),
     )

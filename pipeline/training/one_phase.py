@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from pipeline.data.reader import BatchReader
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
 from pipeline.timing import StepRecorder
+from pipeline.training.batches import make_counter
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
 from pipeline.training.checkpoint import (
@@ -151,6 +152,8 @@ class Watchers:
 
     recorder: StepRecorder
     reporter: TrainingReporter
+    begin: Callable[[int], None]
+    """Told before a phase's first step how many steps are done, of all phases."""
     watch: Watch
 
 
@@ -162,16 +165,16 @@ def train_phase(
     Raises:
         StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
     """
-    config = planned.config
     with job.spans.span("checkpoint_load") as notes:
         resumed = restore(checkpoints)
         notes["step"] = resumed.step
+    told.begin(planned.first_step + resumed.step)
     with (
         _make_reader(job, planned, made.needs, resumed.step) as batches,
-        make_saver(config, checkpoints, job.context, job.spans, resumed.step) as saver,
+        make_saver(planned.config, checkpoints, job.context, job.spans, resumed.step) as saver,
     ):
         setup = LoopSetup(
-            config=config,
+            config=planned.config,
             workplace=job.workplace,
             ranks=job.ranks,
             num_steps=planned.num_steps,
@@ -180,10 +183,11 @@ def train_phase(
             spread=made.spread,
             scaling=made.scaling,
             batches=batches,
+            count=make_counter(made.spread.bare, planned.dataset.info),
             recorder=told.recorder,
             boundary=Boundary(
                 job.ranks,
-                config.checkpoint,
+                planned.config.checkpoint,
                 planned.num_steps,
                 saver.has_ended_here,
                 may_overflow=made.scaling.is_on,
