@@ -32,7 +32,7 @@ class StepCounter:
 
     def __call__(self, batches: Sequence[Batch]) -> StepCounts:
         """Of one step on this rank."""
-        work = sum((self._work_of(batch) for batch in batches), WorkCounts())
+        works = [self._work_of(batch) for batch in batches]
         return StepCounts(
             epoch=batches[0].epoch,
             num_microbatches=len(batches),
@@ -41,8 +41,8 @@ class StepCounter:
             num_padding_tokens=sum(b.num_padding_tokens for b in batches),
             num_supervised_tokens=sum(b.num_supervised_tokens for b in batches),
             num_images=sum(b.num_images for b in batches),
-            num_image_tokens=work.num_image_tokens,
-            model_flops=model_flops(self.work, work),
+            num_image_tokens=sum(work.num_image_tokens for work in works),
+            model_flops=sum(model_flops(self.work, work) for work in works),
         )
 
     def _work_of(self, batch: Batch) -> WorkCounts:
