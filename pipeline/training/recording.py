@@ -6,14 +6,14 @@ What a file of step records says of itself stands here; how it is written, in `p
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from pipeline.models.interface import VisionLanguageModel
 from pipeline.timing import StepRecorder
-from pipeline.timing.device_clock import CudaClock
+from pipeline.timing.device_clock import CudaClock, DeviceClock
 from pipeline.timing.flops import FORMULA
 from pipeline.timing.peaks import find_card
 from pipeline.training.device import Workplace, read_device_memory
@@ -29,8 +29,7 @@ def make_recorder(
 ) -> StepRecorder:
     """Of all phases of this attempt."""
     context, workplace = job.context, job.workplace
-    has_device = workplace.device.type == "cuda"
-    is_sync = job.config.timing == "sync"
+    clock, synchronize = choose_clock(workplace.device, job.config.timing)
     flops = describe_flops(workplace, card_name(workplace))
     return StepRecorder(
         context.timing_dir,
@@ -54,8 +53,8 @@ def make_recorder(
             ],
         },
         read_memory=lambda: read_device_memory(workplace.device),
-        device_clock=CudaClock() if has_device and not is_sync else None,
-        synchronize=_waiting_for(workplace.device) if has_device and is_sync else None,
+        device_clock=clock,
+        synchronize=synchronize,
         peak_flops_per_s=flops["peak_flops_per_s"],
     )
 
@@ -124,5 +123,12 @@ def card_name(workplace: Workplace) -> str:
     return torch.cuda.get_device_name(workplace.device)
 
 
-def _waiting_for(device: torch.device) -> functools.partial[None]:
-    return functools.partial(torch.cuda.synchronize, device)
+def choose_clock(
+    device: torch.device, timing: str
+) -> tuple[DeviceClock | None, Callable[[], None] | None]:
+    """The clock of the device, or what has the host wait for it; neither on a CPU."""
+    if device.type != "cuda":
+        return None, None
+    if timing == "sync":
+        return None, functools.partial(torch.cuda.synchronize, device)
+    return CudaClock(), None

@@ -1,7 +1,7 @@
 """Times of a device whose queue is a stand-in: it works only when a test lets it.
 
-The order of CUDA's events in a stream is all that is assumed of them; `CudaClock` itself, which
-calls torch and nothing else, runs on a GPU alone.
+The order of CUDA's events in a stream is all that is assumed of them. Of `CudaClock`, which runs on
+a GPU alone, only what it makes of torch's answers is tested, with an event that is a stand-in.
 """
 
 from types import SimpleNamespace
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.timing import StepRecorder
+from pipeline.timing.device_clock import CudaClock
 from slurm_jobs.common.timings import DEVICE_FIELDS, read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
 from tests.pipeline.timing.test_steps import COUNTS, OUTCOME, record
@@ -197,3 +198,26 @@ def test_host_times_are_the_same_with_a_device_as_without(tmp_path, device, monk
     (step,) = steps_of(tmp_path)
     assert (step["data_wait_s"], step["step_s"]) == (0.25, 0.25)
     assert step["device_step_s"] == 100.0
+
+
+def test_events_are_used_again_and_their_milliseconds_are_seconds(monkeypatch):
+    made = []
+
+    class Event:
+        def __init__(self, *, enable_timing):
+            assert enable_timing
+            made.append(self)
+
+        def record(self):
+            self.at_ms = 1500.0 * len(made)
+
+        def elapsed_time(self, other):
+            return other.at_ms - self.at_ms
+
+    monkeypatch.setattr("torch.cuda.Event", Event)
+    clock = CudaClock()
+    first, last = clock.mark(), clock.mark()
+    assert clock.seconds_between(first, last) == 1.5
+    clock.give_back([first, last])
+    assert {clock.mark(), clock.mark()} == {first, last}
+    assert len(made) == 2

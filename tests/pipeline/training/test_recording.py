@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from pipeline.timing.device_clock import CudaClock
 from pipeline.training.device import Workplace
-from pipeline.training.recording import describe_flops
+from pipeline.training.recording import choose_clock, describe_flops
 from slurm_jobs.common.timings import DEVICE_FIELDS, read_spans, read_steps, spans_path, steps_path
 from tests.pipeline.models.conftest import make_kind  # noqa: F401 - a fixture
 
@@ -123,3 +124,16 @@ def test_the_peak_of_a_known_card_comes_with_its_source():
 @pytest.mark.parametrize("name", ["", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
 def test_a_card_that_is_not_known_has_no_peak(name):
     assert describe_flops(place("cuda", "bf16"), name)["peak_flops_per_s"] is None
+
+
+def test_a_gpu_is_timed_by_events_or_by_waiting_and_a_cpu_by_neither(monkeypatch):
+    gpu, cpu, waited = torch.device("cuda", 1), torch.device("cpu"), []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    clock, synchronize = choose_clock(gpu, "events")
+    assert isinstance(clock, CudaClock)
+    assert synchronize is None
+    clock, synchronize = choose_clock(gpu, "sync")
+    assert clock is None
+    synchronize()
+    assert waited == [gpu]
+    assert choose_clock(cpu, "events") == choose_clock(cpu, "sync") == (None, None)
