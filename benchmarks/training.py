@@ -11,8 +11,8 @@ batches of like lengths. Peers take 8 samples at once and accumulate; ours packs
 
 That all ways learn the same is shown by the loss of one step on the same 32 samples. On a GPU the
 script adds a model of 3 billion random weights in bf16 (SigLIP-so400m and the sizes of Qwen2.5-3B),
-with activation memory as the peers' defaults need it. What the recorder costs is that of a step's
-marks and record, a thousand times in a row.
+with activation memory as the peers' defaults need it. `python -m benchmarks.recording` has what the
+recorder costs, `python -m benchmarks.checkpointing` what a checkpoint does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,6 @@ NUM_WARM = 2
 """Steps that are not timed."""
 SAME_LOSS = 1e-4
 """Of two frameworks that add in another order, relative."""
-STEP_MS = 20.0
-MOST_OVERHEAD_PERCENT = 1.0
 
 
 def prepare(folder: Path, size: Size, num_rows: int) -> Path:
@@ -129,31 +126,6 @@ def compare_losses(job: TrainingJob) -> list[Row]:
     ]
 
 
-def measure_recorder(num_steps: int) -> Row:
-    """What marks and records of a step take, as a share of one of 20 ms."""
-    from pipeline.timing import StepCounts, StepOutcome, StepRecorder
-    from slurm_jobs.common.timings import STEP_PHASES
-
-    counts = StepCounts(
-        **{field.name: 1 for field in dataclasses.fields(StepCounts)}  # type: ignore[arg-type]
-    )
-    outcome = StepOutcome(loss=1.0, learning_rate=1e-3, grad_norm=1.0)
-    with tempfile.TemporaryDirectory() as folder, StepRecorder(Path(folder), 0, {}) as recorder:
-        start_s = time.perf_counter()
-        for step in range(num_steps):
-            recorder.start_step(step)
-            for phase in STEP_PHASES:
-                recorder.lap(phase)
-            recorder.end_step(counts, outcome)
-        step_ms = (time.perf_counter() - start_s) / num_steps * 1e3
-    return row(
-        f"the recorder, of a step of {STEP_MS:g} ms",
-        "%",
-        100 * step_ms / STEP_MS,
-        at_most=MOST_OVERHEAD_PERCENT,
-    )
-
-
 def measure_gpu(scratch: Path, num_steps: int) -> list[Row]:
     """The model of 3 billion weights, where there is a GPU."""
     job = TrainingJob(
@@ -188,7 +160,6 @@ def main() -> None:
         )
         rows = compare(many, num_rounds, "tiny LLaVA", has_goal=True)
         rows += compare_losses(one)
-        rows.append(measure_recorder(2_000 if options.quick else 20_000))
         notes = ["No GPU here: the model of 3 billion weights was not run."]
         if torch.cuda.is_available():
             rows += measure_gpu(scratch, num_steps)

@@ -43,6 +43,7 @@ SECTIONS = {
     "CheckpointConfig": "`checkpoint` of `run: train`",
     "EvaluateConfig": "`evaluate` of `run: train`",
     "StagingConfig": "`staging` of `run: train`",
+    "TrackersConfig": "`trackers` of `run: train`",
     "SamplerConfig": "`sampler` of `run: train`",
     "ProfileConfig": "`profile` of `run: train`",
     "ReportConfig": "`config` of `run: report`",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -40,9 +40,23 @@ class Look:
 class HeldOutLog:
     """Appends looks; on rank 0. A file that fails, fails no training."""
 
-    def __init__(self, path: Path | None, *, attempt: int, training: str) -> None:
-        """`path` is None on all ranks but 0; `training` as in the step records."""
-        self._path = path
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        attempt: int,
+        training: str,
+        tell: Callable[[int, Mapping[str, float]], None] = lambda _step, _values: None,
+    ) -> None:
+        """Append to `path`, or nowhere.
+
+        Args:
+            path: None on all ranks but 0.
+            attempt: Of the stage.
+            training: As in the step records.
+            tell: Told too, for trackers: steps made, and values by name.
+        """
+        self._path, self._tell = path, tell
         self._about = {"attempt": attempt, "training": training}
 
     def write(self, look: Look) -> None:
@@ -50,6 +64,8 @@ class HeldOutLog:
         if self._path is None:
             return
         log.info("step %d: %s", look.step, describe(look))
+        exact = {} if look.exact_match is None else {"evaluation/exact_match": look.exact_match}
+        self._tell(look.step, {"evaluation/loss": look.loss, **exact})
         line = {**asdict(look), "exact_match": look.exact_match, **self._about}
         try:
             with self._path.open("ab+", buffering=0) as stream:

@@ -24,6 +24,7 @@ from pipeline.training.ranks import join_ranks, leave_ranks
 from pipeline.training.sources import Source, find_datasets, open_sources
 from pipeline.training.spreading import SpreadModel, count_learning
 from pipeline.training.staging import describe_reading
+from pipeline.training.trackers import Trackers, check_packages
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageStoppedError
 from slurm_jobs.common.outputs import describe_outputs
@@ -39,6 +40,7 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
         StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
     """
     began_unix_s = time.time()
+    check_packages(config.trackers)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     workplace = prepare_device(config, context)
     with spans.span("process_group"):
@@ -71,17 +73,18 @@ def _run(job: Job) -> dict[str, Any] | None:
     with (
         sample_system(job.config.sampler, job.context),
         open_sources(folders, job) as sources,
+        Trackers(job.config.trackers, job.context) as trackers,
     ):
-        return _run_staged(job, phases, sources)
+        return _run_staged(job, phases, sources, trackers)
 
 
 def _run_staged(
-    job: Job, phases: Sequence[Phase], sources: Sequence[Source]
+    job: Job, phases: Sequence[Phase], sources: Sequence[Source], trackers: Trackers
 ) -> dict[str, Any] | None:
     info, processor_dir = sources[0].dataset.info, sources[0].processor_dir
     facts = read_facts(info, load_tokenizer(processor_dir))
     _check_heldout(job, info.preprocess, processor_dir)
-    trained = fit(job, phases, sources, facts)
+    trained = fit(job, phases, sources, facts, trackers)
     used = list({source.folder: source for source in sources}.values())
     reads = [(source.staged, source.dataset.files.counts) for source in used]
     reading = describe_reading(reads, job.config.staging, job.ranks)
@@ -100,6 +103,8 @@ def _run_staged(
             levels=job.config.levels,
         )
     evaluation = _evaluate(job, ending, facts, model_dir, processor_dir)
+    if evaluation.get("exact_match") is not None:
+        trackers.log({"evaluation/exact_match": evaluation["exact_match"]}, trained.num_steps)
     if job.ranks.rank != 0:
         return None
     return {

@@ -24,6 +24,7 @@ from slurm_jobs.common.stage_config.reading import AugmentConfig, BatchingConfig
 from slurm_jobs.common.stage_config.sampler import SamplerConfig
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
 from slurm_jobs.common.stage_config.staging import StagingConfig
+from slurm_jobs.common.stage_config.trackers import TrackersConfig
 
 MAY_CHANGE = (
     "dataset",  # its content is compared by its own fingerprint
@@ -42,6 +43,8 @@ MAY_CHANGE = (
     "deterministic",
     "collective_timeout_min",
     "log_every_steps",
+    "timing",
+    "trackers",
     "sampler",
     "profile",
 )
@@ -126,6 +129,11 @@ class TrainConfig:
     """Of random weights and the order of samples."""
     log_every_steps: Count = 50
     """Steps between two lines in the log."""
+    timing: Literal["events", "sync"] = "events"
+    """`sync` has the host wait for the GPU at each border of a step phase, so that phases are the
+    GPU's own times; steps get slower. `events` reads them later, and waits for nothing."""
+    trackers: TrackersConfig = TrackersConfig()
+    """TensorBoard and others, which are told of the course of the training."""
     sampler: SamplerConfig = SamplerConfig()
     """How often the load of each node is written down."""
     profile: ProfileConfig = ProfileConfig()

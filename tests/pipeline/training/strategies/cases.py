@@ -11,6 +11,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from pipeline.models import build_model
+from pipeline.timing import SpanLog
+from pipeline.timing.profiling import Place, Profiling
 from pipeline.training.batches import loss_of, to_device
 from pipeline.training.optimizer import make_optimizer
 from pipeline.training.spreading import SpreadModel
@@ -21,6 +23,8 @@ from pipeline.training.strategies.effect import (
     check_gradients,
 )
 from pipeline.training.strategies.replicated import Replicated
+from slurm_jobs.common.operator_table import operators_path, read_operators
+from slurm_jobs.common.stage_config.profile import ProfileConfig
 from tests.pipeline.training.strategies.trainer import SIZES, SMALL, Trainer, workplace_of
 
 Case = Callable[[Trainer, Trainer], dict[str, Any]]
@@ -281,3 +285,21 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
         model["idle"](torch.ones(1, 2)).sum().backward()
     check_gradients(model, pair.ranks)
     return {}
+
+
+@case("profiled")
+def profiled(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    """A whole short training as the one step that is recorded."""
+    folder, rank = pair.folder, pair.ranks.rank
+    place = Place(timing_dir=folder, rank=rank, has_device=False)
+    config = ProfileConfig(steps=(0, 0), ranks=(0, 1))
+    with Profiling(config, place, SpanLog(folder, rank)) as profiling:
+        profiling.on_step(0)
+        pair.train()
+    table = read_operators(operators_path(folder, rank))
+    return {
+        "communication_s": table.communication_s,
+        "exposed_s": table.exposed_communication_s,
+        "wall_s": table.wall_s,
+        "collectives_s": sum(row.cpu_s for row in table.operators if row.name.startswith("gloo:")),
+    }

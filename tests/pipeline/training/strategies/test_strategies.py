@@ -148,3 +148,11 @@ def test_too_many_overflows_in_a_row_are_an_error_that_names_samples(by_rank, st
         assert "gradients of 2 steps in a row overflowed under fp16, the last" in message
         assert "samples of this rank: 00000000" in message
         assert "set `precision: fp32`" in message
+
+
+def test_communication_that_nothing_is_computed_beside_is_in_the_profile(by_rank):
+    for rank in by_rank:
+        found = rank["profiled"]
+        assert 0 < found["exposed_s"] <= found["communication_s"] < found["wall_s"]
+        # fully_shard overlaps nothing on a CPU: nearly all of it is waited for.
+        assert found["exposed_s"] > 0.5 * found["communication_s"]

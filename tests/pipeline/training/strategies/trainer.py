@@ -16,6 +16,7 @@ from pipeline.data.batch import Batch
 from pipeline.data.dataset import open_dataset
 from pipeline.data.info import PROCESSOR_DIR
 from pipeline.models import load_tokenizer, read_facts
+from pipeline.training.batches import make_counter
 from pipeline.training.boundary import Boundary
 from pipeline.training.device import Workplace
 from pipeline.training.loop import LoopSetup, run_steps
@@ -145,6 +146,7 @@ class Trainer:
             spread=made.spread,
             scaling=made.scaling,
             batches=self.batches(kind, made, config, rows, poison),
+            count=make_counter(made.spread.bare, self.kind(kind).facts.info),
             workplace=workplace_of(config),
             ranks=self.ranks,
             recorder=recorder,
