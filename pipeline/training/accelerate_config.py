@@ -1,0 +1,65 @@
+"""The file of `strategy: accelerate`, as a rank finds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slurm_jobs.common.accelerate_file import (
+    AccelerateFile,
+    Asker,
+    find_problems,
+    precision_of,
+    understand,
+)
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+
+def asked_precision(config: TrainConfig) -> str:
+    """What the config asks for; with `precision: auto` what accelerate's file says, if any.
+
+    Raises:
+        StageConfigError: there is no such file.
+    """
+    if config.accelerate is None or config.precision != "auto":
+        return config.precision
+    values = _read(config.accelerate.config)
+    return (precision_of(values) if isinstance(values, dict) else None) or "auto"
+
+
+def read_accelerate_file(
+    config: TrainConfig, *, num_ranks: int, num_nodes: int
+) -> AccelerateFile | None:
+    """What the file asks for; None if the config names none.
+
+    Raises:
+        StageConfigError: it is not there, or a training cannot be what it says.
+    """
+    if config.accelerate is None:
+        return None
+    file = config.accelerate.config
+    values = _read(file)
+    asker = Asker(
+        num_ranks=num_ranks,
+        num_nodes=num_nodes,
+        device=config.device,
+        precision=config.precision,
+    )
+    problems = find_problems(values, asker)
+    if problems:
+        raise StageConfigError(f"{file}: {'; '.join(problems)}")
+    return understand(values)
+
+
+def _read(file: str) -> Any:
+    try:
+        return yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        message = f"{file}: the file of accelerate cannot be read: {error.strerror or error}"
+        raise StageConfigError(message) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        message = f"{file}: not YAML as `accelerate config` writes it: {error}"
+        raise StageConfigError(message) from error
