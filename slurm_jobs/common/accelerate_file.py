@@ -208,8 +208,8 @@ def _fsdp_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
     policy = _wrap_policy(fsdp)
     if policy not in {WRAP_BY_LAYER, "NO_WRAP"}:
         problems.append(
-            f"fsdp_auto_wrap_policy is {policy}: take {WRAP_BY_LAYER}, which gathers layer by "
-            "layer, or NO_WRAP"
+            f"fsdp_auto_wrap_policy is {policy}, which shards no model that has a list of layers: "
+            f"take {WRAP_BY_LAYER}, or NO_WRAP"
         )
     return problems + _silent_problems(fsdp) + _mesh_problems(values, asker)
 

@@ -40,9 +40,7 @@ class Accelerated:
     name = "accelerate"
     loads_once = False
 
-    def __init__(
-        self, workplace: Workplace, path: str, file: AccelerateFile, ranks: Ranks
-    ) -> None:
+    def __init__(self, workplace: Workplace, path: str, file: AccelerateFile, ranks: Ranks) -> None:
         self._workplace = workplace
         self._path = path
         self._accelerator: Accelerator = make_accelerator(path, file, workplace, ranks)
@@ -130,7 +128,6 @@ class Accelerated:
             if isinstance(module, FSDPModule):
                 module.reshard()
         self._unwrap(spread)
-        self._accelerator.free_memory()
 
 
 def _mesh_of(bare: nn.Module) -> dict[str, int]:
