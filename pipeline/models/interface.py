@@ -93,8 +93,11 @@ class VisionLanguageModel(nn.Module, abc.ABC):
             classes: By level that is told by class, where its answers begin and which they are.
 
         Returns:
-            float32 [num_levels]. In training every parameter that can have a gradient has one, so
-            that all ranks enter the same collectives whatever their batches hold.
+            float32 [num_levels]. In training every parameter that can have a gradient has one, and
+            what enters the language model's layers has one wherever a picture in its place would
+            have: so all ranks enter the same collectives, in the same order, whatever their
+            batches hold. (fully_shard reduces a layer's gradients when those of its inputs are
+            there, and at the end of the pass where its inputs have none.)
         """
         hidden, unused = self.hidden_states(input_ids, vision, position_ids)
         hidden = hidden.flatten(0, 1)
