@@ -93,11 +93,8 @@ class VisionLanguageModel(nn.Module, abc.ABC):
             classes: By level that is told by class, where its answers begin and which they are.
 
         Returns:
-            float32 [num_levels]. In training every parameter that can have a gradient has one, and
-            what enters the language model's layers has one wherever a picture in its place would
-            have: so all ranks enter the same collectives, in the same order, whatever their
-            batches hold. (fully_shard reduces a layer's gradients when those of its inputs are
-            there, and at the end of the pass where its inputs have none.)
+            float32 [num_levels]. In training every parameter that can have a gradient has one, so
+            that all ranks enter the same collectives whatever their batches hold.
         """
         hidden, unused = self.hidden_states(input_ids, vision, position_ids)
         hidden = hidden.flatten(0, 1)
@@ -123,6 +120,11 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         self, input_ids: torch.Tensor, vision: VisionInputs, position_ids: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The language model's last hidden states, and a zero that depends on what was not used.
+
+        Without an image this zero is added to what enters the layers, so that it has a gradient
+        wherever a picture's would have one. fully_shard reduces a layer's gradients when those of
+        its inputs are there, or at the end of the pass where its inputs have none: ranks would
+        reduce in unlike orders.
 
         Args:
             input_ids: As for `forward`.

@@ -50,7 +50,8 @@ def read_accelerate_file(
     )
     problems = find_problems(values, asker)
     if problems:
-        raise StageConfigError(f"{file}: {'; '.join(problems)}")
+        message = f"{file}: {'; '.join(problems)}"
+        raise StageConfigError(message)
     return understand(values)
 
 

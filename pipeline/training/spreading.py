@@ -83,7 +83,7 @@ def build_and_spread(
     set_trainable(bare, learning.now[0])
     spread = strategy.spread(bare, _optimizer_of(phases[0]))
     facts = strategy.facts(spread)
-    check_effect(spread, facts, config, workplace, ranks.num_ranks, file)
+    check_effect(spread, facts, config, workplace, ranks.num_ranks, file=file)
     if ranks.rank == 0:
         log.info("spread: %s", facts)
     return SpreadModel(

@@ -33,6 +33,7 @@ def check_effect(
     config: TrainConfig,
     workplace: Workplace,
     num_ranks: int,
+    *,
     file: AccelerateFile | None = None,
 ) -> None:
     """Compare what happened to model and optimizer with what was asked for.

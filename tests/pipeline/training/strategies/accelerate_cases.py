@@ -177,7 +177,7 @@ def spread_otherwise(name: str, values: dict[str, Any], spread_by: Callable[...,
         with sharding_on_cpu():
             strategy = pair.spread("small_vlm", config).strategy
         spread = spread_by(build_model(config.model, pair.kind("small_vlm").facts, seed=0))
-        check_effect(spread, strategy.facts(spread), config, workplace_of(config), 2, file)
+        check_effect(spread, strategy.facts(spread), config, workplace_of(config), 2, file=file)
         return {}
 
     case(f"accelerate's {name}")(look)

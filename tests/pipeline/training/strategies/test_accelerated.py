@@ -60,18 +60,18 @@ def test_an_overflow_that_one_rank_sees_is_skipped_on_all(by_rank, name):
 
 
 @pytest.mark.parametrize(
-    ("case", "kind", "model", "mesh", "num_units"),
+    ("case", "facts"),
     [
-        ("ddp", "MULTI_CPU", "DistributedDataParallel", {"replicate": 2}, 0),
-        ("fsdp2", "FSDP", "FSDPSmallVLM", {"shard": 2}, 5),
-        ("fsdp2, one unit", "FSDP", "FSDPSmallVLM", {"shard": 2}, 1),
-        ("fsdp2, language layers", "FSDP", "FSDPSmallVLM", {"shard": 2}, 3),
+        ("ddp", ("MULTI_CPU", "DistributedDataParallel", {"replicate": 2}, 0)),
+        ("fsdp2", ("FSDP", "FSDPSmallVLM", {"shard": 2}, 5)),
+        ("fsdp2, one unit", ("FSDP", "FSDPSmallVLM", {"shard": 2}, 1)),
+        ("fsdp2, language layers", ("FSDP", "FSDPSmallVLM", {"shard": 2}, 3)),
     ],
 )
-def test_facts_tell_what_the_file_came_to(found, case, kind, model, mesh, num_units):
-    facts = found[f"accelerate {case}"]["facts"]
-    assert (facts["distributed_type"], facts["model_class"]) == (kind, model)
-    assert (facts["mesh"], facts["num_units"]) == (mesh, num_units)
+def test_facts_tell_what_the_file_came_to(found, case, facts):
+    told = found[f"accelerate {case}"]["facts"]
+    keys = ("distributed_type", "model_class", "mesh", "num_units")
+    assert tuple(told[key] for key in keys) == facts
 
 
 def test_a_file_whose_sharding_is_ignored_ends_the_attempt_on_all_ranks(by_rank):
