@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from pipeline.training.ranks import Ranks
 from slurm_jobs.common.accelerate_file import (
     AccelerateFile,
     Asker,
@@ -14,7 +15,7 @@ from slurm_jobs.common.accelerate_file import (
     precision_of,
     understand,
 )
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 
@@ -26,24 +27,33 @@ def asked_precision(config: TrainConfig) -> str:
     """
     if config.accelerate is None or config.precision != "auto":
         return config.precision
-    values = _read(config.accelerate.config)
+    file = config.accelerate.config
+    values = _parse(file, _read(file))
     return (precision_of(values) if isinstance(values, dict) else None) or "auto"
 
 
 def read_accelerate_file(
-    config: TrainConfig, *, num_ranks: int, num_nodes: int
+    config: TrainConfig, ranks: Ranks, *, num_nodes: int
 ) -> AccelerateFile | None:
-    """What the file asks for; None if the config names none.
+    """What the file asks for, None if the config names none; a collective.
 
     Raises:
         StageConfigError: it is not there, or a training cannot be what it says.
+        StageError: rank 0 read something else.
     """
     if config.accelerate is None:
         return None
     file = config.accelerate.config
-    values = _read(file)
+    text = _read(file)
+    if text != ranks.from_main(text):
+        message = (
+            f"{file}: rank {ranks.rank} reads something else than rank 0: it has just been "
+            "changed, or a node shows what it was before; try again"
+        )
+        raise StageError(message)
+    values = _parse(file, text)
     asker = Asker(
-        num_ranks=num_ranks,
+        num_ranks=ranks.num_ranks,
         num_nodes=num_nodes,
         device=config.device,
         precision=config.precision,
@@ -55,12 +65,20 @@ def read_accelerate_file(
     return understand(values)
 
 
-def _read(file: str) -> Any:
+def _read(file: str) -> str:
     try:
-        return yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        return Path(file).read_text(encoding="utf-8")
     except OSError as error:
         message = f"{file}: the file of accelerate cannot be read: {error.strerror or error}"
         raise StageConfigError(message) from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except UnicodeDecodeError as error:
+        message = f"{file}: not a text file in UTF-8"
+        raise StageConfigError(message) from error
+
+
+def _parse(file: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
         message = f"{file}: not YAML as `accelerate config` writes it: {error}"
         raise StageConfigError(message) from error

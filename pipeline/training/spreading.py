@@ -74,7 +74,7 @@ def build_and_spread(
         StageConfigError: there is no such model, it differs between ranks, or the strategy cannot
             run here or did not take effect.
     """
-    file = read_accelerate_file(config, num_ranks=ranks.num_ranks, num_nodes=context.num_nodes)
+    file = read_accelerate_file(config, ranks, num_nodes=context.num_nodes)
     strategy = choose_strategy(config, workplace, ranks, context, file)
     bare = build_together(config, data, ranks, loads_once=strategy.loads_once)
     num_parameters = count_parameters([bare])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from pipeline.training.accelerate_config import asked_precision, read_accelerate_file
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.accelerate import AccelerateConfig
 from slurm_jobs.common.stage_config.train import TrainConfig
+
+ALONE = SimpleNamespace(rank=0, num_ranks=1, from_main=lambda text: text)
+TWO = SimpleNamespace(rank=1, num_ranks=2, from_main=lambda text: text)
 
 
 def config_of(path, **changes):
@@ -31,9 +36,9 @@ def test_the_file_says_the_precision_where_the_config_leaves_it_open(file):
 
 
 def test_a_file_that_has_come_to_contradict_the_stage_is_an_error(file):
-    assert read_accelerate_file(config_of(file), num_ranks=2, num_nodes=1).precision == "fp16"
+    assert read_accelerate_file(config_of(file), TWO, num_nodes=1).precision == "fp16"
     with pytest.raises(StageConfigError, match=r"file\.yaml: distributed_type is MULTI_GPU, which"):
-        read_accelerate_file(config_of(file), num_ranks=1, num_nodes=1)
+        read_accelerate_file(config_of(file), ALONE, num_nodes=1)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +51,14 @@ def test_a_file_that_cannot_be_read_is_named(file, text, words):
     else:
         file.write_text(text)
     with pytest.raises(StageConfigError, match=rf"file\.yaml: .*{words}"):
-        read_accelerate_file(config_of(file), num_ranks=2, num_nodes=1)
+        read_accelerate_file(config_of(file), TWO, num_nodes=1)
+
+
+def test_a_rank_that_reads_another_file_than_rank_0_is_named(file):
+    behind = SimpleNamespace(rank=1, num_ranks=2, from_main=lambda _: "distributed_type: FSDP")
+    with pytest.raises(StageError, match="rank 1 reads something else than rank 0"):
+        read_accelerate_file(config_of(file), behind, num_nodes=1)
 
 
 def test_a_training_without_such_a_file_has_none():
-    assert read_accelerate_file(TrainConfig(num_steps=1), num_ranks=2, num_nodes=1) is None
+    assert read_accelerate_file(TrainConfig(num_steps=1), TWO, num_nodes=1) is None

@@ -142,30 +142,40 @@ def second_phase(name: str, values: dict[str, Any] | None, **options: Any) -> No
 
     def train(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
         with sharding_on_cpu():
-            asked = options if values is None else write(pair, values)
-            config = pair.config("small_vlm", **asked, **TWO_PHASES)
+            asked = {} if values is None else write(pair, values)
+            config = pair.config("small_vlm", **asked, **options, **TWO_PHASES)
             made = pair.spread("small_vlm", config)
-        first = made.spread.model
+        first, num_wraps = made.spread.model, count_wraps(made.spread.bare)
         phase = phases_of(config)[1]
         made = respread(made, phase, workplace_of(config))
+        again = count_wraps(made.spread.bare)
         found = pair.make_steps(made, "small_vlm", dataclasses.replace(phase.config, phases=()))
         accelerator = getattr(made.strategy, "_accelerator", None)
         kept = [] if accelerator is None else [*accelerator._models, *accelerator._optimizers]
-        forward = vars(made.spread.bare).get("forward", type(made.spread.bare).forward)
         return {
             **found,
             "num_kept": len(kept),
             "is_anew": made.spread.model is not first,
-            "forward": getattr(forward, "__qualname__", ""),
+            "num_wraps": [num_wraps, again, count_wraps(made.spread.bare)],
         }
 
     case(f"second phase, {name}")(train)
 
 
-second_phase("ddp", None, strategy="ddp")
-second_phase("fsdp2", None)
+def count_wraps(model: torch.nn.Module) -> int:
+    """How many functions lie around the model's own `forward`."""
+    forward: Any = model.forward
+    count = 0
+    while hasattr(forward, "__wrapped__"):
+        forward = forward.__wrapped__
+        count += 1
+    return count
+
+
+second_phase("ddp", None, strategy="ddp", precision="bf16")
+second_phase("fsdp2", None, precision="bf16")
 for name, values in FILES.items():
-    second_phase(f"accelerate {name}", values)
+    second_phase(f"accelerate {name}", {**values, "mixed_precision": "bf16"}, precision="bf16")
 
 
 def spread_otherwise(name: str, values: dict[str, Any], spread_by: Callable[..., Spread]) -> None:
@@ -173,7 +183,7 @@ def spread_otherwise(name: str, values: dict[str, Any], spread_by: Callable[...,
 
     def look(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
         config = pair.config("small_vlm", **write(pair, values))
-        file = read_accelerate_file(config, num_ranks=2, num_nodes=1)
+        file = read_accelerate_file(config, pair.ranks, num_nodes=1)
         with sharding_on_cpu():
             strategy = pair.spread("small_vlm", config).strategy
         spread = spread_by(build_model(config.model, pair.kind("small_vlm").facts, seed=0))
