@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from slurm_jobs.common.accelerate_file import Asker, find_problems
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.graph import StageView, stage_views
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.validation import path_text, problem_at
@@ -22,10 +23,7 @@ _SHARDS_NOT = (
 
 
 def accelerate_problems(
-    marked: Sequence[MarkedString],
-    document: YamlDocument,
-    exists: Callable[[str], bool],
-    read_text: Callable[[str], str],
+    marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
     """What is wrong with files of accelerate, at the line that names them.
 
@@ -34,21 +32,18 @@ def accelerate_problems(
     views = stage_views(document.value)
     problems = []
     for item in marked:
-        if item.path[2:] != _PLACE or not exists(item.resolved):
+        text = files.small_text(item.resolved) if item.path[2:] == _PLACE else None
+        if text is None:
             continue
-        for message in _messages(item.resolved, views[str(item.path[1])], read_text):
+        for message in _messages(text, views[str(item.path[1])]):
             told = f"{path_text(item.path)}: {item.given}: {message}"
             problems.append(problem_at(document, item.path, told))
     return problems
 
 
-def _messages(file: str, view: StageView, read_text: Callable[[str], str]) -> list[str]:
+def _messages(text: str, view: StageView) -> list[str]:
     try:
-        values = yaml.safe_load(read_text(file))
-    except UnicodeDecodeError:
-        return ["not a text file in UTF-8"]
-    except OSError as error:
-        return [f"cannot be read: {error.strerror or error}"]
+        values = yaml.safe_load(text)
     except yaml.YAMLError as error:
         return [f"not YAML as `accelerate config` writes it: {' '.join(str(error).split())}"]
     asker = _asker_of(view)

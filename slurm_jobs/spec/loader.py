@@ -185,7 +185,7 @@ def _file_problems(
         *_path_problems(marked, document, files, profile),
         *processor_problems(marked, document, files.holds, files.read_text),
         *manifest_problems(marked, document, files),
-        *accelerate_problems(marked, document, files.holds, files.read_text),
+        *accelerate_problems(marked, document, files),
         *runs_dir_problems(marked, document, files.write_obstacle),
     ]
 

@@ -72,7 +72,7 @@ def test_a_file_that_is_not_there_is_told_once(check: Check) -> None:
 def test_a_file_that_is_no_text_is_told(check: Check, tmp_path: Path) -> None:
     (tmp_path / "accelerate.yaml").write_bytes(b"\xff\xfe\x00")
     (line,) = check(spec())
-    assert line.endswith("accelerate.yaml: not a text file in UTF-8")
+    assert "accelerate.yaml: not YAML as `accelerate config` writes it" in line
 
 
 @pytest.mark.parametrize(
