@@ -97,7 +97,8 @@ def _rank_variables(
     """Who this rank is; None takes a variable away.
 
     accelerate takes LOCAL_RANK for the number of the GPU, which it is not where Slurm shows each
-    rank one GPU alone, and sets the number of threads where OMP_NUM_THREADS does not.
+    rank one GPU alone, and sets the number of threads where OMP_NUM_THREADS does not. All ranks
+    count as local ones, or it would want an address on CPUs, to meet where they have met already.
     """
     inherited = {name: None for name in os.environ if name.startswith(_PREFIXES)}
     who = {
