@@ -30,6 +30,7 @@ SECTIONS = {
     "ModelConfig": "`model` of `run: train`",
     "VisionConfig": "`model.vision` of `run: train`",
     "LanguageConfig": "`model.language` of `run: train`",
+    "AccelerateConfig": "`accelerate` of `run: train`",
     "ShardingConfig": "`sharding` of `run: train`",
     "ScalerConfig": "`scaler` of `run: train`",
     "AdaptersConfig": "`adapters` of `run: train`",

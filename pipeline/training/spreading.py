@@ -14,6 +14,7 @@ from pipeline.data.batch import ModelNeeds
 from pipeline.data.levels import LevelRules
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
 from pipeline.models.parts import set_trainable
+from pipeline.training.accelerate_config import read_accelerate_file
 from pipeline.training.device import Workplace
 from pipeline.training.learning import Learning, add_what_learns, plan_learning
 from pipeline.training.level_rules import make_level_rules
@@ -73,7 +74,8 @@ def build_and_spread(
         StageConfigError: there is no such model, it differs between ranks, or the strategy cannot
             run here or did not take effect.
     """
-    strategy = choose_strategy(config, workplace, ranks, context)
+    file = read_accelerate_file(config, ranks, num_nodes=context.num_nodes)
+    strategy = choose_strategy(config, workplace, ranks, context, file)
     bare = build_together(config, data, ranks, loads_once=strategy.loads_once)
     num_parameters = count_parameters([bare])
     check_equal_weights(bare, ranks, shapes_only=strategy.loads_once)
@@ -81,7 +83,7 @@ def build_and_spread(
     set_trainable(bare, learning.now[0])
     spread = strategy.spread(bare, _optimizer_of(phases[0]))
     facts = strategy.facts(spread)
-    check_effect(spread, facts, config, workplace, ranks.num_ranks)
+    check_effect(spread, facts, config, workplace, ranks.num_ranks, file=file)
     if ranks.rank == 0:
         log.info("spread: %s", facts)
     return SpreadModel(

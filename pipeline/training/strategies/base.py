@@ -51,6 +51,8 @@ class StrategyFacts:
     """What forward and backward passes compute in; one, if all units agree."""
     reduce_dtypes: tuple[str, ...]
     """What gradients are reduced as; empty where they are not."""
+    distributed_type: str = ""
+    """What accelerate says that it does; empty without it."""
 
 
 class Strategy(Protocol):

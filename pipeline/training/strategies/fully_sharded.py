@@ -107,7 +107,7 @@ class FullySharded:
 
     def facts(self, spread: Spread) -> StrategyFacts:
         """As `Strategy`."""
-        policies = list(_policies(spread.model))
+        policies = list(policies_of(spread.model))
         names = self._mesh.mesh_dim_names or ()
         return read_facts(
             spread,
@@ -144,7 +144,7 @@ def prefetch_in_order(root: nn.Module, units: Sequence[Any], num_ahead: int) -> 
         unit.set_modules_to_forward_prefetch(list(units[place : place + num_ahead]))
 
 
-def _policies(model: nn.Module) -> Iterator[MixedPrecisionPolicy]:
+def policies_of(model: nn.Module) -> Iterator[MixedPrecisionPolicy]:
     """Those that units have, whatever they were given: there is no public way to ask."""
     for module in model.modules():
         if isinstance(module, FSDPModule):

@@ -12,6 +12,7 @@ from slurm_jobs.common.config_values import (
     Positive,
     check_bounds,
 )
+from slurm_jobs.common.stage_config.accelerate import AccelerateConfig
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
 from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
@@ -30,6 +31,7 @@ MAY_CHANGE = (
     "dataset",  # its content is compared by its own fingerprint
     "device",
     "strategy",
+    "accelerate",
     "sharding",
     "precision",
     "scaler",
@@ -70,9 +72,12 @@ class TrainConfig:
     `adapters` where there are some, else `all`."""
     levels: tuple[LevelConfig, ...] = ()
     """Chained targets, one for each assistant turn of a sample; a level reads those before it."""
-    strategy: Literal["fsdp2", "ddp", "single"] = "fsdp2"
+    strategy: Literal["fsdp2", "ddp", "single", "accelerate"] = "fsdp2"
     """`fsdp2` shards parameters, gradients and optimizer over the ranks; under `ddp` every rank has
-    all of them, and gradients are averaged; `single` is one rank."""
+    all of them, and gradients are averaged; `single` is one rank; `accelerate` does what a file of
+    that library says."""
+    accelerate: AccelerateConfig | None = None
+    """The file of `strategy: accelerate`."""
     sharding: ShardingConfig = ShardingConfig()
     """How `fsdp2` shards."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
@@ -217,15 +222,30 @@ class TrainConfig:
                 "adapters out"
             )
             raise ValueError(message)
-        if self.strategy != "fsdp2" and self.sharding != ShardingConfig():
-            message = (
-                f"strategy is {self.strategy}, which does not shard: leave sharding out, or set "
-                "`strategy: fsdp2`"
-            )
-            raise ValueError(message)
+        self._check_strategy()
         if self.precision in {"bf16", "fp32"} and self.scaler != ScalerConfig():
             message = (
                 f"precision is {self.precision}, which scales no loss: leave scaler out, or set "
                 "`precision: fp16`"
+            )
+            raise ValueError(message)
+
+    def _check_strategy(self) -> None:
+        if self.strategy != "fsdp2" and self.sharding != ShardingConfig():
+            why = "whose file says how" if self.strategy == "accelerate" else "which does not shard"
+            message = (
+                f"strategy is {self.strategy}, {why}: leave sharding out, or set `strategy: fsdp2`"
+            )
+            raise ValueError(message)
+        if self.strategy == "accelerate" and self.accelerate is None:
+            message = (
+                "strategy is accelerate, and no file says what it does: give "
+                "`accelerate: {config: FILE}`"
+            )
+            raise ValueError(message)
+        if self.strategy != "accelerate" and self.accelerate is not None:
+            message = (
+                f"accelerate is given, and strategy is {self.strategy}: set `strategy: "
+                "accelerate`, or leave accelerate out"
             )
             raise ValueError(message)

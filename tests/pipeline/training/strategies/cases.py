@@ -42,6 +42,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 HF_KINDS = ("qwen2_5_vl", "smolvlm", "llava_siglip")
 TIED = "qwen2_vl"
+PARTS: dict[str, dict[str, Any]] = {
+    "projector": {"learn": ["projector"]},
+    "adapters too": {"learn": ["projector", "adapters"], "adapters": {"rank": 4, "alpha": 8.0}},
+}
 
 
 def case(name: str) -> Callable[[Case], Case]:
@@ -77,6 +81,12 @@ for kind in ("small_vlm", *HF_KINDS):
     for strategy in ("fsdp2", "ddp"):
         changes = {"kind": kind, "rows": "text on rank 1", "strategy": strategy}
         training(f"text on rank 1, {kind}, {strategy}", num_microbatches=2, **changes)
+for kind in ("small_vlm", *HF_KINDS):
+    # What enters the layers of the language model has a gradient by the projector alone.
+    for parts, learning in PARTS.items():
+        changes = {"kind": kind, "rows": "text on rank 1", **learning}
+        single(f"text on rank 1, {parts} of {kind}, single", **changes)
+        training(f"text on rank 1, {parts} of {kind}, fsdp2", **changes)
 single("single, fp16", precision="fp16")
 single("single, bf16", precision="bf16")
 for strategy in ("fsdp2", "ddp"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.training.strategies.cases import HF_KINDS, OPTIONS
+from tests.pipeline.training.strategies.cases import HF_KINDS, OPTIONS, PARTS
 
 CLOSE = 1e-6
 SHARDED_ALIKE = (
@@ -103,6 +103,14 @@ def test_facts_count_what_is_gathered_one_at_a_time(found):
 def test_a_rank_without_an_image_stays_in_step(found, kind, strategy):
     alone = found[f"text on rank 1, {kind}, single"]["losses"]
     assert found[f"text on rank 1, {kind}, {strategy}"]["losses"] == relatively(alone)
+
+
+@pytest.mark.parametrize("kind", ["small_vlm", *HF_KINDS])
+@pytest.mark.parametrize("parts", PARTS)
+def test_a_rank_without_an_image_stays_in_step_where_parts_learn(found, kind, parts):
+    alone = found[f"text on rank 1, {parts} of {kind}, single"]["losses"]
+    assert found[f"text on rank 1, {parts} of {kind}, fsdp2"]["losses"] == relatively(alone)
+    assert len(set(alone)) == 3, "nothing was learned"
 
 
 @pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])

@@ -138,6 +138,18 @@ class Trainer:
         """Losses and norms of each step, and a digest of the weights at the end."""
         config = self.config(kind, **changes)
         made = self.spread(kind, config, node=node)
+        return self.make_steps(made, kind, config, rows=rows, poison=poison)
+
+    def make_steps(
+        self,
+        made: SpreadModel,
+        kind: str,
+        config: TrainConfig,
+        *,
+        rows: str = "mixed",
+        poison: Callable[[SpreadModel, int], None] | None = None,
+    ) -> dict[str, Any]:
+        """The same, of a model that is spread."""
         recorder = Outcomes()
         setup = LoopSetup(
             config=config,
