@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import torch
@@ -26,6 +27,7 @@ from pipeline.training.strategies.base import (
     read_facts,
 )
 from pipeline.training.strategies.fully_sharded import policies_of
+from pipeline.training.strategies.gathering import gathered
 from slurm_jobs.common.accelerate_file import AccelerateFile
 from slurm_jobs.common.errors import StageConfigError
 
@@ -104,6 +106,12 @@ class Accelerated:
         if isinstance(model, FSDPModule):
             model.set_is_last_backward(is_last)
         return contextlib.nullcontext() if is_last else self._accelerator.no_sync(model)
+
+    @contextlib.contextmanager
+    def whole(self, spread: Spread) -> Iterator[VisionLanguageModel]:
+        """As `Strategy`."""
+        with gathered(spread.model):
+            yield spread.bare
 
     def facts(self, spread: Spread) -> StrategyFacts:
         """As `Strategy`."""

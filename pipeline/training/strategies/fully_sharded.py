@@ -29,6 +29,7 @@ from pipeline.training.strategies.base import (
     count_parameters,
     read_facts,
 )
+from pipeline.training.strategies.gathering import gathered
 from pipeline.training.strategies.loading import share_weights
 from pipeline.training.strategies.mesh import Place, make_mesh
 from slurm_jobs.common.stage_config.sharding import ShardingConfig
@@ -92,18 +93,8 @@ class FullySharded:
     @contextlib.contextmanager
     def whole(self, spread: Spread) -> Iterator[VisionLanguageModel]:
         """As `Strategy`; in the precision of computing, on the device."""
-        units = [module for module in spread.model.modules() if isinstance(module, FSDPModule)]
-        root = units[0]
-        root.set_reshard_after_forward(False)
-        for unit in units:
-            unit.unshard()
-        try:
+        with gathered(spread.model):
             yield spread.bare
-        finally:
-            for unit in units:
-                unit.reshard()
-            root.set_reshard_after_forward(self._sharding.reshard_after_forward)
-            root.set_reshard_after_forward(False, recurse=False)  # as torch has it of a root
 
     def facts(self, spread: Spread) -> StrategyFacts:
         """As `Strategy`."""
