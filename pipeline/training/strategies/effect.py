@@ -14,6 +14,7 @@ import torch
 import xxhash
 from torch import nn
 
+from pipeline.models.quantized import STORAGE_DTYPES, quantized_names
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
 from pipeline.training.strategies.base import Spread, StrategyFacts, placement_of
@@ -73,10 +74,15 @@ def _check_parameters(bare: nn.Module, config: TrainConfig, workplace: Workplace
     placement = {"all": "Shard(dim=0)", "node": "Replicate(), Shard(dim=0)"}[config.sharding.within]
     wanted = {
         "lies": placement if config.strategy == "fsdp2" else "whole",
-        "is stored as": str(torch.float32),
         "is on": "cpu" if config.sharding.cpu_offload else workplace.device.type,
     }
+    packed = quantized_names(bare)
     for name, parameter in bare.named_parameters():
+        if name in packed:
+            assert config.quantize is not None
+            wanted["is stored as"] = str(STORAGE_DTYPES[config.quantize.storage])
+        else:
+            wanted["is stored as"] = str(torch.float32)
         found = {
             "lies": placement_of(parameter),
             "is stored as": str(parameter.dtype),

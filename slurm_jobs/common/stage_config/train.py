@@ -20,6 +20,7 @@ from slurm_jobs.common.stage_config.model import ModelConfig
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
 from slurm_jobs.common.stage_config.phases import PhaseConfig
 from slurm_jobs.common.stage_config.profile import ProfileConfig
+from slurm_jobs.common.stage_config.quantize import QuantizeConfig, storage_problem
 from slurm_jobs.common.stage_config.reading import AugmentConfig, BatchingConfig, StreamConfig
 from slurm_jobs.common.stage_config.sampler import SamplerConfig
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
@@ -61,6 +62,8 @@ class TrainConfig:
     """Which model is trained, and from which weights."""
     adapters: AdaptersConfig | None = None
     """LoRA: small matrices that learn beside frozen layers; null adds none."""
+    quantize: QuantizeConfig | None = None
+    """QLoRA: frozen layers in 4 bits; needs adapters. Null quantises none."""
     learn: tuple[str, ...] | None = None
     """What learns, all else is frozen: parts (`vision`, `projector`, `language`, `adapters`, `all`
     for all but adapters) or patterns of parameter names (`model.visual.blocks.3*`). Null:
@@ -136,6 +139,7 @@ class TrainConfig:
         check_bounds(self)
         self._check_length()
         self._check_used()
+        self._check_quantized()
         if self.reader == "webdataset" and self.batching.kind != "shuffled":
             message = (
                 f"batching.kind is {self.batching.kind} and reader is webdataset: a stream knows "
@@ -184,6 +188,31 @@ class TrainConfig:
                     f"global_batch_size ({size})"
                 )
                 raise ValueError(message)
+
+    def _check_quantized(self) -> None:
+        """Refuse quantised weights that learn, or that would not survive being sharded."""
+        if self.quantize is None:
+            return
+        if self.adapters is None:
+            message = (
+                "quantize is given without adapters: weights in 4 bits cannot learn; give "
+                "adapters, which learn beside them"
+            )
+            raise ValueError(message)
+        learning = [phase.learn for phase in self.phases] or [self.learn]
+        wrong = {part for parts in learning for part in parts or () if part in {"all", "language"}}
+        if wrong and "language" in self.quantize.targets:
+            message = (
+                f"learn names {' and '.join(sorted(wrong))}, and quantize has the language model "
+                "in 4 bits, which cannot learn: name adapters, projector or vision"
+            )
+            raise ValueError(message)
+        if self.precision != "auto":
+            problem = storage_problem(
+                storage=self.quantize.storage, strategy=self.strategy, precision=self.precision
+            )
+            if problem is not None:
+                raise ValueError(problem)
 
     @property
     def learning_parts(self) -> tuple[str, ...]:
