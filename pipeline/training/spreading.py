@@ -142,8 +142,8 @@ def build_together(
             model = build_model(config.model, data, seed=config.seed, as_stored=as_stored)
         if quantize is not None:
             quantize_model(model, quantize, workplace.device)
-            compute_in(model, workplace.dtype)
         add_what_learns(model, config)
+        compute_in(model, workplace.dtype)  # not before: peft would make adapters of that dtype
         if is_unloaded:
             check_can_be_shared(model)
     except StageConfigError as error:
