@@ -29,7 +29,9 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.checkpoint.stateful import Stateful
 
 from pipeline.training.checkpoint.info import Identity
+from pipeline.training.local_optimizer import LocalOptimizer
 from pipeline.training.ranks import Ranks
+from slurm_jobs.common.errors import StageConfigError
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class TrainingState:
         return {
             **self._collect_shared(),
             "rng": {_own(rank): rng_state()},
-            "extra": {_own(rank): {name: held.state_dict() for name, held in self.extra.items()}},
+            "extra": {_own(rank): {name: held.state_dict() for name, held in self._held().items()}},
         }
 
     def places(
@@ -64,12 +66,17 @@ class TrainingState:
 
         A checkpoint that was written without a GPU has no GPU's generator, whatever this node has,
         and one of another precision has no scaler.
+
+        Raises:
+            StageConfigError: another number of ranks would have other parts of the optimizer.
         """
+        if not same_ranks:
+            self._check_for_other_ranks()
         places, source = self._collect_shared(), _own(rank if same_ranks else 0)
         if same_ranks:
             rng = {k: v for k, v in rng_state().items() if f"rng.{source}.{k}" in stored}
             places["rng"] = {source: rng}
-        extra = {name: held.state_dict() for name, held in self.extra.items()}
+        extra = {name: held.state_dict() for name, held in self._held().items()}
         there = [n for n in extra if _has(stored, f"extra.{source}.{n}.")]
         for name in extra.keys() - there:
             if extra[name]:
@@ -80,12 +87,14 @@ class TrainingState:
     def put_back(self, loaded: Mapping[str, Any]) -> None:
         """Take over what was loaded into `places`."""
         self.put_back_model(loaded)
-        set_optimizer_state_dict(
-            self.model, self.optimizer, loaded["optimizer"], options=_LEARNING_ALONE
-        )
+        if "optimizer" in loaded:
+            set_optimizer_state_dict(
+                self.model, self.optimizer, loaded["optimizer"], options=_LEARNING_ALONE
+            )
+        held = self._held()
         for states in loaded["extra"].values():
             for name, state in states.items():
-                self.extra[name].load_state_dict(state)
+                held[name].load_state_dict(state)
         for states in loaded.get("rng", {}).values():  # last: what comes before may draw
             _set_rng_state(states)
 
@@ -102,7 +111,24 @@ class TrainingState:
         options = StateDictOptions(strict=False)
         set_model_state_dict(self.model, loaded["model"], options=options)
 
+    def _held(self) -> Mapping[str, Stateful]:
+        """Objects whose state is each rank's own."""
+        if isinstance(self.optimizer, LocalOptimizer):
+            return {**self.extra, "optimizer": self.optimizer}
+        return self.extra
+
+    def _check_for_other_ranks(self) -> None:
+        if isinstance(self.optimizer, LocalOptimizer) and self.optimizer.is_sharded:
+            message = (
+                "the checkpoint is of another number of ranks, and the state of an optimizer of "
+                "bitsandbytes that is sharded is each rank's own: go on with as many ranks, or let "
+                "the stage begin anew with `slurm-jobs resume RUN --again STAGE`"
+            )
+            raise StageConfigError(message)
+
     def _collect_shared(self) -> dict[str, Any]:
+        if isinstance(self.optimizer, LocalOptimizer):
+            return self.collect_model()
         optimizer = get_optimizer_state_dict(self.model, self.optimizer, options=_LEARNING_ALONE)
         return {**self.collect_model(), "optimizer": optimizer}
 

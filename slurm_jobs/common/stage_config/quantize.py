@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,6 +51,39 @@ class QuantizeConfig:
         if not self.targets:
             message = "targets is empty: give `language`, or patterns of names of linear layers"
             raise ValueError(message)
+
+    def problem(
+        self,
+        *,
+        learning: Sequence[Sequence[str] | None],
+        has_adapters: bool,
+        strategy: str,
+        precision: str,
+    ) -> str | None:
+        """What speaks against it in the rest of a `TrainConfig`, with the remedy.
+
+        Args:
+            learning: What `learn` says, of each phase.
+            has_adapters: Whether there are some.
+            strategy: As the config has it.
+            precision: As the config has it; `auto` may become any.
+        """
+        if not has_adapters:
+            return (
+                "quantize is given without adapters: weights in 4 bits cannot learn; give "
+                "adapters, which learn beside them"
+            )
+        wrong = {part for parts in learning for part in parts or () if part in {"all", "language"}}
+        if wrong and "language" in self.targets:
+            return (
+                f"learn names {' and '.join(sorted(wrong))}, and quantize has the language model "
+                "in 4 bits, which cannot learn: name adapters, projector or vision"
+            )
+        found = [
+            storage_problem(storage=self.storage, strategy=strategy, precision=each)
+            for each in (sorted(_ALL) if precision == "auto" else [precision])
+        ]
+        return found[0] if all(found) else None
 
 
 def storage_problem(*, storage: str, strategy: str, precision: str) -> str | None:

@@ -17,10 +17,14 @@ from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.levels import LevelConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
-from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
+from slurm_jobs.common.stage_config.optimizer import (
+    OptimizerConfig,
+    ScheduleConfig,
+    paged_problem,
+)
 from slurm_jobs.common.stage_config.phases import PhaseConfig
 from slurm_jobs.common.stage_config.profile import ProfileConfig
-from slurm_jobs.common.stage_config.quantize import QuantizeConfig, storage_problem
+from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 from slurm_jobs.common.stage_config.reading import AugmentConfig, BatchingConfig, StreamConfig
 from slurm_jobs.common.stage_config.sampler import SamplerConfig
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
@@ -139,7 +143,7 @@ class TrainConfig:
         check_bounds(self)
         self._check_length()
         self._check_used()
-        self._check_quantized()
+        self._check_parts()
         if self.reader == "webdataset" and self.batching.kind != "shuffled":
             message = (
                 f"batching.kind is {self.batching.kind} and reader is webdataset: a stream knows "
@@ -189,30 +193,22 @@ class TrainConfig:
                 )
                 raise ValueError(message)
 
-    def _check_quantized(self) -> None:
-        """Refuse quantised weights that learn, or that would not survive being sharded."""
-        if self.quantize is None:
-            return
-        if self.adapters is None:
-            message = (
-                "quantize is given without adapters: weights in 4 bits cannot learn; give "
-                "adapters, which learn beside them"
-            )
-            raise ValueError(message)
+    def _check_parts(self) -> None:
+        """Refuse what optimizer and quantisation say together with the rest."""
         learning = [phase.learn for phase in self.phases] or [self.learn]
-        wrong = {part for parts in learning for part in parts or () if part in {"all", "language"}}
-        if wrong and "language" in self.quantize.targets:
-            message = (
-                f"learn names {' and '.join(sorted(wrong))}, and quantize has the language model "
-                "in 4 bits, which cannot learn: name adapters, projector or vision"
-            )
+        optimizers = (self.optimizer, *(phase.optimizer for phase in self.phases))
+        problems = (
+            self.quantize
+            and self.quantize.problem(
+                learning=learning,
+                has_adapters=self.adapters is not None,
+                strategy=self.strategy,
+                precision=self.precision,
+            ),
+            paged_problem(optimizers, device=self.device, is_offloaded=self.sharding.cpu_offload),
+        )
+        if message := next(filter(None, problems), None):
             raise ValueError(message)
-        if self.precision != "auto":
-            problem = storage_problem(
-                storage=self.quantize.storage, strategy=self.strategy, precision=self.precision
-            )
-            if problem is not None:
-                raise ValueError(problem)
 
     @property
     def learning_parts(self) -> tuple[str, ...]:

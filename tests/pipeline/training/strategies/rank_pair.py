@@ -18,9 +18,11 @@ import torch
 from pipeline.training.ranks import join_ranks, leave_ranks
 from slurm_jobs.common.errors import SlurmJobsError
 from tests.contexts import make_context
-from tests.pipeline.training.strategies import cases_quantized  # noqa: F401 - they are registered
+from tests.pipeline.training.strategies import cases_optimizers, cases_quantized
 from tests.pipeline.training.strategies.cases import CASES
 from tests.pipeline.training.strategies.trainer import Alone, Trainer, open_kind
+
+REGISTERED = (cases_optimizers, cases_quantized)
 
 
 def main() -> None:
