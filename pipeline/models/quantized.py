@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import bitsandbytes as bnb
 import torch
@@ -36,8 +37,8 @@ STORAGE_DTYPES: Mapping[str, torch.dtype] = {
 class QuantizedLinear(bnb.nn.Linear4bit):
     """A frozen linear layer whose weight is packed; peft adapts it as it does its base class."""
 
-    def __init__(self, layer: nn.Linear, config: QuantizeConfig, device: torch.device) -> None:
-        """Quantise `layer` on `device`; of one on "meta" only shapes are made."""
+    def __init__(self, layer: nn.Linear, config: QuantizeConfig) -> None:
+        """Make room for `layer`, where its weight lies; `take` quantises it."""
         super().__init__(
             layer.in_features,
             layer.out_features,
@@ -50,58 +51,48 @@ class QuantizedLinear(bnb.nn.Linear4bit):
         )
         self.bias = layer.bias
         self.kind, self.is_double = config.kind, config.double
-        is_unloaded = layer.weight.is_meta
-        packed, state = self._shapes() if is_unloaded else self._quantize(layer.weight, device)
+        device = layer.weight.device
+        num_numbers = (self.num_weights + 1) // (2 * self.quant_storage.itemsize)
+        packed = torch.empty((num_numbers, 1), dtype=self.quant_storage, device=device)
         self.weight = nn.Parameter(packed, requires_grad=False)
         # What peft asks of a weight of this kind, when adapters are added.
         self.weight.compress_statistics = config.double  # type: ignore[attr-defined]
         self.weight.quant_type = config.kind  # type: ignore[attr-defined]
-        for name, tensor in state.items():
-            self.register_buffer(name, tensor, persistent=False)
+        for name, (shape, dtype) in self._scales().items():
+            empty = torch.empty(shape, dtype=dtype, device=device)
+            self.register_buffer(name, empty, persistent=False)
 
-    def _shapes(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """As `_quantize`, without values."""
+    def _scales(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Shape and dtype of what the weight's blocks are scaled by."""
         num_blocks = -(-self.num_weights // BLOCK_SIZE)
-
-        def empty(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-            return torch.empty(shape, dtype=dtype, device="meta")
-
-        packed = empty(
-            (self.num_weights + 1) // (2 * self.quant_storage.itemsize),
-            1,
-            dtype=self.quant_storage,
-        )
+        whole = torch.float32
         if not self.is_double:
-            return packed, {"absmax": empty(num_blocks), "code": empty(_NUM_CODES)}
-        return packed, {
-            "absmax": empty(num_blocks, dtype=torch.uint8),
-            "code": empty(_NUM_CODES),
-            "offset": empty(),
-            "nested_absmax": empty(-(-num_blocks // NESTED_BLOCK_SIZE)),
-            "nested_code": empty(_NUM_NESTED_CODES),
+            return {"absmax": ((num_blocks,), whole), "code": ((_NUM_CODES,), whole)}
+        return {
+            "absmax": ((num_blocks,), torch.uint8),
+            "code": ((_NUM_CODES,), whole),
+            "offset": ((), whole),
+            "nested_absmax": ((-(-num_blocks // NESTED_BLOCK_SIZE),), whole),
+            "nested_code": ((_NUM_NESTED_CODES,), whole),
         }
 
-    def _quantize(
-        self, weight: torch.Tensor, device: torch.device
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The packed weight and what its blocks are scaled by, on the CPU."""
+    @torch.no_grad()
+    def take(self, weight: torch.Tensor, device: torch.device) -> None:
+        """Quantise a float matrix [out_features, in_features] on `device`, into this layer."""
         packed, found = quantize_4bit(
-            weight.detach().to(device).float(),
+            weight.to(device).float(),
             blocksize=BLOCK_SIZE,
             compress_statistics=self.is_double,
             quant_type=self.kind,
             quant_storage=self.quant_storage,
         )
-        state = {"absmax": found.absmax, "code": found.code}
-        if found.nested:
-            nested = found.state2
-            state |= {
-                "offset": found.offset,
-                "nested_absmax": nested.absmax,
-                "nested_code": nested.code,
-            }
-        # Copies: codes are one tensor of all layers to bitsandbytes.
-        return packed.cpu(), {name: tensor.cpu().clone() for name, tensor in state.items()}
+        self.weight.copy_(packed)
+        self.absmax.copy_(found.absmax)
+        self.code.copy_(found.code)
+        if self.is_double:
+            self.offset.copy_(found.offset)
+            self.nested_absmax.copy_(found.state2.absmax)
+            self.nested_code.copy_(found.state2.code)
 
     @property
     def num_weights(self) -> int:
@@ -164,7 +155,7 @@ def quantize_model(
     Raises:
         StageConfigError: a pattern matches no linear layer.
     """
-    root = model.root()
+    root: Any = model.root()
     names = find_targets(model, config.targets, "quantize.targets")
     for pattern in config.skip:
         if not fnmatch.filter(names, pattern):
@@ -174,11 +165,17 @@ def quantize_model(
             )
             raise StageConfigError(message)
         names = [name for name in names if not fnmatch.fnmatchcase(name, pattern)]
-    for name in names:
+    layers = [root.get_submodule(name) for name in names]
+    # Room for all of them before the first is computed: what lies between the large tensors that
+    # come and go would keep the heap from taking these in again.
+    made = [QuantizedLinear(layer, config) for layer in layers]
+    for name, layer in zip(names, made, strict=True):
         owner, _, own_name = name.rpartition(".")
-        layer = root.get_submodule(name)
-        assert isinstance(layer, nn.Linear)
-        setattr(root.get_submodule(owner), own_name, QuantizedLinear(layer, config, device))
+        setattr(root.get_submodule(owner), own_name, layer)
+    for layer in reversed(made):
+        taken = layers.pop()
+        if not taken.weight.is_meta:
+            layer.take(taken.weight, device)
     quantized = {id(layer.weight) for _, layer in quantized_layers(model)}
     for parameter in model.parameters():
         if id(parameter) not in quantized:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 import torch
 from peft.tuners.lora.bnb import Linear4bit as PeftLinear4bit
 from torch import nn
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from pipeline.models import build_model, make_unloaded
 from pipeline.models.adapters import add_adapters, merge_adapters
@@ -42,12 +46,18 @@ def make_layer(width: int = 96, *, bias: bool = True) -> nn.Linear:
     return nn.Linear(width, 64, bias=bias)
 
 
+def quantized(layer: nn.Linear, config: QuantizeConfig) -> QuantizedLinear:
+    found = QuantizedLinear(layer, config)
+    found.take(layer.weight, CPU)
+    return found
+
+
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("storage", STORAGES)
 def test_a_layer_computes_what_bitsandbytes_own_does(storage, dtype, double) -> None:
     layer = make_layer()
-    ours = QuantizedLinear(layer, QuantizeConfig(storage=storage, double=double), CPU)
+    ours = quantized(layer, QuantizeConfig(storage=storage, double=double))
     ours.compute_dtype = dtype
     theirs = bnb.nn.Linear4bit(
         96, 64, compute_dtype=dtype, quant_type="nf4", compress_statistics=double
@@ -70,9 +80,9 @@ def test_a_layer_computes_what_bitsandbytes_own_does(storage, dtype, double) -> 
 def test_shapes_without_weights_are_those_of_real_layers(storage, double) -> None:
     config = QuantizeConfig(storage=storage, double=double)
     for width in (96, 4096, 33 if storage == "uint8" else 34):
-        real = QuantizedLinear(make_layer(width), config, CPU)
+        real = quantized(make_layer(width), config)
         with torch.device("meta"):
-            unloaded = QuantizedLinear(nn.Linear(width, 64), config, CPU)
+            unloaded = QuantizedLinear(nn.Linear(width, 64), config)
         for tensors in (nn.Module.named_parameters, nn.Module.named_buffers):
             facts = [
                 [(name, t.shape, t.dtype) for name, t in tensors(layer)]
@@ -82,7 +92,7 @@ def test_shapes_without_weights_are_those_of_real_layers(storage, double) -> Non
 
 
 def test_computing_in_any_mode_and_precision_changes_nothing_that_is_stored() -> None:
-    ours = QuantizedLinear(make_layer(), NF4, CPU)
+    ours = quantized(make_layer(), NF4)
     tensors = [*ours.parameters(), *ours.buffers()]
     before = [tensor.clone() for tensor in tensors]
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
@@ -212,3 +222,59 @@ def test_sum_of_losses_of_a_quantised_model_is_near_to_the_plain_one_s(
     plain = loss_of(model, inputs).detach()
     quantize_model(model, NF4, CPU)
     assert loss_of(model, inputs).detach() == pytest.approx(float(plain), rel=0.2)
+
+
+_MEASURED = """
+import sys, threading, torch
+from pathlib import Path
+from torch import nn
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM
+from pipeline.models.loading import load_whole
+from pipeline.models.quantized import quantize_model
+from slurm_jobs.common.stage_config.quantize import QuantizeConfig
+
+def held():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+class Model(nn.Module):
+    def __init__(self, hf):
+        super().__init__()
+        self.hf = hf
+    def root(self):
+        return self.hf
+    def towers(self):
+        return [list(self.hf.model.layers)]
+
+torch.set_num_threads(1)
+ended, before = threading.Event(), held()
+peak = [before]
+def watch():
+    while not ended.wait(0.002):
+        peak[0] = max(peak[0], held())
+watcher = threading.Thread(target=watch)
+watcher.start()
+model = Model(load_whole(AutoModelForCausalLM, sys.argv[1], remedy="", dtype="auto"))
+quantize_model(model, QuantizeConfig(), torch.device("cpu"))
+ended.set()
+watcher.join()
+print(peak[0] - before)
+"""
+
+
+@pytest.mark.slow
+def test_quantising_a_bf16_folder_never_holds_the_model_unpacked(tmp_path: Path) -> None:
+    layers = {"num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8}
+    sizes = {"vocab_size": 100, "hidden_size": 1024, "intermediate_size": 4096}
+    model = Qwen2ForCausalLM(Qwen2Config(**sizes, **layers)).bfloat16()
+    num_weights = sum(parameter.numel() for parameter in model.parameters())
+    model.save_pretrained(tmp_path)
+    found = subprocess.run(
+        [sys.executable, "-c", _MEASURED, str(tmp_path)],
+        check=True, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    largest = 4 * sizes["hidden_size"] * sizes["intermediate_size"]
+    assert int(found.stdout) < 0.52 * num_weights + 8 * largest
+    assert 0.52 * num_weights + 8 * largest < 2 * num_weights
