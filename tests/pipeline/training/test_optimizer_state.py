@@ -1,4 +1,4 @@
-"""Optimizers of bitsandbytes across attempts: bit for bit with as many ranks, refused otherwise."""
+"""Optimizers of bitsandbytes across attempts: bit for bit with as many ranks, or nearly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from slurm_jobs.common.errors import StageConfigError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 
 EIGHT_BIT = {"kind": "adamw_8bit", "learning_rate": 1e-3}
@@ -74,7 +73,7 @@ def qlora(tmp_path_factory, make_train_run):
     run = make_train_run(
         dataset=str(dataset_dir),
         model={"type": "hugging_face", "path": str(model_dir)},
-        adapters={"rank": 256, "alpha": 256.0, "dropout": 0.1},
+        adapters={"rank": 256, "alpha": 256.0},
         quantize={},
         precision="fp16",
         global_batch_size=4,
@@ -86,7 +85,7 @@ def qlora(tmp_path_factory, make_train_run):
     return run
 
 
-def test_qlora_of_two_ranks_goes_on_bit_for_bit_with_scaler_dropout_and_8_bit_state(qlora):
+def test_qlora_of_two_ranks_goes_on_bit_for_bit_with_scaler_and_8_bit_state(qlora):
     before = qlora.weights()
     names = stored(qlora)
     for rank in range(2):
@@ -99,14 +98,14 @@ def test_qlora_of_two_ranks_goes_on_bit_for_bit_with_scaler_dropout_and_8_bit_st
     assert qlora.weights() == before
 
 
-@pytest.mark.parametrize(
-    ("strategy", "words"),
-    [
-        ("fsdp2", "is of another number of ranks, .* go on with as many ranks"),
-        ("single", "another number of ranks|cannot be continued"),
-    ],
-)
-def test_sharded_8_bit_state_is_refused_where_it_is_not_the_same_shards(qlora, strategy, words):
-    with pytest.raises(StageConfigError, match=words):
-        qlora.run_here(strategy=strategy, sharding={})
-    assert (qlora.output_dir / "checkpoints" / BEFORE).exists()
+@pytest.mark.parametrize("strategy", ["fsdp2", "single"])
+def test_one_rank_goes_on_from_the_8_bit_state_of_two_within_its_rounding(qlora, strategy):
+    """Blocks of other parts round otherwise; the losses are those of the two ranks."""
+    for name in (LAST, BEFORE):
+        assert (qlora.output_dir / "checkpoints" / name).exists()
+    two = qlora.losses(1)[2:]
+    forget(qlora, f"checkpoints/{LAST}", "model", "adapters")
+    assert qlora.run_here(strategy=strategy, sharding={})["resumed_from_step"] == 2
+    one = qlora.losses()
+    assert one == pytest.approx(two, rel=2e-3)
+    assert len(one) == 2

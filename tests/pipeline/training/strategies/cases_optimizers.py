@@ -10,6 +10,7 @@ import torch
 from torch.distributed.fsdp import fully_shard
 
 from pipeline.training import optimizer
+from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 from tests.pipeline.training.strategies.cases import case, single, training
 from tests.pipeline.training.strategies.trainer import Trainer
 
@@ -55,3 +56,21 @@ def _(_alone: Trainer, _pair: Trainer) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - whichever it is
         return {"said": str(error)}
     return {"said": ""}
+
+
+@case("8-bit, own part of the whole")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    model = torch.nn.Linear(128, 129)  # parts of other sizes
+    fully_shard(model)
+    made = optimizer.make_optimizer(model, OptimizerConfig(kind="adamw_8bit"))
+    whole = torch.linspace(-1, 1, 128 * 129).view(129, 128)
+    made.take_whole("weight", 3, [whole, whole.square()])
+    first, second = made.unpack(made.state_dict()["weight"])
+    rows = slice(0, 65) if pair.ranks.rank == 0 else slice(65, 129)
+    return {
+        "num": first.numel(),
+        "error": max(
+            float((first - whole[rows].flatten()).abs().max()),
+            float((second - whole[rows].square().flatten()).abs().max()),
+        ),
+    }

@@ -29,3 +29,9 @@ def test_every_rank_of_ddp_rounds_alike(by_rank):
 
 def test_bitsandbytes_itself_cannot_update_what_is_sharded(found):
     assert "DTensor" in found["8-bit, unwrapped"]["said"]
+
+
+def test_each_rank_takes_its_own_rows_of_a_whole_state(by_rank):
+    cases = [found["8-bit, own part of the whole"] for found in by_rank]
+    assert [case["num"] for case in cases] == [65 * 128, 64 * 128]
+    assert max(case["error"] for case in cases) < 0.02
