@@ -16,6 +16,7 @@ import bitsandbytes as bnb
 import torch
 from bitsandbytes.functional import QuantState, dequantize_4bit, quantize_4bit
 from torch import nn
+from transformers import PreTrainedConfig
 
 from pipeline.models.interface import VisionLanguageModel
 from pipeline.models.linear_layers import find_targets
@@ -176,10 +177,20 @@ def quantize_model(
         taken = layers.pop()
         if not taken.weight.is_meta:
             layer.take(taken.weight, device)
+    _make_fp32(model)
+
+
+def _make_fp32(model: VisionLanguageModel) -> None:
+    """What is not packed; a config of transformers says so, too, which exports are loaded by."""
     quantized = {id(layer.weight) for _, layer in quantized_layers(model)}
     for parameter in model.parameters():
         if id(parameter) not in quantized:
             parameter.data = parameter.data.float()
+    config: Any = getattr(model.root(), "config", None)
+    if isinstance(config, PreTrainedConfig):
+        for one in (config, *(getattr(config, name, None) for name in config.sub_configs)):
+            if one is not None:
+                one.dtype = torch.float32
 
 
 def quantized_layers(model: nn.Module) -> Iterator[tuple[str, QuantizedLinear]]:

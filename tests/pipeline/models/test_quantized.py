@@ -172,6 +172,7 @@ def test_weights_stored_as_bf16_are_quantised_as_their_fp32_copies(
     for model in models:
         quantize_model(model, NF4, CPU)
     tensors = [dict((*m.named_parameters(), *m.named_buffers())) for m in models]
+    assert models[0].hf.config.to_dict() == models[1].hf.config.to_dict()
     assert tensors[0].keys() == tensors[1].keys()
     for name, tensor in tensors[0].items():
         assert tensor.dtype == tensors[1][name].dtype, name

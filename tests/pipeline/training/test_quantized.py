@@ -168,3 +168,14 @@ def test_phases_of_projector_and_adapters_learn_beside_the_quantised_base(made, 
     changed = {name.split(".")[0] for name in base if not torch.equal(base[name], model[name])}
     assert changed == {"visual", "model"}
     assert [phase["num_learning"] > 0 for phase in result["phases"]] == [True, True]
+
+
+def test_of_a_folder_in_bf16_the_export_is_fp32_and_says_so(made, make_train_run, tmp_path):
+    halved = AutoModelForImageTextToText.from_pretrained(made[1], dtype=torch.bfloat16)
+    halved.save_pretrained(tmp_path)
+    model = {"type": "hugging_face", "path": str(tmp_path)}
+    run = make_train_run(**config_of(made, model=model, num_steps=2))
+    run.run_here(strategy="fsdp2", precision="fp16")
+    export = run.output_dir / "model"
+    assert {t.dtype for t in load_file(export / "model.safetensors").values()} == {torch.float32}
+    assert AutoModelForImageTextToText.from_pretrained(export).dtype == torch.float32
