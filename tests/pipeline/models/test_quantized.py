@@ -30,6 +30,7 @@ from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
 from slurm_jobs.common.stage_config.quantize import QuantizeConfig
+from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_adapters import loss, shake
 from tests.pipeline.models.test_hugging_face import CPU as WORKPLACE
@@ -39,6 +40,13 @@ CPU = torch.device("cpu")
 NF4 = QuantizeConfig()
 LORA = AdaptersConfig(rank=4, alpha=8.0)
 STORAGES = ("uint8", "bf16", "fp16")
+FEW = ("qwen2_5_vl", "smolvlm", "llava_siglip")
+FIRST_FEW = (*FEW, *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS if k not in FEW))
+
+
+@pytest.fixture(params=FIRST_FEW)
+def kind(request: pytest.FixtureRequest, make_kind: Callable[[str], Kind]) -> Kind:
+    return make_kind(request.param)
 
 
 def make_layer(width: int = 96, *, bias: bool = True) -> nn.Linear:
