@@ -34,6 +34,7 @@ SECTIONS = {
     "ShardingConfig": "`sharding` of `run: train`",
     "ScalerConfig": "`scaler` of `run: train`",
     "AdaptersConfig": "`adapters` of `run: train`",
+    "QuantizeConfig": "`quantize` of `run: train`",
     "PhaseConfig": "An entry of `phases` of `run: train`",
     "LevelConfig": "An entry of `levels` of `run: train`",
     "BatchingConfig": "`batching` of `run: train`",

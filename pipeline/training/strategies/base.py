@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from pipeline.models import VisionLanguageModel
+from pipeline.models.quantized import quantized_layers
 from pipeline.training.device import Workplace
 
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
@@ -138,5 +139,10 @@ def placement_of(parameter: torch.Tensor) -> str:
 
 
 def count_parameters(modules: Iterable[nn.Module]) -> int:
-    """Parameters of all modules, sharded ones counted whole."""
-    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+    """Parameters of all modules, sharded ones counted whole, and packed ones unpacked."""
+    num = 0
+    for module in modules:
+        num += sum(parameter.numel() for parameter in module.parameters())
+        for _, layer in quantized_layers(module):
+            num += layer.num_weights - layer.weight.numel()
+    return num

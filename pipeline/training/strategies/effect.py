@@ -14,6 +14,7 @@ import torch
 import xxhash
 from torch import nn
 
+from pipeline.models.quantized import STORAGE_DTYPES, quantized_names
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
 from pipeline.training.strategies.asked import Asked, asked_of
@@ -66,10 +67,15 @@ def check_effect(
 def _check_parameters(bare: nn.Module, config: TrainConfig, asked: Asked) -> None:
     wanted = {
         "lies": asked.placement,
-        "is stored as": str(torch.float32),
         "is on": asked.device,
     }
+    packed = quantized_names(bare)
     for name, parameter in bare.named_parameters():
+        if name in packed:
+            assert config.quantize is not None
+            wanted["is stored as"] = str(STORAGE_DTYPES[config.quantize.storage])
+        else:
+            wanted["is stored as"] = str(torch.float32)
         found = {
             "lies": placement_of(parameter),
             "is stored as": str(parameter.dtype),

@@ -18,9 +18,14 @@ from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.levels import LevelConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
-from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
+from slurm_jobs.common.stage_config.optimizer import (
+    OptimizerConfig,
+    ScheduleConfig,
+    paged_problem,
+)
 from slurm_jobs.common.stage_config.phases import PhaseConfig
 from slurm_jobs.common.stage_config.profile import ProfileConfig
+from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 from slurm_jobs.common.stage_config.reading import AugmentConfig, BatchingConfig, StreamConfig
 from slurm_jobs.common.stage_config.sampler import SamplerConfig
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
@@ -66,6 +71,8 @@ class TrainConfig:
     """Which model is trained, and from which weights."""
     adapters: AdaptersConfig | None = None
     """LoRA: small matrices that learn beside frozen layers; null adds none."""
+    quantize: QuantizeConfig | None = None
+    """QLoRA: frozen layers in 4 bits; needs adapters. Null quantises none."""
     learn: tuple[str, ...] | None = None
     """What learns, all else is frozen: parts (`vision`, `projector`, `language`, `adapters`, `all`
     for all but adapters) or patterns of parameter names (`model.visual.blocks.3*`). Null:
@@ -149,6 +156,7 @@ class TrainConfig:
         check_bounds(self)
         self._check_length()
         self._check_used()
+        self._check_parts()
         if self.reader == "webdataset" and self.batching.kind != "shuffled":
             message = (
                 f"batching.kind is {self.batching.kind} and reader is webdataset: a stream knows "
@@ -197,6 +205,23 @@ class TrainConfig:
                     f"global_batch_size ({size})"
                 )
                 raise ValueError(message)
+
+    def _check_parts(self) -> None:
+        """Refuse what optimizer and quantisation say together with the rest."""
+        learning = [phase.learn for phase in self.phases] or [self.learn]
+        optimizers = (self.optimizer, *(phase.optimizer for phase in self.phases))
+        problems = (
+            self.quantize
+            and self.quantize.problem(
+                learning=learning,
+                has_adapters=self.adapters is not None,
+                strategy=self.strategy,
+                precision=self.precision,
+            ),
+            paged_problem(optimizers, device=self.device, is_offloaded=self.sharding.cpu_offload),
+        )
+        if message := next(filter(None, problems), None):
+            raise ValueError(message)
 
     @property
     def learning_parts(self) -> tuple[str, ...]:

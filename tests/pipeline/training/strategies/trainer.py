@@ -214,5 +214,5 @@ def digest(bare: torch.nn.Module) -> str:
     found = hashlib.sha256()
     for parameter in bare.parameters():
         whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-        found.update(whole.detach().numpy().tobytes())
+        found.update(whole.detach().flatten().view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]
