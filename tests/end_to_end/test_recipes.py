@@ -31,6 +31,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_image_processor(write_siglip(root / "vision"))
     write_tokenizer(write_qwen2(root / "language", tied=True, vocab_size=272))
     write_kind("qwen3_vl", write_tiny("qwen3_vl", root / "vlm"))
+    write_kind("qwen2_5_vl", write_tiny("qwen2_5_vl", root / "qlora" / "vlm"))
     return root
 
 
@@ -63,6 +64,35 @@ def test_small_vlm_learns_in_two_phases(local: Driver, tiny_models: Path) -> Non
     assert result["held_out"]["num_looks"] == 2
     config = json.loads((run_dir / "data/train/model/config.json").read_text())
     assert config["model_type"] == "small_vlm"
+
+
+@pytest.mark.slow
+def test_qlora_trains_adapters_beside_weights_of_four_bits(
+    local: Driver, tiny_models: Path
+) -> None:
+    """In fp16 with a scaled loss, as on V100s; paged state needs a GPU, and is left out."""
+    copy_configs(local)
+    run_dir = local.submit(
+        "configs/qlora-qwen-vl.yaml",
+        *overrides(
+            tiny_models / "qlora",
+            **{
+                "stages.train.config.precision": "fp16",
+                "stages.train.config.optimizer.kind": "adamw",
+                "stages.chats.config.num_train": 96,
+                "stages.chats.config.num_heldout": 8,
+            },
+        ),
+    )
+    assert local.wait(run_dir)["status"] == "completed"
+    result = completion(run_dir, "train")["result"]
+    assert (result["strategy"], result["precision"]) == ("fsdp2", "fp16")
+    assert "torch.uint8" in result["spread"]["dtypes"]
+    assert result["num_learning"] < result["num_parameters"] / 4
+    (checkpoint,) = (run_dir / "data/train/checkpoints").glob("step-*")
+    assert not any(b"embed_tokens" in path.read_bytes() for path in checkpoint.iterdir())
+    assert (run_dir / "data/train/adapters/adapter_model.safetensors").exists()
+    assert (run_dir / "data/train/model/model.safetensors").exists()
 
 
 @pytest.mark.slow
