@@ -18,6 +18,8 @@ SCRIPTS = {
     "reading": "Reading",
     "resume": "Resuming in the middle of an epoch",
     "checkpointing": "Checkpoints",
+    "training": "Training",
+    "recording": "Recording steps",
 }
 """Modules of this package, and the headings of their tables."""
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"

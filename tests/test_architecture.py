@@ -44,6 +44,8 @@ PURE = {
     "slurm_jobs/slice_status.py",
     "slurm_jobs/troubles.py",
     "slurm_jobs/common/references.py",
+    *(f"slurm_jobs/common/accelerate_{name}.py" for name in ("file", "fsdp")),
+    "slurm_jobs/spec/accelerate_checks.py",
 }
 NODE_ENTRIES = tuple(
     f"slurm_jobs.task.{name}" for name in ("supervisor", "rank", "call", "node_facts")

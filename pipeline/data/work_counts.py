@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 
 from pipeline.data.batch import Batch
@@ -33,11 +31,7 @@ def count_work(
     num_patches = grids.prod(axis=1)
     windows = 0
     if window_patches is not None:
-        windows = sum(
-            _window_squares(int(height), window_patches)
-            * _window_squares(int(width), window_patches)
-            for height, width in grids
-        )
+        windows = int(_window_squares(grids, window_patches).prod(axis=1).sum())
     return WorkCounts(
         num_patches=int(num_patches.sum()),
         num_patch_pairs=int((num_patches**2).sum()),
@@ -52,13 +46,14 @@ def count_work(
 def _sample_lengths(ids: np.ndarray, batch: Batch, pad_token_id: int) -> np.ndarray:
     """int64 [num_samples]: of the segments, those that are no padding."""
     bounds = batch.segment_bounds.numpy().astype(np.int64)
-    is_sample = [bool((ids[a:b] != pad_token_id).any()) for a, b in itertools.pairwise(bounds)]
-    lengths = np.diff(bounds)[is_sample]
+    is_sample = np.logical_or.reduceat(ids != pad_token_id, bounds[:-1])  # no segment is empty
+    lengths: np.ndarray = np.diff(bounds)[is_sample]
     assert len(lengths) == batch.num_samples
     return lengths
 
 
-def _window_squares(length: int, side: int) -> int:
-    """Sum of squares of the pieces when `length` is cut into pieces of `side`."""
-    whole, rest = divmod(length, side)
-    return whole * side**2 + rest**2
+def _window_squares(lengths: np.ndarray, side: int) -> np.ndarray:
+    """Sum of squares of the pieces when each of `lengths` is cut into pieces of `side`."""
+    whole, rest = np.divmod(lengths, side)
+    squares: np.ndarray = whole * side**2 + rest**2
+    return squares

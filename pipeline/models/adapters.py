@@ -1,23 +1,22 @@
 """LoRA adapters (arXiv:2106.09685) by peft: added before sharding, merged or saved by themselves.
 
-Targets are full names of linear layers. By the last word of a name alone (`q_proj`), which is how
-they are often given, the vision tower of most families would be adapted too, without a word.
+Which layers they are added to is for `linear_layers` to find.
 """
 
 from __future__ import annotations
 
-import fnmatch
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
 from peft import LoraConfig, get_peft_model_state_dict, inject_adapter_in_model
 from safetensors.torch import save_file
-from torch import nn
 
 from pipeline.models.interface import VisionLanguageModel
-from slurm_jobs.common.errors import StageConfigError
+from pipeline.models.linear_layers import find_targets
+from pipeline.models.quantized import quantized_layers
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -40,36 +39,23 @@ def add_adapters(model: VisionLanguageModel, config: AdaptersConfig, *, seed: in
         target_modules=find_targets(model, config.targets),
         bias="none",
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _telling_peft(model):
         torch.manual_seed(seed)
         inject_adapter_in_model(settings, model.root())
 
 
-def find_targets(model: VisionLanguageModel, patterns: tuple[str, ...]) -> list[str]:
-    """Full names, within `model.root()`, of the linear layers that are adapted.
-
-    Raises:
-        StageConfigError: a pattern matches none.
-    """
+@contextlib.contextmanager
+def _telling_peft(model: VisionLanguageModel) -> Iterator[None]:
+    """Have peft take its own layer for quantised ones: it asks the model whether it has some."""
     root = model.root()
-    linear = {name for name, module in root.named_modules() if isinstance(module, nn.Linear)}
-    layers = {id(layer) for layer in model.towers()[-1]}
-    starts = tuple(f"{name}." for name, module in root.named_modules() if id(module) in layers)
-    chosen: set[str] = set()
-    for pattern in patterns:
-        if pattern == "language":
-            found = {name for name in linear if name.startswith(starts)}
-        else:
-            found = set(fnmatch.filter(linear, pattern))
-        if not found:
-            some = ", ".join(sorted(linear)[:3])
-            message = (
-                f"adapters.targets: {pattern!r} matches no linear layer; give `language`, or a "
-                f"pattern of full names such as {some}"
-            )
-            raise StageConfigError(message)
-        chosen |= found
-    return sorted(chosen)
+    if next(quantized_layers(model), None) is None:
+        yield
+        return
+    root.is_loaded_in_4bit = True
+    try:
+        yield
+    finally:
+        del root.is_loaded_in_4bit  # transformers would forbid moving the model
 
 
 def merge_adapters(

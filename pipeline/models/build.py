@@ -75,14 +75,19 @@ def check_small_images(info: DatasetInfo) -> None:
     raise StageConfigError(message)
 
 
-def build_model(config: ModelConfig, facts: DataFacts, *, seed: int) -> VisionLanguageModel:
+def build_model(
+    config: ModelConfig, facts: DataFacts, *, seed: int, as_stored: bool = False
+) -> VisionLanguageModel:
     """The model that `config` describes, fp32 on the CPU; random weights depend on `seed` alone.
+
+    With `as_stored` a Hugging Face model has the precision of its files, which takes half of the
+    memory where that is bf16, and is for the caller to change.
 
     Raises:
         StageConfigError: there is no such model, or it does not fit the data set.
     """
     if config.type == "hugging_face":
-        loaded = load_hugging_face(config, facts)
+        loaded = load_hugging_face(config, facts, as_stored=as_stored)
         check_config(loaded)
         check_features(loaded)
         return loaded

@@ -49,21 +49,21 @@ class HuggingFaceVLM(VisionLanguageModel):
         self, input_ids: torch.Tensor, vision: VisionInputs, position_ids: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As `VisionLanguageModel`."""
-        features: Any = None
         unused = torch.zeros((), device=input_ids.device)
+        inputs: dict[str, Any] = {"input_ids": input_ids}
         if vision:
             features = self.hf.model.get_image_features(**vision, return_dict=True)
+            inputs["mm_encoder_outputs"] = {"image": features}
         elif self.training:
-            dtype = self.hf.get_input_embeddings().weight.dtype
-            smallest = self.layout.smallest(input_ids.device, dtype)
+            embed = self.hf.get_input_embeddings()
+            smallest = self.layout.smallest(input_ids.device, embed.weight.dtype)
             found = self.hf.model.get_image_features(**smallest, return_dict=True)
             unused = sum((0.0 * value.float().sum() for value in features_of(found)), start=unused)
+            text = embed(input_ids)
+            # What enters the layers has a gradient where pictures do: see `VisionLanguageModel`.
+            inputs = {"inputs_embeds": text + unused.to(text.dtype)}
         hidden = self.hf.model(
-            input_ids=input_ids,
-            position_ids=position_ids,
-            attention_mask=None,
-            use_cache=False,
-            **({"mm_encoder_outputs": {"image": features}} if vision else {}),
+            **inputs, position_ids=position_ids, attention_mask=None, use_cache=False
         ).last_hidden_state
         return hidden, unused
 

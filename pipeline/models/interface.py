@@ -121,6 +121,11 @@ class VisionLanguageModel(nn.Module, abc.ABC):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The language model's last hidden states, and a zero that depends on what was not used.
 
+        Without an image this zero is added to what enters the layers, so that it has a gradient
+        wherever a picture's would have one. fully_shard reduces a layer's gradients when those of
+        its inputs are there, or at the end of the pass where its inputs have none: ranks would
+        reduce in unlike orders.
+
         Args:
             input_ids: As for `forward`.
             vision: As for `forward`.

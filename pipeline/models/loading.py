@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -63,8 +63,12 @@ def read_config_values(folder: str, key: str) -> Mapping[str, Any]:
     return values
 
 
-def load_hugging_face(config: ModelConfig, facts: DataFacts) -> HuggingFaceVLM:
-    """The model with its weights, fp32 on the CPU, in training mode.
+def load_hugging_face(
+    config: ModelConfig, facts: DataFacts, *, as_stored: bool = False
+) -> HuggingFaceVLM:
+    """The model with its weights on the CPU, in training mode.
+
+    They are fp32, or with `as_stored` in the precision that they were saved in.
 
     Raises:
         StageConfigError: it cannot be loaded whole, or takes other images.
@@ -72,7 +76,8 @@ def load_hugging_face(config: ModelConfig, facts: DataFacts) -> HuggingFaceVLM:
     source, hf_config = source_of(config), read_hugging_face_config(config)
     family = find_family(hf_config.model_type, source)
     check_image_kind(family, hf_config.model_type, facts.info)
-    options = {"attn_implementation": config.attention, **_access(config)}
+    dtype = "auto" if as_stored else torch.float32
+    options = {"dtype": dtype, "attn_implementation": config.attention, **_access(config)}
     hf = load_whole(AutoModelForImageTextToText, source, remedy=_remedy(config), **options)
     return HuggingFaceVLM(hf.train(), family, facts)
 
@@ -83,13 +88,21 @@ def load_part(model_class: Any, folder: str, key: str, config: PreTrainedConfig)
     return load_whole(model_class, folder, remedy=_folder_remedy(key), **options)
 
 
-def load_whole(model_class: Any, source: str, *, remedy: str, **options: Any) -> Any:
-    """A model of transformers with all of its weights, fp32 on the CPU, in eval mode.
+def load_whole(
+    model_class: Any,
+    source: str,
+    *,
+    remedy: str,
+    dtype: torch.dtype | Literal["auto"] = torch.float32,
+    **options: Any,
+) -> Any:
+    """A model of transformers with all of its weights on the CPU, in eval mode.
 
     Args:
         model_class: Of transformers.
         source: Folder, or name on the hub.
         remedy: What to do if there is nothing that can be loaded.
+        dtype: Of the weights; "auto" is that of the files.
         options: Of `from_pretrained`.
 
     Raises:
@@ -98,7 +111,7 @@ def load_whole(model_class: Any, source: str, *, remedy: str, **options: Any) ->
     disable_progress_bar()  # one a rank, in the log
     try:
         model, found = model_class.from_pretrained(
-            source, dtype=torch.float32, output_loading_info=True, **options
+            source, dtype=dtype, output_loading_info=True, **options
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _not_loaded(source, error, remedy) from error

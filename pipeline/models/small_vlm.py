@@ -140,6 +140,8 @@ class SmallVLM(VisionLanguageModel):
             # vision tower, and give its parameters a (zero) gradient.
             smallest = self.layout.smallest(input_ids.device, text.dtype)
             unused = unused + 0.0 * self._project(smallest).float().sum()
+            # What enters the layers has a gradient where pictures do: see `VisionLanguageModel`.
+            text = text + unused.to(text.dtype)
         return text, unused
 
     def _project(self, vision: VisionInputs) -> torch.Tensor:

@@ -50,7 +50,11 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
         )
         for part in _ORDER
     }
-    return ModelWork(**works, window_patches=_window_patches(model))
+    return ModelWork(
+        **works,
+        window_patches=_window_patches(model),
+        learns_text=bool(trained & {"language", "head"}),
+    )
 
 
 def _matrices(model: VisionLanguageModel) -> Iterator[tuple[str, Any]]:

@@ -32,10 +32,12 @@ from pipeline.models import (
     make_unloaded,
     read_facts,
 )
+from pipeline.training.accelerate_config import asked_precision
 from pipeline.training.choose_batching import time_step
 from pipeline.training.device import Workplace, choose_precision, threads_per_rank
 from pipeline.training.strategies.single import Single
 from slurm_jobs.common.machine import available_memory_bytes
+from slurm_jobs.common.stage_config.sharding import ShardingConfig
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 NUM_ROUNDS = 8
@@ -94,7 +96,7 @@ def make_bench(config: TrainConfig, dataset: ShardedDataset, dataset_dir: Path) 
     facts = read_facts(dataset.info, load_tokenizer(dataset_dir / PROCESSOR_DIR))
     # One process without sharding, which has to cast by itself.
     return Bench(
-        config=replace(config, strategy="single"),
+        config=replace(config, strategy="single", sharding=ShardingConfig(), accelerate=None),
         dataset=dataset,
         facts=facts,
         workplace=find_workplace(config),
@@ -133,7 +135,7 @@ def find_workplace(config: TrainConfig) -> Workplace:
         device, capability = torch.device("cpu"), None
     return Workplace(
         device=device,
-        precision=choose_precision(config.precision, capability),
+        precision=choose_precision(asked_precision(config), capability),
         num_compute_threads=num_threads,
     )
 

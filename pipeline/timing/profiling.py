@@ -18,6 +18,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from pipeline.timing.overlap import Piece, find_communication
 from pipeline.timing.spans import SpanLog
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.files import write_json_atomic, write_text_atomic
@@ -146,12 +147,15 @@ class Profiling:
             part.replace(self._trace_path)
         finally:
             part.unlink(missing_ok=True)
+        found = find_communication(_pieces(profiler), has_device=self._place.has_device)
         averages = profiler.key_averages()
         table = OperatorTable(
             first_step=steps[0],
             num_steps=len(steps),
             wall_s=wall_s,
             operators=operators_of(averages, with_memory=self._config.memory),
+            communication_s=found.busy_s,
+            exposed_communication_s=found.exposed_s,
         )
         write_json_atomic(operators_path(folder, rank), {"format": FORMAT_NAME, **asdict(table)})
         device = "device" if self._place.has_device else "cpu"
@@ -221,6 +225,19 @@ def operators_of(averages: Sequence[Any], *, with_memory: bool) -> list[Operator
         for row in rows
     ]
     return sorted(found, key=lambda row: (row.self_device_s, row.self_cpu_s), reverse=True)
+
+
+def _pieces(profiler: profile) -> Iterator[Piece]:
+    """All that was recorded, but for ranges that a device's timeline repeats from the host's."""
+    for event in profiler.events() or ():
+        is_kernel = _is_kernel(event)
+        if not (is_kernel and event.is_user_annotation):
+            yield Piece(
+                name=event.name,
+                start_s=event.time_range.start * _US,
+                end_s=event.time_range.end * _US,
+                is_kernel=is_kernel,
+            )
 
 
 def _is_kernel(row: Any) -> bool:

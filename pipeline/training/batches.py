@@ -9,23 +9,59 @@ import torch
 from torch import nn
 
 from pipeline.data.batch import Batch
+from pipeline.data.info import DatasetInfo
 from pipeline.data.learned import ClassPlaces
-from pipeline.models import StoredImages
+from pipeline.data.work_counts import count_work
+from pipeline.models import StoredImages, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout
+from pipeline.models.work import read_work
 from pipeline.timing import StepCounts
+from pipeline.timing.flops import ModelWork, WorkCounts, model_flops
 from pipeline.training.device import Workplace
 
 
-def count_batches(batches: Sequence[Batch]) -> StepCounts:
-    """What the microbatches of one step hold together."""
-    return StepCounts(
-        epoch=batches[0].epoch,
-        num_microbatches=len(batches),
-        num_samples=sum(b.num_samples for b in batches),
-        num_tokens=sum(b.num_tokens for b in batches),
-        num_padding_tokens=sum(b.num_padding_tokens for b in batches),
-        num_supervised_tokens=sum(b.num_supervised_tokens for b in batches),
-        num_images=sum(b.num_images for b in batches),
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCounter:
+    """Counts what the microbatches of a step hold, and what work they are for the model."""
+
+    work: ModelWork
+    """Of the model, with what learns in this phase."""
+    patch_size: int
+    image_token_id: int
+    pad_token_id: int
+
+    def __call__(self, batches: Sequence[Batch]) -> StepCounts:
+        """Of one step on this rank."""
+        works = [self._work_of(batch) for batch in batches]
+        return StepCounts(
+            epoch=batches[0].epoch,
+            num_microbatches=len(batches),
+            num_samples=sum(b.num_samples for b in batches),
+            num_tokens=sum(b.num_tokens for b in batches),
+            num_padding_tokens=sum(b.num_padding_tokens for b in batches),
+            num_supervised_tokens=sum(b.num_supervised_tokens for b in batches),
+            num_images=sum(b.num_images for b in batches),
+            num_image_tokens=sum(work.num_image_tokens for work in works),
+            model_flops=sum(model_flops(self.work, work) for work in works),
+        )
+
+    def _work_of(self, batch: Batch) -> WorkCounts:
+        return count_work(
+            batch,
+            patch_size=self.patch_size,
+            image_token_id=self.image_token_id,
+            pad_token_id=self.pad_token_id,
+            window_patches=self.work.window_patches,
+        )
+
+
+def make_counter(model: VisionLanguageModel, data: DatasetInfo) -> StepCounter:
+    """For a model with what learns in it now, and batches of a data set."""
+    return StepCounter(
+        work=read_work(model),
+        patch_size=model.patch_size,
+        image_token_id=data.image_token_id,
+        pad_token_id=data.pad_token_id,
     )
 
 

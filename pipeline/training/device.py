@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from pipeline.timing import read_process_memory
+from pipeline.training.accelerate_config import asked_precision
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
@@ -38,7 +39,8 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
     """Choose this rank's device and make PyTorch use it as the config says.
 
     Raises:
-        StageConfigError: `device: cuda`, and this rank sees no GPU.
+        StageConfigError: `device: cuda`, and this rank sees no GPU; or accelerate's file cannot be
+            read, which says the precision.
     """
     num_threads = config.num_compute_threads or threads_per_rank(
         os.environ.get("SLURM_CPUS_PER_TASK"),
@@ -53,7 +55,7 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
     else:
         device = torch.device("cpu")
     _set_determinism(on=config.deterministic or config.device == "cpu")
-    precision = choose_precision(config.precision, _capability(device))
+    precision = choose_precision(asked_precision(config), _capability(device))
     return Workplace(device=device, precision=precision, num_compute_threads=num_threads)
 
 

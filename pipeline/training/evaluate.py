@@ -77,9 +77,9 @@ def evaluate(
     )
     rows = read_rows(config, manifest, preprocess)
     own = range(ranks.rank, len(rows), ranks.num_ranks)
-    prompts, rejected = _encode(asker.encoder, rows, own, num_levels=len(levels))
+    prompts, rejected = encode_prompts(asker.encoder, rows, own, num_levels=len(levels))
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
-    answers = [g for batch in batches for g in _answer(asker, rows, batch)]
+    answers = [g for batch in batches for g in answer(asker, rows, batch)]
     shares = ranks.gather((answers, rejected))
     return _conclude(shares, len(rows), manifest, out_dir) if ranks.rank == 0 else {}
 
@@ -121,7 +121,7 @@ def check_heldout(
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
     rows, problems = read_rows(config, manifest, preprocess), []
     for number in range(len(rows)):
-        prompts, rejected = _encode(encoder, rows, [number], num_levels=num_levels)
+        prompts, rejected = encode_prompts(encoder, rows, [number], num_levels=num_levels)
         if prompts:
             return
         problems += rejected
@@ -180,7 +180,7 @@ def read_rows(
     )
 
 
-def _encode(
+def encode_prompts(
     encoder: SampleEncoder, rows: Sequence[ManifestRow], numbers: Iterable[int], *, num_levels: int
 ) -> tuple[list[tuple[int, EncodedPrompt]], list[str]]:
     """The prompts of these rows, of chains those of the first level, and why rows have none."""
@@ -221,9 +221,10 @@ def in_batches(
         yield by_length[start : start + batch_size]
 
 
-def _answer(
+def answer(
     asker: Asker, rows: Sequence[ManifestRow], batch: Sequence[tuple[int, EncodedPrompt]]
 ) -> Iterator[Generation]:
+    """What the model says to prompts; their numbers are those of their rows."""
     if asker.levels:
         chains = ask_chains(asker, [rows[number] for number, _ in batch])
     else:

@@ -15,6 +15,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from pipeline.models import VisionLanguageModel
 from pipeline.models.adapters import merge_adapters, save_adapters
 from pipeline.models.heads import save_heads
+from pipeline.models.quantized import dequantize_weights
 from pipeline.preprocess.processors import processor_files
 from pipeline.training.checkpoint.files import (
     hash_file,
@@ -81,9 +82,14 @@ def _write_model(
     levels: Sequence[LevelConfig],
     place: Path,
 ) -> Mapping[str, torch.Tensor]:
-    """Everything that the model's folder has; its tensors, by their names in the files."""
+    """Everything that the model's folder has; its tensors, by their names in the files.
+
+    Adapters are merged into what 4-bit weights stand for, beside which they have learned, and not
+    into the weights that these were made of.
+    """
     copy_processor(processor_dir, place)
-    merged = model.save_pretrained(place, merge_adapters(model, weights))
+    whole = dequantize_weights(model, weights)
+    merged = model.save_pretrained(place, merge_adapters(model, whole))
     return {**merged, **save_heads(place, levels, weights)}
 
 

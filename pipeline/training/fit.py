@@ -7,15 +7,17 @@ compared like everything else that a checkpoint depends on.
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.models import DataFacts
-from pipeline.timing import StepRecorder
 from pipeline.timing.profiling import make_profiling
 from pipeline.training.checkpoint import conclude
-from pipeline.training.device import read_device_memory
+from pipeline.training.held_out import HeldOut, encode_share
+from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, read_looks
 from pipeline.training.job import Job
 from pipeline.training.one_phase import (
     PhaseEnd,
@@ -28,11 +30,12 @@ from pipeline.training.one_phase import (
 )
 from pipeline.training.phases import Phase
 from pipeline.training.ranks import Ranks
+from pipeline.training.recording import make_recorder, make_reporter, start_trackers
 from pipeline.training.report import TrainingReporter
 from pipeline.training.sources import Source
 from pipeline.training.spreading import SpreadModel, build_and_spread, respread
+from pipeline.training.trackers import Trackers
 from slurm_jobs.common.errors import StageStoppedError
-from slurm_jobs.common.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,8 @@ class Trained:
     """All of them."""
     tokens_per_s: float | None
     """Over all ranks, padding not counted; None if no step was made."""
+    looks: Sequence[Look]
+    """At held-out samples, of all attempts at this training."""
 
     @property
     def num_steps(self) -> int:
@@ -65,13 +70,46 @@ class Trained:
         return self.resumed_from_step < self.num_steps
 
 
-def fit(job: Job, phases: Sequence[Phase], sources: Sequence[Source], facts: DataFacts) -> Trained:
+def fit(
+    job: Job,
+    phases: Sequence[Phase],
+    sources: Sequence[Source],
+    facts: DataFacts,
+    trackers: Trackers,
+) -> Trained:
     """Train from the newest checkpoints, or from the start, to the last step; raises as `run`.
 
-    `sources` are the phases' data sets, in their order.
+    `sources` are the phases' data sets, in their order; `trackers` are left open.
     """
+    made = _build(job, phases, facts)
+    made, planned = _plan(job, phases, sources, made)
+    reporter = make_reporter(job, trackers, planned)
+    _announce(job, made.num_parameters, planned)
+    make_look = _make_looks(job, facts, sources[0].processor_dir, planned, reporter)
+    with (
+        make_recorder(job, made.spread.bare, planned) as recorder,
+        make_profiling(job.config.profile, job.context, job.spans) as profiling,
+    ):
+        told = Watchers(
+            recorder=recorder,
+            reporter=reporter,
+            begin=functools.partial(start_trackers, job, trackers, planned),
+            watch=profiling.watch,
+            make_look=make_look,
+        )
+        made, ends = _train(job, planned, made, told)
+    made.strategy.close(made.spread)
+    return Trained(
+        made=made,
+        phases=ends,
+        tokens_per_s=_token_rate(job.ranks, reporter),
+        looks=read_looks(job.context.output_dir / HELD_OUT_NAME, training_fingerprint(planned)),
+    )
+
+
+def _build(job: Job, phases: Sequence[Phase], facts: DataFacts) -> SpreadModel:
     with job.spans.span("model_build"):
-        made = build_and_spread(
+        return build_and_spread(
             job.config,
             phases,
             context=job.context,
@@ -79,26 +117,6 @@ def fit(job: Job, phases: Sequence[Phase], sources: Sequence[Source], facts: Dat
             ranks=job.ranks,
             data=facts,
         )
-    made, planned = _plan(job, phases, sources, made)
-    num_steps = sum(phase.num_steps for phase in planned)
-    reporter = _make_reporter(job, num_steps)
-    _announce(job, made.num_parameters, planned)
-    ends: list[PhaseEnd] = []
-    follows = ""
-    with (
-        _make_recorder(job, made, planned, num_steps) as recorder,
-        make_profiling(job.config.profile, job.context, job.spans) as profiling,
-    ):
-        told = Watchers(recorder=recorder, reporter=reporter, watch=profiling.watch)
-        for each in planned:
-            made = _for_phase(job, made, each.phase, len(planned))
-            checkpoints = find_checkpoints(job, each, made, follows)
-            ends.append(end := train_phase(job, each, made, checkpoints, told))
-            _check_stopped(end)
-            if each is not planned[-1]:
-                follows = conclude(checkpoints, each.num_steps)
-    made.strategy.close(made.spread)
-    return Trained(made=made, phases=ends, tokens_per_s=_token_rate(job.ranks, reporter))
 
 
 def _plan(
@@ -113,9 +131,45 @@ def _plan(
     return made, planned
 
 
+def _train(
+    job: Job, planned: Sequence[PlannedPhase], made: SpreadModel, told: Watchers
+) -> tuple[SpreadModel, list[PhaseEnd]]:
+    ends: list[PhaseEnd] = []
+    follows = ""
+    for each in planned:
+        made = _for_phase(job, made, each.phase, len(planned))
+        checkpoints = find_checkpoints(job, each, made, follows)
+        ends.append(end := train_phase(job, each, made, checkpoints, told))
+        _check_stopped(end)
+        if each is not planned[-1]:
+            follows = conclude(checkpoints, each.num_steps)
+    return made, ends
+
+
 def _for_phase(job: Job, made: SpreadModel, phase: Phase, num_phases: int) -> SpreadModel:
     """Spread so that the phase's own parameters learn; as it is where there is only one phase."""
     return made if num_phases == 1 else respread(made, phase, job.workplace)
+
+
+def _make_looks(
+    job: Job,
+    facts: DataFacts,
+    processor_dir: Path,
+    planned: Sequence[PlannedPhase],
+    reporter: TrainingReporter,
+) -> Callable[[SpreadModel], Callable[[int], object]] | None:
+    """Encode this rank's held-out samples, if any are looked at while training goes on."""
+    if job.config.evaluate.every_steps is None:
+        return None
+    with job.spans.span("heldout_encode"):
+        share = encode_share(job, facts, processor_dir)
+    told = HeldOutLog(
+        job.context.output_dir / HELD_OUT_NAME if job.ranks.rank == 0 else None,
+        attempt=job.context.attempt,
+        training=training_fingerprint(planned),
+        tell=reporter.tell,
+    )
+    return lambda made: HeldOut(job, facts, made, share, told).look
 
 
 def _check_stopped(end: PhaseEnd) -> None:
@@ -143,41 +197,4 @@ def _announce(job: Job, num_parameters: int, planned: Sequence[PlannedPhase]) ->
         job.workplace.precision,
         job.workplace.num_compute_threads,
         ", ".join(f"{p.phase.name} {p.num_steps} steps".strip() for p in planned),
-    )
-
-
-def _make_reporter(job: Job, num_steps: int) -> TrainingReporter:
-    is_main = job.ranks.rank == 0
-    return TrainingReporter(
-        Progress(job.context.task_dir, "steps", num_steps) if is_main else None,
-        num_steps=num_steps,
-        num_ranks=job.ranks.num_ranks,
-        log_every_steps=job.config.log_every_steps,
-    )
-
-
-def _make_recorder(
-    job: Job, made: SpreadModel, planned: Sequence[PlannedPhase], num_steps: int
-) -> StepRecorder:
-    context = job.context
-    return StepRecorder(
-        context.timing_dir,
-        job.ranks.rank,
-        {
-            "training": training_fingerprint(planned),
-            "num_ranks": job.ranks.num_ranks,
-            "local_rank": context.local_rank,
-            "node_name": context.node_name,
-            "device": job.workplace.device.type,
-            "strategy": job.config.strategy,
-            "precision": job.workplace.precision,
-            "attention": made.spread.bare.attention_name,
-            "num_steps": num_steps,
-            "global_batch_size": planned[0].config.global_batch_size,
-            "phases": [
-                {"name": p.phase.name, "first_step": p.first_step, "num_steps": p.num_steps}
-                for p in planned
-            ],
-        },
-        read_memory=lambda: read_device_memory(job.workplace.device),
     )

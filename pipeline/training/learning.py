@@ -17,9 +17,11 @@ import xxhash
 from pipeline.models import VisionLanguageModel
 from pipeline.models.adapters import add_adapters
 from pipeline.models.heads import num_classes
-from pipeline.models.parts import choose, parts_of
+from pipeline.models.parts import choose, parts_of, visible_name
+from pipeline.models.quantized import quantized_layers, quantized_names
 from pipeline.training.phases import Phase
 from pipeline.training.ranks import Ranks
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 
@@ -56,7 +58,7 @@ def plan_learning(model: VisionLanguageModel, phases: Sequence[Phase], ranks: Ra
     A collective, before the model is spread: rank 0 has its weights.
 
     Raises:
-        StageConfigError: a name or pattern stands for nothing.
+        StageConfigError: a name or pattern stands for nothing, or for quantised weights.
     """
     now = _what_learns(model, phases)
     so_far = tuple(itertools.accumulate(now, operator.or_))
@@ -67,20 +69,37 @@ def plan_learning(model: VisionLanguageModel, phases: Sequence[Phase], ranks: Ra
 def _what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> tuple[frozenset[str], ...]:
     parts, unused = parts_of(model), model.unused_parameters()
     heads = frozenset(name for name, part in parts.items() if part == "heads")
-    chosen = (choose(parts, phase.config.learning_parts, phase.key("learn")) for phase in phases)
-    return tuple((heads | names) - unused for names in chosen)
+    quantized = quantized_names(model)
+    found: list[frozenset[str]] = []
+    for phase in phases:
+        names = choose(parts, phase.config.learning_parts, phase.key("learn"))
+        if wrong := sorted(names & quantized):
+            message = (
+                f"{phase.key('learn')} names {len(wrong)} weights in 4 bits, which cannot learn "
+                f"({visible_name(wrong[0])}): leave them out, or name them in quantize.skip"
+            )
+            raise StageConfigError(message)
+        found.append((heads | names) - unused)
+    return tuple(found)
 
 
 def hash_base(model: VisionLanguageModel, learned: frozenset[str]) -> str:
     """xxh3-128 of names and bytes of all but what learns, in hexadecimal; "" if all learns.
+
+    Of quantised weights the scales belong to it.
 
     `model` has its weights, and is not spread yet.
     """
     frozen = [(name, p) for name, p in model.named_parameters() if name not in learned]
     if not frozen:
         return ""
+    scales = [
+        (f"{name}.{own}", buffer)
+        for name, layer in quantized_layers(model)
+        for own, buffer in layer.named_buffers(recurse=False)
+    ]
     digest = xxhash.xxh3_128()
-    for name, parameter in sorted(frozen):
-        digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}".encode())
-        digest.update(parameter.detach().contiguous().flatten().view(torch.uint8).numpy().data)
+    for name, tensor in sorted([*frozen, *scales]):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

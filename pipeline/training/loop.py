@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
 from pipeline.timing import StepCounts, StepOutcome, StepRecorder
-from pipeline.training.batches import count_batches, losses_of, to_device
+from pipeline.training.batches import losses_of, to_device
 from pipeline.training.boundary import Boundary, Verdict
 from pipeline.training.checkpoint import TimedSaver
 from pipeline.training.device import Workplace
@@ -51,14 +51,19 @@ class LoopSetup:
     scaling: Scaling
     batches: Iterator[list[Batch]]
     """One list of microbatches a step, from the step at which the loop begins."""
+    count: Callable[[Sequence[Batch]], StepCounts]
+    """Counts those of a step."""
     workplace: Workplace
     ranks: Ranks
     recorder: StepRecorder
     boundary: Boundary
     saver: TimedSaver
     """Saves the state, and ends what it began; called by all ranks at once."""
-    report: Callable[[int, float, StepCounts], None]
-    """Told after each step: steps done, of all phases; loss; this rank's counts."""
+    look: Callable[[int], object] | None = None
+    """Looks at held-out samples after so many steps of all phases; called by all ranks at once."""
+    report: Callable[[int, StepOutcome, StepCounts, float], None]
+    """Told after each step: steps done, of all phases; what came of it; this rank's counts, and
+    how long it waited for data, seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +89,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         recorder.start_step(number)
         batches = next(setup.batches)
         recorder.lap("data_wait_s")
-        counts = count_batches(batches)
+        counts = setup.count(batches)
         recorder.lap("other_s")
         shares = _shares(setup, batches)
         recorder.lap("rank_wait_s")  # for the rank whose batch came last
@@ -105,7 +110,8 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         recorder.lap("optimizer_s")
         outcome = _outcome(verdict, loss, learning_rate, grad_norm)
         _save(setup, verdict, step + 1, counts, outcome)
-        setup.report(number + 1, loss, counts)
+        _look(setup, verdict, step + 1)
+        setup.report(number + 1, outcome, counts, recorder.seconds_so_far("data_wait_s"))
         recorder.end_step(counts, outcome)
         if verdict.stop:
             return LoopEnd(num_steps_done=step + 1, stopped=True, final_loss=loss)
@@ -227,6 +233,16 @@ def _save(
     else:
         return
     setup.recorder.lap("checkpoint_s")
+
+
+def _look(setup: LoopSetup, verdict: Verdict, num_steps_done: int) -> None:
+    """Look at held-out samples where it is time to, and after the last step."""
+    if setup.look is None or verdict.stop:
+        return
+    every, number = setup.config.evaluate.every_steps, setup.first_step + num_steps_done
+    if every is not None and (number % every == 0 or num_steps_done == setup.num_steps):
+        setup.look(number)
+        setup.recorder.lap("evaluation_s")
 
 
 def _not_finite(

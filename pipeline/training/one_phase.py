@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,14 @@ from pipeline.data.reader import BatchReader
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
 from pipeline.timing import StepRecorder
+from pipeline.training.batches import make_counter
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
 from pipeline.training.checkpoint import (
     Checkpoints,
     Identity,
     Restored,
+    TimedSaver,
     TrainingState,
     Work,
     make_saver,
@@ -32,6 +34,7 @@ from pipeline.training.job import Job, versions
 from pipeline.training.loop import LoopEnd, LoopSetup, Watch, run_steps
 from pipeline.training.phases import Phase
 from pipeline.training.report import TrainingReporter
+from pipeline.training.scaling import Scaling
 from pipeline.training.sources import Source
 from pipeline.training.spreading import SpreadModel
 from slurm_jobs.common.stage_config.train import TrainConfig
@@ -151,7 +154,11 @@ class Watchers:
 
     recorder: StepRecorder
     reporter: TrainingReporter
+    begin: Callable[[int], None]
+    """Told before a phase's first step how many steps are done, of all phases."""
     watch: Watch
+    make_look: Callable[[SpreadModel], Callable[[int], object]] | None
+    """From a model to what looks at held-out samples with it; None where nobody does."""
 
 
 def train_phase(
@@ -162,16 +169,17 @@ def train_phase(
     Raises:
         StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
     """
-    config = planned.config
     with job.spans.span("checkpoint_load") as notes:
         resumed = restore(checkpoints)
         notes["step"] = resumed.step
+    told.begin(planned.first_step + resumed.step)
+    look = told.make_look(made) if told.make_look else None
     with (
         _make_reader(job, planned, made.needs, resumed.step) as batches,
-        make_saver(config, checkpoints, job.context, job.spans, resumed.step) as saver,
+        make_saver(planned.config, checkpoints, job.context, job.spans, resumed.step) as saver,
     ):
         setup = LoopSetup(
-            config=config,
+            config=planned.config,
             workplace=job.workplace,
             ranks=job.ranks,
             num_steps=planned.num_steps,
@@ -180,19 +188,27 @@ def train_phase(
             spread=made.spread,
             scaling=made.scaling,
             batches=batches,
+            count=make_counter(made.spread.bare, planned.dataset.info),
             recorder=told.recorder,
-            boundary=Boundary(
-                job.ranks,
-                config.checkpoint,
-                planned.num_steps,
-                saver.has_ended_here,
-                may_overflow=made.scaling.is_on,
-            ),
+            boundary=_make_boundary(job, planned, saver, made.scaling),
             saver=saver,
             report=told.reporter,
+            look=look,
         )
         loop = run_steps(setup, resumed.step, told.watch)
     return PhaseEnd(planned=planned, resumed=resumed, loop=loop, num_skips=made.scaling.num_skips)
+
+
+def _make_boundary(
+    job: Job, planned: PlannedPhase, saver: TimedSaver, scaling: Scaling
+) -> Boundary:
+    return Boundary(
+        job.ranks,
+        planned.config.checkpoint,
+        planned.num_steps,
+        saver.has_ended_here,
+        may_overflow=scaling.is_on,
+    )
 
 
 def _make_reader(job: Job, planned: PlannedPhase, needs: ModelNeeds, start_step: int) -> Prefetcher:

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
+import bitsandbytes as bnb
 import torch
 from torch import nn
 
+from pipeline.training.local_optimizer import LocalOptimizer
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 
+_OF_BITSANDBYTES: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw_8bit": bnb.optim.AdamW8bit,
+    "paged_adamw": bnb.optim.PagedAdamW,
+    "paged_adamw_8bit": bnb.optim.PagedAdamW8bit,
+}
 
-def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW; biases, norms and learned positions have no weight decay."""
-    return torch.optim.AdamW(
-        parameter_groups(model, config.weight_decay),
-        lr=config.learning_rate,
-        betas=(config.beta1, config.beta2),
-        fused=True,
-    )
+
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """AdamW of the config's kind; biases, norms and learned positions have no weight decay.
+
+    Raises:
+        StageConfigError: a paged kind, and parameters that lie on a CPU.
+    """
+    groups = parameter_groups(model, config.weight_decay)
+    options = {"lr": config.learning_rate, "betas": (config.beta1, config.beta2)}
+    if config.kind == "adamw":
+        return torch.optim.AdamW(groups, fused=True, **options)  # type: ignore[arg-type]
+    if config.is_paged and next(model.parameters()).device.type != "cuda":
+        # bitsandbytes would go on without pages, and say so once.
+        message = (
+            f"optimizer.kind is {config.kind}, whose state leaves the memory of a GPU, and the "
+            f"parameters lie on a {next(model.parameters()).device.type}: set `kind: "
+            f"{config.kind.removeprefix('paged_')}`"
+        )
+        raise StageConfigError(message)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    make = functools.partial(_OF_BITSANDBYTES[config.kind], **options)
+    return LocalOptimizer(groups, make, names)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

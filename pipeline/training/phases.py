@@ -36,7 +36,7 @@ class Phase:
     name: str
     """Empty where there is one, which has none."""
     config: TrainConfig
-    """As if there were no other; without adapters where these do not learn."""
+    """As if there were no other; without adapters, and quantize, where adapters do not learn."""
 
     def key(self, name: str) -> str:
         """Of a value of the phase in the stage's config, for messages."""
@@ -66,6 +66,9 @@ def _resolve(config: TrainConfig, phase: PhaseConfig, number: int) -> TrainConfi
         config,
         phases=(),
         adapters=config.adapters if learns_adapters else None,
+        quantize=config.quantize
+        if learns_adapters
+        else None,  # the base's hash tells it all the same
         seed=config.seed + number,  # or each phase would begin with the samples of the one before
         num_steps=phase.num_steps,
         num_epochs=phase.num_epochs,

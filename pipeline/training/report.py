@@ -1,50 +1,141 @@
-"""What a training says while it runs: a progress file, and a quiet line now and then."""
+"""What a training says while it runs: a progress file, trackers, and a quiet line now and then."""
 
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from pipeline.timing import StepCounts
+from pipeline.timing import StepCounts, StepOutcome
+from pipeline.training.rates import Done, Rates, rates_between, time_left
+from pipeline.training.trackers import Trackers
 from slurm_jobs.common.progress import Progress
 
 log = logging.getLogger(__name__)
+
+_NUM_LOOKS = 10
+"""Looks at the progress that its rates are over, so that they jump less."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    """What a reporter has to know of the training."""
+
+    num_steps: int
+    num_ranks: int
+    log_every_steps: int
+    peak_flops_per_s: float | None
+    """Of rank 0's card; None: there is no MFU."""
 
 
 class TrainingReporter:
     """Called after every step on every rank; rank 0 writes."""
 
-    def __init__(
-        self, progress: Progress | None, *, num_steps: int, num_ranks: int, log_every_steps: int
-    ) -> None:
+    def __init__(self, progress: Progress | None, trackers: Trackers, course: Course) -> None:
         """`progress` is None on all ranks but 0."""
         self._progress = progress
-        self._num_steps = num_steps
-        self._num_ranks = num_ranks
-        self._log_every_steps = log_every_steps
-        self._start_s = self._line_s = time.monotonic()
-        self._line_tokens = 0
-        self.num_tokens = 0
-        """Of this rank, padding not counted."""
+        self._trackers = trackers
+        self._course = course
+        self._done = Done(
+            at_s=time.monotonic(), num_steps=0, num_tokens=0, data_wait_s=0.0, model_flops=0.0
+        )
+        self._start_s = self._done.at_s
+        self._line = self._tracked = self._done
+        self._looks = deque([self._done], maxlen=_NUM_LOOKS)
 
-    def __call__(self, num_steps_done: int, loss: float, counts: StepCounts) -> None:
-        """Take note of a step."""
-        self.num_tokens += counts.num_tokens
+    def __call__(
+        self, num_steps_done: int, outcome: StepOutcome, counts: StepCounts, data_wait_s: float
+    ) -> None:
+        """Take note of a step.
+
+        Args:
+            num_steps_done: Of all phases, those of earlier attempts included.
+            outcome: What came of it.
+            counts: Of this rank.
+            data_wait_s: Of this rank.
+        """
+        before = self._done
+        self._done = Done(
+            at_s=time.monotonic(),
+            num_steps=before.num_steps + 1,
+            num_tokens=before.num_tokens + counts.num_tokens,
+            data_wait_s=before.data_wait_s + data_wait_s,
+            model_flops=before.model_flops + counts.model_flops,
+        )
         if self._progress is None:
             return
-        self._progress.update(num_steps_done, detail=f"loss {loss:.4f}")
-        if num_steps_done % self._log_every_steps and num_steps_done != self._num_steps:
+        self._tell_progress(self._progress, num_steps_done, outcome)
+        self._tell_trackers(num_steps_done, outcome)
+        self._tell_log(num_steps_done, outcome)
+
+    def tell(self, num_steps_done: int, values: Mapping[str, float]) -> None:
+        """Hand what an evaluation found to the trackers, by name: `evaluation/exact_match`."""
+        self._trackers.log(values, num_steps_done)
+
+    def _tell_progress(self, progress: Progress, num_steps_done: int, outcome: StepOutcome) -> None:
+        if progress.is_due(num_steps_done):
+            rates = self._since(self._looks[0])
+            self._looks.append(self._done)
+            progress.update(num_steps_done, detail=self._text(num_steps_done, outcome, rates))
+
+    def _tell_trackers(self, num_steps_done: int, outcome: StepOutcome) -> None:
+        if self._trackers.are_due(num_steps_done):
+            rates, self._tracked = self._since(self._tracked), self._done
+            self._trackers.log(tracked_values(outcome, rates), num_steps_done)
+
+    def _tell_log(self, num_steps_done: int, outcome: StepOutcome) -> None:
+        course = self._course
+        if num_steps_done % course.log_every_steps and num_steps_done != course.num_steps:
             return
-        now_s = time.monotonic()
-        # Ranks have equal work, so that this rank's tokens stand for the others'.
-        tokens = (self.num_tokens - self._line_tokens) * self._num_ranks
-        rate = tokens / max(1e-9, now_s - self._line_s)
-        log.info(
-            "step %d/%d: loss %.4f, %.0f tokens/s", num_steps_done, self._num_steps, loss, rate
+        rates, self._line = self._since(self._line), self._done
+        text = self._text(num_steps_done, outcome, rates)
+        log.info("step %d/%d: %s", num_steps_done, course.num_steps, text)
+
+    def _text(self, num_steps_done: int, outcome: StepOutcome, rates: Rates) -> str:
+        left = self._course.num_steps - num_steps_done
+        parts = [
+            f"loss {outcome.loss:.4f}",
+            f"{rates.tokens_per_s:,.0f} tokens/s",
+            f"{100 * rates.data_wait_share:.0f} % waiting for data",
+            "" if rates.mfu is None else f"MFU {100 * rates.mfu:.1f} %",
+            f"{time_left(left * rates.step_s)} left" if left else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+    def _since(self, first: Done) -> Rates:
+        return rates_between(
+            first,
+            self._done,
+            num_ranks=self._course.num_ranks,
+            peak_flops_per_s=self._course.peak_flops_per_s,
         )
-        self._line_s, self._line_tokens = now_s, self.num_tokens
+
+    @property
+    def num_tokens(self) -> int:
+        """Of this rank, padding not counted."""
+        return self._done.num_tokens
 
     @property
     def elapsed_s(self) -> float:
         """Since the loop began."""
         return time.monotonic() - self._start_s
+
+
+def tracked_values(outcome: StepOutcome, rates: Rates) -> dict[str, float]:
+    """What trackers are told of a step, by name; what is not finite (a skipped step) is left out.
+
+    Rates are over all steps since the last that trackers were told of.
+    """
+    values = {
+        "loss": outcome.loss,
+        "learning_rate": outcome.learning_rate,
+        "grad_norm": outcome.grad_norm,
+        "tokens_per_s": rates.tokens_per_s,
+        "step_s": rates.step_s,
+        "data_wait_share": rates.data_wait_share,
+        "mfu": math.nan if rates.mfu is None else rates.mfu,
+    }
+    return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -14,6 +14,8 @@ from pipeline.data.batch import ModelNeeds
 from pipeline.data.levels import LevelRules
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
 from pipeline.models.parts import set_trainable
+from pipeline.models.quantized import compute_in, quantize_model
+from pipeline.training.accelerate_config import read_accelerate_file
 from pipeline.training.device import Workplace
 from pipeline.training.learning import Learning, add_what_learns, plan_learning
 from pipeline.training.level_rules import make_level_rules
@@ -29,6 +31,11 @@ from pipeline.training.strategies.effect import (
     check_optimizer,
 )
 from pipeline.training.strategies.loading import check_can_be_shared
+from pipeline.training.strategies.quantized_effect import (
+    check_dtypes,
+    check_quantized,
+    hash_quantized,
+)
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
@@ -73,15 +80,18 @@ def build_and_spread(
         StageConfigError: there is no such model, it differs between ranks, or the strategy cannot
             run here or did not take effect.
     """
-    strategy = choose_strategy(config, workplace, ranks, context)
-    bare = build_together(config, data, ranks, loads_once=strategy.loads_once)
+    file = read_accelerate_file(config, ranks, num_nodes=context.num_nodes)
+    strategy = choose_strategy(config, workplace, ranks, context, file)
+    bare = build_together(config, data, ranks, workplace, loads_once=strategy.loads_once)
     num_parameters = count_parameters([bare])
     check_equal_weights(bare, ranks, shapes_only=strategy.loads_once)
     learning = plan_learning(bare, phases, ranks)
     set_trainable(bare, learning.now[0])
+    packed = hash_quantized(bare, ranks)
     spread = strategy.spread(bare, _optimizer_of(phases[0]))
     facts = strategy.facts(spread)
-    check_effect(spread, facts, config, workplace, ranks.num_ranks)
+    check_effect(spread, facts, config, workplace, ranks.num_ranks, file=file)
+    check_quantized(bare, packed, ranks)
     if ranks.rank == 0:
         log.info("spread: %s", facts)
     return SpreadModel(
@@ -116,7 +126,7 @@ def count_learning(made: SpreadModel, phase: Phase) -> int:
 
 
 def build_together(
-    config: TrainConfig, data: DataFacts, ranks: Ranks, *, loads_once: bool
+    config: TrainConfig, data: DataFacts, ranks: Ranks, workplace: Workplace, *, loads_once: bool
 ) -> VisionLanguageModel:
     """The model on the CPU; with `loads_once` on ranks other than 0 without weights, on "meta".
 
@@ -124,14 +134,20 @@ def build_together(
         StageConfigError: on all ranks, if one of them cannot build it.
     """
     model, problem = None, None
+    is_unloaded, quantize = loads_once and ranks.rank != 0, config.quantize
     try:
-        if loads_once and ranks.rank != 0:
+        check_dtypes(config, workplace)
+        if is_unloaded:
             model = make_unloaded(config.model, data, torch.device("meta"))
-            add_what_learns(model, config)
-            check_can_be_shared(model)
         else:
-            model = build_model(config.model, data, seed=config.seed)
-            add_what_learns(model, config)
+            as_stored = quantize is not None
+            model = build_model(config.model, data, seed=config.seed, as_stored=as_stored)
+        if quantize is not None:
+            quantize_model(model, quantize, workplace.device)
+        add_what_learns(model, config)
+        compute_in(model, workplace.dtype)  # not before: peft would make adapters of that dtype
+        if is_unloaded:
+            check_can_be_shared(model)
     except StageConfigError as error:
         problem = str(error)
     problems = ranks.from_main(ranks.gather(problem))

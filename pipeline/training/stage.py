@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from pipeline.training.ranks import join_ranks, leave_ranks
 from pipeline.training.sources import Source, find_datasets, open_sources
 from pipeline.training.spreading import SpreadModel, count_learning
 from pipeline.training.staging import describe_reading
+from pipeline.training.trackers import Trackers, check_packages
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageStoppedError
 from slurm_jobs.common.outputs import describe_outputs
@@ -39,6 +40,7 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
         StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
     """
     began_unix_s = time.time()
+    check_packages(config.trackers)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     workplace = prepare_device(config, context)
     with spans.span("process_group"):
@@ -71,17 +73,18 @@ def _run(job: Job) -> dict[str, Any] | None:
     with (
         sample_system(job.config.sampler, job.context),
         open_sources(folders, job) as sources,
+        Trackers(job.config.trackers, job.context) as trackers,
     ):
-        return _run_staged(job, phases, sources)
+        return _run_staged(job, phases, sources, trackers)
 
 
 def _run_staged(
-    job: Job, phases: Sequence[Phase], sources: Sequence[Source]
+    job: Job, phases: Sequence[Phase], sources: Sequence[Source], trackers: Trackers
 ) -> dict[str, Any] | None:
     info, processor_dir = sources[0].dataset.info, sources[0].processor_dir
     facts = read_facts(info, load_tokenizer(processor_dir))
     _check_heldout(job, info.preprocess, processor_dir)
-    trained = fit(job, phases, sources, facts)
+    trained = fit(job, phases, sources, facts, trackers)
     used = list({source.folder: source for source in sources}.values())
     reads = [(source.staged, source.dataset.files.counts) for source in used]
     reading = describe_reading(reads, job.config.staging, job.ranks)
@@ -100,6 +103,8 @@ def _run_staged(
             levels=job.config.levels,
         )
     evaluation = _evaluate(job, ending, facts, model_dir, processor_dir)
+    if evaluation.get("exact_match") is not None:
+        trackers.log({"evaluation/exact_match": evaluation["exact_match"]}, trained.num_steps)
     if job.ranks.rank != 0:
         return None
     return {
@@ -175,7 +180,7 @@ def _describe(job: Job, trained: Trained) -> dict[str, Any]:
         "num_parameters": made.num_parameters,
         "num_learning": count_learning(made, last.planned.phase),
         "strategy": job.config.strategy,
-        "spread": dataclasses.asdict(made.facts),
+        "spread": asdict(made.facts),
         "num_ranks": job.ranks.num_ranks,
         "precision": job.workplace.precision,
         "num_skipped_steps": sum(end.num_skips for end in trained.phases),
@@ -184,6 +189,12 @@ def _describe(job: Job, trained: Trained) -> dict[str, Any]:
         "tokens_per_s": trained.tokens_per_s,
         "versions": versions(),
     }
+    if trained.looks:
+        found["held_out"] = {
+            "num_looks": len(trained.looks),
+            "last": asdict(trained.looks[-1]),
+            "lowest": asdict(min(trained.looks, key=lambda look: look.loss)),
+        }
     if job.config.phases:
         found["phases"] = [_describe_phase(made, end) for end in trained.phases]
     return found

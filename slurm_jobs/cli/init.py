@@ -1,4 +1,4 @@
-"""`slurm-jobs init [FOLDER]`: copy the starter specs and cluster profiles that ship with us."""
+"""`slurm-jobs init [FOLDER]`: copy the starter specs, cluster profiles and files of accelerate."""
 
 from __future__ import annotations
 
@@ -19,15 +19,23 @@ def run(options: argparse.Namespace) -> int:
     """Copy; a file that is there already is never replaced."""
     from slurm_jobs.shipped import shipped_path
 
-    source = shipped_path("configs")
     folder = options.folder.absolute()
-    files = [path for path in sorted(source.rglob("*")) if path.suffix in {".yaml", ".py"}]
-    present = [path for path in files if (folder / path.relative_to(source)).exists()]
+    sources = [
+        (shipped_path("configs"), ""),
+        (shipped_path("templates", "accelerate"), "accelerate/"),
+    ]
+    files = {
+        f"{prefix}{path.relative_to(source)}": path
+        for source, prefix in sources
+        for path in source.rglob("*")
+        if path.suffix in {".yaml", ".py"}
+    }
+    present = [name for name in sorted(files) if (folder / name).exists()]
     if present:
-        names = ", ".join(str(path.relative_to(source)) for path in present)
+        names = ", ".join(present)
         message = f"{folder} holds {names} already; name another folder, or move them away"
         raise InputError(message)
-    copied = [_copy(path, folder / path.relative_to(source)) for path in files]
+    copied = [_copy(files[name], folder / name) for name in sorted(files)]
     if options.json:
         print_json({"files": [str(path) for path in copied]})
         return 0

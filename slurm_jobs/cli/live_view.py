@@ -15,6 +15,8 @@ from slurm_jobs.cli.problems import source_lines
 from slurm_jobs.cli.status_table import STYLES, stages_table, title_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console, Group
     from rich.text import Text
 
@@ -30,6 +32,8 @@ MIN_FAILURE_LINES = 5
 """What failed and why, the log's name, three lines of its end."""
 MAX_WRAPPED_LINES = 3
 """Of a reason that is longer than a line."""
+MIN_BAR, MAX_BAR = 10, 40
+"""Characters of a bar."""
 FOOTER = "Ctrl-C ends the watching, not the run"
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 """Escape sequences, and what else would move the cursor."""
@@ -50,12 +54,28 @@ def live_view(seen: Seen, console: Console, *, now_unix_s: float, is_over: bool)
     ]
     num_head_lines = len(console.render_lines(head, pad=False))
     room = max(0, height - num_head_lines - len(sources) - 2)  # the footer's and the cursor's
+    bars = bar_lines(seen.shares, width=width)[: room // MIN_GRID_LINES]
+    room -= len(bars)
     arrays = [stage for stage in seen.status.stages if _is_worth_a_grid(stage)]
     for_failure = min(room, max(MIN_FAILURE_LINES, room - MIN_GRID_LINES * len(arrays)))
     failure = failure_lines(seen.failure, console, max_lines=for_failure)
     grids = array_lines(arrays, width=width, room=room - len(failure))
     footer = [] if is_over else [_line(FOOTER, "dim")]
-    return Group(head, *sources, *grids, *failure, *footer)
+    return Group(head, *bars, *sources, *grids, *failure, *footer)
+
+
+def bar_lines(shares: Mapping[str, float], *, width: int) -> list[Text]:
+    """A bar for each stage that says how far it is; told apart without colour."""
+    longest = max(map(len, shares), default=0)
+    length = min(MAX_BAR, width - longest - len(" [] 100 %"))
+    if length < MIN_BAR:
+        return []
+    lines = []
+    for name, share in shares.items():
+        done = int(length * min(1.0, share))
+        bar = f"{'#' * done}{'.' * (length - done)}"
+        lines.append(_line(f"{name:{longest}} [{bar}] {int(100 * share):3d} %", "cyan"))
+    return lines
 
 
 def _line(text: str, style: str = "") -> Text:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Seen:
     status: RunStatus
     progress: Mapping[str, str]
     """How far the single task of a running stage is, by stage."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """The same as a number from 0 to 1, where the task has said it."""
     failure: Failure | None = None
     """The last one, where that is looked for."""
     new_failures: NewFailures = NO_NEW_FAILURES
@@ -54,25 +56,31 @@ def look(
     """
     status = status_of(run_dir, fresh=fresh)
     meta = read_meta(RunPaths(run_dir))
-    running = [s for s in status.stages if s.status == "running" and s.stage.num_slices == 1]
+    told_by = {
+        s.stage.name: task_progress(run_dir, s.stage.name, s.slices[0])
+        for s in status.stages
+        if s.status == "running" and s.stage.num_slices == 1
+    }
     return Seen(
         run_id=meta.run_id,
         scheduler=meta.scheduler,
         created_unix_s=meta.created_unix_s,
         status=status,
-        progress={s.stage.name: progress_text(run_dir, s.stage.name, s.slices[0]) for s in running},
+        progress={name: text for name, (text, _) in told_by.items()},
+        shares={name: share for name, (_, share) in told_by.items() if share is not None},
         failure=last_failure(run_dir, status) if with_failure else None,
         new_failures=NO_NEW_FAILURES if told is None else new_failures(run_dir, status, told),
     )
 
 
-def progress_text(run_dir: Path, stage: str, part: SliceStatus) -> str:
-    """How far a running task is, as it last said itself."""
+def task_progress(run_dir: Path, stage: str, part: SliceStatus) -> tuple[str, float | None]:
+    """How far a running task is, as it last said itself: in words, and as a share if it has."""
     path = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt) / "progress.json"
     attempt = f"attempt {part.attempt}: " if part.attempt > 1 else ""
     try:
         values: dict[str, Any] = read_json(path)
     except FileNotFoundError:
-        return attempt.removesuffix(": ")
+        return attempt.removesuffix(": "), None
     share = f"{values['done']}/{values['total']} {values['unit']}"
-    return f"{attempt}{share} {values['detail']}".strip()
+    text = f"{attempt}{share} {values['detail']}".strip()
+    return text, values["done"] / values["total"] if values["total"] else None

@@ -60,6 +60,11 @@ class OperatorTable:
     """Of all recorded steps together, slowed down as they are by being recorded."""
     operators: Sequence[Operator]
     """By time, most first: of the device if there is one."""
+    communication_s: float | None = None
+    """Of `wall_s`, how long at least one collective was under way on this rank; None where an
+    older version wrote the file."""
+    exposed_communication_s: float | None = None
+    """And nothing was computed beside it."""
 
 
 def read_operators(path: Path) -> OperatorTable:

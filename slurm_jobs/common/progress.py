@@ -20,12 +20,15 @@ class Progress:
     total: int
     _last_write_s: float = 0.0
 
+    def is_due(self, done: int) -> bool:
+        """Whether `update` would write: seldom, but for the last one, which is always written."""
+        return done >= self.total or time.monotonic() - self._last_write_s >= MIN_INTERVAL_S
+
     def update(self, done: int, *, detail: str = "") -> None:
-        """Say that `done` of `total` are done; the last one is always written."""
-        now = time.monotonic()
-        if done < self.total and now - self._last_write_s < MIN_INTERVAL_S:
+        """Say that `done` of `total` are done."""
+        if not self.is_due(done):
             return
-        self._last_write_s = now
+        self._last_write_s = time.monotonic()
         write_json_atomic(
             self.task_dir / "progress.json",
             {

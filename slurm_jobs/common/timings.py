@@ -5,13 +5,15 @@ packed little-endian records, so that a file cut short by a kill loses at most
 its last record and six million of them are read back as one array. Spans are
 JSON lines in `rank-00000.spans.jsonl`.
 
-Host time only, from clocks that add up: the phases of a step sum to `step_s`.
-`other_s` is what no phase explains.
+Host time comes from clocks that add up: the phases of a step sum to `step_s`,
+and `other_s` is what no phase explains. Device time stands beside it, cut at
+the same places, and is never added to it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,6 +38,19 @@ STEP_PHASES = (
 )
 """Step phases in the order in which a step goes through them; seconds of host time."""
 
+DEVICE_PHASES = (
+    "data_wait_s",
+    "host_to_device_s",
+    "forward_s",
+    "backward_s",
+    "optimizer_s",
+    "rank_wait_s",
+)
+"""Step phases whose time on the device is recorded too, as `device_` and the name."""
+
+DEVICE_FIELDS = (*(f"device_{name}" for name in DEVICE_PHASES), "device_step_s")
+"""Seconds by the device's own clock; NaN where none was read."""
+
 STEP_FIELDS: tuple[tuple[str, str], ...] = (
     ("step", "i8"),  # optimizer steps completed before this one: the first has 0
     ("start_unix_s", "f8"),  # wall clock when the loader was asked
@@ -46,8 +61,12 @@ STEP_FIELDS: tuple[tuple[str, str], ...] = (
     ("num_padding_tokens", "i4"),
     ("num_supervised_tokens", "i4"),
     ("num_images", "i4"),
+    ("num_image_tokens", "i4"),  # of num_tokens, those that stand for a part of an image
     *((name, "f4") for name in STEP_PHASES),
     ("step_s", "f4"),
+    *((name, "f4") for name in DEVICE_FIELDS),
+    ("model_flops", "f4"),  # of this rank, forward and backward; NaN where not counted
+    ("mfu", "f4"),  # share of the card's peak, 0 to 1; NaN where the peak is not known
     ("loss", "f4"),  # mean over the supervised tokens of all ranks
     ("grad_norm", "f4"),  # before clipping; NaN where it is not computed
     ("learning_rate", "f4"),
@@ -56,8 +75,13 @@ STEP_FIELDS: tuple[tuple[str, str], ...] = (
 )
 """Name and NumPy type of every field of a step record."""
 
-ADDED_FIELDS = frozenset({"rank_wait_s"})
-"""Fields that files of this format lack if an older version wrote them; they are read as 0."""
+ADDED_FIELDS: Mapping[str, float] = {
+    "rank_wait_s": 0,
+    "num_image_tokens": 0,
+    **dict.fromkeys((*DEVICE_FIELDS, "model_flops", "mfu"), math.nan),
+}
+"""Fields that files of this format lack if an older version wrote them, and what they are read as
+then; `StepFile.lacking` has their names."""
 
 END_OF_TIME_S = 1e11
 """In the year 5138. A time or duration of more seconds was not written by us: it is damage."""
@@ -105,7 +129,7 @@ class StepFile:
     steps: np.ndarray
     """Structured array, one entry a record, fields as in `STEP_FIELDS`."""
     lacking: frozenset[str] = frozenset()
-    """Of `ADDED_FIELDS`, those that the file does not have; `steps` has 0 for them."""
+    """Of `ADDED_FIELDS`, those that the file does not have."""
     num_damaged: int = 0
     """Records that are left out: the first that is damaged, and all after it."""
 
@@ -123,15 +147,15 @@ def read_steps(path: Path) -> StepFile:
         dtype = np.dtype([(name, "<" + code) for name, code in header["fields"]])
         payload = stream.read()
     lacking = frozenset(_FIELD_NAMES) - frozenset(dtype.names or ())
-    if lacking - ADDED_FIELDS:
-        message = f"{path}: its records lack {', '.join(sorted(lacking - ADDED_FIELDS))}"
+    if unknown := lacking - ADDED_FIELDS.keys():
+        message = f"{path}: its records lack {', '.join(sorted(unknown))}"
         raise ValueError(message)
     whole = len(payload) // dtype.itemsize * dtype.itemsize
     steps = np.frombuffer(payload[:whole], dtype=dtype)
     if lacking:
         full = np.zeros(len(steps), [(name, "<" + code) for name, code in STEP_FIELDS])
-        for name in (name for name in _FIELD_NAMES if name not in lacking):
-            full[name] = steps[name]
+        for name in _FIELD_NAMES:
+            full[name] = ADDED_FIELDS[name] if name in lacking else steps[name]
         steps = full
     num_sound = _num_sound(steps)
     return StepFile(

@@ -122,6 +122,8 @@ class TrainingNumbers:
     """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
     curves: Curves | None
     notes: tuple[str, ...] = ()
+    has_device_times: bool = False
+    """Whether steps have their time on the device beside the host's."""
     is_earlier: bool = False
     """All steps are of an earlier config, code or plan than the newest job's: their time counts,
     their loss is no result."""

@@ -12,6 +12,7 @@ from slurm_jobs.report.model import RunHeader, RunReport, StageNumbers
 from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.numbers_attempts import REPORT_RUN, gather_attempts
 from slurm_jobs.report.numbers_data import data_numbers
+from slurm_jobs.report.numbers_device import NOT_RECORDED
 from slurm_jobs.report.numbers_provenance import provenance_numbers
 from slurm_jobs.report.numbers_results import current_results, evaluation_numbers
 from slurm_jobs.report.numbers_stages import stage_numbers
@@ -107,7 +108,8 @@ def _notes(
     notes.extend(f"{t.stage}, {note}" for t in training for note in t.notes)
     if not training:
         notes.append("no stage recorded training steps")
-    notes.append("device timeline (busy, idle, communicating): not recorded")
+    if not any(t.has_device_times for t in training):
+        notes.append(NOT_RECORDED)
     notes.extend(inputs.problems)
     return tuple(notes)
 

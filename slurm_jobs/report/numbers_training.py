@@ -18,6 +18,7 @@ from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.model_values import Quantity, TimeShare, known, missing
 from slurm_jobs.report.numbers_attempts import AttemptFacts
 from slurm_jobs.report.numbers_curves import make_curves
+from slurm_jobs.report.numbers_device import device_notes, has_device_times
 from slurm_jobs.report.numbers_ranks import (
     attempt_means,
     critical_shares,
@@ -102,7 +103,8 @@ def _numbers(
         abandoned_s=_sum(abandoned, "step_s"),
         budget=budget,
         curves=make_curves(attempts),
-        notes=step_notes(attempts),
+        notes=(*step_notes(attempts), *device_notes(attempts)),
+        has_device_times=has_device_times(attempts),
         **_losses(attempts),
         **_rates(attempts),
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import Problem, SpecError
+from slurm_jobs.spec.accelerate_checks import accelerate_problems
 from slurm_jobs.spec.entry_points import entry_point_problems, module_problems
 from slurm_jobs.spec.files import Files, read_text_of
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
@@ -184,6 +185,7 @@ def _file_problems(
         *_path_problems(marked, document, files, profile),
         *processor_problems(marked, document, files.holds, files.read_text),
         *manifest_problems(marked, document, files),
+        *accelerate_problems(marked, document, files),
         *runs_dir_problems(marked, document, files.write_obstacle),
     ]
 

@@ -28,7 +28,9 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.stateful import Stateful
 
+from pipeline.training.checkpoint import optimizer_parts
 from pipeline.training.checkpoint.info import Identity
+from pipeline.training.local_optimizer import LocalOptimizer
 from pipeline.training.ranks import Ranks
 
 log = logging.getLogger(__name__)
@@ -54,7 +56,7 @@ class TrainingState:
         return {
             **self._collect_shared(),
             "rng": {_own(rank): rng_state()},
-            "extra": {_own(rank): {name: held.state_dict() for name, held in self.extra.items()}},
+            "extra": {_own(rank): {name: held.state_dict() for name, held in self._held().items()}},
         }
 
     def places(
@@ -69,25 +71,44 @@ class TrainingState:
         if same_ranks:
             rng = {k: v for k, v in rng_state().items() if f"rng.{source}.{k}" in stored}
             places["rng"] = {source: rng}
-        extra = {name: held.state_dict() for name, held in self.extra.items()}
+        extra = {name: held.state_dict() for name, held in self._held().items()}
+        others: dict[str, dict[str, Any]] = {}
+        if self._is_of_other_parts(stored, source, same_ranks=same_ranks):
+            del extra[optimizer_parts.NAME]
+            others = optimizer_parts.parts_of_all_ranks(stored)
         there = [n for n in extra if _has(stored, f"extra.{source}.{n}.")]
         for name in extra.keys() - there:
             if extra[name]:
                 log.warning("the checkpoint has no state of %s: it begins anew", name)
-        places["extra"] = {source: {name: extra[name] for name in there}}
+        mine = {**others.get(source, {}), **{name: extra[name] for name in there}}
+        places["extra"] = {**others, source: mine}
         return places
 
     def put_back(self, loaded: Mapping[str, Any]) -> None:
         """Take over what was loaded into `places`."""
         self.put_back_model(loaded)
-        set_optimizer_state_dict(
-            self.model, self.optimizer, loaded["optimizer"], options=_LEARNING_ALONE
-        )
-        for states in loaded["extra"].values():
-            for name, state in states.items():
-                self.extra[name].load_state_dict(state)
+        if "optimizer" in loaded:
+            set_optimizer_state_dict(
+                self.model, self.optimizer, loaded["optimizer"], options=_LEARNING_ALONE
+            )
+        self._put_back_own(loaded["extra"])
         for states in loaded.get("rng", {}).values():  # last: what comes before may draw
             _set_rng_state(states)
+
+    def _put_back_own(self, by_rank: Mapping[str, Mapping[str, Any]]) -> None:
+        held, parts = self._held(), {}
+        for rank, states in by_rank.items():
+            for name, state in states.items():
+                if name == optimizer_parts.NAME:
+                    parts[rank] = state
+                else:
+                    held[name].load_state_dict(state)
+        if not isinstance(self.optimizer, LocalOptimizer) or not parts:
+            return
+        if len(parts) == 1 and self.optimizer.fits(*parts.values()):
+            self.optimizer.load_state_dict(*parts.values())
+        else:
+            optimizer_parts.join_parts(self.optimizer, parts)
 
     def collect_model(self) -> dict[str, Any]:
         """The model's part of the state: what has learned, and buffers."""
@@ -102,7 +123,26 @@ class TrainingState:
         options = StateDictOptions(strict=False)
         set_model_state_dict(self.model, loaded["model"], options=options)
 
+    def _held(self) -> Mapping[str, Stateful]:
+        """Objects whose state is each rank's own."""
+        if isinstance(self.optimizer, LocalOptimizer):
+            return {**self.extra, optimizer_parts.NAME: self.optimizer}
+        return self.extra
+
+    def _is_of_other_parts(
+        self, stored: Mapping[str, STORAGE_TYPES], rank_name: str, *, same_ranks: bool
+    ) -> bool:
+        """Whether an optimizer whose state is each rank's own has to be put together."""
+        if not isinstance(self.optimizer, LocalOptimizer):
+            return False
+        if self.optimizer.is_sharded and not same_ranks:
+            return True
+        mine = self.optimizer.state_dict()
+        return not optimizer_parts.has_same_parts(stored, mine, rank_name)
+
     def _collect_shared(self) -> dict[str, Any]:
+        if isinstance(self.optimizer, LocalOptimizer):
+            return self.collect_model()
         optimizer = get_optimizer_state_dict(self.model, self.optimizer, options=_LEARNING_ALONE)
         return {**self.collect_model(), "optimizer": optimizer}
 

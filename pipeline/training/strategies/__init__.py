@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
+from pipeline.training.strategies.accelerated import Accelerated
 from pipeline.training.strategies.base import Spread, Strategy, StrategyFacts
 from pipeline.training.strategies.fully_sharded import FullySharded
 from pipeline.training.strategies.mesh import Place
 from pipeline.training.strategies.replicated import Replicated
 from pipeline.training.strategies.single import Single
+from slurm_jobs.common.accelerate_file import AccelerateFile
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
@@ -20,13 +22,22 @@ __all__ = ["Spread", "Strategy", "StrategyFacts", "choose_strategy"]
 
 
 def choose_strategy(
-    config: TrainConfig, workplace: Workplace, ranks: Ranks, context: TaskContext
+    config: TrainConfig,
+    workplace: Workplace,
+    ranks: Ranks,
+    context: TaskContext,
+    file: AccelerateFile | None = None,
 ) -> Strategy:
     """What `strategy` and `sharding` ask for; every rank must call it.
 
+    `file` is that of `strategy: accelerate`.
+
     Raises:
-        StageConfigError: `single` with several ranks, or ranks that cannot be shared out to nodes.
+        StageConfigError: `single` with several ranks, ranks that cannot be shared out to nodes, or
+            accelerate makes something else of its file.
     """
+    if file is not None and config.accelerate is not None:
+        return Accelerated(workplace, config.accelerate.config, file, ranks)
     if config.strategy == "single":
         if ranks.num_ranks != 1:
             message = (

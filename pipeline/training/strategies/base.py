@@ -14,6 +14,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from pipeline.models import VisionLanguageModel
+from pipeline.models.quantized import quantized_layers
 from pipeline.training.device import Workplace
 
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
@@ -51,6 +52,8 @@ class StrategyFacts:
     """What forward and backward passes compute in; one, if all units agree."""
     reduce_dtypes: tuple[str, ...]
     """What gradients are reduced as; empty where they are not."""
+    distributed_type: str = ""
+    """What accelerate says that it does; empty without it."""
 
 
 class Strategy(Protocol):
@@ -84,6 +87,12 @@ class Strategy(Protocol):
         Args:
             model: That of `Spread`.
             is_last: Of its step.
+        """
+
+    def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
+        """The model with all its weights on this rank, for passes without gradients.
+
+        Entered and left by all ranks at once; within, each may compute what it likes.
         """
 
     def facts(self, spread: Spread) -> StrategyFacts:
@@ -130,5 +139,10 @@ def placement_of(parameter: torch.Tensor) -> str:
 
 
 def count_parameters(modules: Iterable[nn.Module]) -> int:
-    """Parameters of all modules, sharded ones counted whole."""
-    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+    """Parameters of all modules, sharded ones counted whole, and packed ones unpacked."""
+    num = 0
+    for module in modules:
+        num += sum(parameter.numel() for parameter in module.parameters())
+        for _, layer in quantized_layers(module):
+            num += layer.num_weights - layer.weight.numel()
+    return num

@@ -14,10 +14,12 @@ import torch
 import xxhash
 from torch import nn
 
+from pipeline.models.quantized import STORAGE_DTYPES, quantized_names
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
+from pipeline.training.strategies.asked import Asked, asked_of
 from pipeline.training.strategies.base import Spread, StrategyFacts, placement_of
-from pipeline.training.strategies.fully_sharded import units_of
+from slurm_jobs.common.accelerate_file import AccelerateFile
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -27,56 +29,53 @@ _REMEDY = "; use the versions of constraints.txt, or another `strategy`"
 
 
 def check_effect(
-    spread: Spread, facts: StrategyFacts, config: TrainConfig, workplace: Workplace, num_ranks: int
+    spread: Spread,
+    facts: StrategyFacts,
+    config: TrainConfig,
+    workplace: Workplace,
+    num_ranks: int,
+    *,
+    file: AccelerateFile | None = None,
 ) -> None:
     """Compare what happened to model and optimizer with what was asked for.
+
+    `file` is that of `strategy: accelerate`.
 
     Raises:
         StageConfigError: naming the first difference.
     """
-    _check_parameters(spread.bare, config, workplace)
-    expected = _expected(spread, config, workplace, num_ranks)
+    asked = asked_of(spread.bare, config, workplace, file)
+    _check_parameters(spread.bare, config, asked)
     found = {
-        "the model is called as": facts.model_class,
-        "ranks in the mesh": math.prod(facts.mesh.values()),
-        "parts gathered one at a time": facts.num_units,
-        "computes in": ", ".join(facts.compute_dtypes),
-        "reduces as": ", ".join(facts.reduce_dtypes),
+        "accelerate's distributed_type": (facts.distributed_type, asked.distributed_type),
+        "the model is called as": (facts.model_class, asked.model_class),
+        "ranks in the mesh": (math.prod(facts.mesh.values()), num_ranks),
+        "parts gathered one at a time": (facts.num_units, asked.num_units),
+        "computes in": (", ".join(facts.compute_dtypes), str(workplace.dtype)),
+        "reduces as": (", ".join(facts.reduce_dtypes), asked.reduces),
     }
-    for what, wanted in expected.items():
-        if found[what] != wanted:
+    for what, (is_so, wanted) in found.items():
+        if is_so != wanted:
             message = (
-                f"strategy {config.strategy} did not take effect: {what}: {found[what]}, expected "
+                f"strategy {config.strategy} did not take effect: {what}: {is_so}, expected "
                 f"{wanted}{_REMEDY}"
             )
             raise StageConfigError(message)
     check_optimizer(spread.bare, spread.optimizer)
 
 
-def _expected(
-    spread: Spread, config: TrainConfig, workplace: Workplace, num_ranks: int
-) -> dict[str, str | int]:
-    plain = type(spread.bare).__name__.removeprefix("FSDP")
-    is_sharded = config.strategy == "fsdp2"
-    classes = {"fsdp2": f"FSDP{plain}", "ddp": "DistributedDataParallel", "single": plain}
-    num_units = 1 + len(units_of(spread.bare, config.sharding.unit_min_params))
-    return {
-        "the model is called as": classes[config.strategy],
-        "ranks in the mesh": num_ranks,
-        "parts gathered one at a time": num_units if is_sharded else 0,
-        "computes in": str(workplace.dtype),
-        "reduces as": "" if config.strategy == "single" else str(torch.float32),
-    }
-
-
-def _check_parameters(bare: nn.Module, config: TrainConfig, workplace: Workplace) -> None:
-    placement = {"all": "Shard(dim=0)", "node": "Replicate(), Shard(dim=0)"}[config.sharding.within]
+def _check_parameters(bare: nn.Module, config: TrainConfig, asked: Asked) -> None:
     wanted = {
-        "lies": placement if config.strategy == "fsdp2" else "whole",
-        "is stored as": str(torch.float32),
-        "is on": "cpu" if config.sharding.cpu_offload else workplace.device.type,
+        "lies": asked.placement,
+        "is on": asked.device,
     }
+    packed = quantized_names(bare)
     for name, parameter in bare.named_parameters():
+        if name in packed:
+            assert config.quantize is not None
+            wanted["is stored as"] = str(STORAGE_DTYPES[config.quantize.storage])
+        else:
+            wanted["is stored as"] = str(torch.float32)
         found = {
             "lies": placement_of(parameter),
             "is stored as": str(parameter.dtype),

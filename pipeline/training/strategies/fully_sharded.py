@@ -29,6 +29,7 @@ from pipeline.training.strategies.base import (
     count_parameters,
     read_facts,
 )
+from pipeline.training.strategies.gathering import gathered
 from pipeline.training.strategies.loading import share_weights
 from pipeline.training.strategies.mesh import Place, make_mesh
 from slurm_jobs.common.stage_config.sharding import ShardingConfig
@@ -89,9 +90,15 @@ class FullySharded:
         model.set_is_last_backward(is_last)
         return contextlib.nullcontext()
 
+    @contextlib.contextmanager
+    def whole(self, spread: Spread) -> Iterator[VisionLanguageModel]:
+        """As `Strategy`; in the precision of computing, on the device."""
+        with gathered(spread.model):
+            yield spread.bare
+
     def facts(self, spread: Spread) -> StrategyFacts:
         """As `Strategy`."""
-        policies = list(_policies(spread.model))
+        policies = list(policies_of(spread.model))
         names = self._mesh.mesh_dim_names or ()
         return read_facts(
             spread,
@@ -128,7 +135,7 @@ def prefetch_in_order(root: nn.Module, units: Sequence[Any], num_ahead: int) -> 
         unit.set_modules_to_forward_prefetch(list(units[place : place + num_ahead]))
 
 
-def _policies(model: nn.Module) -> Iterator[MixedPrecisionPolicy]:
+def policies_of(model: nn.Module) -> Iterator[MixedPrecisionPolicy]:
     """Those that units have, whatever they were given: there is no public way to ask."""
     for module in model.modules():
         if isinstance(module, FSDPModule):

@@ -28,8 +28,10 @@ def share_weights(
     """
     if dist.get_rank() != 0:
         sharded.to_empty(device="cpu" if offload else device)
-    # Most buffers are in no state dict: they are computed when a model is built.
-    for name, buffer in list(sharded.named_buffers(remove_duplicate=False)):
+    # Most buffers are in no state dict: they are computed when a model is built. By name, because a
+    # model without weights may have been put together in another order.
+    buffers = dict(sharded.named_buffers(remove_duplicate=False))
+    for name, buffer in sorted(buffers.items()):
         value = buffer.to(device)
         dist.broadcast(value, src=0)
         owner, _, own_name = name.rpartition(".")

@@ -60,6 +60,10 @@ class Replicated:
         assert isinstance(model, DistributedDataParallel)
         return contextlib.nullcontext() if is_last else model.no_sync()
 
+    def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
+        """As `Strategy`; it is whole at all times."""
+        return contextlib.nullcontext(spread.bare)
+
     def facts(self, spread: Spread) -> StrategyFacts:
         """As `Strategy`."""
         return read_facts(

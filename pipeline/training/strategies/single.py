@@ -45,6 +45,10 @@ class Single:
         """As `Strategy`."""
         return contextlib.nullcontext()
 
+    def whole(self, spread: Spread) -> AbstractContextManager[VisionLanguageModel]:
+        """As `Strategy`; it is whole at all times."""
+        return contextlib.nullcontext(spread.bare)
+
     def facts(self, spread: Spread) -> StrategyFacts:
         """As `Strategy`."""
         return read_facts(spread, mesh={}, compute_dtypes=[self._workplace.dtype], reduce_dtypes=[])

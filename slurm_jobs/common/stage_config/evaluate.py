@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from slurm_jobs.common.config_values import (
     Count,
+    CountOrZero,
     InputPath,
     check_bounds,
 )
@@ -13,7 +14,7 @@ from slurm_jobs.common.config_values import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluateConfig:
-    """Greedy generation on a held-out manifest after the last step."""
+    """Held-out samples: answered after the last step, and looked at while training goes on."""
 
     manifest: InputPath | None = None
     """Held-out rows in the manifest format of `preprocess`; null leaves evaluation out. Prompts
@@ -22,11 +23,30 @@ class EvaluateConfig:
     """Folder that its relative image paths start from; the manifest's own folder if not given."""
     num_samples: Count | None = None
     """Only the first so many rows; null takes all."""
+    every_steps: Count | None = None
+    """Steps between two looks at the held-out loss while training goes on, and one after the last
+    step of each phase; null takes none."""
+    num_loss_samples: Count = 64
+    """Rows of such a look, the first of the manifest."""
+    num_answers: CountOrZero = 16
+    """Of these rows, so many are answered, too, and compared."""
     max_new_tokens: Count = 64
     """Longest answer in tokens."""
     batch_size: Count = 32
     """Samples that one rank generates at a time."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
+        """Refuse numbers out of bounds, and looks at nothing."""
         check_bounds(self)
+        if self.every_steps is not None and self.manifest is None:
+            message = (
+                f"every_steps is {self.every_steps} and manifest is not given: give the held-out "
+                "rows, or leave every_steps out"
+            )
+            raise ValueError(message)
+        if self.num_answers > self.num_loss_samples:
+            message = (
+                f"num_answers is {self.num_answers}: give num_loss_samples "
+                f"({self.num_loss_samples}) or less"
+            )
+            raise ValueError(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,8 +16,12 @@ from slurm_jobs.common.config_values import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimizerConfig:
-    """AdamW."""
+    """AdamW (arXiv:1711.05101)."""
 
+    kind: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit"] = "adamw"
+    """`adamw` is PyTorch's, fused, with 8 bytes of state a learned parameter. The others are
+    bitsandbytes': `adamw_8bit` has 2 (arXiv:2110.02861; tensors of less than 4,096 numbers keep 8),
+    `paged_*` lets the GPU's driver move the state to the host's memory where the GPU's is full."""
     learning_rate: Positive = 1e-4
     """The peak of the schedule."""
     weight_decay: NotNegative = 0.01
@@ -31,6 +36,25 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds."""
         check_bounds(self)
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether it needs the GPU's driver."""
+        return self.kind.startswith("paged_")
+
+
+def paged_problem(
+    optimizers: Iterable[OptimizerConfig | None], *, device: str, is_offloaded: bool
+) -> str | None:
+    """Why paged state would have no GPU whose memory it could leave, with the remedy."""
+    kind = next((one.kind for one in optimizers if one is not None and one.is_paged), None)
+    if kind is None or (device != "cpu" and not is_offloaded):
+        return None
+    told = "device is cpu" if device == "cpu" else "sharding.cpu_offload is true"
+    return (
+        f"optimizer.kind is {kind} and {told}: its state leaves the memory of a GPU, and lies on "
+        f"none here; set `kind: {kind.removeprefix('paged_')}`"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,23 +12,31 @@ from slurm_jobs.common.config_values import (
     Positive,
     check_bounds,
 )
+from slurm_jobs.common.stage_config.accelerate import AccelerateConfig
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
 from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.levels import LevelConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
-from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
+from slurm_jobs.common.stage_config.optimizer import (
+    OptimizerConfig,
+    ScheduleConfig,
+    paged_problem,
+)
 from slurm_jobs.common.stage_config.phases import PhaseConfig
 from slurm_jobs.common.stage_config.profile import ProfileConfig
+from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 from slurm_jobs.common.stage_config.reading import AugmentConfig, BatchingConfig, StreamConfig
 from slurm_jobs.common.stage_config.sampler import SamplerConfig
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
 from slurm_jobs.common.stage_config.staging import StagingConfig
+from slurm_jobs.common.stage_config.trackers import TrackersConfig
 
 MAY_CHANGE = (
     "dataset",  # its content is compared by its own fingerprint
     "device",
     "strategy",
+    "accelerate",
     "sharding",
     "precision",
     "scaler",
@@ -42,6 +50,8 @@ MAY_CHANGE = (
     "deterministic",
     "collective_timeout_min",
     "log_every_steps",
+    "timing",
+    "trackers",
     "sampler",
     "profile",
 )
@@ -61,15 +71,20 @@ class TrainConfig:
     """Which model is trained, and from which weights."""
     adapters: AdaptersConfig | None = None
     """LoRA: small matrices that learn beside frozen layers; null adds none."""
+    quantize: QuantizeConfig | None = None
+    """QLoRA: frozen layers in 4 bits; needs adapters. Null quantises none."""
     learn: tuple[str, ...] | None = None
     """What learns, all else is frozen: parts (`vision`, `projector`, `language`, `adapters`, `all`
     for all but adapters) or patterns of parameter names (`model.visual.blocks.3*`). Null:
     `adapters` where there are some, else `all`."""
     levels: tuple[LevelConfig, ...] = ()
     """Chained targets, one for each assistant turn of a sample; a level reads those before it."""
-    strategy: Literal["fsdp2", "ddp", "single"] = "fsdp2"
+    strategy: Literal["fsdp2", "ddp", "single", "accelerate"] = "fsdp2"
     """`fsdp2` shards parameters, gradients and optimizer over the ranks; under `ddp` every rank has
-    all of them, and gradients are averaged; `single` is one rank."""
+    all of them, and gradients are averaged; `single` is one rank; `accelerate` does what a file of
+    that library says."""
+    accelerate: AccelerateConfig | None = None
+    """The file of `strategy: accelerate`."""
     sharding: ShardingConfig = ShardingConfig()
     """How `fsdp2` shards."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
@@ -126,6 +141,11 @@ class TrainConfig:
     """Of random weights and the order of samples."""
     log_every_steps: Count = 50
     """Steps between two lines in the log."""
+    timing: Literal["events", "sync"] = "events"
+    """`sync` has the host wait for the GPU at each border of a step phase, so that phases are the
+    GPU's own times; steps get slower. `events` reads them later, and waits for nothing."""
+    trackers: TrackersConfig = TrackersConfig()
+    """TensorBoard and others, which are told of the course of the training."""
     sampler: SamplerConfig = SamplerConfig()
     """How often the load of each node is written down."""
     profile: ProfileConfig = ProfileConfig()
@@ -136,6 +156,7 @@ class TrainConfig:
         check_bounds(self)
         self._check_length()
         self._check_used()
+        self._check_parts()
         if self.reader == "webdataset" and self.batching.kind != "shuffled":
             message = (
                 f"batching.kind is {self.batching.kind} and reader is webdataset: a stream knows "
@@ -185,6 +206,23 @@ class TrainConfig:
                 )
                 raise ValueError(message)
 
+    def _check_parts(self) -> None:
+        """Refuse what optimizer and quantisation say together with the rest."""
+        learning = [phase.learn for phase in self.phases] or [self.learn]
+        optimizers = (self.optimizer, *(phase.optimizer for phase in self.phases))
+        problems = (
+            self.quantize
+            and self.quantize.problem(
+                learning=learning,
+                has_adapters=self.adapters is not None,
+                strategy=self.strategy,
+                precision=self.precision,
+            ),
+            paged_problem(optimizers, device=self.device, is_offloaded=self.sharding.cpu_offload),
+        )
+        if message := next(filter(None, problems), None):
+            raise ValueError(message)
+
     @property
     def learning_parts(self) -> tuple[str, ...]:
         """What `learn` says, or its default."""
@@ -209,15 +247,30 @@ class TrainConfig:
                 "adapters out"
             )
             raise ValueError(message)
-        if self.strategy != "fsdp2" and self.sharding != ShardingConfig():
-            message = (
-                f"strategy is {self.strategy}, which does not shard: leave sharding out, or set "
-                "`strategy: fsdp2`"
-            )
-            raise ValueError(message)
+        self._check_strategy()
         if self.precision in {"bf16", "fp32"} and self.scaler != ScalerConfig():
             message = (
                 f"precision is {self.precision}, which scales no loss: leave scaler out, or set "
                 "`precision: fp16`"
+            )
+            raise ValueError(message)
+
+    def _check_strategy(self) -> None:
+        if self.strategy != "fsdp2" and self.sharding != ShardingConfig():
+            why = "whose file says how" if self.strategy == "accelerate" else "which does not shard"
+            message = (
+                f"strategy is {self.strategy}, {why}: leave sharding out, or set `strategy: fsdp2`"
+            )
+            raise ValueError(message)
+        if self.strategy == "accelerate" and self.accelerate is None:
+            message = (
+                "strategy is accelerate, and no file says what it does: give "
+                "`accelerate: {config: FILE}`"
+            )
+            raise ValueError(message)
+        if self.strategy != "accelerate" and self.accelerate is not None:
+            message = (
+                f"accelerate is given, and strategy is {self.strategy}: set `strategy: "
+                "accelerate`, or leave accelerate out"
             )
             raise ValueError(message)

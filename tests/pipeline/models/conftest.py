@@ -54,6 +54,17 @@ class Kind:
         )
 
 
+def open_kind(name: str, dataset_dir: Path, model_dir: Path) -> Kind:
+    dataset = open_dataset(dataset_dir)
+    return Kind(
+        name=name,
+        model_dir=model_dir,
+        dataset_dir=dataset_dir,
+        dataset=dataset,
+        facts=read_facts(dataset.info, load_tokenizer(dataset_dir / PROCESSOR_DIR)),
+    )
+
+
 @pytest.fixture(scope="session")
 def make_kind(tmp_path_factory):
     """A maker of kinds, each made once."""
@@ -63,14 +74,7 @@ def make_kind(tmp_path_factory):
         if name not in made:
             folder = tmp_path_factory.mktemp(name)
             dataset_dir = write_dataset(name, folder)
-            dataset = open_dataset(dataset_dir)
-            made[name] = Kind(
-                name=name,
-                model_dir=write_tiny(name, folder / "model"),
-                dataset_dir=dataset_dir,
-                dataset=dataset,
-                facts=read_facts(dataset.info, load_tokenizer(dataset_dir / PROCESSOR_DIR)),
-            )
+            made[name] = open_kind(name, dataset_dir, write_tiny(name, folder / "model"))
         return made[name]
 
     return make

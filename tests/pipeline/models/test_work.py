@@ -74,6 +74,27 @@ def test_the_formula_gives_what_a_pass_takes(kind, trained):
     assert ratio(kind, model) == pytest.approx(1, abs=0.05)
 
 
+# Torch gives a vision tower's backward to the language model, so here it is never trained.
+@pytest.mark.parametrize("trained", ["projector", "language"])
+def test_text_alone_takes_no_pass_of_the_vision_tower_and_no_backward_for_it(kind, trained):
+    """The small image that such a batch runs is no work of the model."""
+    model = build(kind)
+    train_only(model, trained)
+    batch = kind.batch(model, [[kind.samples()[2]]])
+    assert batch.num_images == 0
+    with FlopCounterMode(display=False) as counter:
+        loss_of(model, to_device(batch, CPU, model.layout)).backward()
+    by_layer = {name: sum(found.values()) for name, found in counter.get_flop_counts().items()}
+    text = sum(
+        flops
+        for name, flops in by_layer.items()
+        if name.endswith((".language_model", ".text_model", ".lm_head"))
+    )
+    assert model_flops(read_work(model), counts_of(kind, model, batch)) == pytest.approx(
+        text, rel=0.05
+    )
+
+
 def test_adapters_cost_two_thirds_of_training_all_and_their_own(make_kind):
     kind = make_kind("qwen2_vl")
     model = build(kind)

@@ -130,6 +130,29 @@ def test_a_model_in_a_folder_has_its_sizes_and_other_weights(
     assert all(way["step_s"] > 0 for way in found["ways"])
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sharding": {"reshard_after_forward": False}},
+        {"strategy": "accelerate", "accelerate": {"config": "fp16.yaml"}},
+    ],
+)
+def test_a_training_on_many_ranks_is_timed_on_one(
+    dataset_dir: Path, tmp_path: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline.data.dataset import open_dataset
+    from pipeline.packing_view.timing import make_bench
+    from slurm_jobs.common.config_values import build_config
+    from slurm_jobs.common.stage_config.train import TrainConfig
+
+    monkeypatch.chdir(tmp_path)
+    Path("fp16.yaml").write_text("{distributed_type: MULTI_GPU, mixed_precision: fp16}")
+    config = {"device": "cpu", "model": SMALL, "num_steps": 1, **changes}
+    bench = make_bench(build_config(TrainConfig, config), open_dataset(dataset_dir), dataset_dir)
+    assert bench.config.strategy == "single"
+    assert bench.workplace.precision == ("fp16" if "accelerate" in changes else "fp32")
+
+
 def test_a_gpu_that_is_not_here_is_told(dataset_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     found = look(dataset_dir, limit_s=60, config={"device": "cuda"})

@@ -9,6 +9,8 @@ import pytest
 
 from pipeline.timing import SpanLog, StepCounts, StepOutcome, StepRecorder
 from slurm_jobs.common.timings import (
+    ADDED_FIELDS,
+    DEVICE_FIELDS,
     FORMAT_NAME,
     STEP_FIELDS,
     STEP_PHASES,
@@ -27,6 +29,8 @@ COUNTS = StepCounts(
     num_padding_tokens=2,
     num_supervised_tokens=9,
     num_images=4,
+    num_image_tokens=16,
+    model_flops=2e6,
 )
 OUTCOME = StepOutcome(loss=0.5, learning_rate=1e-3)
 
@@ -103,13 +107,24 @@ def write_with_fields(path, fields):
     path.write_bytes(header.encode() + b"\n" + records.tobytes())
 
 
-def test_file_from_before_waits_for_other_ranks_were_timed_still_reads_and_says_so(tmp_path):
+def test_file_of_an_older_version_still_reads_and_says_what_it_lacks(tmp_path):
     path = steps_path(tmp_path, 0)
-    write_with_fields(path, [list(field) for field in STEP_FIELDS if field[0] != "rank_wait_s"])
+    write_with_fields(path, [list(field) for field in STEP_FIELDS if field[0] not in ADDED_FIELDS])
     file = read_steps(path)
-    assert file.lacking == {"rank_wait_s"}
-    assert file.steps["rank_wait_s"].tolist() == [0, 0]
+    assert file.lacking == ADDED_FIELDS.keys() >= {"rank_wait_s", "device_step_s", "mfu"}
+    assert file.steps["rank_wait_s"].tolist() == file.steps["num_image_tokens"].tolist() == [0, 0]
+    assert np.isnan(file.steps["device_forward_s"]).all()
+    assert np.isnan(file.steps["mfu"]).all()
     assert file.steps["other_s"].tolist() == [1, 1]
+
+
+def test_file_of_a_newer_version_reads_with_what_is_known(tmp_path):
+    path = steps_path(tmp_path, 0)
+    write_with_fields(path, [*([*field] for field in STEP_FIELDS[:-3]), ["phase_of_the_moon", "f4"],
+                             *([*field] for field in STEP_FIELDS[-3:])])  # fmt: skip
+    file = read_steps(path)
+    assert file.lacking == frozenset()
+    assert file.steps["loss"].tolist() == [1, 1]
 
 
 def test_file_that_lacks_any_other_field_is_refused_by_name(tmp_path):
@@ -117,6 +132,44 @@ def test_file_that_lacks_any_other_field_is_refused_by_name(tmp_path):
     write_with_fields(path, [list(field) for field in STEP_FIELDS if field[0] != "data_wait_s"])
     with pytest.raises(ValueError, match="lack data_wait_s"):
         read_steps(path)
+
+
+def test_without_a_device_its_times_are_absent_and_so_is_mfu(tmp_path):
+    with StepRecorder(tmp_path, 0, {}) as recorder:
+        record(recorder, 1)
+    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    assert all(np.isnan(step[name]) for name in (*DEVICE_FIELDS, "mfu"))
+    assert step["model_flops"] == 2e6
+
+
+def test_mfu_is_of_the_step_without_checkpoint_and_evaluation(tmp_path, clock):
+    with StepRecorder(tmp_path, 0, {}, peak_flops_per_s=1e7) as recorder:
+        recorder.start_step(0)
+        for phase, seconds in (
+            ("data_wait_s", 0.1),
+            ("forward_s", 0.3),
+            ("checkpoint_s", 5.0),
+            ("evaluation_s", 7.0),
+        ):
+            clock.advance(seconds)
+            recorder.lap(phase)
+        recorder.end_step(COUNTS, OUTCOME)
+    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    assert step["mfu"] == pytest.approx(2e6 / 0.4 / 1e7)
+    assert step["evaluation_s"] == 7.0
+
+
+def test_with_sync_the_device_is_waited_for_before_each_lap_is_read(tmp_path, clock):
+    def device_works():
+        clock.advance(0.5)
+
+    with StepRecorder(tmp_path, 0, {}, synchronize=device_works) as recorder:
+        recorder.start_step(0)
+        recorder.lap("forward_s")
+        recorder.lap("backward_s")
+        recorder.end_step(COUNTS, OUTCOME)
+    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    assert step["forward_s"] == step["backward_s"] == 0.5
 
 
 def test_crash_loses_only_what_waits_to_be_written(tmp_path):

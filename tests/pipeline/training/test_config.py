@@ -3,9 +3,14 @@
 import pytest
 
 from slurm_jobs.common.errors import SpecError
+from slurm_jobs.common.stage_config.adapters import AdaptersConfig
+from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
+from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
 from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.operations.load import load
+
+QLORA = {"num_steps": 1, "adapters": AdaptersConfig(), "quantize": QuantizeConfig()}
 
 
 @pytest.mark.parametrize(
@@ -24,11 +29,39 @@ from slurm_jobs.operations.load import load
             {"num_steps": 1, "precision": "bf16", "scaler": ScalerConfig(max_skips=1)},
             "precision is bf16, which scales no loss: leave scaler out",
         ),
+        (
+            {"num_steps": 1, "quantize": QuantizeConfig()},
+            "quantize is given without adapters: weights in 4 bits cannot learn; give adapters",
+        ),
+        (
+            {**QLORA, "learn": ("adapters", "language")},
+            "learn names language, and quantize has the language model in 4 bits",
+        ),
+        (
+            {**QLORA, "quantize": QuantizeConfig(storage="bf16"), "precision": "fp16"},
+            r"bf16, precision is fp16 and strategy is fsdp2: .* `quantize: \{storage: uint8",
+        ),
+        (
+            {"num_steps": 1, "device": "cpu", "optimizer": OptimizerConfig(kind="paged_adamw")},
+            "optimizer.kind is paged_adamw and device is cpu: .* set `kind: adamw`",
+        ),
+        (
+            {
+                "num_steps": 1,
+                "optimizer": OptimizerConfig(kind="paged_adamw_8bit"),
+                "sharding": ShardingConfig(cpu_offload=True),
+            },
+            "paged_adamw_8bit and sharding.cpu_offload is true: .* set `kind: adamw_8bit`",
+        ),
     ],
 )
 def test_config_refuses_by_name_value_and_remedy(values, message):
     with pytest.raises(ValueError, match=message):
         TrainConfig(**values)
+
+
+def test_storage_that_fits_what_auto_may_mean_is_left_to_the_ranks():
+    TrainConfig(**{**QLORA, "quantize": QuantizeConfig(storage="bf16")})
 
 
 def test_names_on_a_hub_are_refused_before_anything_is_queued(tmp_path):

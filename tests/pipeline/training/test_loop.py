@@ -24,6 +24,7 @@ COUNTS = StepCounts(
     num_padding_tokens=0,
     num_supervised_tokens=4,
     num_images=1,
+    num_image_tokens=4,
 )
 WAIT_S = 0.03
 
@@ -48,7 +49,6 @@ def setup(tmp_path, monkeypatch):
             upload_ended=False,
         )
 
-    monkeypatch.setattr(loop, "count_batches", lambda _batches: COUNTS)
     monkeypatch.setattr(loop, "_accumulate", lambda *_, is_first: torch.zeros(()))
     monkeypatch.setattr(loop, "_clip", lambda _: torch.zeros(()))
     monkeypatch.setattr(loop, "_update", lambda *_: 1e-3)
@@ -59,9 +59,11 @@ def setup(tmp_path, monkeypatch):
             num_steps=2,
             first_step=0,
             batches=iter([[batch], [batch]]),
+            count=lambda _batches: COUNTS,
             ranks=SimpleNamespace(sums=sums_after_a_wait),
             boundary=SimpleNamespace(agree=agree_after_a_wait),
             recorder=recorder,
+            look=None,
             report=lambda *_: None,
         )
 

@@ -1,8 +1,10 @@
-"""Which parameters decay, and by how much."""
+"""Which parameters decay, and by how much; of every kind."""
 
+import pytest
 import torch
 
-from pipeline.training.optimizer import make_optimizer, parameter_groups
+from pipeline.training.optimizer import make_optimizer, parameter_groups, set_learning_rate
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 
 
@@ -21,12 +23,38 @@ def test_matrices_decay_and_vectors_and_positions_do_not():
     assert plain["weight_decay"] == 0.0
 
 
-def test_without_a_gradient_an_update_shrinks_matrices_by_the_weight_decay_alone():
+@pytest.mark.parametrize("kind", ["adamw", "adamw_8bit"])
+def test_without_a_gradient_an_update_shrinks_matrices_by_the_weight_decay_alone(kind):
     model = make_model()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    make_optimizer(model, OptimizerConfig(learning_rate=0.5, weight_decay=0.1)).step()
+    make_optimizer(model, OptimizerConfig(kind=kind, learning_rate=0.5, weight_decay=0.1)).step()
     shrunk = {"linear.weight": 1 - 0.5 * 0.1}
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.detach(), before[name] * shrunk.get(name, 1.0))
+
+
+def test_learning_rate_of_a_step_is_the_one_that_was_set_last():
+    model = torch.nn.Linear(2, 2, bias=False)
+    optimizer = make_optimizer(model, OptimizerConfig(kind="adamw_8bit", weight_decay=0.0))
+    set_learning_rate(optimizer, 0.25)
+    before = model.weight.detach().clone()
+    model.weight.grad = torch.ones_like(model.weight)
+    optimizer.step()
+    torch.testing.assert_close(model.weight.detach(), before - 0.25)
+
+
+def test_a_parameter_that_was_replaced_is_not_updated_in_silence():
+    model = torch.nn.Linear(2, 2, bias=False)
+    optimizer = make_optimizer(model, OptimizerConfig(kind="adamw_8bit"))
+    model.weight.data = model.weight.data.clone()
+    model.weight.grad = torch.ones_like(model.weight)
+    with pytest.raises(AssertionError):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("kind", ["paged_adamw", "paged_adamw_8bit"])
+def test_paged_state_is_refused_without_a_gpu(kind):
+    with pytest.raises(StageConfigError, match=f"{kind}, .* lie on a cpu: set `kind: adamw"):
+        make_optimizer(make_model(), OptimizerConfig(kind=kind))

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 from pathlib import Path
 
@@ -128,3 +129,20 @@ def test_at_the_end_nothing_is_said_of_interrupting() -> None:
 )
 def test_what_a_log_holds_cannot_move_the_cursor(line: str, expected: str) -> None:
     assert printable(line) == expected
+
+
+def test_a_running_task_has_a_bar_that_needs_no_colour() -> None:
+    found = seen(
+        stage("train", ["running"]),
+        progress={"train": "250/1000 steps loss 0.5000, 12,000 tokens/s, 3 % waiting for data"},
+    )
+    found = dataclasses.replace(found, shares={"train": 0.25})
+    assert f"train [{'#' * 10}{'.' * 30}]  25 %" in shown(found)
+    assert "tokens/s, 3 % waiting for data" in "\n".join(shown(found, 200))
+    assert not any("#" in line for line in shown(found, 20))
+
+
+def test_bars_leave_room_on_a_small_screen() -> None:
+    stages = [stage(f"s{number}", ["running"]) for number in range(8)]
+    found = dataclasses.replace(seen(*stages), shares={each.stage.name: 0.5 for each in stages})
+    assert len(shown(found, 100, 14)) < 14

@@ -74,6 +74,19 @@ def test_a_limit_that_the_run_has_already_is_no_problem_of_another_override(tmp_
     assert spec_of(made, ["stages.q.retries=1"], update_spec=False).spec.limit == 5
 
 
+def test_a_file_of_accelerate_is_not_looked_into_again_for_another_override(tmp_path: Path) -> None:
+    (tmp_path / "accelerate.yaml").write_text("distributed_type: MULTI_CPU")
+    file = tmp_path / "spec.yaml"
+    file.write_text(
+        f"{SPEC}  train:\n    run: train\n    resources: {{tasks_per_node: 2}}\n    config:\n"
+        "      {dataset: ., num_steps: 1, device: cpu, strategy: accelerate,\n"
+        "       accelerate: {config: accelerate.yaml}}\n"
+    )
+    made = create_run(load(file), LOCAL)
+    (tmp_path / "accelerate.yaml").unlink()
+    assert spec_of(made, ["stages.q.retries=1"], update_spec=False).spec.stages["q"].retries == 1
+
+
 def test_with_the_file_read_anew_axes_may_be_set(paths: RunPaths) -> None:
     given = spec_of(paths, ["stages.t.matrix.lr=[3]"], update_spec=True)
     assert list(given.spec.stages) == ["q", "t-3"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.common.timings import STEP_FIELDS
+from slurm_jobs.common.timings import DEVICE_FIELDS, STEP_FIELDS
 
 CREATED = 1_700_000_000.0
 STEP_DTYPE = np.dtype([(name, "<" + code) for name, code in STEP_FIELDS])
@@ -132,6 +132,8 @@ def fabricate_steps(
     slots = steps["num_tokens"] / (1 - scenario.padding_share)
     steps["num_padding_tokens"] = slots - steps["num_tokens"]
     steps["num_supervised_tokens"] = steps["num_tokens"] // 6
+    for name in (*DEVICE_FIELDS, "model_flops", "mfu"):
+        steps[name] = math.nan
     steps["loss"] = 0.21 + 3.9 * np.exp(-number / 70) + shared.normal(0, 0.03, count)
     steps["grad_norm"] = math.nan
     steps["learning_rate"] = 1.5e-3

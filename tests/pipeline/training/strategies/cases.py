@@ -11,6 +11,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from pipeline.models import build_model
+from pipeline.timing import SpanLog
+from pipeline.timing.profiling import Place, Profiling
 from pipeline.training.batches import loss_of, to_device
 from pipeline.training.optimizer import make_optimizer
 from pipeline.training.spreading import SpreadModel
@@ -21,6 +23,8 @@ from pipeline.training.strategies.effect import (
     check_gradients,
 )
 from pipeline.training.strategies.replicated import Replicated
+from slurm_jobs.common.operator_table import operators_path, read_operators
+from slurm_jobs.common.stage_config.profile import ProfileConfig
 from tests.pipeline.training.strategies.trainer import SIZES, SMALL, Trainer, workplace_of
 
 Case = Callable[[Trainer, Trainer], dict[str, Any]]
@@ -38,6 +42,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 HF_KINDS = ("qwen2_5_vl", "smolvlm", "llava_siglip")
 TIED = "qwen2_vl"
+PARTS: dict[str, dict[str, Any]] = {
+    "projector": {"learn": ["projector"]},
+    "adapters too": {"learn": ["projector", "adapters"], "adapters": {"rank": 4, "alpha": 8.0}},
+}
 
 
 def case(name: str) -> Callable[[Case], Case]:
@@ -73,6 +81,12 @@ for kind in ("small_vlm", *HF_KINDS):
     for strategy in ("fsdp2", "ddp"):
         changes = {"kind": kind, "rows": "text on rank 1", "strategy": strategy}
         training(f"text on rank 1, {kind}, {strategy}", num_microbatches=2, **changes)
+for kind in ("small_vlm", *HF_KINDS):
+    # What enters the layers of the language model has a gradient by the projector alone.
+    for parts, learning in PARTS.items():
+        changes = {"kind": kind, "rows": "text on rank 1", **learning}
+        single(f"text on rank 1, {parts} of {kind}, single", **changes)
+        training(f"text on rank 1, {parts} of {kind}, fsdp2", **changes)
 single("single, fp16", precision="fp16")
 single("single, bf16", precision="bf16")
 for strategy in ("fsdp2", "ddp"):
@@ -281,3 +295,21 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
         model["idle"](torch.ones(1, 2)).sum().backward()
     check_gradients(model, pair.ranks)
     return {}
+
+
+@case("profiled")
+def profiled(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    """A whole short training as the one step that is recorded."""
+    folder, rank = pair.folder, pair.ranks.rank
+    place = Place(timing_dir=folder, rank=rank, has_device=False)
+    config = ProfileConfig(steps=(0, 0), ranks=(0, 1))
+    with Profiling(config, place, SpanLog(folder, rank)) as profiling:
+        profiling.on_step(0)
+        pair.train()
+    table = read_operators(operators_path(folder, rank))
+    return {
+        "communication_s": table.communication_s,
+        "exposed_s": table.exposed_communication_s,
+        "wall_s": table.wall_s,
+        "collectives_s": sum(row.cpu_s for row in table.operators if row.name.startswith("gloo:")),
+    }

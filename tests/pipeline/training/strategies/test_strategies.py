@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.training.strategies.cases import HF_KINDS, OPTIONS
+from tests.pipeline.training.strategies.cases import HF_KINDS, OPTIONS, PARTS
 
 CLOSE = 1e-6
 SHARDED_ALIKE = (
@@ -105,6 +105,14 @@ def test_a_rank_without_an_image_stays_in_step(found, kind, strategy):
     assert found[f"text on rank 1, {kind}, {strategy}"]["losses"] == relatively(alone)
 
 
+@pytest.mark.parametrize("kind", ["small_vlm", *HF_KINDS])
+@pytest.mark.parametrize("parts", PARTS)
+def test_a_rank_without_an_image_stays_in_step_where_parts_learn(found, kind, parts):
+    alone = found[f"text on rank 1, {parts} of {kind}, single"]["losses"]
+    assert found[f"text on rank 1, {parts} of {kind}, fsdp2"]["losses"] == relatively(alone)
+    assert len(set(alone)) == 3, "nothing was learned"
+
+
 @pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
 @pytest.mark.parametrize(("precision", "rel"), [("fp16", 1e-3), ("bf16", 1e-2)])
 def test_halved_precision_stays_close_on_two_ranks(found, strategy, precision, rel):
@@ -148,3 +156,11 @@ def test_too_many_overflows_in_a_row_are_an_error_that_names_samples(by_rank, st
         assert "gradients of 2 steps in a row overflowed under fp16, the last" in message
         assert "samples of this rank: 00000000" in message
         assert "set `precision: fp32`" in message
+
+
+def test_communication_that_nothing_is_computed_beside_is_in_the_profile(by_rank):
+    for rank in by_rank:
+        found = rank["profiled"]
+        assert 0 < found["exposed_s"] <= found["communication_s"] < found["wall_s"]
+        # fully_shard overlaps nothing on a CPU: nearly all of it is waited for.
+        assert found["exposed_s"] > 0.5 * found["communication_s"]

@@ -16,6 +16,7 @@ from pipeline.data.batch import Batch
 from pipeline.data.dataset import open_dataset
 from pipeline.data.info import PROCESSOR_DIR
 from pipeline.models import load_tokenizer, read_facts
+from pipeline.training.batches import make_counter
 from pipeline.training.boundary import Boundary
 from pipeline.training.device import Workplace
 from pipeline.training.loop import LoopSetup, run_steps
@@ -137,6 +138,18 @@ class Trainer:
         """Losses and norms of each step, and a digest of the weights at the end."""
         config = self.config(kind, **changes)
         made = self.spread(kind, config, node=node)
+        return self.make_steps(made, kind, config, rows=rows, poison=poison)
+
+    def make_steps(
+        self,
+        made: SpreadModel,
+        kind: str,
+        config: TrainConfig,
+        *,
+        rows: str = "mixed",
+        poison: Callable[[SpreadModel, int], None] | None = None,
+    ) -> dict[str, Any]:
+        """The same, of a model that is spread."""
         recorder = Outcomes()
         setup = LoopSetup(
             config=config,
@@ -145,6 +158,7 @@ class Trainer:
             spread=made.spread,
             scaling=made.scaling,
             batches=self.batches(kind, made, config, rows, poison),
+            count=make_counter(made.spread.bare, self.kind(kind).facts.info),
             workplace=workplace_of(config),
             ranks=self.ranks,
             recorder=recorder,
@@ -200,5 +214,5 @@ def digest(bare: torch.nn.Module) -> str:
     found = hashlib.sha256()
     for parameter in bare.parameters():
         whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-        found.update(whole.detach().numpy().tobytes())
+        found.update(whole.detach().flatten().view(torch.uint8).numpy().tobytes())
     return found.hexdigest()[:16]

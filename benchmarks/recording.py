@@ -1,0 +1,147 @@
+"""What recording a step costs: laps, counts of its work, device marks, packing, writing.
+
+    python -m benchmarks.recording [--quick] [--json FILE]
+
+One thread makes nothing but records, of a batch as a small training has it, and its own processor
+time is taken; so the goal, 1 % of a step of 20 ms, is of what recording adds to a step, whatever
+the step does. `with a device` has a clock whose marks are Python objects in the place of CUDA's
+events: what torch takes to queue an event comes on top, and has not been measured here.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.table import Row, arguments, row, show
+from benchmarks.training_stage import make_context
+from pipeline.timing import StepOutcome, StepRecorder
+from pipeline.timing.flops import ModelWork, PartWork
+from pipeline.training.batches import StepCounter
+from pipeline.training.report import Course, TrainingReporter
+from pipeline.training.trackers import Trackers
+from slurm_jobs.common.progress import Progress
+from slurm_jobs.common.stage_config.trackers import TrackersConfig
+
+GOAL_US = 200.0
+"""1 % of a step of 20 ms."""
+NUM_ROWS, LENGTH, NUM_IMAGE_TOKENS, IMAGE_SIDE, PATCH = 32, 512, 256, 224, 14
+OUTCOME = StepOutcome(loss=1.0, learning_rate=1e-3, grad_norm=1.0)
+
+
+class Marks:
+    """A device that is always done; in the place of `CudaClock`."""
+
+    def __init__(self) -> None:
+        self._free: list[Any] = []
+
+    def mark(self) -> Any:
+        """As `DeviceClock`."""
+        mark = self._free.pop() if self._free else SimpleNamespace(at_s=0.0)
+        mark.at_s = time.perf_counter()
+        return mark
+
+    def has_passed(self, _mark: Any) -> bool:
+        """As `DeviceClock`."""
+        return True
+
+    def wait(self, _mark: Any) -> None:
+        """As `DeviceClock`."""
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        """As `DeviceClock`."""
+        return last.at_s - first.at_s
+
+    def give_back(self, marks: Any) -> None:
+        """As `DeviceClock`."""
+        self._free.extend(marks)
+
+
+def make_batch() -> Any:
+    """What counting looks at: 32 samples of 512 tokens with a picture each, a row each."""
+    ids = np.full((NUM_ROWS, LENGTH), 5)
+    ids[:, :NUM_IMAGE_TOKENS] = 4
+    return SimpleNamespace(
+        input_ids=torch.from_numpy(ids),
+        segment_bounds=torch.arange(0, NUM_ROWS * LENGTH + 1, LENGTH, dtype=torch.int32),
+        image_sizes=torch.full((NUM_ROWS, 2), IMAGE_SIDE),
+        learned=SimpleNamespace(places=np.zeros(NUM_ROWS * 64)),
+        epoch=0,
+        num_samples=NUM_ROWS,
+        num_tokens=NUM_ROWS * LENGTH,
+        num_padding_tokens=0,
+        num_supervised_tokens=NUM_ROWS * 64,
+        num_images=NUM_ROWS,
+    )
+
+
+def cost_us(folder: Path, num_steps: int, *, num_microbatches: int, device: bool) -> float:
+    """Processor time a step, microseconds, of all that the loop does to record it."""
+    batches = [make_batch()] * num_microbatches
+    part = PartWork(num_weights={3: 10**6}, attention_width=64, passes_gradient=True)
+    work = ModelWork(vision=part, projector=part, language=part, head=part, window_patches=8)
+    count = StepCounter(work=work, patch_size=PATCH, image_token_id=4, pad_token_id=0)
+    context = make_context("train", folder)
+    course = Course(
+        num_steps=num_steps, num_ranks=1, log_every_steps=10**9, peak_flops_per_s=312e12
+    )
+    reporter = TrainingReporter(
+        Progress(context.task_dir, "steps", num_steps), Trackers(TrackersConfig(), context), course
+    )
+    clock = Marks() if device else None
+    with StepRecorder(
+        context.timing_dir, 0, {}, device_clock=clock, peak_flops_per_s=312e12
+    ) as recorder:
+        start_s = time.thread_time()
+        for step in range(num_steps):
+            recorder.start_step(step)
+            recorder.lap("data_wait_s")
+            counts = count(batches)
+            recorder.lap("other_s")
+            recorder.lap("rank_wait_s")
+            for _ in range(num_microbatches):
+                recorder.lap("host_to_device_s")
+                recorder.lap("forward_s")
+                recorder.lap("backward_s")
+            recorder.lap("optimizer_s")
+            recorder.lap("rank_wait_s")
+            recorder.lap("optimizer_s")
+            reporter(step + 1, OUTCOME, counts, recorder.seconds_so_far("data_wait_s"))
+            recorder.end_step(counts, OUTCOME)
+        taken_s = time.thread_time() - start_s
+    return 1e6 * taken_s / num_steps
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    options = arguments(__doc__)
+    num_steps, repeats = (500, 3) if options.quick else (3_000, 7)
+    rows: list[Row] = []
+    for device in (False, True):
+        for num_microbatches in (1, 8):
+            found = []
+            for _ in range(repeats):
+                with tempfile.TemporaryDirectory() as folder:
+                    found.append(
+                        cost_us(
+                            Path(folder), num_steps,
+                            num_microbatches=num_microbatches, device=device,
+                        )
+                    )  # fmt: skip
+            where = "with a device" if device else "on a CPU"
+            many = "microbatches" if num_microbatches > 1 else "microbatch"
+            case = f"record a step {where}, {num_microbatches} {many} of {NUM_ROWS} samples"
+            at_most = GOAL_US if num_microbatches == 1 else None
+            rows.append(row(case, "us of the host", statistics.median(found), at_most=at_most))
+    show(rows, options, ["torch", "numpy"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""What the benchmark of training learns: chats about pictures, a processor, a model.
+
+The model is a LLaVA with a SigLIP encoder and random weights; answers have lengths as captions and
+explanations have (log-normal), and every eighth chat has no picture. Transformers makes all of it
+from configs: nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+WORDS = (
+    *("the", "a", "red", "blue", "small", "cat", "tree", "of", "on"),
+    *("near", "house", "and", "with", "water", "is", "sky", "old", "road"),
+)
+MEDIAN_WORDS, SIGMA, MOST_WORDS = 24, 0.9, 300
+"""Of an answer."""
+TEXT_ALONE_EVERY = 8
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['role'] == 'assistant' %}{% generation %}"
+    "{% for item in message['content'] %}{{ item['text'] }}{% endfor %}<|im_end|>"
+    "{% endgeneration %}{% else %}"
+    "{% for item in message['content'] %}{% if item['type'] == 'image' %}<image>"
+    "{% else %}{{ item['text'] }}{% endif %}{% endfor %}<|im_end|>{% endif %}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """Of a model, and of its pictures."""
+
+    image_px: int
+    patch_px: int
+    vision: tuple[int, int, int]
+    """Width, layers and heads."""
+    language: tuple[int, int, int, int]
+    """Width, layers, heads and heads of keys."""
+    vocab_size: int | None = None
+    """None: as many as the tokenizer has."""
+
+    @property
+    def num_image_tokens(self) -> int:
+        """Of a picture."""
+        return (self.image_px // self.patch_px) ** 2
+
+
+TINY = Size(image_px=64, patch_px=16, vision=(128, 3, 2), language=(192, 4, 4, 2))
+REAL = Size(
+    image_px=384,
+    patch_px=14,
+    vision=(1152, 26, 16),
+    language=(2048, 36, 16, 2),
+    vocab_size=151_936,
+)
+"""The SigLIP-so400m and the 3 B language model that Qwen2.5-VL-3B has the sizes of."""
+
+
+def write_rows(folder: Path, num_rows: int, size: Size) -> Path:
+    """Pictures and a manifest; the same for the same arguments."""
+    draw = random.Random(0)  # noqa: S311 - of lengths and words
+    noise = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    lines = []
+    for number in range(num_rows):
+        content: list[dict[str, str]] = [{"type": "text", "text": "What is there to be seen?"}]
+        if number % TEXT_ALONE_EVERY:
+            side = 2 * size.image_px
+            coarse = noise.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC).save(
+                folder / f"{number}.jpg", quality=90
+            )
+            content = [{"type": "image", "path": f"{number}.jpg"}, *content]
+        drawn = round(math.exp(draw.gauss(math.log(MEDIAN_WORDS), SIGMA)))
+        num_words = min(MOST_WORDS, max(1, drawn))
+        said = " ".join(draw.choice(WORDS) for _ in range(num_words))
+        messages = [
+            {"role": "user", "content": content},
+            {"role": "assistant", "content": [{"type": "text", "text": said}]},
+        ]
+        lines.append(json.dumps({"messages": messages}) + "\n")
+    (folder / "rows.jsonl").write_text("".join(lines))
+    return folder / "rows.jsonl"
+
+
+def make_processor(size: Size) -> Any:
+    """A `LlavaProcessor` with a small tokenizer of its own."""
+    import transformers as hf
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    texts = [" ".join(WORDS), "user assistant What is there to be seen?"]
+    bpe.train_from_iterator(texts * 9, trainer)
+    tokenizer = hf.PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token="<|im_end|>",  # noqa: S106 - no password
+        pad_token="<|endoftext|>",  # noqa: S106
+        additional_special_tokens=["<|im_start|>", "<image>"],
+    )
+    tokenizer.chat_template = TEMPLATE
+    side = {"height": size.image_px, "width": size.image_px}
+    return hf.LlavaProcessor(
+        image_processor=hf.SiglipImageProcessorPil(size=side),
+        tokenizer=tokenizer,
+        chat_template=TEMPLATE,
+        patch_size=size.patch_px,
+        vision_feature_select_strategy="full",
+    )
+
+
+def write_model(folder: Path, size: Size, tokenizer: Any) -> Path:
+    """A folder as `from_pretrained` reads it, with random weights."""
+    import torch
+    import transformers as hf
+
+    torch.manual_seed(0)
+    width, layers, heads = size.vision
+    vision = hf.SiglipVisionConfig(
+        hidden_size=width,
+        intermediate_size=4 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        image_size=size.image_px,
+        patch_size=size.patch_px,
+        vision_use_head=False,
+    )
+    width, layers, heads, key_heads = size.language
+    text = hf.Qwen2Config(
+        vocab_size=size.vocab_size or len(tokenizer),
+        hidden_size=width,
+        intermediate_size=4 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    config = hf.LlavaConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        image_seq_length=size.num_image_tokens,
+        vision_feature_select_strategy="full",
+        vision_feature_layer=-1,
+    )
+    hf.LlavaForConditionalGeneration(config).save_pretrained(folder)
+    return folder

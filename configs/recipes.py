@@ -1,0 +1,132 @@
+"""What the recipes beside it need besides built-in stages: folders of models, and data to try on.
+
+`models` downloads folders from the Hugging Face hub, or links those of a folder that you have: on
+nodes without a network, and for tests with tiny weights. `chats` renders the demo's pictures with
+conversations about them, so that each recipe runs as it is; put your own manifests in its place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import shapes_demo
+
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.files import write_text_atomic
+
+HUB = "hub"
+FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")
+"""Of a model's folder: no code, and no weights as pickles."""
+QUESTIONS = {"size": "Which size?", "colour": "Which colour?", "shape": "Which shape?"}
+TASKS = {
+    "caption": (),
+    "colour-shape": ("colour", "shape"),
+    "shape-colour": ("shape", "colour"),
+    "size-colour": ("size", "colour"),
+    "shape-size": ("shape", "size"),
+}
+"""What is asked before the picture is described, in this order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelsConfig:
+    """Which folders, and where they come from."""
+
+    models: dict[str, str]
+    """Names on the hub by the names that the output folder has for them."""
+    source: str = HUB
+    """`hub`, or a folder with one of each name."""
+    revisions: dict[str, str] = field(default_factory=dict)
+    """Commits or tags on the hub, by the same names; the newest where none is given."""
+
+
+def models(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
+    """Put each model's folder, or a link to it, into the output folder."""
+    settings = build_config(ModelsConfig, config)
+    for name, on_hub in settings.models.items():
+        place = context.output_dir / name
+        if settings.source == HUB:
+            _download(on_hub, settings.revisions.get(name), place)
+        else:
+            _link(Path(settings.source) / name, place)
+    return {"models": settings.models, "source": settings.source}
+
+
+def _download(on_hub: str, revision: str | None, place: Path) -> None:
+    """What is there already is not fetched again."""
+    from huggingface_hub import snapshot_download
+
+    snapshot_download(on_hub, revision=revision, local_dir=place, allow_patterns=list(FILES))
+
+
+def _link(folder: Path, place: Path) -> None:
+    if not (folder / "config.json").is_file():
+        message = (
+            f"source: {folder} has no config.json: give a folder that has a model as "
+            f"{folder.name}/, or `hub`"
+        )
+        raise StageConfigError(message)
+    place.unlink(missing_ok=True)
+    place.symlink_to(folder.resolve(), target_is_directory=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatsConfig:
+    """How many pictures, and what is said about them."""
+
+    task: str = "caption"
+    """One of `TASKS`."""
+    num_train: int = 2_000
+    num_heldout: int = 96
+    max_side_px: int = 200
+    seed: int = 0
+
+
+def chats(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
+    """Write pictures, `train.jsonl` and `heldout.jsonl` with the task's conversations.
+
+    Raises:
+        StageConfigError: there is no such task.
+    """
+    settings = build_config(ChatsConfig, config)
+    if settings.task not in TASKS:
+        message = f"task is {settings.task!r}: give one of {', '.join(TASKS)}"
+        raise StageConfigError(message)
+    render = {
+        "num_train": settings.num_train,
+        "num_heldout": settings.num_heldout,
+        "num_broken": 0,
+        "max_side_px": settings.max_side_px,
+        "seed": settings.seed,
+    }
+    shapes_demo.render(render, context)
+    drawn = build_config(shapes_demo.RenderConfig, render)
+    out_dir = context.output_dir
+    for split, number in (("train", settings.num_train), ("heldout", settings.num_heldout)):
+        pictures = shapes_demo.plan_pictures(drawn, out_dir, split, number, 0)
+        rows = (json.dumps(conversation(p, settings.task, out_dir)) + "\n" for p in pictures)
+        write_text_atomic(out_dir / f"{split}.jsonl", "".join(rows))
+    return {"task": settings.task, "num_train": settings.num_train}
+
+
+def conversation(picture: shapes_demo.Picture, task: str, out_dir: Path) -> dict[str, Any]:
+    """A row: a turn for each thing that is asked, the last one the description."""
+    row = shapes_demo.manifest_row(picture, out_dir)
+    (asked, said), turns = row["messages"], []
+    for name in TASKS[task]:
+        turns.append(_turn("user", QUESTIONS[name]))
+        turns.append(_turn("assistant", getattr(picture, name)))
+    turns += [_turn("user", "Describe it.") if turns else asked, said]
+    if TASKS[task]:
+        turns[0]["content"].insert(0, {"type": "image"})
+    return {**row, "messages": turns}
+
+
+def _turn(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": text}]}

@@ -1,0 +1,51 @@
+"""Linear layers by name: which of them are adapted, and which quantised.
+
+By full names. By the last word of a name alone (`q_proj`), which is how they are often given, the
+vision tower of most families would be meant too, without a word.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+
+from torch import nn
+
+from pipeline.models.interface import VisionLanguageModel
+from slurm_jobs.common.errors import StageConfigError
+
+_LANGUAGE = "language"
+
+
+def find_targets(
+    model: VisionLanguageModel, patterns: tuple[str, ...], key: str = "adapters.targets"
+) -> list[str]:
+    """Full names, within `model.root()`, of the linear layers that are meant.
+
+    Args:
+        model: Before adapters are added.
+        patterns: Names with `*`, `?` and `[..]`, or `language` for all within the layers of the
+            language model.
+        key: The config's, which has the patterns, for messages.
+
+    Raises:
+        StageConfigError: a pattern matches none.
+    """
+    root = model.root()
+    linear = {name for name, module in root.named_modules() if isinstance(module, nn.Linear)}
+    layers = {id(layer) for layer in model.towers()[-1]}
+    starts = tuple(f"{name}." for name, module in root.named_modules() if id(module) in layers)
+    chosen: set[str] = set()
+    for pattern in patterns:
+        if pattern == _LANGUAGE:
+            found = {name for name in linear if name.startswith(starts)}
+        else:
+            found = set(fnmatch.filter(linear, pattern))
+        if not found:
+            some = ", ".join(sorted(linear)[:3])
+            message = (
+                f"{key}: {pattern!r} matches no linear layer; give `language`, or a "
+                f"pattern of full names such as {some}"
+            )
+            raise StageConfigError(message)
+        chosen |= found
+    return sorted(chosen)

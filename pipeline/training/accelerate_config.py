@@ -1,0 +1,84 @@
+"""The file of `strategy: accelerate`, as a rank finds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.training.ranks import Ranks
+from slurm_jobs.common.accelerate_file import (
+    AccelerateFile,
+    Asker,
+    find_problems,
+    precision_of,
+    understand,
+)
+from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+
+def asked_precision(config: TrainConfig) -> str:
+    """What the config asks for; with `precision: auto` what accelerate's file says, if any.
+
+    Raises:
+        StageConfigError: there is no such file.
+    """
+    if config.accelerate is None or config.precision != "auto":
+        return config.precision
+    file = config.accelerate.config
+    values = _parse(file, _read(file))
+    return (precision_of(values) if isinstance(values, dict) else None) or "auto"
+
+
+def read_accelerate_file(
+    config: TrainConfig, ranks: Ranks, *, num_nodes: int
+) -> AccelerateFile | None:
+    """What the file asks for, None if the config names none; a collective.
+
+    Raises:
+        StageConfigError: it is not there, or a training cannot be what it says.
+        StageError: rank 0 read something else.
+    """
+    if config.accelerate is None:
+        return None
+    file = config.accelerate.config
+    text = _read(file)
+    if text != ranks.from_main(text):
+        message = (
+            f"{file}: rank {ranks.rank} reads something else than rank 0: it has just been "
+            "changed, or a node shows what it was before; try again"
+        )
+        raise StageError(message)
+    values = _parse(file, text)
+    asker = Asker(
+        num_ranks=ranks.num_ranks,
+        num_nodes=num_nodes,
+        device=config.device,
+        precision=config.precision,
+    )
+    problems = find_problems(values, asker)
+    if problems:
+        message = f"{file}: {'; '.join(problems)}"
+        raise StageConfigError(message)
+    return understand(values)
+
+
+def _read(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        message = f"{file}: the file of accelerate cannot be read: {error.strerror or error}"
+        raise StageConfigError(message) from error
+    except UnicodeDecodeError as error:
+        message = f"{file}: not a text file in UTF-8"
+        raise StageConfigError(message) from error
+
+
+def _parse(file: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        message = f"{file}: not YAML as `accelerate config` writes it: {error}"
+        raise StageConfigError(message) from error

@@ -1,0 +1,88 @@
+"""Optimizer state that is each rank's own, where other ranks or another sharding go on from it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.metadata import STORAGE_TYPES, TensorStorageMetadata
+
+from pipeline.training.local_optimizer import LocalOptimizer
+from slurm_jobs.common.errors import StageConfigError
+
+NAME = "optimizer"
+"""Under which a rank's own state is kept beside that of other objects."""
+_States = Mapping[str, Mapping[str, Any]]
+"""By name of the parameter and of the value."""
+
+
+def has_same_parts(stored: Mapping[str, STORAGE_TYPES], mine: _States, rank_name: str) -> bool:
+    """Whether the stored state of a rank is of the same parts of the parameters as `mine`."""
+    found = _of_rank(stored, rank_name)
+    there = {name: {key: _describe(v) for key, v in found[name].items()} for name in found}
+    return there == {name: {k: _describe(v) for k, v in mine[name].items()} for name in mine}
+
+
+def parts_of_all_ranks(stored: Mapping[str, STORAGE_TYPES]) -> dict[str, dict[str, Any]]:
+    """Room for all that ranks have stored, by rank, as `TrainingState` keeps it."""
+    ranks = sorted({key.split(".", 2)[1] for key in stored if key.startswith("extra.")})
+    return {
+        rank: {
+            NAME: {
+                name: {key: _room(value) for key, value in values.items()}
+                for name, values in _of_rank(stored, rank).items()
+            }
+        }
+        for rank in ranks
+    }
+
+
+def join_parts(optimizer: LocalOptimizer, by_rank: Mapping[str, _States]) -> None:
+    """Put the ranks' states together, and have the optimizer take its part of them.
+
+    Shards are rows, in the order of the ranks; where several ranks have the same, the first count.
+
+    Raises:
+        StageConfigError: the checkpoint has not all of a parameter.
+    """
+    for name, shape in optimizer.shapes().items():
+        states = [by_rank[rank][name] for rank in sorted(by_rank) if name in by_rank[rank]]
+        moments: list[list[torch.Tensor]] = [[], []]
+        for state in states:
+            if sum(part.numel() for part in moments[0]) < shape.numel():
+                for parts, part in zip(moments, optimizer.unpack(state), strict=True):
+                    parts.append(part)
+        num = sum(part.numel() for part in moments[0])
+        if num != shape.numel():
+            message = (
+                f"the checkpoint's optimizer has {num} of {shape.numel()} numbers of {name}: go on "
+                "with the number of ranks and the sharding that it was written with, or let the "
+                "stage begin anew with `slurm-jobs resume RUN --again STAGE`"
+            )
+            raise StageConfigError(message)
+        whole = [torch.cat(parts).view(shape) for parts in moments]
+        optimizer.take_whole(name, states[0]["step"], whole)
+
+
+def _of_rank(stored: Mapping[str, STORAGE_TYPES], rank: str) -> dict[str, dict[str, STORAGE_TYPES]]:
+    prefix = f"extra.{rank}.{NAME}."
+    found: dict[str, dict[str, STORAGE_TYPES]] = defaultdict(dict)
+    for flat, value in stored.items():
+        if flat.startswith(prefix):
+            name, _, key = flat.removeprefix(prefix).rpartition(".")
+            found[name][key] = value
+    return dict(found)
+
+
+def _describe(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, TensorStorageMetadata):
+        return tuple(value.size), value.properties.dtype
+    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else ()
+
+
+def _room(value: STORAGE_TYPES) -> Any:
+    if isinstance(value, TensorStorageMetadata):
+        return torch.empty(value.size, dtype=value.properties.dtype)
+    return 0

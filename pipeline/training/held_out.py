@@ -1,0 +1,190 @@
+"""Looks at held-out samples while training goes on: their loss, and answers to some of them.
+
+Each rank encodes its share once, when training begins. A look takes the weights as they are: every
+rank has them whole meanwhile, so that ranks need not keep in step, and a text alone hangs nobody.
+Nothing of a look changes what is learned: nothing is drawn at random, and no gradient is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pipeline.data.batch import collate
+from pipeline.data.buffers import BufferPool
+from pipeline.data.gathered import image_rule
+from pipeline.data.sample_format import Sample
+from pipeline.models import DataFacts, VisionLanguageModel
+from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
+from pipeline.preprocess.manifest_rows import ManifestRow
+from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.training.batches import losses_of, to_device
+from pipeline.training.evaluate import answer, encode_prompts, in_batches, make_encoder, read_rows
+from pipeline.training.evaluate_levels import Asker
+from pipeline.training.held_out_log import HeldOutLog, Look
+from pipeline.training.job import Job
+from pipeline.training.spreading import SpreadModel
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stop import stop_requested
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOutShare:
+    """What one rank looks at."""
+
+    samples: Sequence[Sample]
+    rows: Sequence[ManifestRow]
+    """All of the manifest that are looked at, by any rank."""
+    prompts: Sequence[tuple[int, EncodedPrompt]]
+    """With their numbers in `rows`; of chains those of the first level."""
+    encoder: SampleEncoder
+
+
+def encode_share(job: Job, facts: DataFacts, processor_dir: Path) -> HeldOutShare:
+    """This rank's part of the rows that are looked at; rows that cannot be used are left out.
+
+    A collective.
+
+    Raises:
+        StageConfigError: on all ranks: there is no row to look at.
+    """
+    config, preprocess = job.config.evaluate, facts.info.preprocess
+    assert config.manifest is not None
+    manifest = Path(config.manifest)
+    encoder = make_encoder(config, manifest, preprocess, processor_dir)
+    rows = read_rows(config, manifest, preprocess)[: config.num_loss_samples]
+    own = range(job.ranks.rank, len(rows), job.ranks.num_ranks)
+    samples = []
+    for number in own:
+        try:
+            samples.append(_encode(encoder, rows[number]))
+        except SampleRejectedError as error:
+            log.warning("held-out sample left out: %s", error)
+    (num_samples,) = job.ranks.sums([float(len(samples))])
+    if not num_samples:
+        message = (
+            f"evaluate.every_steps: none of the first {len(rows)} rows of {manifest} can be "
+            "learned; mend it, or leave every_steps out"
+        )
+        raise StageConfigError(message)
+    asked = [number for number in own if number < config.num_answers]
+    prompts, _ = encode_prompts(encoder, rows, asked, num_levels=len(job.config.levels))
+    return HeldOutShare(samples=samples, rows=rows, prompts=prompts, encoder=encoder)
+
+
+def _encode(encoder: SampleEncoder, row: ManifestRow) -> Sample:
+    planned = encoder.images.plan(row)
+    tokens = encoder.finish(encoder.expand(encoder.tokenise(row), planned, row), row)
+    made = encoder.images.make(row, planned)
+    return Sample(
+        key=row.key,
+        input_ids=tokens.input_ids,
+        labels=tokens.labels,
+        images=made.images,
+        meta={"original_sizes": made.original_sizes},
+    )
+
+
+class HeldOut:
+    """Looks when one is due."""
+
+    def __init__(
+        self, job: Job, facts: DataFacts, made: SpreadModel, share: HeldOutShare, told: HeldOutLog
+    ) -> None:
+        self._job, self._facts, self._made, self._share, self._log = job, facts, made, share, told
+
+    def look(self, step: int) -> Look | None:
+        """Loss and answers after `step` steps, the same on every rank; a collective.
+
+        None if a rank was asked to stop meanwhile: nothing is kept of that look.
+        """
+        start_s, job = time.perf_counter(), self._job
+        strategy, spread = self._made.strategy, self._made.spread
+        with job.spans.span("evaluation", step=step), strategy.whole(spread) as model:
+            with _evaluating(model):
+                sums = self._sum_losses(model)
+                counts = self._count_answers(model)
+            *found, num_stops = job.ranks.sums([*sums, *counts, float(stop_requested())])
+        if num_stops:
+            return None
+        look = self._conclude(step, found, time.perf_counter() - start_s)
+        self._log.write(look)
+        return look
+
+    def _sum_losses(self, model: VisionLanguageModel) -> list[float]:
+        """Over this rank's samples: the loss of each level, then how much it was learned of."""
+        num_levels = max(1, len(self._job.config.levels))
+        losses, nums = torch.zeros(num_levels), [0.0] * num_levels
+        size = self._job.config.evaluate.batch_size
+        samples = sorted(self._share.samples, key=lambda sample: len(sample.input_ids))
+        for start in range(0, len(samples), size):
+            if stop_requested():
+                break
+            batch = collate(
+                [[sample] for sample in samples[start : start + size]],
+                rule=image_rule(self._facts.info),
+                needs=self._made.needs,
+                pad_token_id=self._facts.info.pad_token_id,
+                epoch=0,
+                buffers=BufferPool(pin_memory=False),
+            )
+            inputs = to_device(batch, self._job.workplace, model.layout)
+            with self._made.strategy.forward_context():
+                losses += losses_of(model, inputs).cpu()  # SYNC: a few numbers a batch
+            nums = [a + b for a, b in zip(nums, batch.learned.num_by_level, strict=True)]
+        return [*losses.tolist(), *nums]
+
+    def _count_answers(self, model: VisionLanguageModel) -> list[float]:
+        """Of this rank's prompts: how many were answered, and how many exactly right."""
+        config = self._job.config
+        asker = Asker(
+            model=model,
+            levels=config.levels,
+            encoder=self._share.encoder,
+            facts=self._facts,
+            workplace=self._job.workplace,
+            max_new_tokens=config.evaluate.max_new_tokens,
+        )
+        answers = []
+        for batch in in_batches(self._share.prompts, config.evaluate.batch_size):
+            if stop_requested():
+                break
+            with self._made.strategy.forward_context():
+                answers += answer(asker, self._share.rows, batch)
+        return [float(len(answers)), float(sum(found.exact for found in answers))]
+
+    def _conclude(self, step: int, found: Sequence[float], duration_s: float) -> Look:
+        levels = self._job.config.levels
+        weights = [level.weight for level in levels] or [1.0]
+        losses, nums = found[: len(weights)], found[len(weights) : 2 * len(weights)]
+        means = [loss / num if num else math.nan for loss, num in zip(losses, nums, strict=True)]
+        num_answers, num_exact = (int(number) for number in found[2 * len(weights) :])
+        return Look(
+            step=step,
+            loss=sum(weight * mean for weight, mean in zip(weights, means, strict=True)),
+            level_losses={level.name: mean for level, mean in zip(levels, means, strict=False)},
+            num_tokens=int(sum(nums)),
+            num_answers=num_answers,
+            num_exact=num_exact,
+            duration_s=duration_s,
+        )
+
+
+@contextmanager
+def _evaluating(model: VisionLanguageModel) -> Iterator[None]:
+    """Without gradients and without dropout; afterwards as it was."""
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train()

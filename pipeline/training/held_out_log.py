@@ -1,0 +1,111 @@
+"""What looks at held-out samples found: a line each in `held_out.jsonl`, and in the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pipeline.timing.append import append_whole
+
+log = logging.getLogger(__name__)
+
+HELD_OUT_NAME = "held_out.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """What one look found, over all ranks."""
+
+    step: int
+    """Optimizer steps completed, of all phases."""
+    loss: float
+    """As the training's own: nats a supervised token, or the weighted sum over levels."""
+    level_losses: Mapping[str, float]
+    """By name of the level; empty without levels."""
+    num_tokens: int
+    """That the loss is the mean of; of levels, tokens or answers told by class."""
+    num_answers: int
+    num_exact: int
+    duration_s: float
+
+    @property
+    def exact_match(self) -> float | None:
+        """Share of exact answers; None without any."""
+        return self.num_exact / self.num_answers if self.num_answers else None
+
+
+class HeldOutLog:
+    """Appends looks; on rank 0. A file that fails, fails no training."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        attempt: int,
+        training: str,
+        tell: Callable[[int, Mapping[str, float]], None] = lambda _step, _values: None,
+    ) -> None:
+        """Append to `path`, or nowhere.
+
+        Args:
+            path: None on all ranks but 0.
+            attempt: Of the stage.
+            training: As in the step records.
+            tell: Told too, for trackers: steps made, and values by name.
+        """
+        self._path, self._tell = path, tell
+        self._about = {"attempt": attempt, "training": training}
+
+    def write(self, look: Look) -> None:
+        """Append it, and say it."""
+        if self._path is None:
+            return
+        log.info("step %d: %s", look.step, describe(look))
+        exact = {} if look.exact_match is None else {"evaluation/exact_match": look.exact_match}
+        self._tell(look.step, {"evaluation/loss": look.loss, **exact})
+        line = {**asdict(look), "exact_match": look.exact_match, **self._about}
+        try:
+            with self._path.open("ab+", buffering=0) as stream:
+                end = stream.seek(0, 2)
+                cut = end > 0 and _last_byte(self._path) != b"\n"
+                append_whole(stream, (b"\n" if cut else b"") + json.dumps(line).encode() + b"\n")
+        except OSError as error:
+            log.warning("a look at the held-out samples is not written down: %s", error)
+
+
+def describe(look: Look) -> str:
+    """`held-out loss 0.1234, 12 of 16 exact`."""
+    levels = ", ".join(f"{name} {loss:.4f}" for name, loss in look.level_losses.items())
+    answers = f", {look.num_exact} of {look.num_answers} exact" if look.num_answers else ""
+    return f"held-out loss {look.loss:.4f}{f' ({levels})' if levels else ''}{answers}"
+
+
+def read_looks(path: Path, training: str) -> list[Look]:
+    """Of one training, by step, the newest of each; without a file none.
+
+    Lines that a kill cut short are left out.
+    """
+    found: dict[int, Look] = {}
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    for line in lines:
+        try:
+            values = json.loads(line)
+            if values["training"] == training:
+                names = Look.__dataclass_fields__
+                look = Look(**{name: values[name] for name in names})
+                found[look.step] = look
+        except (ValueError, KeyError, TypeError):
+            log.warning("%s: a line that is damaged is left out", path)
+    return [found[step] for step in sorted(found)]
+
+
+def _last_byte(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        stream.seek(-1, 2)
+        return stream.read(1)

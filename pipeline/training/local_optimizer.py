@@ -1,0 +1,186 @@
+"""An optimizer of bitsandbytes over what each rank has of the parameters.
+
+Its kernels know no DTensors: given sharded parameters, all of its optimizers fail. An update of
+AdamW is element by element, so it may be made shard by shard. But 8-bit state has a scale for each
+256 numbers in a row, and those rows are the shard's: the state of other shards is another state,
+and is no DTensor either. So each rank keeps its own, in checkpoints as well; other shards go on
+from all ranks' states, unpacked, put together, and packed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from bitsandbytes.functional import (
+    create_dynamic_map,
+    dequantize_blockwise,
+    quantize_blockwise,
+)
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+BLOCK_SIZE = 256
+"""Numbers of 8-bit state that share a scale."""
+_SHARED = ("lr", "weight_decay")
+"""What of a group may change from step to step."""
+_TABLES = ("qmap1", "qmap2")
+"""Constants beside the state of a parameter."""
+
+
+class LocalOptimizer(torch.optim.Optimizer):
+    """Looks like an optimizer of the model's parameters; a `Stateful` of one rank."""
+
+    def __init__(
+        self,
+        groups: Sequence[Mapping[str, Any]],
+        make: Callable[[list[dict[str, Any]]], torch.optim.Optimizer],
+        names: Mapping[int, str],
+    ) -> None:
+        """`make` makes the one of bitsandbytes; `names` are those of parameters, by their id."""
+        own = [{**group, "params": list(group["params"])} for group in groups]
+        super().__init__(own, {})
+        self._locals = [[_local(p) for p in group["params"]] for group in self.param_groups]
+        self._names = [[names[id(p)] for p in group["params"]] for group in self.param_groups]
+        inner_groups = [
+            {**group, "params": [local for local in found if local.numel()]}
+            for group, found in zip(groups, self._locals, strict=True)
+        ]
+        self._inner: Any = make(inner_groups)
+        for group, inner in zip(self.param_groups, self._inner.param_groups, strict=True):
+            group.update({key: inner[key] for key in _SHARED})
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether other ranks have other parts of the parameters, and so of the state."""
+        return any(isinstance(p, DTensor) for group in self.param_groups for p in group["params"])
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the rank's part of each parameter that has a gradient."""
+        assert closure is None
+        for group, inner, found in self._groups():
+            inner.update({key: group[key] for key in _SHARED})
+            for parameter, local in zip(group["params"], found, strict=True):
+                # Or it would go on updating memory that the model has left.
+                assert _whole_or_shard(parameter).data_ptr() == local.data_ptr()
+                gradient = parameter.grad
+                local.grad = None if gradient is None else _whole_or_shard(gradient)
+        self._inner.step()
+        for _, _, found in self._groups():
+            for local in found:
+                local.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """By name of the parameter; its tensors are the live ones, made where there are none."""
+        return {name: self._state_of(*place) for name, place in self._places()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was taken of the same parts of the parameters."""
+        places = dict(self._places())
+        assert places.keys() == state_dict.keys()
+        for name, loaded in state_dict.items():
+            found = self._inner.state[places[name][1]]
+            self._state_of(*places[name])
+            for key, value in loaded.items():
+                if isinstance(value, torch.Tensor):
+                    found[key].copy_(value)  # in place: pages stay pages
+                else:
+                    found[key] = value
+
+    def fits(self, state_dict: Mapping[str, Any]) -> bool:
+        """Whether it is of the same parts of the parameters."""
+        mine = self.state_dict()
+        return mine.keys() == state_dict.keys() and all(
+            mine[name].keys() == state_dict[name].keys()
+            and mine[name]["state1"].shape == state_dict[name]["state1"].shape
+            for name in mine
+        )
+
+    def shapes(self) -> dict[str, torch.Size]:
+        """Of the whole parameters, by name."""
+        return {
+            name: parameter.shape
+            for names, group in zip(self._names, self.param_groups, strict=True)
+            for name, parameter in zip(names, group["params"], strict=True)
+        }
+
+    @torch.no_grad()
+    def take_whole(self, name: str, step: int, moments: Sequence[torch.Tensor]) -> None:
+        """Go on from the state of a whole parameter: 8-bit state is rounded to this rank's blocks.
+
+        Args:
+            name: Of the parameter.
+            step: Updates so far.
+            moments: Float32, of the parameter's shape: of gradients, and of their squares.
+        """
+        place = dict(self._places()).get(name)
+        if place is None:  # another rank's
+            return
+        self._state_of(*place)
+        number, local = place
+        index = self._names[number].index(name)
+        parameter = self.param_groups[number]["params"][index]
+        state = self._inner.state[local]
+        state["step"] = step
+        for key, moment in zip("12", moments, strict=True):
+            part = _part_of(parameter, moment.to(local.device)).contiguous()
+            if state[f"state{key}"].dtype == torch.uint8:
+                code = state[f"qmap{key}"]
+                packed, found = quantize_blockwise(part, code=code, blocksize=BLOCK_SIZE)
+                state[f"absmax{key}"].copy_(found.absmax)
+                part = packed
+            state[f"state{key}"].copy_(part)
+
+    def unpack(self, state: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The two moments, flat and float32, of any rank's state of a parameter."""
+        return [
+            _unpack(state[f"state{key}"], state.get(f"absmax{key}"), is_signed=key == "1")
+            for key in "12"
+        ]
+
+    def _groups(self) -> Iterator[tuple[dict[str, Any], dict[str, Any], list[nn.Parameter]]]:
+        yield from zip(self.param_groups, self._inner.param_groups, self._locals, strict=True)
+
+    def _places(self) -> Iterator[tuple[str, tuple[int, nn.Parameter]]]:
+        """Name of each parameter of which this rank has a part, with number of group and part."""
+        for number, found in enumerate(self._locals):
+            for name, local in zip(self._names[number], found, strict=True):
+                if local.numel():
+                    yield name, (number, local)
+
+    def _state_of(self, number: int, local: nn.Parameter) -> dict[str, Any]:
+        inner, group = self._inner, self._inner.param_groups[number]
+        if not inner.state[local]:
+            index = next(i for i, one in enumerate(group["params"]) if one is local)
+            inner.init_state(group, local, number, index)
+        return {key: value for key, value in inner.state[local].items() if key not in _TABLES}
+
+
+def _unpack(moment: torch.Tensor, absmax: torch.Tensor | None, *, is_signed: bool) -> torch.Tensor:
+    if absmax is None:
+        return moment.flatten().float()
+    code = create_dynamic_map(signed=is_signed).to(moment.device)
+    whole = dequantize_blockwise(moment, absmax=absmax, code=code, blocksize=BLOCK_SIZE)
+    return whole.flatten()
+
+
+def _part_of(parameter: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """What a rank has of `whole`, which has the parameter's shape."""
+    if not isinstance(parameter, DTensor):
+        return whole
+    shape, offset = compute_local_shape_and_global_offset(
+        parameter.shape, parameter.device_mesh, parameter.placements
+    )
+    return whole[tuple(slice(at, at + size) for at, size in zip(offset, shape, strict=True))]
+
+
+def _local(parameter: torch.Tensor) -> nn.Parameter:
+    """The same memory as a parameter of its own."""
+    return nn.Parameter(_whole_or_shard(parameter.detach()))
+
+
+def _whole_or_shard(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,57 @@
+"""How fast a training goes, between two looks at what it has done: PURE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """What rank 0 has done up to a moment of this attempt."""
+
+    at_s: float
+    """Of a clock that only goes forward."""
+    num_steps: int
+    num_tokens: int
+    """Padding not counted."""
+    data_wait_s: float
+    model_flops: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rates:
+    """Between two moments, all that lies between them included."""
+
+    step_s: float
+    tokens_per_s: float
+    """Of all ranks: ranks have equal work, so that rank 0's tokens stand for the others'."""
+    data_wait_share: float
+    """Of rank 0's time."""
+    mfu: float | None
+    """Of rank 0's card; None where its peak is not known."""
+
+
+def rates_between(
+    first: Done, last: Done, *, num_ranks: int, peak_flops_per_s: float | None
+) -> Rates:
+    """At least one step lies between the two."""
+    seconds = max(1e-9, last.at_s - first.at_s)
+    flops_per_s = (last.model_flops - first.model_flops) / seconds
+    return Rates(
+        step_s=seconds / (last.num_steps - first.num_steps),
+        tokens_per_s=(last.num_tokens - first.num_tokens) * num_ranks / seconds,
+        data_wait_share=min(1.0, (last.data_wait_s - first.data_wait_s) / seconds),
+        mfu=None if peak_flops_per_s is None else flops_per_s / peak_flops_per_s,
+    )
+
+
+def time_left(seconds: float) -> str:
+    """As people say it: `45 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{hours // 24} d {hours % 24} h"

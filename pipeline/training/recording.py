@@ -1,0 +1,134 @@
+"""Who takes note of a rank's steps: recorder, reporter and trackers, and what they are told first.
+
+What a file of step records says of itself stands here; how it is written, in `pipeline.timing`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pipeline.models.interface import VisionLanguageModel
+from pipeline.timing import StepRecorder
+from pipeline.timing.device_clock import CudaClock, DeviceClock
+from pipeline.timing.flops import FORMULA
+from pipeline.timing.peaks import find_card
+from pipeline.training.device import Workplace, read_device_memory
+from pipeline.training.job import Job
+from pipeline.training.one_phase import PlannedPhase, training_fingerprint
+from pipeline.training.report import Course, TrainingReporter
+from pipeline.training.trackers import Trackers
+from slurm_jobs.common.progress import Progress
+
+
+def make_recorder(
+    job: Job, model: VisionLanguageModel, planned: Sequence[PlannedPhase]
+) -> StepRecorder:
+    """Of all phases of this attempt."""
+    context, workplace = job.context, job.workplace
+    clock, synchronize = choose_clock(workplace.device, job.config.timing)
+    flops = describe_flops(workplace, card_name(workplace))
+    return StepRecorder(
+        context.timing_dir,
+        job.ranks.rank,
+        {
+            "training": training_fingerprint(planned),
+            "num_ranks": job.ranks.num_ranks,
+            "local_rank": context.local_rank,
+            "node_name": context.node_name,
+            "device": workplace.device.type,
+            "strategy": job.config.strategy,
+            "precision": workplace.precision,
+            "attention": model.attention_name,
+            "num_steps": _num_steps(planned),
+            "global_batch_size": planned[0].config.global_batch_size,
+            "timing": job.config.timing,
+            "flops": flops,
+            "phases": [
+                {"name": p.phase.name, "first_step": p.first_step, "num_steps": p.num_steps}
+                for p in planned
+            ],
+        },
+        read_memory=lambda: read_device_memory(workplace.device),
+        device_clock=clock,
+        synchronize=synchronize,
+        peak_flops_per_s=flops["peak_flops_per_s"],
+    )
+
+
+def make_reporter(
+    job: Job, trackers: Trackers, planned: Sequence[PlannedPhase]
+) -> TrainingReporter:
+    """Of all phases of this attempt."""
+    num_steps = _num_steps(planned)
+    is_main = job.ranks.rank == 0
+    flops = describe_flops(job.workplace, card_name(job.workplace))
+    course = Course(
+        num_steps=num_steps,
+        num_ranks=job.ranks.num_ranks,
+        log_every_steps=job.config.log_every_steps,
+        peak_flops_per_s=flops["peak_flops_per_s"],
+    )
+    progress = Progress(job.context.task_dir, "steps", num_steps) if is_main else None
+    return TrainingReporter(progress, trackers, course)
+
+
+def start_trackers(
+    job: Job, trackers: Trackers, planned: Sequence[PlannedPhase], num_steps_done: int
+) -> None:
+    """Before the first step of the attempt, in a span: a service may take its time."""
+    if not trackers.are_waiting:
+        return
+    first = planned[0].config
+    settings = {
+        "strategy": first.strategy,
+        "precision": job.workplace.precision,
+        "num_ranks": job.ranks.num_ranks,
+        "num_steps": _num_steps(planned),
+        "global_batch_size": first.global_batch_size,
+        "learning_rate": first.optimizer.learning_rate,
+        "seed": first.seed,
+    }
+    with job.spans.span("trackers_start"):
+        trackers.start(num_steps_done, training_fingerprint(planned), settings)
+
+
+def describe_flops(workplace: Workplace, name: str) -> dict[str, Any]:
+    """The formula of `model_flops` and `mfu`, and the peak with its source; None where unknown.
+
+    Args:
+        workplace: Of this rank.
+        name: Of its card; empty on a CPU.
+    """
+    card = find_card(name)
+    return {
+        "formula": FORMULA,
+        "card": name or None,
+        "peak_flops_per_s": None if card is None else card.flops_per_s.get(workplace.precision),
+        "peak_source": None if card is None else card.source,
+    }
+
+
+def _num_steps(planned: Sequence[PlannedPhase]) -> int:
+    return sum(phase.num_steps for phase in planned)
+
+
+def card_name(workplace: Workplace) -> str:
+    """As the driver gives it; empty on a CPU."""
+    if workplace.device.type != "cuda":
+        return ""
+    return torch.cuda.get_device_name(workplace.device)
+
+
+def choose_clock(
+    device: torch.device, timing: str
+) -> tuple[DeviceClock | None, Callable[[], None] | None]:
+    """The clock of the device, or what has the host wait for it; neither on a CPU."""
+    if device.type != "cuda":
+        return None, None
+    if timing == "sync":
+        return None, functools.partial(torch.cuda.synchronize, device)
+    return CudaClock(), None

@@ -1,0 +1,152 @@
+"""An `Accelerator` as a rank of `accelerate launch --config_file FILE` would build it.
+
+accelerate passes a file on to its ranks by variables of the environment, so its own code makes
+them of the file here, too. They are there while the accelerator is built, and no longer: later the
+same variables would have transformers load weights on the first rank alone. And what the job
+inherited of them is not: it would count where the file says nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+
+import torch
+from accelerate import Accelerator
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
+from accelerate.utils.launch import prepare_multi_gpu_env
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+
+from pipeline.training.device import Workplace
+from pipeline.training.ranks import Ranks
+from slurm_jobs.common.accelerate_file import AccelerateFile
+from slurm_jobs.common.errors import StageConfigError
+
+_PREFIXES = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_", "MEGATRON_LM_")
+_OURS = {"FSDP_CPU_RAM_EFFICIENT_LOADING": "false"}
+"""Every rank has its weights already when accelerate meets them."""
+
+
+def make_accelerator(
+    path: str, file: AccelerateFile, workplace: Workplace, ranks: Ranks
+) -> Accelerator:
+    """Build it, and make sure that it is what the file says; every rank must call it.
+
+    Args:
+        path: Of the file.
+        file: What stands in it.
+        workplace: Of this rank.
+        ranks: With a process group, which accelerate takes for its own.
+
+    Raises:
+        StageConfigError: accelerate cannot read the file, or made something else of it.
+    """
+    on_cpu = workplace.device.type == "cpu"
+    # What another one left behind would count instead of the file, without a word.
+    AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001
+    GradientState._reset_state()  # noqa: SLF001
+    with _environment(_rank_variables(file, workplace, ranks)):
+        try:
+            os.environ.update(_file_variables(path, ranks.num_ranks))
+            accelerator = Accelerator(
+                cpu=on_cpu,
+                fsdp_plugin=_make_plugin(workplace) if file.distributed_type == "FSDP" else None,
+                kwargs_handlers=[
+                    # Buffers are constants; and gradients would be in memory twice.
+                    DistributedDataParallelKwargs(
+                        broadcast_buffers=False, gradient_as_bucket_view=True
+                    )
+                ],
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+            message = f"{path}: accelerate refuses it: {error}"
+            raise StageConfigError(message) from error
+    _check(accelerator, path, file, workplace, ranks)
+    return accelerator
+
+
+def _make_plugin(workplace: Workplace) -> FullyShardedDataParallelPlugin:
+    """As the environment says, but for what would cost precision.
+
+    By itself accelerate reduces gradients in the precision of computing, and casts the model's
+    output to it: a summed loss above 65,504 would be infinite under fp16.
+    """
+    policy = MixedPrecisionPolicy(param_dtype=workplace.dtype, reduce_dtype=torch.float32)
+    plugin = FullyShardedDataParallelPlugin(mixed_precision_policy=policy)
+    if isinstance(plugin.cpu_offload, CPUOffloadPolicy):
+        plugin.cpu_offload = CPUOffloadPolicy(pin_memory=workplace.device.type == "cuda")
+    return plugin
+
+
+def _file_variables(path: str, num_ranks: int) -> dict[str, str]:
+    """What `accelerate launch` would set; where ranks are and how they meet is Slurm's to say."""
+    parser = launch_command_parser()
+    options = ["--num_processes", str(num_ranks), "--num_machines", "1", "--machine_rank", "0"]
+    options += ["--main_process_port", "0", "--config_file", path]
+    args, *_ = _validate_launch_command(parser.parse_args([*options, "no_script"]))
+    found = prepare_multi_gpu_env(args)
+    return {k: v for k, v in found.items() if k.startswith(_PREFIXES)} | _OURS
+
+
+def _rank_variables(
+    file: AccelerateFile, workplace: Workplace, ranks: Ranks
+) -> dict[str, str | None]:
+    """Who this rank is; None takes a variable away.
+
+    accelerate takes LOCAL_RANK for the number of the GPU, which it is not where Slurm shows each
+    rank one GPU alone, and sets the number of threads where OMP_NUM_THREADS does not. All ranks
+    count as local ones, or it would want an address on CPUs, to meet where they have met already.
+    """
+    inherited = {name: None for name in os.environ if name.startswith(_PREFIXES)}
+    who = {
+        "RANK": ranks.rank,
+        "WORLD_SIZE": ranks.num_ranks,
+        "LOCAL_RANK": workplace.device.index or 0,
+        "LOCAL_WORLD_SIZE": ranks.num_ranks,
+    }
+    is_alone = file.distributed_type == "NO"
+    return {
+        **inherited,
+        **{name: None if is_alone else str(value) for name, value in who.items()},
+        "OMP_NUM_THREADS": str(workplace.num_compute_threads),
+    }
+
+
+@contextlib.contextmanager
+def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    before = dict(os.environ)
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _check(
+    accelerator: Accelerator, path: str, file: AccelerateFile, workplace: Workplace, ranks: Ranks
+) -> None:
+    """Before a model is built: accelerate takes what it cannot do for something else."""
+    precision = {"no": "fp32"}.get(accelerator.mixed_precision, accelerator.mixed_precision)
+    pairs = {
+        "distributed_type": (accelerator.distributed_type.value, file.distributed_type),
+        "mixed_precision": (precision, workplace.precision),
+        "device": (accelerator.device.type, workplace.device.type),
+        "rank": (accelerator.process_index, ranks.rank),
+        "number of ranks": (accelerator.num_processes, ranks.num_ranks),
+    }
+    for what, (found, wanted) in pairs.items():
+        if found != wanted:
+            hint = "; accelerate shards nothing on a CPU" if wanted == "FSDP" else ""
+            message = (
+                f"strategy accelerate did not take effect: {path}: {what} is {found}, expected "
+                f"{wanted}{hint}; use the versions of constraints.txt, or another `strategy`"
+            )
+            raise StageConfigError(message)

@@ -1,0 +1,96 @@
+"""What a strategy should make of a model, worked out from the config alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from pipeline.models import VisionLanguageModel
+from pipeline.training.device import Workplace
+from pipeline.training.strategies.fully_sharded import units_of
+from slurm_jobs.common.accelerate_file import AccelerateFile
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+_SHARDED, _REPLICATED_SHARDS = "Shard(dim=0)", "Replicate(), Shard(dim=0)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """As much of `StrategyFacts` as follows from the config, and where parameters lie."""
+
+    distributed_type: str
+    model_class: str
+    num_units: int
+    placement: str
+    """Of every parameter."""
+    device: str
+    """Where parameters are between the passes."""
+    reduces: str
+    """What gradients are reduced as; empty where they are not."""
+
+
+def asked_of(
+    bare: VisionLanguageModel,
+    config: TrainConfig,
+    workplace: Workplace,
+    file: AccelerateFile | None,
+) -> Asked:
+    """What there should be.
+
+    Args:
+        bare: Spread, however.
+        config: Of the training.
+        workplace: Of the rank.
+        file: That of `strategy: accelerate`.
+    """
+    if file is not None:
+        return _asked_of_file(bare, workplace, file)
+    plain, device = _plain_class(bare), workplace.device.type
+    reduces = "" if config.strategy == "single" else str(torch.float32)
+    if config.strategy != "fsdp2":
+        name = "DistributedDataParallel" if config.strategy == "ddp" else plain
+        return _whole(name, device, reduces)
+    sharding = config.sharding
+    return Asked(
+        distributed_type="",
+        model_class=f"FSDP{plain}",
+        num_units=1 + len(units_of(bare, sharding.unit_min_params)),
+        placement=_SHARDED if sharding.within == "all" else _REPLICATED_SHARDS,
+        device="cpu" if sharding.cpu_offload else device,
+        reduces=reduces,
+    )
+
+
+def _asked_of_file(bare: VisionLanguageModel, workplace: Workplace, file: AccelerateFile) -> Asked:
+    plain, device, kind = _plain_class(bare), workplace.device.type, file.distributed_type
+    if kind == "NO":
+        return _whole(plain, device, "", kind)
+    if kind != "FSDP":
+        return _whole("DistributedDataParallel", device, str(torch.float32), kind)
+    layers = {_plain_class(layer) for tower in bare.towers() for layer in tower}
+    names = file.layer_classes or layers
+    wrapped = (m for m in bare.modules() if m is not bare and _plain_class(m) in names)
+    return Asked(
+        distributed_type=kind,
+        model_class=f"FSDP{plain}",
+        num_units=1 + (sum(1 for _ in wrapped) if file.wraps_layers else 0),
+        placement=_SHARDED if file.num_replicas == 1 else _REPLICATED_SHARDS,
+        device="cpu" if file.offloads else device,
+        reduces=str(torch.float32),
+    )
+
+
+def _whole(model_class: str, device: str, reduces: str, kind: str = "") -> Asked:
+    return Asked(
+        distributed_type=kind,
+        model_class=model_class,
+        num_units=0,
+        placement="whole",
+        device=device,
+        reduces=reduces,
+    )
+
+
+def _plain_class(module: torch.nn.Module) -> str:
+    return type(module).__name__.removeprefix("FSDP")

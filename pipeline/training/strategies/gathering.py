@@ -1,0 +1,35 @@
+"""A sharded model with all its weights on every rank, for a while."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+
+@contextlib.contextmanager
+def gathered(model: nn.Module) -> Iterator[None]:
+    """Weights whole, in the precision of computing; entered and left by all ranks at once.
+
+    Within, passes without gradients enter no collective, so that each rank may make its own. What
+    torch was told of resharding is put back as it was.
+    """
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    groups = [
+        group
+        for unit in units
+        for group in unit._get_fsdp_state()._fsdp_param_groups  # noqa: SLF001 - no public way
+    ]
+    kept = [group.post_forward_mesh_info for group in groups]
+    for unit in units:
+        unit.set_reshard_after_forward(False, recurse=False)
+        unit.unshard()
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.reshard()
+        for group, mesh_info in zip(groups, kept, strict=True):
+            group.post_forward_mesh_info = mesh_info

@@ -1,0 +1,99 @@
+"""Whether 4-bit weights are still what they were when they are gathered to be computed with.
+
+A cast on the way changes the codes of packed weights, and what comes of it trains without an error:
+so each layer is gathered once, before the first step, and its bytes are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import xxhash
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from pipeline.models.quantized import QuantizedLinear, quantized_layers
+from pipeline.training.device import Workplace
+from pipeline.training.ranks import Ranks
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.quantize import storage_problem
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+
+def check_dtypes(config: TrainConfig, workplace: Workplace) -> None:
+    """Refuse a storage of 4-bit weights that does not fit what is computed in, on this device.
+
+    Raises:
+        StageConfigError: with the remedy.
+    """
+    if config.quantize is None:
+        return
+    problem = storage_problem(
+        storage=config.quantize.storage,
+        strategy=config.strategy,
+        precision=workplace.precision,
+    )
+    if problem is not None:
+        raise StageConfigError(problem)
+
+
+def hash_quantized(bare: nn.Module, ranks: Ranks) -> Mapping[str, str]:
+    """Hashes of rank 0's quantised layers, before the model is spread; a collective."""
+    if ranks.rank != 0:
+        return ranks.from_main({})
+    return ranks.from_main({name: _hash_layer(layer) for name, layer in quantized_layers(bare)})
+
+
+def check_quantized(bare: nn.Module, expected: Mapping[str, str], ranks: Ranks) -> None:
+    """Compare the gathered layers with what they were; a collective.
+
+    Args:
+        bare: Spread.
+        expected: Of `hash_quantized`.
+        ranks: All of them.
+
+    Raises:
+        StageConfigError: on all ranks, naming the first layer that differs.
+    """
+    if not expected:
+        return
+    found = _hash_gathered(bare)
+    names = sorted(expected.keys() | found.keys())
+    wrong = [name for name in names if expected.get(name) != found.get(name)]
+    by_rank = ranks.from_main(ranks.gather(wrong))
+    for rank, lines in enumerate(by_rank):
+        if lines:
+            message = (
+                f"{len(lines)} of {len(names)} layers in 4 bits are not what they were, when rank "
+                f"{rank} gathers them ({lines[0]}): set `quantize: {{storage: uint8}}`, and use "
+                "the versions of constraints.txt"
+            )
+            raise StageConfigError(message)
+
+
+def _hash_gathered(bare: nn.Module) -> dict[str, str]:
+    layers = dict(quantized_layers(bare))
+    units = [module for module in bare.modules() if isinstance(module, FSDPModule)]
+    if not units:
+        return {name: _hash_layer(layer) for name, layer in layers.items()}
+    found: dict[str, str] = {}
+    for unit in units:
+        unit.unshard()
+        for name, layer in layers.items():
+            if name not in found and not isinstance(layer.weight, DTensor):
+                found[name] = _hash_layer(layer)
+        unit.reshard()
+    return found
+
+
+def _hash_layer(layer: QuantizedLinear) -> str:
+    """Of the packed weight and of what its blocks are scaled by."""
+    digest = xxhash.xxh3_128()
+    for name, tensor in [("weight", layer.weight), *layer.named_buffers(recurse=False)]:
+        # Of a copy: a NumPy view would keep the gathered memory from being given back.
+        copy = tensor.detach().clone().cpu().contiguous()
+        digest.update(f"{name} {copy.dtype} {tuple(copy.shape)}".encode())
+        digest.update(copy.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,217 @@
+"""What a file of `accelerate config` asks for, and what of that is refused. PURE.
+
+The same rules serve `check` on the login node and every rank, which reads the file again: it may
+have changed. How it takes effect is accelerate's own code, on the ranks alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_jobs.common.accelerate_fsdp import (
+    PARALLEL,
+    WRAP_BY_LAYER,
+    Asker,
+    fsdp_of,
+    fsdp_problems,
+    is_on,
+    mesh_sizes,
+    unknown_keys,
+    wrap_policy,
+)
+
+__all__ = ["KNOWN_KEYS", "AccelerateFile", "Asker", "find_problems", "precision_of", "understand"]
+
+KNOWN_KEYS = frozenset(
+    [
+        "compute_environment",
+        "distributed_type",
+        "mixed_precision",
+        "use_cpu",
+        "debug",
+        "num_processes",
+        "machine_rank",
+        "num_machines",
+        "gpu_ids",
+        "main_process_ip",
+        "main_process_port",
+        "rdzv_backend",
+        "same_network",
+        "main_training_function",
+        "enable_cpu_affinity",
+        "fp8_config",
+        "deepspeed_config",
+        "fsdp_config",
+        "parallelism_config",
+        "megatron_lm_config",
+        "mpirun_config",
+        "downcast_bf16",
+        "tpu_name",
+        "tpu_zone",
+        "tpu_use_cluster",
+        "tpu_use_sudo",
+        "command_file",
+        "commands",
+        "tpu_vm",
+        "tpu_env",
+        "dynamo_config",
+        "fp16",
+        "dynamo_backend",
+    ]
+)
+"""Of the whole file; the last two are those of older files."""
+_PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
+_DEVICES = {"MULTI_CPU": "cpu", "MULTI_GPU": "cuda"}
+_TYPES = ("FSDP", "MULTI_GPU", "MULTI_CPU", "NO")
+_YAML_NO = "YAML reads `no` without quotes as false: write 'no'"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccelerateFile:
+    """What a file without problems asks for."""
+
+    distributed_type: str
+    """`FSDP`, `MULTI_GPU`, `MULTI_CPU` or `NO`."""
+    precision: str
+    """`fp32`, `bf16` or `fp16`."""
+    wraps_layers: bool
+    """Under FSDP, whether layers are gathered one by one."""
+    layer_classes: tuple[str, ...]
+    """Whose; empty leaves it to the model."""
+    offloads: bool
+    """Whether weights, gradients and optimizer lie in the host's memory."""
+    num_replicas: int
+    """Of the sharded whole."""
+
+
+def precision_of(values: Mapping[str, Any]) -> str | None:
+    """`fp32`, `bf16` or `fp16`; None where the file says something else."""
+    return _PRECISIONS.get(str(_mixed_precision(values)).lower())
+
+
+def understand(values: Mapping[str, Any]) -> AccelerateFile:
+    """What a file asks for in which `find_problems` found none."""
+    fsdp = fsdp_of(values)
+    names = str(fsdp.get("fsdp_transformer_layer_cls_to_wrap", ""))
+    return AccelerateFile(
+        distributed_type=values["distributed_type"],
+        precision=precision_of(values) or "fp32",
+        wraps_layers=wrap_policy(fsdp) == WRAP_BY_LAYER,
+        layer_classes=tuple(names.split(",")) if names else (),
+        offloads=is_on(fsdp.get("fsdp_offload_params")),
+        num_replicas=mesh_sizes(values).get("dp_replicate_size", 1),
+    )
+
+
+def find_problems(values: Any, asker: Asker) -> list[str]:
+    """Why a training cannot be what the file says, each with its remedy; empty if it can.
+
+    Args:
+        values: What stands in the file.
+        asker: What the spec says.
+    """
+    if not isinstance(values, Mapping):
+        return ["no keys and values, as `accelerate config` writes them"]
+    kind = values.get("distributed_type")
+    problems = [*unknown_keys(values, KNOWN_KEYS, ""), *_type_problems(values)]
+    problems += _rank_problems(values, asker)
+    problems += _precision_problems(values, asker)
+    problems += _general_problems(values)
+    if kind == "FSDP":
+        problems += fsdp_problems(values, asker)
+    return problems
+
+
+def _type_problems(values: Mapping[str, Any]) -> list[str]:
+    kind = values.get("distributed_type")
+    if values.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
+        return [f"compute_environment is {values['compute_environment']}: write LOCAL_MACHINE"]
+    if kind is False:
+        return [f"distributed_type is false: {_YAML_NO.replace('no', 'NO')}"]
+    if kind not in _TYPES:
+        known = ", ".join(_TYPES)
+        return [f"distributed_type is {kind}, which slurm-jobs does not run: take one of {known}"]
+    return []
+
+
+def _rank_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
+    """What Slurm has decided: it starts the ranks, whatever the file says."""
+    kind, problems = str(values.get("distributed_type")), []
+    given = {
+        "num_processes": (asker.num_ranks, "ranks (nodes x tasks_per_node)"),
+        "num_machines": (asker.num_nodes, "nodes"),
+    }
+    for key, (number, what) in given.items():
+        value = values.get(key)
+        if value not in (None, -1, number):
+            problems.append(
+                f"{key} is {value}, and the stage has {number} {what}: leave it out of the file, "
+                "or change the stage's resources"
+            )
+    if values.get("gpu_ids") not in (None, "all"):
+        problems.append(f"gpu_ids is {values['gpu_ids']}, and Slurm gives out GPUs: leave it out")
+    if kind == "NO" and asker.num_ranks > 1:
+        problems.append(
+            f"distributed_type is NO, and the stage has {asker.num_ranks} ranks: take MULTI_GPU or "
+            "FSDP, or ask for one rank"
+        )
+    if kind in _DEVICES and asker.num_ranks < 2:
+        problems.append(
+            f"distributed_type is {kind}, which needs two ranks or more, and the stage has one: "
+            "take NO, or ask for more"
+        )
+    return problems + _device_problems(values, asker)
+
+
+def _device_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
+    kind = str(values.get("distributed_type"))
+    wanted = _DEVICES.get(kind, "cpu" if is_on(values.get("use_cpu")) else asker.device)
+    if wanted == asker.device:
+        return []
+    key = f"distributed_type is {kind}" if kind in _DEVICES else "use_cpu is true"
+    return [f"{key}, and the stage's device is {asker.device}: change one of the two"]
+
+
+def _precision_problems(values: Mapping[str, Any], asker: Asker) -> list[str]:
+    given, precision = _mixed_precision(values), precision_of(values)
+    if given is False:
+        return [f"mixed_precision is false: {_YAML_NO}"]
+    if precision is None:
+        return [f"mixed_precision is {given}, which slurm-jobs does not run: take bf16, fp16, 'no'"]
+    if asker.precision not in {"auto", precision}:
+        message = (
+            f"mixed_precision is {given}, and the stage's precision is {asker.precision}: leave "
+            "precision out, or change one of the two"
+        )
+        return [message]
+    return []
+
+
+def _general_problems(values: Mapping[str, Any]) -> list[str]:
+    dynamo = values.get("dynamo_config") or {}
+    if isinstance(dynamo, Mapping):
+        dynamo = dynamo.get("dynamo_backend", dynamo.get("backend", "NO"))
+    backend = values.get("dynamo_backend", dynamo or "NO")
+    problems = []
+    if str(backend).upper() not in {"NO", "FALSE", "NONE"}:
+        problems.append(
+            f"dynamo_backend is {backend}: compiling the whole model renames its parameters; "
+            "leave it out"
+        )
+    sizes = mesh_sizes(values)
+    if sizes and values.get("distributed_type") != "FSDP":
+        problems.append("parallelism_config is for distributed_type FSDP alone: leave it out")
+    for name, size in sizes.items():
+        if not name.startswith("dp_") and size != 1:
+            problems.append(
+                f"{PARALLEL}{name} is {size}: each rank reads its own samples here, so leave it 1"
+            )
+    return problems
+
+
+def _mixed_precision(values: Mapping[str, Any]) -> Any:
+    given = values.get("mixed_precision")
+    older = "fp16" if values.get("fp16") else "no"
+    return older if given is None else given

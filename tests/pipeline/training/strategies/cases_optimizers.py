@@ -1,0 +1,76 @@
+"""What the pair of ranks does with optimizers of bitsandbytes; registered beside the others."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import bitsandbytes as bnb
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from pipeline.training import optimizer
+from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
+from tests.pipeline.training.strategies.cases import case, single, training
+from tests.pipeline.training.strategies.trainer import Trainer
+
+EIGHT_BIT = {"kind": "adamw_8bit", "learning_rate": 3e-3}
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "fsdp2": {},
+    "ddp": {"strategy": "ddp"},
+    "offload": {"sharding": {"cpu_offload": True}},
+    "hybrid": {"sharding": {"within": "node"}},
+}
+
+single("8-bit, single", optimizer=EIGHT_BIT, num_steps=6)
+single("32-bit, single", num_steps=6)
+training("8-bit, fp16", precision="fp16", optimizer=EIGHT_BIT, num_steps=6)
+for name, changes in STRATEGIES.items():
+    training(f"8-bit, {name}", optimizer=EIGHT_BIT, num_steps=6, **changes)
+
+
+def _full_state(name: str, **options: Any) -> None:
+    """bitsandbytes' own AdamW in the place of the 8-bit one: the same way, without rounding."""
+
+    def train(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+        kinds = {"adamw_8bit": bnb.optim.AdamW}
+        with patch.dict(optimizer._OF_BITSANDBYTES, kinds):
+            return pair.train(optimizer=EIGHT_BIT, num_steps=6, **options)
+
+    case(f"32-bit of bitsandbytes, {name}")(train)
+
+
+for name, changes in STRATEGIES.items():
+    _full_state(name, **changes)
+
+
+@case("8-bit, unwrapped")
+def _(_alone: Trainer, _pair: Trainer) -> dict[str, Any]:
+    """What bitsandbytes itself says to parameters that are sharded."""
+    model = torch.nn.Linear(128, 128)
+    fully_shard(model)
+    bare = bnb.optim.AdamW8bit(model.parameters(), lr=1e-3)
+    model(torch.ones(1, 128)).sum().backward()
+    try:
+        bare.step()
+    except Exception as error:  # noqa: BLE001 - whichever it is
+        return {"said": str(error)}
+    return {"said": ""}
+
+
+@case("8-bit, own part of the whole")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    model = torch.nn.Linear(128, 129)  # parts of other sizes
+    fully_shard(model)
+    made = optimizer.make_optimizer(model, OptimizerConfig(kind="adamw_8bit"))
+    whole = torch.linspace(-1, 1, 128 * 129).view(129, 128)
+    made.take_whole("weight", 3, [whole, whole.square()])
+    first, second = made.unpack(made.state_dict()["weight"])
+    rows = slice(0, 65) if pair.ranks.rank == 0 else slice(65, 129)
+    return {
+        "num": first.numel(),
+        "error": max(
+            float((first - whole[rows].flatten()).abs().max()),
+            float((second - whole[rows].square().flatten()).abs().max()),
+        ),
+    }

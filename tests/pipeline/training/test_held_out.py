@@ -1,0 +1,200 @@
+"""Looks at held-out samples while training goes on: right, alike on all ranks, without a trace."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from pipeline.data.dataset import open_dataset
+from pipeline.data.info import PROCESSOR_DIR
+from pipeline.models import load_model, load_tokenizer, read_facts
+from pipeline.training import held_out
+from pipeline.training.batches import losses_of, to_device
+from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, read_looks
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
+from slurm_jobs.common.stage_config.train import TrainConfig
+from slurm_jobs.common.timings import read_steps, steps_path
+from tests.pipeline.models.conftest import Kind
+from tests.pipeline.models.tiny import ROWS, write_chains, write_dataset, write_tiny
+from tests.pipeline.training.strategies.trainer import workplace_of
+
+LEVELS = [
+    {"name": "colour", "head": "classes", "classes": ["red", "green", "blue"]},
+    {"name": "thing"},
+    {"name": "report", "weight": 2.0},
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("held-out")
+    return write_dataset("qwen2_5_vl", folder), write_tiny("qwen2_5_vl", folder / "model")
+
+
+@pytest.fixture(scope="module")
+def chains(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chains")
+    return write_chains("smolvlm", folder), write_tiny("smolvlm", folder / "model")
+
+
+def config_of(made, every=None, **changes):
+    """The samples that are learned are those that are looked at, so that answers become right."""
+    dataset_dir, model_dir = made
+    source = dataset_dir.parents[1] / "source" / "rows.jsonl"
+    looks = {} if every is None else {"every_steps": every, "num_answers": 5}
+    return {
+        "dataset": str(dataset_dir),
+        "model": {"type": "hugging_face", "path": str(model_dir)},
+        "num_steps": 5,
+        "global_batch_size": 4,
+        "num_lanes": 2,
+        "optimizer": {"learning_rate": 3e-3},
+        "schedule": {"kind": "constant"},
+        "checkpoint": {"every_min": None},
+        "evaluate": {"manifest": str(source), "max_new_tokens": 20, "batch_size": 2, **looks},
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def looked(made, make_train_run):
+    run = make_train_run(**config_of(made, every=2))
+    return run, run.run_here()
+
+
+def looks_of(run):
+    """Of the newest training of that run."""
+    training = read_steps(steps_path(run.timing_dir(), 0)).metadata["training"]
+    return read_looks(run.output_dir / HELD_OUT_NAME, training)
+
+
+def test_looks_change_nothing_of_what_is_learned(made, looked, make_train_run):
+    plain = make_train_run(**config_of(made))
+    plain.run_here()
+    assert looked[0].weights() == plain.weights()
+    assert looked[0].losses() == plain.losses()
+
+
+def test_looks_are_taken_when_due_and_after_the_last_step(looked):
+    run, result = looked
+    assert [look.step for look in looks_of(run)] == [2, 4, 5]
+    steps = read_steps(steps_path(run.timing_dir(1), 0)).steps
+    assert (steps["evaluation_s"] > 0).tolist() == [False, True, False, True, True]
+    assert result["held_out"]["num_looks"] == 3
+    assert result["held_out"]["last"]["step"] == 5
+
+
+def test_the_loss_is_that_of_the_exported_model_sample_by_sample(made, looked):
+    dataset = open_dataset(made[0])
+    facts = read_facts(dataset.info, load_tokenizer(made[0] / PROCESSOR_DIR))
+    kind = Kind(name="", model_dir=made[1], dataset_dir=made[0], dataset=dataset, facts=facts)
+    model = load_model(looked[0].output_dir / "model", facts).eval()
+    loss, num_tokens = 0.0, 0
+    for sample in kind.samples():
+        batch = kind.batch(model, [[sample]])
+        inputs = to_device(batch, workplace_of(build_cpu_config()), model.layout)
+        with torch.no_grad():
+            loss += float(losses_of(model, inputs).sum())
+        num_tokens += batch.num_supervised_tokens
+    last = looks_of(looked[0])[-1]
+    assert last.num_tokens == num_tokens
+    assert last.loss == pytest.approx(loss / num_tokens, rel=1e-5)
+
+
+def build_cpu_config():
+    return build_config(TrainConfig, {"device": "cpu", "num_steps": 1})
+
+
+@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+def test_two_ranks_see_what_one_sees(made, looked, make_train_run, strategy):
+    """Among the rows is one without a picture: the ranks' passes are not alike."""
+    sharding = {"sharding": {"unit_min_params": 0}} if strategy == "fsdp2" else {}
+    run = make_train_run(**config_of(made, every=2, strategy=strategy, **sharding))
+    result = run.run()
+    for mine, other in zip(looks_of(run), looks_of(looked[0]), strict=True):
+        assert mine.loss == pytest.approx(other.loss, rel=1e-4)
+        assert (mine.num_tokens, mine.num_answers) == (other.num_tokens, len(ROWS))
+    assert result["held_out"]["last"]["num_exact"] == result["evaluation"]["num_exact"]
+
+
+def test_answers_of_the_last_look_are_those_of_the_evaluation(made, make_train_run):
+    run = make_train_run(**config_of(made, every=60, num_steps=60))
+    result = run.run_here()
+    assert result["evaluation"]["num_exact"] == len(ROWS)
+    assert result["held_out"]["last"]["num_exact"] == len(ROWS)
+
+
+def test_levels_are_told_apart(chains, make_train_run):
+    run = make_train_run(**config_of(chains, every=3, num_steps=3, levels=LEVELS))
+    run.run_here()
+    (look,) = looks_of(run)
+    assert set(look.level_losses) == {"colour", "thing", "report"}
+    weighted = sum(look.level_losses[level["name"]] * level.get("weight", 1) for level in LEVELS)
+    assert look.loss == pytest.approx(weighted, rel=1e-6)
+    assert look.num_answers == 4
+
+
+def test_steps_of_all_phases_are_counted(made, make_train_run):
+    phases = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
+    run = make_train_run(**config_of(made, every=2, num_steps=None, phases=phases))
+    run.run_here()
+    assert [look.step for look in looks_of(run)] == [2, 3, 4, 5]
+
+
+def test_a_look_that_a_stop_interrupts_leaves_nothing(made, make_train_run, monkeypatch):
+    monkeypatch.setattr(held_out, "stop_requested", lambda: True)
+    run = make_train_run(**config_of(made, every=2))
+    result = run.run_here()
+    assert "held_out" not in result
+    assert not (run.output_dir / HELD_OUT_NAME).exists()
+
+
+def test_rows_of_which_none_can_be_learned_are_refused_before_the_first_step(
+    made, make_train_run, tmp_path
+):
+    rows = tmp_path / "rows.jsonl"
+    asked = {"role": "user", "content": [{"type": "text", "text": "What?"}]}
+    said = {"role": "assistant", "content": [{"type": "text", "text": " "}]}
+    rows.write_text(json.dumps({"messages": [asked, said]}) + "\n")
+    evaluate = {"manifest": str(rows), "every_steps": 2}
+    run = make_train_run(**config_of(made, evaluate=evaluate))
+    with pytest.raises(StageConfigError, match=r"none of the first 1 rows of .* can be learned"):
+        run.run_here()
+
+
+LOOK = Look(
+    step=2, loss=0.5, level_losses={}, num_tokens=8, num_answers=4, num_exact=3, duration_s=0.1
+)
+
+
+def test_what_a_kill_cut_short_is_left_out_and_spoils_nothing_after_it(tmp_path):
+    path = tmp_path / HELD_OUT_NAME
+    log = HeldOutLog(path, attempt=1, training="t")
+    log.write(LOOK)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:20])
+    HeldOutLog(path, attempt=2, training="t").write(LOOK)
+    HeldOutLog(path, attempt=2, training="other").write(LOOK)
+    assert read_looks(path, "t") == [LOOK]
+    assert LOOK.exact_match == 0.75
+
+
+def test_a_full_disk_fails_no_training(tmp_path, caplog):
+    HeldOutLog(tmp_path / "nowhere" / "file", attempt=1, training="t").write(LOOK)
+    assert "is not written down" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"every_steps": 5}, "every_steps is 5 and manifest is not given"),
+        ({"manifest": "a", "num_answers": 65}, r"num_answers is 65: give num_loss_samples \(64\)"),
+    ],
+)
+def test_looks_at_nothing_are_refused(values, words):
+    with pytest.raises(ValueError, match=words):
+        build_config(EvaluateConfig, values)

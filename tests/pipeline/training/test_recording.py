@@ -1,0 +1,139 @@
+"""What step records say of a real training's work, and of themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from pipeline.timing.device_clock import CudaClock
+from pipeline.training.device import Workplace
+from pipeline.training.recording import choose_clock, describe_flops
+from slurm_jobs.common.timings import DEVICE_FIELDS, read_spans, read_steps, spans_path, steps_path
+from tests.pipeline.models.conftest import make_kind  # noqa: F401 - a fixture
+
+LORA = {"rank": 2, "alpha": 4.0}
+
+
+def place(device, precision):
+    return Workplace(device=torch.device(device), precision=precision, num_compute_threads=1)
+
+
+@pytest.fixture(scope="module")
+def kind(make_kind):  # noqa: F811
+    return make_kind("qwen2_5_vl")
+
+
+@pytest.fixture
+def config(kind):
+    """Each step has all four samples, each in a microbatch of its own: no padding."""
+    return {
+        "dataset": str(kind.dataset_dir),
+        "model": {"type": "hugging_face", "path": str(kind.model_dir), "attention": "eager"},
+        "num_steps": 2,
+        "global_batch_size": 4,
+        "num_lanes": 4,
+        "num_microbatches": 4,
+    }
+
+
+def file_of(run):
+    return read_steps(steps_path(run.timing_dir(), 0))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"learn": ["projector"]}, {"adapters": {**LORA, "dropout": 0.0}}],
+    ids=["all", "projector", "lora"],
+)
+def test_operations_of_a_training_are_those_that_torch_counts(make_train_run, config, changes):
+    run = make_train_run(**config, **changes)
+    with FlopCounterMode(display=False) as counter:
+        run.run_here()
+    said = file_of(run).steps["model_flops"]
+    # Torch counts the small image of the sample that has none, too.
+    assert said.sum() == pytest.approx(counter.get_total_flops(), rel=0.05)
+    assert len(set(said.tolist())) == 1
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_a_strategy_changes_no_count(make_train_run, config, strategy):
+    alone, spread = make_train_run(**config), make_train_run(**config)
+    alone.run_here()
+    spread.run_here(strategy=strategy)
+    assert file_of(spread).steps["model_flops"].tolist() == (
+        file_of(alone).steps["model_flops"].tolist()
+    )
+
+
+def test_each_phase_counts_what_it_trains(make_train_run, config):
+    phases = [
+        {"name": "projector", "learn": ["projector"], "num_steps": 1},
+        {"name": "lora", "learn": ["projector", "adapters"], "num_steps": 2},
+        {"name": "all", "learn": ["all"], "num_steps": 1},
+    ]
+    run = make_train_run(**{**config, "num_steps": None}, phases=phases, adapters=LORA)
+    run.run_here()
+    projector, lora, again, everything = file_of(run).steps["model_flops"]
+    assert projector < lora == again < everything
+    # The language model is nearly all; frozen it costs 4 of 6.
+    assert 0.6 < lora / everything < 0.75
+
+
+def test_packing_changes_no_operations_and_image_tokens_are_those_of_the_samples(
+    make_train_run, config, kind
+):
+    loose, packed = make_train_run(**config), make_train_run(**config)
+    loose.run_here()
+    packed.run_here(
+        num_lanes=1, num_microbatches=1, num_steps=2,
+        batching={"kind": "packed", "max_tokens": 2048},
+    )  # fmt: skip
+    ones, twos = file_of(loose).steps, file_of(packed).steps
+    token = kind.facts.info.image_token_id
+    expected = sum(int((s.input_ids == token).sum()) for s in kind.samples())
+    assert ones["num_image_tokens"].tolist() == [expected] * 2
+    per_sample = twos["model_flops"].sum() / twos["num_samples"].sum()
+    assert per_sample == pytest.approx(ones["model_flops"].sum() / ones["num_samples"].sum())
+    assert twos["num_image_tokens"].sum() * 4 == expected * twos["num_samples"].sum()
+
+
+def test_on_a_cpu_there_is_a_formula_and_no_share_of_a_peak(make_train_run):
+    run = make_train_run(num_steps=2, timing="sync")
+    run.run_here()
+    file = file_of(run)
+    assert file.metadata["timing"] == "sync"
+    flops = file.metadata["flops"]
+    assert "6 N + 12 L H Q T" in flops["formula"]
+    assert (flops["card"], flops["peak_flops_per_s"], flops["peak_source"]) == (None, None, None)
+    assert all(np.isnan(file.steps[name]).all() for name in (*DEVICE_FIELDS, "mfu"))
+    assert (file.steps["num_image_tokens"] > 0).all()
+    spans, _ = read_spans(spans_path(run.timing_dir(), 0))
+    assert "trackers_start" not in {span["name"] for span in spans}
+
+
+def test_the_peak_of_a_known_card_comes_with_its_source():
+    a100 = describe_flops(place("cuda", "bf16"), "NVIDIA A100-SXM4-80GB")
+    assert a100["peak_flops_per_s"] == 312e12
+    assert "data sheet" in a100["peak_source"]
+    v100 = describe_flops(place("cuda", "fp32"), "Tesla V100-SXM2-16GB")
+    assert v100["peak_flops_per_s"] == 15.7e12
+
+
+@pytest.mark.parametrize("name", ["", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"])
+def test_a_card_that_is_not_known_has_no_peak(name):
+    assert describe_flops(place("cuda", "bf16"), name)["peak_flops_per_s"] is None
+
+
+def test_a_gpu_is_timed_by_events_or_by_waiting_and_a_cpu_by_neither(monkeypatch):
+    gpu, cpu, waited = torch.device("cuda", 1), torch.device("cpu"), []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    clock, synchronize = choose_clock(gpu, "events")
+    assert isinstance(clock, CudaClock)
+    assert synchronize is None
+    clock, synchronize = choose_clock(gpu, "sync")
+    assert clock is None
+    synchronize()
+    assert waited == [gpu]
+    assert choose_clock(cpu, "events") == choose_clock(cpu, "sync") == (None, None)
