@@ -29,14 +29,18 @@ from tests.cluster.lifecycle import bring_down
 _FOLDERS = Path("/var/tmp")
 _PREFIX = "slurm-jobs-pytest-"
 _ON_ONE_PROCESS = "cluster"
+_TOGETHER = ("tests/pipeline/training/strategies/",)
+"""Folders whose files share what takes long to make."""
 
 
 class _FilesAtOnce(LoadScopeScheduling):
-    """A file's tests run on one process; those of the cluster all on the same."""
+    """A file's tests run on one process; those of the cluster all on the same, and of a folder."""
 
     def _split_scope(self, nodeid: str) -> str:
-        group = f"@{_ON_ONE_PROCESS}"
-        return _ON_ONE_PROCESS if nodeid.endswith(group) else nodeid.split("::", 1)[0]
+        if nodeid.endswith(f"@{_ON_ONE_PROCESS}"):
+            return _ON_ONE_PROCESS
+        file = nodeid.split("::", 1)[0]
+        return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:

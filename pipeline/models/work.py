@@ -50,11 +50,7 @@ def read_work(model: VisionLanguageModel) -> ModelWork:
         )
         for part in _ORDER
     }
-    return ModelWork(
-        **works,
-        window_patches=_window_patches(model),
-        learns_text=bool(trained & {"language", "head"}),
-    )
+    return ModelWork(**works, window_patches=_window_patches(model))
 
 
 def _matrices(model: VisionLanguageModel) -> Iterator[tuple[str, Any]]:

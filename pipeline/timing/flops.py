@@ -19,7 +19,7 @@ matrices and nothing else, and so here:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 FORMULA = (
     "PaLM (arXiv:2204.02311, appendix B), 6 N + 12 L H Q T a token: 4 N or 2 N of frozen weights "
@@ -74,9 +74,6 @@ class ModelWork:
     head: PartWork
     window_patches: int | None = None
     """Patches along the side of a window of the vision tower; None where it has none."""
-    learns_text: bool = True
-    """Whether anything is trained behind the projector: else a batch without an image has no
-    backward."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,8 +101,6 @@ class WorkCounts:
 
 def model_flops(model: ModelWork, counts: WorkCounts) -> float:
     """Operations of a forward and a backward pass over what was counted, in one batch."""
-    if counts.num_image_tokens == 0 and not model.learns_text:
-        model = _forward_alone(model)
     return (
         model.vision.flops(
             counts.num_patches,
@@ -116,14 +111,6 @@ def model_flops(model: ModelWork, counts: WorkCounts) -> float:
         + model.language.flops(counts.num_tokens, num_pairs=counts.num_token_pairs)
         + model.head.flops(counts.num_learned)
     )
-
-
-def _forward_alone(model: ModelWork) -> ModelWork:
-    def without(part: PartWork) -> PartWork:
-        num_weights = {1: sum(part.num_weights.values())}
-        return replace(part, num_weights=num_weights, passes_gradient=False)
-
-    return replace(model, language=without(model.language), head=without(model.head))
 
 
 def mfu(flops: float, seconds: float, peak_flops_per_s: float | None) -> float | None:

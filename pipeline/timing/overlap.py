@@ -49,9 +49,9 @@ def find_communication(pieces: Iterable[Piece], *, has_device: bool) -> Communic
             collectives.append((piece.start_s, piece.end_s))
         elif has_device or piece.name.startswith("aten::"):
             work.append((piece.start_s, piece.end_s))
-    return Communication(
-        busy_s=_covered_s(collectives), exposed_s=_covered_s(collectives + work) - _covered_s(work)
-    )
+    busy_s = _covered_s(collectives)
+    exposed_s = _covered_s(collectives + work) - _covered_s(work)
+    return Communication(busy_s=busy_s, exposed_s=min(exposed_s, busy_s))  # but for rounding
 
 
 def _is_collective(name: str) -> bool:
