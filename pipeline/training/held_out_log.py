@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
 
 from pipeline.timing.append import append_whole
@@ -69,9 +71,7 @@ class HeldOutLog:
         line = {**asdict(look), "exact_match": look.exact_match, **self._about}
         try:
             with self._path.open("ab+", buffering=0) as stream:
-                end = stream.seek(0, 2)
-                cut = end > 0 and _last_byte(self._path) != b"\n"
-                append_whole(stream, (b"\n" if cut else b"") + json.dumps(line).encode() + b"\n")
+                append_whole(stream, _line_break(stream) + json.dumps(line).encode() + b"\n")
         except OSError as error:
             log.warning("a look at the held-out samples is not written down: %s", error)
 
@@ -105,7 +105,9 @@ def read_looks(path: Path, training: str) -> list[Look]:
     return [found[step] for step in sorted(found)]
 
 
-def _last_byte(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        stream.seek(-1, 2)
-        return stream.read(1)
+def _line_break(stream: FileIO) -> bytes:
+    """What ends a line that a kill cut short; the stream stands at its end afterwards."""
+    if not stream.seek(0, os.SEEK_END):
+        return b""
+    stream.seek(-1, os.SEEK_END)
+    return b"" if stream.read(1) == b"\n" else b"\n"

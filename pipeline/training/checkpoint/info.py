@@ -15,7 +15,6 @@ from typing import Any
 
 import xxhash
 
-from pipeline.training.fingerprint import fingerprint
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.files import dump_json, read_json, write_json_atomic
 
@@ -83,11 +82,6 @@ class Identity:
     """A hash of the weights that do not learn; empty if all learn."""
     follows: str = ""
     """`record_hash` of the checkpoint that ended the phase before; empty in a first phase."""
-
-    @property
-    def training(self) -> str:
-        """Equal for attempts that may go on from each other's checkpoints."""
-        return fingerprint({"config": self.lasting_config, "data": self.dataset_fingerprint})
 
 
 def checkpoint_name(step: int) -> str:

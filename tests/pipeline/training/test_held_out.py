@@ -21,6 +21,7 @@ from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.tiny import ROWS, write_chains, write_dataset, write_tiny
 from tests.pipeline.training.strategies.trainer import workplace_of
+from tests.pipeline.training.tiny_runs import tiny_config
 
 LEVELS = [
     {"name": "colour", "head": "classes", "classes": ["red", "green", "blue"]},
@@ -43,21 +44,13 @@ def chains(tmp_path_factory):
 
 def config_of(made, every=None, **changes):
     """The samples that are learned are those that are looked at, so that answers become right."""
-    dataset_dir, model_dir = made
-    source = dataset_dir.parents[1] / "source" / "rows.jsonl"
+    source = made[0].parents[1] / "source" / "rows.jsonl"
     looks = {} if every is None else {"every_steps": every, "num_answers": 5}
-    return {
-        "dataset": str(dataset_dir),
-        "model": {"type": "hugging_face", "path": str(model_dir)},
+    values = {
         "num_steps": 5,
-        "global_batch_size": 4,
-        "num_lanes": 2,
-        "optimizer": {"learning_rate": 3e-3},
-        "schedule": {"kind": "constant"},
-        "checkpoint": {"every_min": None},
         "evaluate": {"manifest": str(source), "max_new_tokens": 20, "batch_size": 2, **looks},
-        **changes,
     }
+    return tiny_config(made, **{**values, **changes})
 
 
 @pytest.fixture(scope="module")

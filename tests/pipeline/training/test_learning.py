@@ -13,6 +13,7 @@ from transformers import AutoModelForImageTextToText
 
 from slurm_jobs.common.errors import StageConfigError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.training.tiny_runs import tiny_config
 
 LORA = {"rank": 4, "alpha": 8.0}
 
@@ -24,18 +25,12 @@ def made(tmp_path_factory):
 
 
 def config_of(made, **changes):
-    dataset_dir, model_dir = made
-    return {
-        "dataset": str(dataset_dir),
-        "model": {"type": "hugging_face", "path": str(model_dir)},
+    values = {
         "num_steps": 4,
-        "global_batch_size": 4,
-        "num_lanes": 2,
         "optimizer": {"learning_rate": 1e-2, "weight_decay": 0.1},
-        "schedule": {"kind": "constant"},
         "checkpoint": {"every_steps": 2, "every_min": None, "keep_last": 4},
-        **changes,
     }
+    return tiny_config(made, **{**values, **changes})
 
 
 def weights_of(folder):

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from slurm_jobs.common.errors import StageError
 from tests.pipeline.models.tiny import CHAINS, write_chains, write_tiny
+from tests.pipeline.training.tiny_runs import tiny_config
 
 COLOURS = ["red", "green", "blue"]
 LEVELS = [
@@ -25,19 +26,11 @@ def made(tmp_path_factory):
 
 
 def config_of(made, **changes):
-    dataset_dir, model_dir = made
-    return {
-        "dataset": str(dataset_dir),
-        "model": {"type": "hugging_face", "path": str(model_dir)},
+    values = {
         "num_steps": 120,
-        "global_batch_size": 4,
-        "num_lanes": 2,
         "levels": LEVELS,
-        "optimizer": {"learning_rate": 3e-3},
-        "schedule": {"kind": "constant"},
-        "checkpoint": {"every_min": None},
-        **changes,
     }
+    return tiny_config(made, **{**values, **changes})
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "packed"])

@@ -16,6 +16,7 @@ from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.training.tiny_runs import tiny_config
 
 PROJECTOR = {"name": "projector", "learn": ["projector"], "num_steps": 3}
 LORA = {
@@ -36,21 +37,16 @@ def made(tmp_path_factory):
 
 
 def config_of(made, **changes):
-    dataset_dir, model_dir = made
-    return {
-        "dataset": str(dataset_dir),
-        "model": {"type": "hugging_face", "path": str(model_dir)},
+    values = {
         "num_steps": None,
-        "global_batch_size": 4,
-        "num_lanes": 2,
         "adapters": {"rank": 4, "alpha": 8.0},
         "phases": [PROJECTOR, LORA, LAST],
         "optimizer": {"learning_rate": 3e-3, "weight_decay": 0.1},
         "schedule": {"kind": "cosine", "warmup_share": 0.3},
         "sharding": {"unit_min_params": 0},
         "checkpoint": {"every_steps": 1, "every_min": None, "keep_last": 4},
-        **changes,
     }
+    return tiny_config(made, **{**values, **changes})
 
 
 def config_for(strategy):
