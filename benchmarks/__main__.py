@@ -29,7 +29,8 @@ HEAD = """\
 
 Made by `make bench`; do not edit. Each table was measured in one run, ours and the peers in turn, \
 and shows medians. A goal says whether smaller or larger is better; without one, smaller is. A row \
-that misses its goal stays. What the costs mean for large sites stands in [scale.md](scale.md).
+that misses its goal stays. What the costs mean for large sites stands in [scale.md](scale.md); \
+[performance-epyc.md](performance-epyc.md) has another processor's tables.
 """
 
 

@@ -142,6 +142,8 @@ def _write_own(
     folder = context.output_dir / SHARDS_DIR
     (context.output_dir / INFO_NAME).unlink(missing_ok=True)
     own.info.unlink(missing_ok=True)
+    for path in (own.info, own.rows):
+        remove_leftovers(path.parent, path.name)
     make_private_dir(folder)
     shards = shards_of_task(deal.num_shards, own.slice_index, own.num_slices)
     for shard in shards:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageEnhance
 
+from pipeline.data.info import DatasetInfo
 from pipeline.data.sample_format import Sample
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.reading import AugmentConfig
 
 _AUGMENT_WORD = 2
@@ -94,6 +96,31 @@ def draw_box(
     cut_height = min(height, height * np.sqrt(share / stretch))
     left, top = x_share * (width - cut_width), y_share * (height - cut_height)
     return (left, top, left + cut_width, top + cut_height)
+
+
+def check_augmentation(config: AugmentConfig, info: DatasetInfo, key: str = "augment") -> None:
+    """Refuse what would leave tiles that make up no picture any more.
+
+    `key` is how messages name the config.
+
+    Raises:
+        StageConfigError: pictures that are stored as tiles would be mirrored or cut.
+    """
+    asked = [
+        f"{key}.{name} is {value:g}"
+        for name, value, unchanged in (
+            ("mirror_share", config.mirror_share, 0.0),
+            ("min_crop_share", config.min_crop_share, 1.0),
+        )
+        if value != unchanged
+    ]
+    if asked and info.image_kind == "tiled":
+        message = (
+            f"{' and '.join(asked)}: the data set's processor has cut pictures into tiles, and "
+            "each would be changed by itself, so that they make up no picture any more; leave "
+            "that out (brightness, contrast and saturation may be changed)"
+        )
+        raise StageConfigError(message)
 
 
 def make_augmentation(config: AugmentConfig, seed: int) -> Augmentation | None:

@@ -99,6 +99,9 @@ def gather_samples(
         found.images.extend(image.reshape(-1) for image in sample.images)
         found.image_sizes.extend(image.shape[:2] for image in sample.images)
         if found.original_sizes is not None:
-            sizes = sample.meta["original_sizes"]
+            sizes = sample.meta.get("original_sizes")
+            if sizes is None:
+                message = f"sample {sample.key} does not tell the sizes of its pictures' files"
+                raise ValueError(message)
             found.original_sizes.extend((height, width) for width, height in sizes)
     return found

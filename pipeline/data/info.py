@@ -86,7 +86,7 @@ class DatasetInfo:
     temporal_patch_size: int | None
     """How often the model repeats a `native` image in time; else None."""
     image_format: str
-    """`png`, `jpeg` or `raw`."""
+    """As `ImageFormat` of the `preprocess` stage's config."""
     preprocess: Mapping[str, Any]
     """What shaped the samples: limits, prompts, hashes of manifest and processor, versions."""
     shards: tuple[ShardInfo, ...]

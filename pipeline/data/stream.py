@@ -149,15 +149,20 @@ class StreamReader(Prefetcher):
     def _assemble(self, rows: Future[list[tuple[int, Mapping[str, Any]]]]) -> Batch:
         read = rows.result()
         samples = [self._sample(number, members) for number, members in read]
-        return collate(
-            [[sample] for sample in samples],
-            rule=self._rule,
-            needs=self._needs,
-            pad_token_id=self._info.pad_token_id,
-            epoch=read[0][0],
-            buffers=self._buffers,
-            pin_memory=self._pin_memory,
-        )
+        try:
+            return collate(
+                [[sample] for sample in samples],
+                rule=self._rule,
+                needs=self._needs,
+                pad_token_id=self._info.pad_token_id,
+                epoch=read[0][0],
+                buffers=self._buffers,
+                pin_memory=self._pin_memory,
+            )
+        except ValueError as error:
+            shards = sorted({members["__url__"] for _, members in read})
+            message = f"{', '.join(shards)}: {error}"
+            raise StageError(message) from error
 
     def _sample(self, number: int, members: Mapping[str, Any]) -> Sample:
         try:
@@ -165,6 +170,13 @@ class StreamReader(Prefetcher):
             self._check(sample)
         except (ValueError, OSError) as error:
             message = f"{members['__url__']}: sample {members['__key__']}: {error}"
+            raise StageError(message) from error
+        except (KeyError, TypeError, AttributeError) as error:
+            what = f"no {error}" if isinstance(error, KeyError) else str(error)
+            message = (
+                f"{members['__url__']}: sample {members['__key__']}: {META_SUFFIX} is not what "
+                f"`preprocess` writes ({what}); stream shards that `consolidate` made"
+            )
             raise StageError(message) from error
         if self._augment is None:
             return sample

@@ -9,7 +9,6 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_bytes_atomic
 
 WIDTH = 1200
@@ -42,20 +41,6 @@ def write_picture(view: Mapping[str, Any], path: Path) -> None:
     encoded = io.BytesIO()
     draw_view(view).save(encoded, format="PNG", optimize=True)
     write_bytes_atomic(path, encoded.getvalue())
-
-
-def check_place(path: Path) -> None:
-    """Refuse a file that no picture can be written to, before all the work for it is done.
-
-    Raises:
-        StageConfigError: its folder is not there, or it is one.
-    """
-    if not path.parent.is_dir():
-        message = f"{path}: there is no folder {path.parent}; make it, or name another file"
-        raise StageConfigError(message)
-    if path.is_dir():
-        message = f"{path}: this is a folder; name a file"
-        raise StageConfigError(message)
 
 
 def draw_view(view: Mapping[str, Any]) -> Image.Image:

@@ -21,7 +21,7 @@ from pipeline.packing_view.arrangements import (
     plan_of,
     work_of_step,
 )
-from pipeline.packing_view.picture import check_place, write_picture
+from pipeline.packing_view.picture import write_picture
 from pipeline.packing_view.timing import (
     Bench,
     Report,
@@ -57,10 +57,8 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
 
     Raises:
         StageError: the data set is unfinished or damaged.
-        StageConfigError: sizes do not divide, a sample fits in no row, or the picture has no place.
+        StageConfigError: sizes do not divide, or a sample fits in no row.
     """
-    if arguments["picture"] is not None:
-        check_place(Path(arguments["picture"]))
     folder = Path(arguments["folder"])
     config = build_config(TrainConfig, arguments["config"])
     dataset = open_dataset(folder)

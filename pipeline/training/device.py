@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from pipeline.timing import read_process_memory
@@ -13,6 +15,8 @@ from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
+_GENERATORS_WORD = 4
+"""Tells these seeds from those of the order, of augmentation and of streams."""
 _BF16_CAPABILITY = (8, 0)
 """Below it torch.cuda.is_bf16_supported() says True, but the card emulates it."""
 _FP16_CAPABILITY = (7, 0)
@@ -57,6 +61,19 @@ def prepare_device(config: TrainConfig, context: TaskContext) -> Workplace:
     _set_determinism(on=config.deterministic or config.device == "cpu")
     precision = choose_precision(asked_precision(config), _capability(device))
     return Workplace(device=device, precision=precision, num_compute_threads=num_threads)
+
+
+def seed_generators(seed: int, rank: int) -> None:
+    """Give this rank's generators a beginning of their own: dropout draws from them.
+
+    Without it each process would begin with numbers of the operating system's, and the same spec
+    would give other weights each time. A checkpoint that is restored after this brings its own.
+    """
+    words = np.random.SeedSequence([_GENERATORS_WORD, seed, rank]).generate_state(3)
+    torch_seed, numpy_seed, python_seed = (int(word) for word in words)
+    torch.manual_seed(torch_seed)  # of all devices
+    np.random.seed(numpy_seed)  # noqa: NPY002 - what libraries draw from without asking
+    random.seed(python_seed)
 
 
 def threads_per_rank(slurm_cpus: str | None, *, num_cpus: int, num_local_ranks: int) -> int:

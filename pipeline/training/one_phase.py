@@ -29,6 +29,7 @@ from pipeline.training.checkpoint import (
     restore,
 )
 from pipeline.training.choose_batching import Trial, choose_batching
+from pipeline.training.device import seed_generators
 from pipeline.training.fingerprint import fingerprint, lasting_config
 from pipeline.training.job import Job, versions
 from pipeline.training.loop import LoopEnd, LoopSetup, Watch, run_steps
@@ -169,6 +170,7 @@ def train_phase(
     Raises:
         StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
     """
+    seed_generators(planned.config.seed, job.ranks.rank)
     with job.spans.span("checkpoint_load") as notes:
         resumed = restore(checkpoints)
         notes["step"] = resumed.step

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.data.augment import check_augmentation
 from pipeline.data.dataset import ShardedDataset, open_dataset
 from pipeline.data.info import PACKS_DIR, PROCESSOR_DIR, read_dataset_info
 from pipeline.models import check_images
@@ -58,14 +59,15 @@ def find_datasets(phases: Sequence[Phase], context: TaskContext) -> list[Path]:
     """Those of the phases, in their order; before anything is copied.
 
     Raises:
-        StageConfigError: one is not there, the model cannot take its images, or it was made by
-            another processor than the first phase's.
+        StageConfigError: one is not there, the model cannot take its images, they cannot be
+            changed as the config says, or it was made by another processor than the first phase's.
     """
     folders = [find_dataset(phase.config, context) for phase in phases]
     infos = {folder: read_dataset_info(folder) for folder in dict.fromkeys(folders)}
     made_by = {folder: info.preprocess["processor_xxh3"] for folder, info in infos.items()}
     for phase, folder in zip(phases, folders, strict=True):
         check_images(phase.config.model, infos[folder])
+        check_augmentation(phase.config.augment, infos[folder], phase.key("augment"))
         if made_by[folder] != made_by[folders[0]]:
             message = (
                 f"{phase.key('dataset')}: {folder} was made by another processor than "

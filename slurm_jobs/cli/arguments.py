@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import dump_json
 
 
@@ -45,6 +47,28 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """--json."""
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def check_place(option: str, path: Path) -> None:
+    """Refuse a file that cannot be written, before all the work for it is done.
+
+    Args:
+        option: That named it.
+        path: Of the file.
+
+    Raises:
+        InputError: its folder is not there or refuses new files, or it is a folder itself.
+    """
+    folder = path.absolute().parent
+    if path.is_dir():
+        message = f"{option} {path}: this is a folder; name a file"
+    elif not folder.is_dir():
+        message = f"{option} {path}: there is no folder {folder}; make it, or name another file"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        message = f"{option} {path}: you may not write in {folder}; name another file"
+    else:
+        return
+    raise InputError(message)
 
 
 def positive(text: str) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from slurm_jobs.cli.arguments import (
     add_json,
     add_overrides,
+    check_place,
     command_text,
     positive,
     positive_up_to,
@@ -97,6 +98,8 @@ def run(options: argparse.Namespace) -> int:
     if options.image is not None and options.image.suffix.lower() != ".png":
         message = f"--image {options.image}: pictures are PNG; name a file that ends in .png"
         raise InputError(message)
+    if options.image is not None:
+        check_place("--image", options.image)
     case = find_case(
         options.what,
         stage=options.stage,

@@ -8,7 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import add_json, command_text, positive, print_json, shown_path
+from slurm_jobs.cli.arguments import (
+    add_json,
+    check_place,
+    command_text,
+    positive,
+    print_json,
+    shown_path,
+)
 
 if TYPE_CHECKING:
     from slurm_jobs.operations.samples import SamplesFound
@@ -96,6 +103,8 @@ def run(options: argparse.Namespace) -> int:
         names = ", ".join(place.stage for place in places)
         message = f"--html and --key are for one data set; pick one by --stage (there are: {names})"
         raise InputError(message)
+    if options.html is not None:
+        check_place("--html", options.html)
     all_found = []
     for place in places:
         found = _look(place, options)

@@ -28,6 +28,9 @@ _NUM_CHECKED_AT_ONCE = 1024
 _FAR_BYTES, _NEAR_BYTES = 4096, 256 * 1024
 """Read at a header whose neighbours are far, and at one whose neighbours are near."""
 
+_LARGEST = 2**63 - 1
+"""Of the numbers in a header: file systems hold no larger ones."""
+
 _MAX_EXTRA_BYTES = 16 * 1024 * 1024
 """Of a header that says more of the next member; what is longer is garbage."""
 
@@ -206,13 +209,14 @@ def _padded(num_bytes: int) -> int:
 
 def _number(field_bytes: bytes, position: int) -> int:
     """A number of a header: octal, or, where it is too large, in base 256."""
-    if field_bytes[0] == 0x80:
-        return int.from_bytes(field_bytes[1:], "big")
     try:
-        value = int(field_bytes.strip(b" \0") or b"0", 8)
+        if field_bytes[0] == 0x80:
+            value = int.from_bytes(field_bytes[1:], "big")
+        else:
+            value = int(field_bytes.strip(b" \0") or b"0", 8)
     except ValueError:
         value = -1
-    if value < 0:
+    if not 0 <= value <= _LARGEST:
         message = f"no tar header at byte {position}"
         raise BrokenArchiveError(message)
     return value

@@ -16,6 +16,9 @@ from slurm_jobs.common.csv_columns import CSV_COLUMNS, wrong_columns
 from slurm_jobs.common.errors import StageConfigError
 
 _BOM = b"\xef\xbb\xbf"
+_MOST_CHARACTERS = 2**31 - 1
+"""Of a cell: what every platform's C long holds. The library's own 131,072 are few for a document;
+its limit is one of the whole process."""
 
 
 class _Lines:
@@ -172,6 +175,7 @@ def _read_record(lines: _Lines, path: Path, line: int) -> tuple[list[str] | str 
 
     None at the end. A wrong record whose quotes are even is over with its line.
     """
+    csv.field_size_limit(_MOST_CHARACTERS)
     reader = csv.reader(lines, strict=True)
     try:
         return next(reader, None), reader.line_num

@@ -55,7 +55,7 @@ class ParquetTable:
     def piece_xxh3(self, piece: int) -> int:
         """See `TableFile.piece_xxh3`."""
         digest = xxhash.xxh3_64()
-        with self._path.open("rb") as stream:
+        with broken_file(self._path, "Parquet"), self._path.open("rb") as stream:
             for start, num_bytes in self._text_chunks(piece):
                 stream.seek(start)
                 digest.update(stream.read(num_bytes))
@@ -70,7 +70,11 @@ class ParquetTable:
             is_binary = chunk.physical_type == "BYTE_ARRAY" and column.logical_type.type == "NONE"
             if not is_binary and chunk.path_in_schema.split(".")[0] in TABLE_COLUMNS:
                 places = (chunk.dictionary_page_offset, chunk.data_page_offset)
-                yield min(place for place in places if place), chunk.total_compressed_size
+                start = min(place for place in places if place)
+                if start < 0 or chunk.total_compressed_size < 0:
+                    message = f"column {chunk.path_in_schema} begins at byte {start}"
+                    raise pa.ArrowInvalid(message)
+                yield start, chunk.total_compressed_size
 
     def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
         """See `TableFile.batches`."""

@@ -19,7 +19,7 @@ class BatchingConfig:
 
     kind: Literal["shuffled", "grouped", "packed", "auto"] = "shuffled"
     """`shuffled`: one sample a row, in random order, padded to the longest of the microbatch.
-    `grouped`: one sample a row, samples of like work in a batch, so that little is padded.
+    `grouped`: one sample a row, samples of like length in a batch, so that little is padded.
     `packed`: several samples a row that never see each other, and next to no padding.
     `auto`: `grouped` or `packed`, whichever was faster when the training began."""
     strategy: PackingStrategy = "exact"
@@ -41,9 +41,11 @@ class AugmentConfig:
     """Random changes of pictures while they are read. They depend on `seed`, epoch and sample."""
 
     mirror_share: Share = 0.0
-    """Share of pictures that are mirrored left to right; not where texts say left and right."""
+    """Share of pictures that are mirrored left to right; not where texts say left and right, nor
+    where the processor cuts pictures into tiles."""
     min_crop_share: Share = 1.0
-    """Pictures are cut to a random share of their area, at least this, and resized; 1 cuts none."""
+    """Pictures are cut to a random share of their area, at least this, and resized; 1 cuts none.
+    Not where the processor cuts pictures into tiles."""
     brightness: ShareBelowOne = 0.0
     """Largest change of brightness: 0.2 draws factors of 0.8 to 1.2."""
     contrast: ShareBelowOne = 0.0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.augment import Augmentation, draw_box, make_augmentation
+from pipeline.data.augment import Augmentation, check_augmentation, draw_box, make_augmentation
+from pipeline.data.info import read_dataset_info
 from pipeline.data.sample_format import Sample
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.reading import AugmentConfig
 
 EVERYTHING = AugmentConfig(
@@ -33,6 +38,28 @@ def test_pictures_depend_on_seed_epoch_and_sample_alone() -> None:
     assert pixels(EVERYTHING) == first
     others = [{"epoch": 1}, {"seed": 1}, {"number": 4}]
     assert len({first, *(pixels(EVERYTHING, **other) for other in others)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (AugmentConfig(mirror_share=0.5), r"^augment\.mirror_share is 0\.5: "),
+        (
+            AugmentConfig(min_crop_share=0.25, brightness=0.1),
+            r"^augment\.min_crop_share is 0\.25: ",
+        ),
+        (EVERYTHING, r"mirror_share is 0\.5 and augment\.min_crop_share is 0\.5: "),
+    ],
+)
+def test_tiles_are_not_mirrored_or_cut_one_by_one(
+    dataset_dir: Path, config: AugmentConfig, named: str
+) -> None:
+    info = read_dataset_info(dataset_dir)
+    check_augmentation(config, info)  # whole pictures
+    tiles = dataclasses.replace(info, image_kind="tiled")
+    with pytest.raises(StageConfigError, match=named):
+        check_augmentation(config, tiles)
+    check_augmentation(AugmentConfig(brightness=0.2, contrast=0.2, saturation=0.2), tiles)
 
 
 def test_sizes_and_tokens_stay() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import os
@@ -16,6 +17,7 @@ from PIL import Image
 
 from pipeline.data import shard_files
 from pipeline.data.augment import make_augmentation
+from pipeline.data.batch import ModelNeeds
 from pipeline.data.dataset import open_dataset
 from pipeline.data.info import read_dataset_info
 from pipeline.data.order import BatchLayout
@@ -163,6 +165,27 @@ def test_samples_of_others_that_cannot_be_learned_are_named(
         pytest.raises(StageError, match=rf"theirs\.tar: sample dir/köy: .*{reason}"),
     ):
         next(steps)
+
+
+def test_samples_without_the_sizes_that_the_model_needs_are_named(
+    dataset_dir: Path, tmp_path: Path
+) -> None:
+    shard = tmp_path / "theirs.tar"
+    members = {"tokens.npy": tokens_npy((2, 4)), "meta.json": b"{}"}
+    shard.write_bytes(sample_bytes("a", members.items()) + END_OF_ARCHIVE)
+    info = read_dataset_info(dataset_dir)
+    layout = BatchLayout(global_batch_size=2, num_lanes=1, num_ranks=1, num_microbatches=1)
+    tiled = dataclasses.replace(info, num_image_tokens=None, patch_size=None, merge_size=None)
+    needs = ModelNeeds(original_sizes=True)
+    for made_for, wanted, reason in (
+        (tiled, ModelNeeds(), "sample a: meta.json is not what .*no 'stored_sizes'"),
+        (info, needs, "sample a does not tell the sizes of its pictures' files"),
+    ):
+        with (
+            StreamReader(made_for, stream((str(shard),)), layout, needs=wanted) as steps,
+            pytest.raises(StageError, match=rf"theirs\.tar: {reason}"),
+        ):
+            next(steps)
 
 
 def test_sample_that_lost_its_images_is_named(dataset_dir: Path, tmp_path: Path) -> None:

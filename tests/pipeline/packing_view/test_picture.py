@@ -15,11 +15,9 @@ from pipeline.packing_view.picture import (
     SAMPLE_COLOURS,
     WIDTH,
     bar_pieces,
-    check_place,
     draw_view,
     write_picture,
 )
-from slurm_jobs.common.errors import StageConfigError
 
 
 def way(name: str, rows: list[tuple[list[int], int]], **values: Any) -> dict[str, Any]:
@@ -103,10 +101,3 @@ def test_the_file_is_a_png(tmp_path: Path) -> None:
     with Image.open(tmp_path / "p.png") as image:
         assert (image.format, image.width) == ("PNG", WIDTH)
     assert [path.name for path in tmp_path.iterdir()] == ["p.png"]
-
-
-@pytest.mark.parametrize(("name", "reason"), [("gone/p.png", "no folder .*gone; make it"),
-                                              ("", "this is a folder")])  # fmt: skip
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str, reason: str) -> None:
-    with pytest.raises(StageConfigError, match=reason):
-        check_place(tmp_path / name)

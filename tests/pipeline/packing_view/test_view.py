@@ -50,20 +50,6 @@ def files_of(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")}
 
 
-def test_picture_without_a_place_is_refused_before_anything_is_packed_or_timed(
-    dataset_dir: Path, tmp_path: Path
-) -> None:
-    told: list[tuple[int, int, str]] = []
-    with pytest.raises(StageConfigError, match="there is no folder"):
-        look(
-            dataset_dir,
-            limit_s=60,
-            picture=str(tmp_path / "gone/p.png"),
-            report=lambda *word: told.append(word),
-        )
-    assert not told
-
-
 def test_every_way_is_counted_and_timed_and_nothing_is_written(dataset_dir: Path) -> None:
     before = files_of(dataset_dir)
     told: list[tuple[int, int, str]] = []

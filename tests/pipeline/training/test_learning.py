@@ -67,6 +67,20 @@ def test_adapters_alone_are_in_checkpoints_and_are_merged_into_the_export(made, 
     assert num_changed == 14  # seven linear layers in each of two layers
 
 
+def test_dropout_draws_the_same_again_and_goes_on_where_it_was(made, make_train_run):
+    config = config_of(made, adapters={**LORA, "dropout": 0.5})
+    first, again = make_train_run(**config), make_train_run(**config)
+    first.run_here()
+    torch.manual_seed(17)  # as if another process had begun elsewhere
+    again.run_here()
+    kept = first.weights()
+    assert again.weights() == kept
+    for name in ("checkpoints/step-00000004", "model", "adapters"):
+        shutil.rmtree(again.output_dir / name)
+    again.run_here()
+    assert again.weights() == kept
+
+
 @pytest.mark.parametrize("strategy", ["single", "fsdp2"])
 def test_adapters_go_on_from_a_checkpoint_bit_for_bit(made, make_train_run, strategy):
     run = make_train_run(**config_of(made, adapters=LORA))

@@ -217,6 +217,7 @@ def test_a_data_set_that_is_not_finished_is_told_with_the_next_command(
         (("nowhere",), "no single run `nowhere`"),
         (("words.yaml", "--image", "p.jpg"), "p.jpg: pictures are PNG; name a file that ends in"),
         (("--set", "name=a"), "--set is for a spec's file"),
+        (("words.yaml", "--image", "gone/p.png"), "--image gone/p.png: there is no folder"),
         (("FOLDER", "--stage", "train"), "is the folder of a data set: --stage and --set are for"),
         (("words.yaml", "--rows", "0"), "0 is not a whole number above 0"),
     ],

@@ -168,6 +168,18 @@ def test_size_beyond_octal_digits_is_read() -> None:
             assert (found.member.num_bytes, found.member.offset) == (header.size, len(head))
 
 
+@pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.REGTYPE])
+def test_a_size_that_no_file_has_is_told(kind: bytes) -> None:
+    header = tarfile.TarInfo("cats")
+    header.type = kind
+    head = bytearray(header.tobuf(tarfile.USTAR_FORMAT))
+    head[124:136] = b"\x80" + (2**64).to_bytes(11, "big")
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head[:512])
+    with pytest.raises(BrokenArchiveError, match="no tar header at byte 0"):
+        list(walk(bytes(head) + bytes(1024)))
+
+
 @pytest.mark.parametrize("form", ["gnu", "pax"])
 def test_sparse_members_of_gnu_tar_are_known_and_hide_no_other(tmp_path: Path, form: str) -> None:
     assert shutil.which("tar"), "GNU tar is part of every system that this is tested on"

@@ -281,6 +281,15 @@ def test_a_damaged_page_is_no_row(tmp_path: Path) -> None:
         list(manifest.rows(range(30)))
 
 
+def test_a_column_whose_name_or_place_is_damaged_is_told_with_the_file(tmp_path: Path) -> None:
+    file = write_parquet(tmp_path / "m.parquet", captions(3), compression="none")
+    data = bytearray(file.read_bytes())
+    data[data.rindex(b"text")] = 0xFF  # of the chunk, in the footer
+    file.write_bytes(data)
+    with pytest.raises(StageConfigError, match=r"m\.parquet: damaged"):
+        open_manifest(file)
+
+
 def test_folder_that_is_no_table_or_several_says_what_to_give(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(StageConfigError, match="is a folder without"):

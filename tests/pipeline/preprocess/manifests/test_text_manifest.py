@@ -135,6 +135,17 @@ def test_bytes_that_changed_in_place_are_no_rows_and_the_next_attempt_looks_anew
     assert open_manifest(path, index_dir=tmp_path / "indexes").fingerprint != manifest.fingerprint
 
 
+@pytest.mark.parametrize("end", [" ", "\n"])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_text_of_a_whole_document_is_one_cell_of_csv(tmp_path: Path, quote: str, end: str) -> None:
+    text = "words" * 40_000 + (end if quote else "") + "words"
+    path = tmp_path / "m.csv"
+    path.write_text(f"image_path,text\na.png,{quote}{text}{quote}\nb.png,words\n")
+    rows = list(open_manifest(path).rows(range(2)))
+    assert [row.problem for row in rows] == ["", ""]
+    assert text in [content.value for said in rows[0].messages for content in said.content]
+
+
 def test_manifest_that_is_gone_or_cut_short_is_told(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text(f"{GOOD}\n" * 10)
