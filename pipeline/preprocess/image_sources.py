@@ -19,6 +19,7 @@ from pathlib import Path
 from pipeline.preprocess.archives.member_table import (
     WHY_UNREADABLE,
     BrokenArchiveError,
+    CompressedArchiveError,
     Member,
 )
 from pipeline.preprocess.archives.reading import Archive, OpenArchives
@@ -58,10 +59,9 @@ class ImageSource:
         try:
             return self._read_member(found[1], found[2], image.value)
         except BrokenArchiveError as error:
-            message = (
-                f"{self.root / found[1]}: {error}; no picture can be trusted to come out of it. "
-                f"Make or copy it anew"
-            )
+            message = f"{self.root / found[1]}: {error}"
+            if not isinstance(error, CompressedArchiveError):
+                message += "; no picture can be trusted to come out of it. Make or copy it anew"
             raise StageConfigError(message) from error
 
     def _read_member(self, archive_name: str, member_name: str, name: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
         StageError: training failed in a way that another attempt may mend.
     """
     start_unix_s, start = time.time(), time.perf_counter()
+    _leave_out_hints()
     from pipeline.timing import SpanLog
     from pipeline.training.stage import train
     from slurm_jobs.common.config_values import build_config
@@ -26,3 +28,8 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
     spans = SpanLog(context.timing_dir, context.rank)
     spans.add("startup_import", start_unix_s=start_unix_s, duration_s=time.perf_counter() - start)
     return train(build_config(TrainConfig, config), context, spans)
+
+
+def _leave_out_hints() -> None:
+    """Bitsandbytes hints, when it is imported, at quicker CPU kernels that lie on a model hub."""
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

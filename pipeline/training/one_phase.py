@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ from pipeline.training.scaling import Scaling
 from pipeline.training.sources import Source
 from pipeline.training.spreading import SpreadModel
 from slurm_jobs.common.stage_config.train import TrainConfig
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,6 +177,9 @@ def train_phase(
     with job.spans.span("checkpoint_load") as notes:
         resumed = restore(checkpoints)
         notes["step"] = resumed.step
+    if resumed.step and job.ranks.rank == 0:
+        where = f" of phase {planned.phase.name}" if planned.phase.name else ""
+        log.info("goes on after step %d of %d%s", resumed.step, planned.num_steps, where)
     told.begin(planned.first_step + resumed.step)
     look = told.make_look(made) if told.make_look else None
     with (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.cli.arguments import (
@@ -43,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--update-spec",
         action="store_true",
-        help="read the spec's file anew; stages whose work it changes run again",
+        help="read the spec's file anew (the one that is named in place of a run, if any); stages "
+        "whose work it changes run again",
     )
     parser.add_argument(
         "--again",
@@ -59,11 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Resume, and say what that means."""
     from slurm_jobs.operations.resume import ResumeRequest, resume
-    from slurm_jobs.run.find import find_run
+    from slurm_jobs.run.find import SPEC_SUFFIXES, find_run
 
     run_dir = find_run(options.run)
     quiet = options.json
+    named = Path(options.run or "")
     request = ResumeRequest(
+        spec_file=named if options.update_spec and named.suffix in SPEC_SUFFIXES else None,
         overrides=options.overrides,
         update_code=options.update_code,
         update_spec=options.update_spec,

@@ -183,10 +183,14 @@ def finding_lines(found: SamplesFound, run_text: str | None) -> Iterator[str]:
         if num_of_kind > _MOST_OF_A_KIND:
             yield f"  {kind}: {num_of_kind - _MOST_OF_A_KIND:,} more; --json lists them"
     if found.findings:
-        words = [run_text or str(found.place.folder), "--key", found.findings[0]["key"]]
-        if found.place.stage and run_text is not None:
-            words += ["--stage", found.place.stage]
-        yield f"next: {command_text('samples', *words)}, which shows the first of them"
+        words = [run_text or str(found.place.folder)]
+        stage = ["--stage", found.place.stage] if found.place.stage and run_text is not None else []
+        first = found.findings[0]
+        if first["kind"] == "unreadable":
+            yield f"next: {command_text('verify', *words, *stage)}, which tells what is damaged"
+        else:
+            words += ["--key", first["key"], *stage]
+            yield f"next: {command_text('samples', *words)}, which shows the first of them"
 
 
 def write_page(path: Path, found: SamplesFound) -> None:

@@ -62,8 +62,8 @@ def padding(numbers: TrainingNumbers) -> Finding | Check:
         ),
         rule="padding of 5 % or more of the token slots",
         source="own measurement on 65,536 items: greedy packing 11 %, best-fit (1,024 items) 1.5 %",
-        next_knob="pack samples into one sequence, or group batches by length, "
-        "whichever the attention kernel makes cheaper",
+        next_knob="ask `slurm-jobs packing`, which shows what each way of batching pads and costs "
+        "on this data; then batching.kind (packed, grouped) or batching.max_tokens",
         ceiling=ceiling(
             numbers.critical_shares.get("padding"),
             "no padding, if a padded token costs as much as a real one",

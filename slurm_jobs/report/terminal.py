@@ -24,6 +24,8 @@ _MIN_BAR_CELLS = 8
 """Shorter bars say nothing and are left out."""
 _SHOWN_FAILURES = 3
 """Of each stage; the page has all."""
+_MOST_REASONS = 6
+"""Of rejects, that are named; the page has all."""
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "note": "cyan"}
 _KIND_STYLES = {
     "data_wait": "red",
@@ -229,7 +231,10 @@ def _data(numbers: DataNumbers) -> RenderableType:
         ("mean", words.quantity(numbers.mean_tokens)),
         ("shards", words.quantity(numbers.num_shards)),
     ]
-    rejects = ", ".join(f"{reason} {count:,}" for reason, count in numbers.rejects[:6])
+    shown, others = numbers.rejects[:_MOST_REASONS], numbers.rejects[_MOST_REASONS:]
+    rejects = ", ".join(f"{reason} {count:,}" for reason, count in shown)
+    if others:
+        rejects += f", of {len(others)} other reasons {sum(count for _, count in others):,}"
     lines = [Text(f"  rejects: {rejects}")] if rejects else []
     if numbers.stored_image:
         lines.append(Text(f"  stored image: {words.stored_image(numbers.stored_image)}"))

@@ -13,6 +13,10 @@ _STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `run.create` puts after the spec's name."""
 
 
+SPEC_SUFFIXES = frozenset({".yaml", ".yml"})
+"""Of files that mean a spec's newest run."""
+
+
 def default_runs_dir() -> Path:
     """Where runs lie unless a user says otherwise: `./runs`, or `$SLURM_JOBS_RUNS_DIR`."""
     return Path(os.environ.get("SLURM_JOBS_RUNS_DIR", "runs")).absolute()
@@ -33,7 +37,7 @@ def find_run(text: str | None) -> Path:
     path = Path(text)
     if text and RunPaths(path).run_json.is_file():
         return path.absolute()
-    if path.suffix in {".yaml", ".yml"} and path.is_file():
+    if path.suffix in SPEC_SUFFIXES and path.is_file():
         from slurm_jobs.operations.load import load
 
         loaded = load(path)

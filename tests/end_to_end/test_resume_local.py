@@ -113,6 +113,17 @@ def test_update_spec_takes_the_file_as_it_is_now_and_the_next_resume_keeps_it(
     assert (run_dir / "spec/given.yaml").read_text() == text
 
 
+def test_update_spec_reads_the_file_that_is_named_in_place_of_the_run(
+    done: tuple[Driver, Path],
+) -> None:
+    local, run_dir = done
+    local.write("other.yaml", SPEC.replace("WORD", "two"))
+    said = local.run("resume", "other.yaml", "--update-spec", "--dry-run").stdout
+    assert "changed: config.word" in said
+    assert "nothing is missing" in local.run("resume", "other.yaml", "--dry-run").stdout
+    assert _planned(local, run_dir, "--update-spec") == []
+
+
 def test_update_spec_refuses_another_name(done: tuple[Driver, Path]) -> None:
     local, run_dir = done
     local.write("spec.yaml", SPEC.replace("name: again", "name: other"))

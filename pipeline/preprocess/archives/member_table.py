@@ -29,6 +29,10 @@ class BrokenArchiveError(ValueError):
     """An archive is cut short, damaged, or of a kind in which nothing can be reached in place."""
 
 
+class CompressedArchiveError(BrokenArchiveError):
+    """It is whole, as far as is known, but compressed from end to end."""
+
+
 class Kind(IntEnum):
     """What a member is. Only those without a word in `WHY_UNREADABLE` can be read."""
 

@@ -20,6 +20,7 @@ import xxhash
 
 from pipeline.preprocess.archives.member_table import (
     BrokenArchiveError,
+    CompressedArchiveError,
     Member,
     MemberTable,
     build_table,
@@ -69,7 +70,7 @@ class Archive:
                 f"compressed as a whole ({compression}), so that no member can be reached in "
                 f"place; unpack the compression and keep the tar"
             )
-            raise BrokenArchiveError(message)
+            raise CompressedArchiveError(message)
         if self._is_zip:
             with io.BufferedReader(_Raw(self._fd, num_bytes), 1 << 20) as stream:
                 made = build_table(ZipWalk(stream))

@@ -95,6 +95,16 @@ def test_wrong_sample_is_1_and_named_with_the_command_that_shows_it(
     assert out.count("\nsample 00000000") == 2
 
 
+def test_shard_that_is_cut_short_is_1_and_names_verify(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shard = min((folder / "shards").glob("*.tar"))
+    shard.write_bytes(shard.read_bytes()[:4096])
+    code, out, _ = samples(capsys, folder, "--num", 0)
+    assert code == 1
+    assert f"verify {folder}, which tells what is damaged" in out.splitlines()[-1]
+
+
 def test_terminal_has_twenty_of_a_kind_and_json_all(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,14 @@ def test_no_colour_is_used_where_it_is_not_wanted(report_of, monkeypatch):
     assert not [code for code in ("[31m", "[33m", "[34m") if code in text]
 
 
+def test_reasons_of_rejects_that_are_not_named_are_counted(report_of):
+    reasons = {f"reason_{number}": 10 - number for number in range(9)}
+    text = " ".join(printed(report_of(rejects=reasons), width=200).split())
+    assert "rejected 57 " in text  # 45 of them are of the six that are named
+    assert "reason_5 5, of 4 other reasons 12" in text
+    assert "other reasons" not in printed(report_of())
+
+
 def test_markup_in_a_name_is_printed_as_it_is(report_of):
     assert "[bold]x[/bold]" in printed(report_of(name="[bold]x[/bold]"))
 
