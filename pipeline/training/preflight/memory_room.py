@@ -11,6 +11,7 @@ from pipeline.training.preflight.memory_need import MemoryNeed
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 _GB = 1e9
+_LEAST_IN_GB = 1e8
 _OTHERS_SHARE = 0.1
 """Of a card: what a context of CUDA and a desktop take is less."""
 
@@ -122,4 +123,4 @@ def _expected(need: MemoryNeed) -> str:
 
 
 def _gb(num_bytes: float) -> str:
-    return f"{num_bytes / _GB:.2f} GB"
+    return f"{num_bytes / _GB:.2f} GB" if num_bytes >= _LEAST_IN_GB else f"{num_bytes / 1e6:.2f} MB"

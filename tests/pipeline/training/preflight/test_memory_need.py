@@ -139,7 +139,7 @@ def test_paged_state_of_large_tensors_need_not_be_on_the_card():
 
 def test_a_checkpoint_has_what_learned_and_its_optimizer_on_all_ranks():
     assert checkpoint_bytes(SIZES, ("bias",), "adamw") == 20 + 44
-    assert checkpoint_bytes(SIZES, ("embed",), "paged_adamw") == 4 * 80 + 8 * 80
+    assert checkpoint_bytes(SIZES, ("embed",), "paged_adamw_8bit") == 4 * 80 + 8 * 80, "paged, too"
 
 
 def test_read_weights_are_whole_and_as_they_are_stored():

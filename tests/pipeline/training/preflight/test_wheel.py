@@ -29,7 +29,7 @@ def test_machine_code_runs_where_torchs_own_table_says(capability):
 @pytest.mark.parametrize(
     ("entry", "runs"),
     [
-        ("compute_70", ((7, 0), (7, 5), (8, 0), (9, 0), (12, 0))),
+        ("compute_70", ((7, 0), (7, 5), (8, 0), (9, 0), (10, 0), (10, 3), (12, 0))),
         ("compute_90a", ((9, 0),)),
         ("sm_90a", ((9, 0),)),
         ("sm_100f", ((10, 0), (10, 3))),

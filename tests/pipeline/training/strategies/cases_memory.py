@@ -30,28 +30,24 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "single": {"strategy": "single"},
     "ddp": {"strategy": "ddp"},
     "fsdp2": {},
-    "fsdp2 in bf16": {"precision": "bf16"},
     "hybrid within one node": {"sharding": {"within": "node"}},
-    "hybrid over two nodes": {"sharding": {"within": "node"}, "node": "own"},
     "offload": {"sharding": {"cpu_offload": True}},
     "tied": {"kind": TIED},
-    **{f"LoRA, {name}": {**LORA, "strategy": name} for name in ("single", "ddp", "fsdp2")},
-    **{f"QLoRA, {name}": {**QLORA, "strategy": name} for name in ("single", "ddp", "fsdp2")},
+    **{f"LoRA, {name}": {**LORA, "strategy": name} for name in ("ddp", "fsdp2")},
+    **{f"QLoRA, {name}": {**QLORA, "strategy": name} for name in ("single", "fsdp2")},
     **{
-        f"8-bit, {name}": {"strategy": name, "optimizer": EIGHT_BIT}
-        for name in ("single", "ddp", "fsdp2")
+        f"8-bit, {name}": {"strategy": name, "optimizer": EIGHT_BIT} for name in ("single", "fsdp2")
     },
 }
 ACCUMULATING = "accumulating"
 
 
-def _held(name: str, *, kind: str = "small_vlm", node: str = "node-0", **options: Any) -> None:
+def _held(name: str, *, kind: str = "small_vlm", **options: Any) -> None:
     def look(alone: Trainer, pair: Trainer) -> dict[str, Any]:
         trainer = alone if options.get("strategy") == "single" else pair
-        own = f"node-{1 + pair.ranks.rank}" if node == "own" else node
         config = trainer.config(kind, **options)
-        made = trainer.spread(kind, config, node=own)
-        need = _computed(trainer, kind, config, own)
+        made = trainer.spread(kind, config)
+        need = _computed(trainer, kind, config)
         _pass(trainer, made, kind, config, is_last=True)
         made.spread.optimizer.step()
         return {"held": _measured(made), "computed": dataclasses.asdict(need)}
@@ -71,7 +67,7 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     held = _bytes_of(_whole_gradients(made.spread.model))
     return {
         "held": held,
-        "computed": _computed(pair, "small_vlm", config, "node-0").accumulated_bytes,
+        "computed": _computed(pair, "small_vlm", config).accumulated_bytes,
     }
 
 
@@ -85,10 +81,9 @@ def _pass(
         loss.sum().backward()
 
 
-def _computed(trainer: Trainer, kind: str, config: TrainConfig, node: str) -> MemoryNeed:
+def _computed(trainer: Trainer, kind: str, config: TrainConfig) -> MemoryNeed:
     workplace, ranks = workplace_of(config), trainer.ranks
-    local_rank = ranks.rank if node == "node-0" else 0
-    here = Place(node_name=node, local_rank=local_rank)
+    here = Place(node_name="node-0", local_rank=ranks.rank)
     shell = make_shell(config, trainer.kind(kind).facts, workplace)
     return memory_need(
         read_sizes(shell, gathered_units(shell, config, None)),

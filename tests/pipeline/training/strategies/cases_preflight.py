@@ -14,7 +14,7 @@ from slurm_jobs.common.files import read_json
 from slurm_jobs.common.timings import read_spans, spans_path
 from tests.contexts import make_context
 from tests.pipeline.training.strategies.cases import case
-from tests.pipeline.training.strategies.trainer import SMALL, Trainer, workplace_of
+from tests.pipeline.training.strategies.trainer import SIZES, SMALL, Trainer, workplace_of
 
 TOO_LARGE = {"hidden_size": 16384, "num_layers": 100, "num_heads": 128}
 """Of 300 thousand million parameters: no node of ours holds 16 bytes of each."""
@@ -43,7 +43,7 @@ def _run(pair: Trainer, *, variables: dict[str, str] | None = None, **options: A
 @case("preflight")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     found = _run(pair, batching={"kind": "packed"}, num_microbatches=2)
-    spans = read_spans(spans_path(pair.folder / "timing", pair.ranks.rank))
+    spans, _ = read_spans(spans_path(pair.folder / "timing", pair.ranks.rank))
     written = pair.folder / "train" / PREFLIGHT_NAME
     return {
         "found": found,
@@ -60,7 +60,8 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
 
 @case("preflight, little memory on rank 1")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-    _run(pair, variables={"SLURM_MEM_PER_NODE": "1"} if pair.ranks.rank == 1 else None)
+    variables = {"SLURM_MEM_PER_NODE": "1"} if pair.ranks.rank == 1 else None
+    _run(pair, variables=variables, model={**SMALL, "language": {**SIZES, "hidden_size": 256}})
     return {}
 
 

@@ -24,7 +24,7 @@ def test_it_tells_what_runs_and_what_it_takes(by_rank):
     ("name", "told"),
     [
         ("another config on rank 1", "ranks are not alike: the stage's config is"),
-        ("little memory on rank 1", "SLURM_MEM_PER_NODE gives 0.00 GB: ask for more memory"),
+        ("little memory on rank 1", "SLURM_MEM_PER_NODE gives 1.05 MB: ask for more memory"),
         ("a model that is too large", "GB at the least, and"),
         ("no model on rank 1", "(rank 1 on node-1)"),
         ("single with two ranks", "strategy is single, and the stage has 2 ranks"),
