@@ -90,8 +90,7 @@ def _run_staged(
     facts: DataFacts,
     trackers: Trackers,
 ) -> dict[str, Any] | None:
-    processor_dir = sources[0].processor_dir
-    _check_heldout(job, facts.info.preprocess, processor_dir)
+    _check_heldout(job, facts.info.preprocess, sources[0].processor_dir)
     trained = fit(job, phases, sources, facts, trackers)
     used = list({source.folder: source for source in sources}.values())
     reads = [(source.staged, source.dataset.files.counts) for source in used]
@@ -104,13 +103,13 @@ def _run_staged(
         model_dir = export_model(
             trained.made.spread.bare,
             job.context.output_dir,
-            processor_dir=processor_dir,
+            processor_dir=sources[0].processor_dir,
             ranks=job.ranks,
             attempt=job.context.attempt,
             adapters_of=_adapters_of(job.config),
             levels=job.config.levels,
         )
-    evaluation = _evaluate(job, ending, facts, model_dir, processor_dir)
+    evaluation = _evaluate(job, ending, facts, model_dir, sources[0].processor_dir)
     if evaluation.get("exact_match") is not None:
         trackers.log({"evaluation/exact_match": evaluation["exact_match"]}, trained.num_steps)
     if job.ranks.rank != 0:

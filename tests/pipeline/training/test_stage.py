@@ -95,7 +95,7 @@ def test_every_rank_records_every_step_and_its_phases_add_up(undisturbed):
         assert (steps["checkpoint_s"][19::20] > 0).all()
         names = {span["name"] for span in read_spans(spans_path(run.timing_dir(), rank))[0]}
         assert names == {
-            "startup_import", "process_group", "stage_in", "model_build",
+            "startup_import", "process_group", "preflight", "stage_in", "model_build",
             "checkpoint_load", "checkpoint", "checkpoint_upload", "export", "heldout_check",
             "evaluation", "batch_plan",
         }  # fmt: skip
