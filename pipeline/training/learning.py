@@ -60,13 +60,18 @@ def plan_learning(model: VisionLanguageModel, phases: Sequence[Phase], ranks: Ra
     Raises:
         StageConfigError: a name or pattern stands for nothing, or for quantised weights.
     """
-    now = _what_learns(model, phases)
+    now = what_learns(model, phases)
     so_far = tuple(itertools.accumulate(now, operator.or_))
     bases = [hash_base(model, names) for names in so_far] if ranks.rank == 0 else []
     return Learning(now=now, so_far=so_far, bases=tuple(ranks.from_main(bases)))
 
 
-def _what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> tuple[frozenset[str], ...]:
+def what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> tuple[frozenset[str], ...]:
+    """Names of the parameters that learn, phase by phase; of a model on "meta", too.
+
+    Raises:
+        StageConfigError: as `plan_learning`.
+    """
     parts, unused = parts_of(model), model.unused_parameters()
     heads = frozenset(name for name, part in parts.items() if part == "heads")
     quantized = quantized_names(model)

@@ -134,18 +134,15 @@ def build_together(
         StageConfigError: on all ranks, if one of them cannot build it.
     """
     model, problem = None, None
-    is_unloaded, quantize = loads_once and ranks.rank != 0, config.quantize
+    is_unloaded = loads_once and ranks.rank != 0
     try:
         check_dtypes(config, workplace)
         if is_unloaded:
-            model = make_unloaded(config.model, data, torch.device("meta"))
+            model = make_shell(config, data, workplace)
         else:
-            as_stored = quantize is not None
+            as_stored = config.quantize is not None
             model = build_model(config.model, data, seed=config.seed, as_stored=as_stored)
-        if quantize is not None:
-            quantize_model(model, quantize, workplace.device)
-        add_what_learns(model, config)
-        compute_in(model, workplace.dtype)  # not before: peft would make adapters of that dtype
+            _add_parts(model, config, workplace)
         if is_unloaded:
             check_can_be_shared(model)
     except StageConfigError as error:
@@ -155,3 +152,21 @@ def build_together(
         raise StageConfigError(found)
     assert model is not None
     return model
+
+
+def make_shell(config: TrainConfig, data: DataFacts, workplace: Workplace) -> VisionLanguageModel:
+    """The whole model with what is added to it, on "meta": shapes without weights.
+
+    Raises:
+        StageConfigError: there is no such model, or what is added does not fit it.
+    """
+    model = make_unloaded(config.model, data, torch.device("meta"))
+    _add_parts(model, config, workplace)
+    return model
+
+
+def _add_parts(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
+    if config.quantize is not None:
+        quantize_model(model, config.quantize, workplace.device)
+    add_what_learns(model, config)
+    compute_in(model, workplace.dtype)  # not before: peft would make adapters of that dtype

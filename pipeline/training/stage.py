@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pipeline.data.info import PROCESSOR_DIR, read_dataset_info
 from pipeline.models import DataFacts, load_tokenizer, read_facts
 from pipeline.timing import SpanLog
 from pipeline.timing.system_sampler import sample_system
@@ -20,6 +21,7 @@ from pipeline.training.fit import Trained, fit
 from pipeline.training.job import Job, versions
 from pipeline.training.one_phase import PhaseEnd
 from pipeline.training.phases import Phase, phases_of
+from pipeline.training.preflight import preflight
 from pipeline.training.ranks import join_ranks, leave_ranks
 from pipeline.training.sources import Source, find_datasets, open_sources
 from pipeline.training.spreading import SpreadModel, count_learning
@@ -70,20 +72,25 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
 def _run(job: Job) -> dict[str, Any] | None:
     phases = phases_of(job.config)
     folders = find_datasets(phases, job.context)  # before anything is copied
+    facts = read_facts(read_dataset_info(folders[0]), load_tokenizer(folders[0] / PROCESSOR_DIR))
+    found = preflight(job, phases, folders, facts)
     with (
         sample_system(job.config.sampler, job.context),
         open_sources(folders, job) as sources,
         Trackers(job.config.trackers, job.context) as trackers,
     ):
-        return _run_staged(job, phases, sources, trackers)
+        result = _run_staged(job, phases, sources, facts, trackers)
+    return None if result is None else {**result, "preflight": found}
 
 
 def _run_staged(
-    job: Job, phases: Sequence[Phase], sources: Sequence[Source], trackers: Trackers
+    job: Job,
+    phases: Sequence[Phase],
+    sources: Sequence[Source],
+    facts: DataFacts,
+    trackers: Trackers,
 ) -> dict[str, Any] | None:
-    info, processor_dir = sources[0].dataset.info, sources[0].processor_dir
-    facts = read_facts(info, load_tokenizer(processor_dir))
-    _check_heldout(job, info.preprocess, processor_dir)
+    _check_heldout(job, facts.info.preprocess, sources[0].processor_dir)
     trained = fit(job, phases, sources, facts, trackers)
     used = list({source.folder: source for source in sources}.values())
     reads = [(source.staged, source.dataset.files.counts) for source in used]
@@ -96,13 +103,13 @@ def _run_staged(
         model_dir = export_model(
             trained.made.spread.bare,
             job.context.output_dir,
-            processor_dir=processor_dir,
+            processor_dir=sources[0].processor_dir,
             ranks=job.ranks,
             attempt=job.context.attempt,
             adapters_of=_adapters_of(job.config),
             levels=job.config.levels,
         )
-    evaluation = _evaluate(job, ending, facts, model_dir, processor_dir)
+    evaluation = _evaluate(job, ending, facts, model_dir, sources[0].processor_dir)
     if evaluation.get("exact_match") is not None:
         trackers.log({"evaluation/exact_match": evaluation["exact_match"]}, trained.num_steps)
     if job.ranks.rank != 0:

@@ -18,7 +18,21 @@ from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
-__all__ = ["Spread", "Strategy", "StrategyFacts", "choose_strategy"]
+__all__ = ["Spread", "Strategy", "StrategyFacts", "check_single", "choose_strategy"]
+
+
+def check_single(config: TrainConfig, num_ranks: int) -> None:
+    """See that `single` has one rank.
+
+    Raises:
+        StageConfigError: it has several.
+    """
+    if config.strategy == "single" and num_ranks != 1:
+        message = (
+            f"strategy is single, and the stage has {num_ranks} ranks: set `strategy: "
+            "fsdp2`, or resources.nodes and tasks_per_node to 1"
+        )
+        raise StageConfigError(message)
 
 
 def choose_strategy(
@@ -39,12 +53,7 @@ def choose_strategy(
     if file is not None and config.accelerate is not None:
         return Accelerated(workplace, config.accelerate.config, file, ranks)
     if config.strategy == "single":
-        if ranks.num_ranks != 1:
-            message = (
-                f"strategy is single, and the stage has {ranks.num_ranks} ranks: set `strategy: "
-                "fsdp2`, or resources.nodes and tasks_per_node to 1"
-            )
-            raise StageConfigError(message)
+        check_single(config, ranks.num_ranks)
         return Single(workplace)
     if config.strategy == "ddp":
         return Replicated(workplace)

@@ -68,17 +68,23 @@ def _asked_of_file(bare: VisionLanguageModel, workplace: Workplace, file: Accele
         return _whole(plain, device, "", kind)
     if kind != "FSDP":
         return _whole("DistributedDataParallel", device, str(torch.float32), kind)
-    layers = {_plain_class(layer) for tower in bare.towers() for layer in tower}
-    names = file.layer_classes or layers
-    wrapped = (m for m in bare.modules() if m is not bare and _plain_class(m) in names)
     return Asked(
         distributed_type=kind,
         model_class=f"FSDP{plain}",
-        num_units=1 + (sum(1 for _ in wrapped) if file.wraps_layers else 0),
+        num_units=1 + len(wrapped_by_file(bare, file)),
         placement=_SHARDED if file.num_replicas == 1 else _REPLICATED_SHARDS,
         device="cpu" if file.offloads else device,
         reduces=str(torch.float32),
     )
+
+
+def wrapped_by_file(bare: VisionLanguageModel, file: AccelerateFile) -> list[torch.nn.Module]:
+    """Parts of the model that a file of type FSDP has gathered one at a time."""
+    if not file.wraps_layers:
+        return []
+    layers = {_plain_class(layer) for tower in bare.towers() for layer in tower}
+    names = file.layer_classes or layers
+    return [m for m in bare.modules() if m is not bare and _plain_class(m) in names]
 
 
 def _whole(model_class: str, device: str, reduces: str, kind: str = "") -> Asked:

@@ -18,11 +18,7 @@ from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.levels import LevelConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
-from slurm_jobs.common.stage_config.optimizer import (
-    OptimizerConfig,
-    ScheduleConfig,
-    paged_problem,
-)
+from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
 from slurm_jobs.common.stage_config.phases import PhaseConfig
 from slurm_jobs.common.stage_config.profile import ProfileConfig
 from slurm_jobs.common.stage_config.quantize import QuantizeConfig
@@ -31,6 +27,7 @@ from slurm_jobs.common.stage_config.sampler import SamplerConfig
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
 from slurm_jobs.common.stage_config.staging import StagingConfig
 from slurm_jobs.common.stage_config.trackers import TrackersConfig
+from slurm_jobs.common.stage_config.train_checks import train_problems
 
 MAY_CHANGE = (
     "dataset",  # its content is compared by its own fingerprint
@@ -154,74 +151,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot run, naming field, value and remedy."""
         check_bounds(self)
-        self._check_length()
-        self._check_used()
-        self._check_parts()
-        if self.reader == "webdataset" and self.batching.kind != "shuffled":
-            message = (
-                f"batching.kind is {self.batching.kind} and reader is webdataset: a stream knows "
-                f"no lengths ahead; use `reader: index`, or `batching: {{kind: shuffled}}`"
-            )
-            raise ValueError(message)
-        if self.global_batch_size % self.num_lanes:
-            message = (
-                f"num_lanes is {self.num_lanes}: give a divisor of global_batch_size "
-                f"({self.global_batch_size})"
-            )
-            raise ValueError(message)
-
-    def _check_length(self) -> None:
-        """Refuse a training of no length, or of two."""
-        if self.phases:
-            self._check_phases()
-            return
-        if self.num_steps is None and self.num_epochs is None:
-            message = "neither num_steps nor num_epochs is given: give exactly one of them"
-            raise ValueError(message)
-        if self.num_steps is not None and self.num_epochs is not None:
-            message = (
-                f"num_steps is {self.num_steps} and num_epochs is {self.num_epochs}: "
-                "give exactly one of them"
-            )
-            raise ValueError(message)
-
-    def _check_phases(self) -> None:
-        names = [phase.name for phase in self.phases]
-        if len(set(names)) < len(names):
-            message = f"phases are called {', '.join(names)}: give each a name of its own"
-            raise ValueError(message)
-        given = [name for name in ("num_steps", "num_epochs", "learn") if getattr(self, name)]
-        if given:
-            message = f"{' and '.join(given)} given beside phases: each phase has its own"
-            raise ValueError(message)
-        if self.reader != "index":
-            message = f"reader is {self.reader} and there are phases: use `reader: index`"
-            raise ValueError(message)
-        for phase in self.phases:
-            size = phase.global_batch_size
-            if size is not None and size % self.num_lanes:
-                message = (
-                    f"phase {phase.name}: num_lanes is {self.num_lanes}: give a divisor of "
-                    f"global_batch_size ({size})"
-                )
-                raise ValueError(message)
-
-    def _check_parts(self) -> None:
-        """Refuse what optimizer and quantisation say together with the rest."""
-        learning = [phase.learn for phase in self.phases] or [self.learn]
-        optimizers = (self.optimizer, *(phase.optimizer for phase in self.phases))
-        problems = (
-            self.quantize
-            and self.quantize.problem(
-                learning=learning,
-                has_adapters=self.adapters is not None,
-                strategy=self.strategy,
-                precision=self.precision,
-            ),
-            paged_problem(optimizers, device=self.device, is_offloaded=self.sharding.cpu_offload),
-        )
-        if message := next(filter(None, problems), None):
-            raise ValueError(message)
+        problem = next(filter(None, train_problems(self)), None)
+        if problem:
+            raise ValueError(problem)
 
     @property
     def learning_parts(self) -> tuple[str, ...]:
@@ -229,48 +161,3 @@ class TrainConfig:
         if self.learn is not None:
             return self.learn
         return ("all",) if self.adapters is None else ("adapters",)
-
-    def _check_used(self) -> None:
-        """Refuse settings that nothing would read."""
-        names = [level.name for level in self.levels]
-        if len(set(names)) < len(names):
-            message = f"levels are called {', '.join(names)}: give each a name of its own"
-            raise ValueError(message)
-        if self.learn is not None and not self.learn:
-            message = "learn is empty: give a part (projector) or a pattern, or leave it out"
-            raise ValueError(message)
-        learning = [phase.learn for phase in self.phases] or [self.learn]
-        is_used = any(parts is None or "adapters" in parts for parts in learning)
-        if self.adapters is not None and not is_used:
-            message = (
-                "adapters are given, and learn names them nowhere: add `adapters` to it, or leave "
-                "adapters out"
-            )
-            raise ValueError(message)
-        self._check_strategy()
-        if self.precision in {"bf16", "fp32"} and self.scaler != ScalerConfig():
-            message = (
-                f"precision is {self.precision}, which scales no loss: leave scaler out, or set "
-                "`precision: fp16`"
-            )
-            raise ValueError(message)
-
-    def _check_strategy(self) -> None:
-        if self.strategy != "fsdp2" and self.sharding != ShardingConfig():
-            why = "whose file says how" if self.strategy == "accelerate" else "which does not shard"
-            message = (
-                f"strategy is {self.strategy}, {why}: leave sharding out, or set `strategy: fsdp2`"
-            )
-            raise ValueError(message)
-        if self.strategy == "accelerate" and self.accelerate is None:
-            message = (
-                "strategy is accelerate, and no file says what it does: give "
-                "`accelerate: {config: FILE}`"
-            )
-            raise ValueError(message)
-        if self.strategy != "accelerate" and self.accelerate is not None:
-            message = (
-                f"accelerate is given, and strategy is {self.strategy}: set `strategy: "
-                "accelerate`, or leave accelerate out"
-            )
-            raise ValueError(message)

@@ -77,6 +77,14 @@ def test_result_says_what_ran(undisturbed):
     assert result["evaluation"]["num_samples"] == 6
 
 
+def test_a_preflight_comes_before_the_data_set_is_copied(undisturbed):
+    run, result = undisturbed
+    assert result["preflight"]["attention"] == {"vision": "flash", "language": "flash"}
+    for rank in range(2):
+        names = [span["name"] for span in read_spans(spans_path(run.timing_dir(), rank))[0]]
+        assert names.index("preflight") < names.index("stage_in") < names.index("model_build")
+
+
 def test_every_rank_records_every_step_and_its_phases_add_up(undisturbed):
     run, _ = undisturbed
     for rank in (0, 1):
@@ -87,7 +95,7 @@ def test_every_rank_records_every_step_and_its_phases_add_up(undisturbed):
         assert (steps["checkpoint_s"][19::20] > 0).all()
         names = {span["name"] for span in read_spans(spans_path(run.timing_dir(), rank))[0]}
         assert names == {
-            "startup_import", "process_group", "stage_in", "model_build",
+            "startup_import", "process_group", "preflight", "stage_in", "model_build",
             "checkpoint_load", "checkpoint", "checkpoint_upload", "export", "heldout_check",
             "evaluation", "batch_plan",
         }  # fmt: skip

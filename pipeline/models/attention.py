@@ -1,0 +1,39 @@
+"""Sizes of a model's attention, from which PyTorch chooses the kernel that computes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from pipeline.models.interface import VisionLanguageModel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionSizes:
+    """Of one layer of a tower."""
+
+    num_heads: int
+    num_kv_heads: int
+    """Heads of keys and values; fewer than `num_heads` are shared by several."""
+    head_dim: int
+
+
+def attention_sizes(model: VisionLanguageModel) -> tuple[AttentionSizes, AttentionSizes]:
+    """Of the vision tower and of the language model; with weights or on "meta"."""
+    vision, language = (_sizes_of(tower[0]) for tower in model.towers())
+    return vision, language
+
+
+def _sizes_of(layer: nn.Module) -> AttentionSizes:
+    """By the names that all of transformers' attention modules give to these sizes."""
+    attention: Any = next(module for module in layer.modules() if hasattr(module, "head_dim"))
+    num_heads = getattr(attention, "num_heads", None)
+    if num_heads is None:
+        num_heads = attention.config.num_attention_heads
+    return AttentionSizes(
+        num_heads=num_heads,
+        num_kv_heads=num_heads // getattr(attention, "num_key_value_groups", 1),
+        head_dim=attention.head_dim,
+    )

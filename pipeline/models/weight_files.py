@@ -1,0 +1,71 @@
+"""Whether the files of a model's weights are there and whole, told without reading them.
+
+A download that was broken off, or a copy to a full disk, has the config and some of the weights:
+that would be noticed when they are loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.model import ModelConfig
+
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_LENGTH = struct.Struct("<Q")
+"""The first bytes of a safetensors file: how long its header is."""
+_MOST_HEADER_BYTES = 100_000_000
+"""As safetensors itself has it."""
+
+
+def check_weight_files(config: ModelConfig) -> None:
+    """Look into the folders that weights come from; a model of the hub is left alone.
+
+    Raises:
+        StageConfigError: files are missing, or shorter than they say themselves.
+    """
+    for folder in (config.path, config.vision.path, config.language.path):
+        problem = None if folder is None else next(_problems(Path(folder)), None)
+        if problem is not None:
+            message = f"model {folder}: {problem}: copy or download the folder anew"
+            raise StageConfigError(message)
+
+
+def _problems(folder: Path) -> Iterator[str]:
+    files = _files_of(folder)
+    if not files:
+        yield "no weights are there (*.safetensors)"
+    for file in files:
+        if not file.is_file():
+            yield f"{file.name} is missing, which the index of its weights names"
+        elif file.suffix == ".safetensors" and not _is_whole(file):
+            yield f"{file.name} is cut short, or no safetensors file"
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """Those that the index names, else those that are there."""
+    for name in _INDEXES:
+        if (folder / name).is_file():
+            names = json.loads((folder / name).read_bytes())["weight_map"].values()
+            return [folder / each for each in sorted(set(names))]
+    return sorted((*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")))
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether a safetensors file is as long as its header says."""
+    with file.open("rb") as stream:
+        start = stream.read(_LENGTH.size)
+        if len(start) < _LENGTH.size:
+            return False
+        (num_bytes,) = _LENGTH.unpack(start)
+        if num_bytes > _MOST_HEADER_BYTES:
+            return False
+        try:
+            header = json.loads(stream.read(num_bytes))
+        except ValueError:
+            return False
+    ends = [each["data_offsets"][1] for name, each in header.items() if name != "__metadata__"]
+    return file.stat().st_size == _LENGTH.size + num_bytes + max(ends, default=0)

@@ -1,0 +1,154 @@
+"""Which kernel PyTorch takes for a model's attention here, asked before there are weights.
+
+What it takes depends on the card, the dtype, the sizes of heads and on the mask: a mask leaves out
+FlashAttention, cards before compute capability 8.0 have none, and where nothing else is left the
+`math` kernel holds every score in memory, without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend
+from transformers.integrations.sdpa_attention import use_gqa_in_sdpa
+
+from pipeline.models import VisionLanguageModel
+from pipeline.models.attention import AttentionSizes, attention_sizes
+
+_NAMES = {
+    SDPBackend.MATH: "math",
+    SDPBackend.FLASH_ATTENTION: "flash",
+    SDPBackend.EFFICIENT_ATTENTION: "efficient",
+    SDPBackend.CUDNN_ATTENTION: "cudnn",
+}
+_LENGTH = 128
+"""Tokens of the row that PyTorch is asked about; kernels have no rule of it."""
+_SCORE_BYTES = 4
+"""The `math` kernel computes scores in fp32."""
+_HOLDS_SCORES = ("math", "eager")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionUse:
+    """How a tower asks for attention."""
+
+    tower: str
+    sizes: AttentionSizes
+    dtype: torch.dtype
+    is_causal: bool
+    has_mask: bool
+    """Packed rows have a dense one, which keeps samples apart."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionFound:
+    """What runs, and what would run with the other kind of rows."""
+
+    use: AttentionUse
+    kernel: str
+    """`flash`, `efficient`, `cudnn`, `math`, or `eager` where PyTorch is not asked."""
+    kernel_otherwise: str
+    """Without the mask, or with one where there is none."""
+
+
+def uses_of(
+    model: VisionLanguageModel, batching_kinds: Collection[str], dtype: torch.dtype
+) -> list[AttentionUse]:
+    """How the towers of a model ask for attention, with rows of all these kinds.
+
+    Packed rows hold samples that must not see each other, for which they have a dense mask.
+    """
+    vision, language = attention_sizes(model)
+    masks = {"packed": {True}, "auto": {False, True}}
+    kinds_of_rows = set().union(*(masks.get(kind, {False}) for kind in batching_kinds))
+    asked = [("vision", vision, False, False)]
+    asked += [("language", language, True, has_mask) for has_mask in sorted(kinds_of_rows)]
+    return [
+        AttentionUse(tower=tower, sizes=sizes, dtype=dtype, is_causal=is_causal, has_mask=has_mask)
+        for tower, sizes, is_causal, has_mask in asked
+    ]
+
+
+def find_kernels(use: AttentionUse, device: torch.device, attention_name: str) -> AttentionFound:
+    """Ask PyTorch's own choice; memory of a few kilobytes, and no kernel is run.
+
+    `attention_name` is the model's: only `sdpa` asks PyTorch.
+    """
+    if attention_name != "sdpa":
+        return AttentionFound(use=use, kernel=attention_name, kernel_otherwise=attention_name)
+    other = replace(use, has_mask=not use.has_mask)
+    return AttentionFound(
+        use=use, kernel=_kernel(use, device), kernel_otherwise=_kernel(other, device)
+    )
+
+
+def _kernel(use: AttentionUse, device: torch.device) -> str:
+    """As `scaled_dot_product_attention` chooses it."""
+    options = call_of(use, device)
+    number = torch._fused_sdp_choice(**options)  # noqa: SLF001 - there is no public way to ask
+    return _NAMES.get(SDPBackend(number), "another")
+
+
+def call_of(use: AttentionUse, device: torch.device) -> dict[str, Any]:
+    """What transformers calls it with: shared keys are repeated where its own rule says so."""
+    sizes = use.sizes
+    options: dict[str, Any] = {"dtype": use.dtype, "device": device, "requires_grad": True}
+    query = torch.empty(1, sizes.num_heads, _LENGTH, sizes.head_dim, **options)
+    keys = torch.empty(1, sizes.num_kv_heads, _LENGTH, sizes.head_dim, **options)
+    mask = None
+    if use.has_mask:
+        mask = torch.empty(1, 1, _LENGTH, _LENGTH, dtype=torch.bool, device=device)
+    is_shared = sizes.num_kv_heads < sizes.num_heads
+    shares = is_shared and use_gqa_in_sdpa(mask, keys, keys)
+    if is_shared and not shares:
+        keys = query
+    return {
+        "query": query,
+        "key": keys,
+        "value": keys,
+        "attn_mask": mask,
+        "is_causal": use.is_causal and mask is None,
+        "enable_gqa": shares,
+    }
+
+
+def attention_note(found: AttentionFound) -> str:
+    """`language efficient (a dense mask keeps packed samples apart; flash without)`."""
+    told = f"{found.use.tower} {found.kernel}"
+    if found.use.has_mask and found.kernel != found.kernel_otherwise:
+        told += f" (packed rows have a dense mask; {found.kernel_otherwise} without)"
+    return told
+
+
+def attention_warning(found: AttentionFound, *, where: str, max_tokens: int | None) -> str | None:
+    """On a GPU: why memory will be short, where every score is held.
+
+    Args:
+        found: What runs.
+        where: The card.
+        max_tokens: Of a row; None where it is not known.
+    """
+    if found.kernel not in _HOLDS_SCORES:
+        return None
+    length = max_tokens or 1000
+    num_bytes = found.use.sizes.num_heads * length**2 * _SCORE_BYTES
+    return (
+        f"attention of the {found.use.tower} model runs the {found.kernel} kernel on {where} in "
+        f"{found.use.dtype}, which holds every score: a row of {length} tokens takes "
+        f"{num_bytes / 1e9:.2f} GB in each layer{_remedy(found)}"
+    )
+
+
+def _remedy(found: AttentionFound) -> str:
+    if found.kernel == "eager":
+        return "; set `model: {attention: sdpa}`"
+    if found.kernel_otherwise in _HOLDS_SCORES:
+        return "; take fewer tokens in a row, or more microbatches"
+    if found.use.has_mask:
+        return f"; rows without a mask run {found.kernel_otherwise}: `batching: {{kind: grouped}}`"
+    if found.use.tower == "vision":  # whose rows are images, packed or not
+        return ""
+    return f"; packed rows run {found.kernel_otherwise}: `batching: {{kind: packed}}`"

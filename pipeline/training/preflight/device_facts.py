@@ -1,0 +1,60 @@
+"""What a rank computes on, read once; all that the preflight judges of a device stands here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from slurm_jobs.common.machine import cpu_facts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceFacts:
+    """A GPU or the node's CPUs, and what this build of PyTorch has for it."""
+
+    type: str
+    """`cuda` or `cpu`."""
+    name: str
+    """As the driver calls it (`Tesla V100-SXM2-32GB`); of CPUs what the kernel says, or empty."""
+    capability: tuple[int, int] | None
+    """Compute capability; None of CPUs."""
+    total_bytes: int | None
+    """Memory of the card; None of CPUs, whose memory is the node's."""
+    free_bytes: int | None
+    """What nobody has taken of it so far."""
+    arch_list: tuple[str, ...]
+    """GPUs that this PyTorch has code for (`sm_70`, `compute_90`); empty of one without CUDA."""
+    torch_version: str
+    """With its build: `2.13.0+cu126`."""
+
+    def __str__(self) -> str:
+        name = self.name or self.type
+        if self.capability is None:
+            return name
+        return f"{name} (compute capability {self.capability[0]}.{self.capability[1]})"
+
+
+def read_device(device: torch.device) -> DeviceFacts:
+    """Ask the driver, or the kernel; no kernel of PyTorch is run."""
+    arch_list, version = tuple(torch.cuda.get_arch_list()), str(torch.__version__)
+    if device.type != "cuda":
+        return DeviceFacts(
+            type=device.type,
+            name=cpu_facts()["model"],
+            capability=None,
+            total_bytes=None,
+            free_bytes=None,
+            arch_list=arch_list,
+            torch_version=version,
+        )
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    return DeviceFacts(
+        type=device.type,
+        name=torch.cuda.get_device_name(device),
+        capability=torch.cuda.get_device_capability(device),
+        total_bytes=total_bytes,
+        free_bytes=free_bytes,
+        arch_list=arch_list,
+        torch_version=version,
+    )

@@ -1,0 +1,91 @@
+"""How much of a node's memory the job may use: by Slurm, by the kernel's cgroups, or all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_jobs.common.machine import available_memory_bytes, memory_bytes
+
+_MIB = 2**20
+"""What Slurm calls a megabyte."""
+_CGROUP_FILES = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
+"""By controller in /proc/self/cgroup: version 2, and 1."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostMemory:
+    """Of a node."""
+
+    limit_bytes: int
+    """What all ranks of the job here may take together."""
+    source: str
+    """Who says so."""
+    available_bytes: int
+    """What could be taken now without swapping."""
+
+
+def read_host_memory(variables: Mapping[str, str]) -> HostMemory:
+    """Of this node; `variables` are those of the environment."""
+    limits = {
+        **slurm_limits(variables),
+        **dict(cgroup_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))),
+    }
+    if (all_bytes := memory_bytes()) is not None:
+        limits["the node's memory"] = all_bytes
+    available_bytes = available_memory_bytes()
+    source = min(limits, key=limits.__getitem__, default="")
+    return HostMemory(
+        limit_bytes=limits.get(source, available_bytes),
+        source=source or "what is available now",
+        available_bytes=available_bytes,
+    )
+
+
+def slurm_limits(variables: Mapping[str, str]) -> dict[str, int]:
+    """Bytes that Slurm gave the job on this node, by the variable that says so; 0 means all."""
+    given = {
+        name: int(value)
+        for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")
+        if (value := variables.get(name, "")).isdigit()
+    }
+    found = {"SLURM_MEM_PER_NODE": given.get("SLURM_MEM_PER_NODE", 0)}
+    found["SLURM_MEM_PER_CPU"] = given.get("SLURM_MEM_PER_CPU", 0) * given.get(
+        "SLURM_CPUS_ON_NODE", 0
+    )
+    return {name: number * _MIB for name, number in found.items() if number}
+
+
+def cgroup_limits(own: Path, root: Path) -> Iterator[tuple[str, int]]:
+    """Bytes that the process's cgroups allow, by the file that says so.
+
+    A limit of a group above counts as well. Within a container the path in `own` is the host's,
+    and what there is of it lies at the root.
+
+    Args:
+        own: /proc/self/cgroup.
+        root: Where cgroups are mounted.
+    """
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = own.read_text().splitlines()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for controller, file in _CGROUP_FILES.items():
+            if controller not in controllers.split(","):
+                continue
+            folder, _, name = file.rpartition("/")
+            top = root / folder
+            group = top / path.lstrip("/")
+            for place in (group, *group.parents):
+                if place.is_relative_to(top) and (value := _read_number(place / name)) is not None:
+                    yield str(place / name), value
+
+
+def _read_number(file: Path) -> int | None:
+    """None where there is no such file, or no limit (`max`)."""
+    with suppress(OSError, ValueError):
+        return int(file.read_text())
+    return None

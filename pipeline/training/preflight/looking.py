@@ -1,0 +1,207 @@
+"""What one rank finds out about the training that is to begin, from sizes alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.data.info import DatasetInfo
+from pipeline.models import DataFacts, VisionLanguageModel
+from pipeline.models.weight_files import check_weight_files
+from pipeline.training.checkpoint.files import list_checkpoints
+from pipeline.training.job import Job
+from pipeline.training.learning import what_learns
+from pipeline.training.phases import Phase
+from pipeline.training.preflight.attention import (
+    attention_note,
+    attention_warning,
+    find_kernels,
+    uses_of,
+)
+from pipeline.training.preflight.checkpoint_room import disk_warning
+from pipeline.training.preflight.device_facts import DeviceFacts
+from pipeline.training.preflight.host_memory import read_host_memory
+from pipeline.training.preflight.memory_need import (
+    MemoryNeed,
+    checkpoint_bytes,
+    memory_need,
+    stored_bytes,
+)
+from pipeline.training.preflight.memory_room import Verdict, judge_card, judge_node, remedies
+from pipeline.training.preflight.model_sizes import ModelSizes, read_sizes
+from pipeline.training.preflight.sharing import Sharing, gathered_units
+from pipeline.training.spreading import make_shell
+from pipeline.training.strategies.loading import check_can_be_shared
+from pipeline.training.strategies.quantized_effect import check_dtypes
+from slurm_jobs.common.accelerate_file import AccelerateFile
+from slurm_jobs.common.errors import StageConfigError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """The training, as far as it is known before anything is staged in."""
+
+    phases: Sequence[Phase]
+    infos: Sequence[DatasetInfo]
+    """Data sets of the phases."""
+    facts: DataFacts
+    file: AccelerateFile | None
+    """That of `strategy: accelerate`."""
+    sharing: Sharing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """Of one rank."""
+
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    """For the log, in words."""
+    values: Mapping[str, Any]
+    """For `preflight.json`."""
+
+
+def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
+    """Put the model together without weights, and compare what it needs with what there is.
+
+    Raises:
+        StageConfigError: training cannot run; with the remedy.
+    """
+    config = job.config
+    check_dtypes(config, job.workplace)
+    if config.strategy != "fsdp2" or job.ranks.rank == 0:  # who reads them
+        check_weight_files(config.model)
+    shell = make_shell(config, planned.facts, job.workplace)
+    if config.strategy == "fsdp2" and job.ranks.num_ranks > 1:
+        check_can_be_shared(shell)
+    sizes = read_sizes(shell, gathered_units(shell, config, planned.file))
+    learned = what_learns(shell, planned.phases)
+    needs = _needs(job, planned, sizes, learned)
+    most = max(range(len(needs)), key=lambda number: needs[number].least_bytes)
+    kind = planned.phases[most].config.optimizer.kind
+    remedy = remedies(config, needs[most], num_ranks=job.ranks.num_ranks, optimizer_kind=kind)
+    warnings = _judge_memory(job, needs[most], sizes, device, remedy)
+    kernels, notes, attention_warnings = _attention(job, planned, shell, device)
+    disk_warnings, disk = _disk(job, planned, sizes, learned)
+    return Findings(
+        warnings=(*warnings, *attention_warnings, *disk_warnings),
+        notes=tuple(notes),
+        values={
+            "attention": kernels,
+            "phase": planned.phases[most].name,
+            "memory": {
+                **asdict(needs[most]),
+                "least_bytes": needs[most].least_bytes,
+                "expected_bytes": needs[most].expected_bytes,
+            },
+            **disk,
+        },
+    )
+
+
+def _needs(
+    job: Job, planned: Planned, sizes: ModelSizes, learned: Sequence[Collection[str]]
+) -> list[MemoryNeed]:
+    """Of each phase."""
+    found = []
+    for phase, info, names in zip(planned.phases, planned.infos, learned, strict=True):
+        config = phase.config
+        # On average, whatever shares a row.
+        num_tokens = config.global_batch_size * info.num_tokens / max(1, info.num_samples)
+        need = memory_need(
+            sizes,
+            names,
+            planned.sharing,
+            compute_itemsize=job.workplace.dtype.itemsize,
+            optimizer_kind=config.optimizer.kind,
+            num_microbatches=config.num_microbatches,
+            num_tokens=int(num_tokens / job.ranks.num_ranks / config.num_microbatches),
+        )
+        found.append(need)
+    return found
+
+
+def _judge_memory(
+    job: Job, need: MemoryNeed, sizes: ModelSizes, device: DeviceFacts, remedy: str
+) -> list[str]:
+    """Warnings.
+
+    Raises:
+        StageConfigError: what must be there does not fit.
+    """
+    verdicts = [_judge_node(job, need, sizes, remedy)]
+    if device.total_bytes is not None:
+        verdicts.append(judge_card(need, device, remedy))
+    for verdict in verdicts:
+        if verdict.problem:
+            raise StageConfigError(verdict.problem)
+    return [verdict.warning for verdict in verdicts if verdict.warning]
+
+
+def _judge_node(job: Job, need: MemoryNeed, sizes: ModelSizes, remedy: str) -> Verdict:
+    """On the memory of the rank's node: what computes there, is offloaded to it, or is read."""
+    context, on_cpu = job.context, job.workplace.device.type == "cpu"
+    least_bytes = need.offloaded_bytes + (need.least_bytes if on_cpu else 0)
+    expected_bytes = need.offloaded_bytes + (need.expected_bytes if on_cpu else 0)
+    read_bytes = stored_bytes(sizes)  # before they are shared out, or moved to the card
+    if job.config.strategy == "fsdp2":
+        read_bytes = read_bytes if context.node_rank == 0 else 0
+    else:
+        read_bytes *= context.num_local_ranks
+    return judge_node(
+        least_bytes=context.num_local_ranks * least_bytes,
+        expected_bytes=max(context.num_local_ranks * expected_bytes, read_bytes),
+        host=read_host_memory(os.environ),
+        node_name=context.node_name,
+        remedy=remedy,
+    )
+
+
+def _attention(
+    job: Job, planned: Planned, shell: VisionLanguageModel, device: DeviceFacts
+) -> tuple[dict[str, str], list[str], list[str]]:
+    """Kernels by tower, and what there is to say of them; rows of every phase are looked at."""
+    kinds = {phase.config.batching.kind for phase in planned.phases}
+    kernels, notes, warnings = {}, [], []
+    for use in uses_of(shell, kinds, job.workplace.dtype):
+        found = find_kernels(use, job.workplace.device, shell.attention_name)
+        kernels[f"{use.tower}, packed" if use.has_mask else use.tower] = found.kernel
+        notes.append(attention_note(found))
+        warning = attention_warning(found, where=str(device), max_tokens=_longest_row(planned))
+        if warning and device.type != "cpu":
+            warnings.append(warning)
+    return kernels, notes, warnings
+
+
+def _longest_row(planned: Planned) -> int | None:
+    """Tokens that a row may have, in any phase."""
+    found = [
+        phase.config.batching.max_tokens or info.preprocess.get("max_tokens")
+        for phase, info in zip(planned.phases, planned.infos, strict=True)
+    ]
+    return max(filter(None, found), default=None)
+
+
+def _disk(
+    job: Job, planned: Planned, sizes: ModelSizes, learned: Sequence[Collection[str]]
+) -> tuple[list[str], dict[str, int]]:
+    """On the first rank: whether checkpoints and export find room."""
+    if job.ranks.rank != 0:
+        return [], {}
+    names: frozenset[str] = frozenset().union(*learned)
+    phase = planned.phases[-1]
+    num_bytes = checkpoint_bytes(sizes, names, phase.config.optimizer.kind)
+    free_bytes = shutil.disk_usage(job.context.output_dir).free
+    warning = disk_warning(
+        checkpoint_bytes=num_bytes,
+        keep_last=job.config.checkpoint.keep_last,
+        num_present=len(list_checkpoints(phase.folder(job.context.output_dir) / "checkpoints")),
+        export_bytes=4 * sizes.num_weights,
+        free_bytes=free_bytes,
+        folder=str(job.context.output_dir),
+    )
+    values = {"checkpoint_bytes": num_bytes, "disk_free_bytes": free_bytes}
+    return [warning] if warning else [], values

@@ -1,0 +1,168 @@
+"""What a rank's memory must hold, computed from sizes alone. PURE.
+
+The state (weights, gradients, optimizer) is exact: tests compare it with what real trainings hold.
+What comes beside it is a lower bound, so that whatever does not fit by these numbers does not fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pipeline.training.local_optimizer import BLOCK_SIZE
+from pipeline.training.preflight.model_sizes import ModelSizes, TensorSizes
+from pipeline.training.preflight.sharing import Sharing
+
+_FP32 = 4
+"""Bytes of a learned weight, of its gradient, and of each of the optimizer's two moments."""
+_LEAST_8_BIT = 4096
+"""bitsandbytes keeps the state of smaller tensors in fp32."""
+_LEAST_PAGED = 100_000
+"""bitsandbytes pages no state of smaller tensors."""
+_TABLES_BYTES = 2 * 256 * _FP32
+"""What 8-bit codes of the two moments stand for; all tensors share it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryNeed:
+    """Of the rank that has most, in bytes."""
+
+    weights_bytes: int
+    """The master copy: fp32, or packed in 4 bits."""
+    buffers_bytes: int
+    """Constants, whole on every rank."""
+    gradients_bytes: int
+    optimizer_bytes: int
+    """Without what the driver may page out."""
+    accumulated_bytes: int
+    """Whole gradients between the microbatches of a step."""
+    computing_bytes: int
+    """Weights in the precision of computing: gathered ones, or those that autocast made."""
+    activations_bytes: int
+    """At least: what enters each layer of the language model, kept for the backward pass."""
+    offloads: bool
+    """Whether weights, gradients and optimizer lie in the node's memory."""
+
+    @property
+    def state_bytes(self) -> int:
+        """What a step leaves behind: all that is there when weights are changed."""
+        return self.weights_bytes + self.buffers_bytes + self.gradients_bytes + self.optimizer_bytes
+
+    @property
+    def offloaded_bytes(self) -> int:
+        """In the node's memory, though the device computes."""
+        return self.state_bytes - self.buffers_bytes if self.offloads else 0
+
+    @property
+    def least_bytes(self) -> int:
+        """What must be on the device at one time."""
+        if self.offloads:
+            return self.buffers_bytes + self.accumulated_bytes
+        more_than_reduced = max(0, self.accumulated_bytes - self.gradients_bytes)
+        return self.state_bytes + more_than_reduced
+
+    @property
+    def expected_bytes(self) -> int:
+        """The same with weights to compute with and activations: still a lower bound of these."""
+        return self.least_bytes + self.computing_bytes + self.activations_bytes
+
+
+def memory_need(
+    sizes: ModelSizes,
+    learned: Collection[str],
+    sharing: Sharing,
+    *,
+    compute_itemsize: int,
+    optimizer_kind: str,
+    num_microbatches: int,
+    num_tokens: int,
+) -> MemoryNeed:
+    """What training needs of a rank.
+
+    Args:
+        sizes: Of the model.
+        learned: Names of the parameters that learn.
+        sharing: How the model is shared out.
+        compute_itemsize: Bytes of a number in the precision of computing.
+        optimizer_kind: As `OptimizerConfig` has it.
+        num_microbatches: Of a step.
+        num_tokens: Of a microbatch on one rank.
+    """
+    learning = [each for each in sizes.parameters if each.name in learned]
+    accumulates = sharing.is_sharded and sharing.accumulates_whole and num_microbatches > 1
+    return MemoryNeed(
+        weights_bytes=sum(each.itemsize * _share(each, sharing) for each in sizes.parameters),
+        buffers_bytes=sizes.buffer_bytes,
+        gradients_bytes=sum(_FP32 * _share(each, sharing) for each in learning),
+        optimizer_bytes=optimizer_bytes(
+            [_share(each, sharing) for each in learning], optimizer_kind
+        ),
+        accumulated_bytes=sum(_FP32 * _num(each) for each in learning) if accumulates else 0,
+        computing_bytes=_computing_bytes(sizes, sharing, compute_itemsize),
+        activations_bytes=num_tokens * sizes.hidden_size * compute_itemsize * sizes.num_layers,
+        offloads=sharing.offloads,
+    )
+
+
+def optimizer_bytes(nums: Collection[int], kind: str) -> int:
+    """State of an optimizer that stays on the device.
+
+    Args:
+        nums: Numbers in each tensor, as this rank has them.
+        kind: As `OptimizerConfig` has it.
+    """
+    if kind == "adamw":
+        return sum(2 * _FP32 * num + _FP32 for num in nums)  # and a count of steps
+    is_paged, is_8_bit = kind.startswith("paged_"), kind.endswith("_8bit")
+    total = 0
+    for num in nums:
+        packs = is_8_bit and num >= _LEAST_8_BIT
+        if not (is_paged and num >= _LEAST_PAGED):
+            total += 2 * num * (1 if packs else _FP32)
+        if packs:
+            total += 2 * _FP32 * math.ceil(num / BLOCK_SIZE)
+    return total + (_TABLES_BYTES if is_8_bit and any(n >= _LEAST_8_BIT for n in nums) else 0)
+
+
+def checkpoint_bytes(sizes: ModelSizes, learned: Collection[str], optimizer_kind: str) -> int:
+    """Of one checkpoint on disk, over all ranks: what has learned, and the optimizer's state."""
+    nums = [_num(each) for each in sizes.parameters if each.name in learned]
+    kind = optimizer_kind.removeprefix("paged_")
+    return sum(_FP32 * num for num in nums) + optimizer_bytes(nums, kind)
+
+
+def stored_bytes(sizes: ModelSizes) -> int:
+    """Of all weights whole, as they are when they have been read."""
+    return sum(each.itemsize * _num(each) for each in sizes.parameters)
+
+
+def _num(each: TensorSizes) -> int:
+    return math.prod(each.shape)
+
+
+def _share(each: TensorSizes, sharing: Sharing) -> int:
+    """Numbers that the first rank has, the most of any: rows are dealt out in equal runs."""
+    if not sharing.is_sharded:
+        return _num(each)
+    return math.ceil(each.shape[0] / sharing.num_shards) * math.prod(each.shape[1:])
+
+
+def _computing_bytes(sizes: ModelSizes, sharing: Sharing, itemsize: int) -> int:
+    """Beside the master copy."""
+    if not sharing.is_sharded:
+        cast = (each for each in sizes.parameters if each.is_multiplied and not each.is_packed)
+        return sum(itemsize * _num(each) for each in cast) if itemsize < _FP32 else 0
+    rest, by_unit = 0, dict[int, int]()
+    for each in sizes.parameters:
+        num_bytes = _num(each) * (each.itemsize if each.is_packed else itemsize)
+        if each.unit is None:
+            rest += num_bytes
+        else:
+            by_unit[each.unit] = by_unit.get(each.unit, 0) + num_bytes
+    in_order = [num_bytes for _, num_bytes in sorted(by_unit.items())]
+    if sharing.keeps_gathered or not in_order:
+        return rest + sum(in_order)
+    at_once = 1 + sharing.num_ahead
+    windows = (in_order[first : first + at_once] for first in range(len(in_order)))
+    return rest + max(map(sum, windows))

@@ -1,0 +1,74 @@
+"""Sizes of a model's tensors, read from a model without weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from pipeline.models import VisionLanguageModel
+from pipeline.models.quantized import QuantizedLinear
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorSizes:
+    """Of one parameter."""
+
+    name: str
+    shape: tuple[int, ...]
+    """As it is stored: packed where it is in 4 bits."""
+    itemsize: int
+    """Bytes of a number."""
+    is_packed: bool
+    """Whether it is in 4 bits, and so never cast."""
+    is_multiplied: bool
+    """Whether it is the matrix of a linear layer."""
+    num_weights: int
+    """Unpacked."""
+    unit: int | None
+    """Number of the layer that it is gathered with; None with the rest of the model."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSizes:
+    """Of a whole model."""
+
+    parameters: tuple[TensorSizes, ...]
+    """Those that are one by two names stand here once."""
+    buffer_bytes: int
+    """Which are never shared out: scales of 4-bit blocks among them."""
+    hidden_size: int
+    """Of the language model."""
+    num_layers: int
+
+    @property
+    def num_weights(self) -> int:
+        """Of all parameters, unpacked."""
+        return sum(each.num_weights for each in self.parameters)
+
+
+def read_sizes(model: VisionLanguageModel, units: Sequence[nn.Module]) -> ModelSizes:
+    """Of a model, whose weights may be on "meta"; `units` are gathered one at a time."""
+    unit_of = {id(p): number for number, unit in enumerate(units) for p in unit.parameters()}
+    modules = list(model.modules())
+    packed = {id(m.weight): m.num_weights for m in modules if isinstance(m, QuantizedLinear)}
+    multiplied = {id(m.weight) for m in modules if isinstance(m, nn.Linear)}
+    language = model.sizes()[1]
+    return ModelSizes(
+        parameters=tuple(
+            TensorSizes(
+                name=name,
+                shape=tuple(parameter.shape),
+                itemsize=parameter.itemsize,
+                is_packed=id(parameter) in packed,
+                is_multiplied=id(parameter) in multiplied,
+                num_weights=packed.get(id(parameter), parameter.numel()),
+                unit=unit_of.get(id(parameter)),
+            )
+            for name, parameter in model.named_parameters()
+        ),
+        buffer_bytes=sum(buffer.numel() * buffer.itemsize for buffer in model.buffers()),
+        hidden_size=language.hidden_size,
+        num_layers=language.num_layers,
+    )

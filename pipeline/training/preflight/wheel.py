@@ -1,0 +1,73 @@
+"""Whether this build of PyTorch has code for the card, and the card what the config asks of it.
+
+Without code for the card the first kernel fails ("no kernel image is available"), which is after
+staging, after the weights were read, and on a queue of days too late. The rules are NVIDIA's: see
+"CUDA C++ Programming Guide", Compute Capability, Binary Compatibility and PTX Compatibility.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pipeline.training.preflight.device_facts import DeviceFacts
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+_ENTRY = re.compile(r"(sm|compute)_(\d+)([af]?)")
+_LEAST_OF_NEWER_BUILDS = (7, 5)
+"""CUDA 12.8 and later have no code for older cards; PyTorch's builds for 12.6 still have."""
+_OLD_CARDS_INDEX = "https://download.pytorch.org/whl/cu126"
+_NF4_CAPABILITY = (6, 0)
+"""The oldest that bitsandbytes has kernels of 4 bits for."""
+
+
+def card_problem(facts: DeviceFacts, config: TrainConfig) -> str | None:
+    """Why nothing can be computed on this card as the config says, with the remedy."""
+    if facts.capability is None:
+        return None
+    if not runs_on(facts.arch_list, facts.capability):
+        return _no_code(facts, facts.capability)
+    if config.quantize is not None and facts.capability < _NF4_CAPABILITY:
+        return (
+            f"quantize is given, and {facts} is older than the kernels of 4 bits, which need 6.0: "
+            "leave quantize out, or ask for a V100 or newer (resources.gpu)"
+        )
+    return None
+
+
+def runs_on(arch_list: Sequence[str], capability: tuple[int, int]) -> bool:
+    """Whether a build with code for `arch_list` runs on a card of that compute capability.
+
+    `sm_XY` is machine code, for cards of the same major number and no smaller minor one.
+    `compute_XY` is PTX, which the driver compiles for any newer card. `a` behind it is for that
+    card alone, `f` for its family. A list without such an entry (AMD's) says nothing of them.
+    """
+    known = [match for match in map(_ENTRY.fullmatch, arch_list) if match]
+    return not known or any(_entry_runs(match, capability) for match in known)
+
+
+def _entry_runs(entry: re.Match[str], capability: tuple[int, int]) -> bool:
+    kind, number, suffix = entry.groups()
+    made_for = divmod(int(number), 10)
+    if suffix == "a":
+        return made_for == capability
+    if kind == "compute" and not suffix:
+        return made_for <= capability
+    return made_for[0] == capability[0] and made_for[1] <= capability[1]
+
+
+def _no_code(facts: DeviceFacts, capability: tuple[int, int]) -> str:
+    if capability < _LEAST_OF_NEWER_BUILDS:
+        remedy = (
+            "install the build for CUDA 12.6 in the stage's Python, the only one that still has "
+            f"it, before torch 2.15: pip install 'torch<2.15' --index-url {_OLD_CARDS_INDEX}"
+        )
+    else:
+        remedy = (
+            f"install a build of PyTorch that has sm_{capability[0]}{capability[1]} in the "
+            "stage's Python (https://pytorch.org/get-started/locally)"
+        )
+    return (
+        f"torch {facts.torch_version} has no code for {facts}, but for "
+        f"{', '.join(facts.arch_list)}: {remedy}; or ask for another card (resources.gpu)"
+    )

@@ -1,0 +1,136 @@
+"""What the keys of `TrainConfig` must not say together; each function gives a message, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from slurm_jobs.common.stage_config.optimizer import paged_problem
+from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
+
+if TYPE_CHECKING:
+    from slurm_jobs.common.stage_config.train import TrainConfig
+
+
+def train_problems(config: TrainConfig) -> Iterator[str | None]:
+    """One message for each rule that is broken, naming field, value and remedy; lazily."""
+    yield _phases_problem(config) if config.phases else _length_problem(config)
+    yield _levels_problem(config)
+    yield _learn_problem(config)
+    yield _strategy_problem(config)
+    yield _scaler_problem(config)
+    yield _quantize_problem(config)
+    yield paged_problem(
+        (config.optimizer, *(phase.optimizer for phase in config.phases)),
+        device=config.device,
+        is_offloaded=config.sharding.cpu_offload,
+    )
+    yield _reader_problem(config)
+    yield _lanes_problem(config)
+
+
+def _length_problem(config: TrainConfig) -> str | None:
+    """Of a training of no length, or of two."""
+    if config.num_steps is None and config.num_epochs is None:
+        return "neither num_steps nor num_epochs is given: give exactly one of them"
+    if config.num_steps is not None and config.num_epochs is not None:
+        return (
+            f"num_steps is {config.num_steps} and num_epochs is {config.num_epochs}: "
+            "give exactly one of them"
+        )
+    return None
+
+
+def _phases_problem(config: TrainConfig) -> str | None:
+    names = [phase.name for phase in config.phases]
+    if len(set(names)) < len(names):
+        return f"phases are called {', '.join(names)}: give each a name of its own"
+    given = [name for name in ("num_steps", "num_epochs", "learn") if getattr(config, name)]
+    if given:
+        return f"{' and '.join(given)} given beside phases: each phase has its own"
+    if config.reader != "index":
+        return f"reader is {config.reader} and there are phases: use `reader: index`"
+    for phase in config.phases:
+        size = phase.global_batch_size
+        if size is not None and size % config.num_lanes:
+            return (
+                f"phase {phase.name}: num_lanes is {config.num_lanes}: give a divisor of "
+                f"global_batch_size ({size})"
+            )
+    return None
+
+
+def _levels_problem(config: TrainConfig) -> str | None:
+    names = [level.name for level in config.levels]
+    if len(set(names)) < len(names):
+        return f"levels are called {', '.join(names)}: give each a name of its own"
+    return None
+
+
+def _learn_problem(config: TrainConfig) -> str | None:
+    if config.learn is not None and not config.learn:
+        return "learn is empty: give a part (projector) or a pattern, or leave it out"
+    learning = [phase.learn for phase in config.phases] or [config.learn]
+    is_used = any(parts is None or "adapters" in parts for parts in learning)
+    if config.adapters is not None and not is_used:
+        return (
+            "adapters are given, and learn names them nowhere: add `adapters` to it, or leave "
+            "adapters out"
+        )
+    return None
+
+
+def _strategy_problem(config: TrainConfig) -> str | None:
+    strategy = config.strategy
+    if strategy != "fsdp2" and config.sharding != ShardingConfig():
+        why = "whose file says how" if strategy == "accelerate" else "which does not shard"
+        return f"strategy is {strategy}, {why}: leave sharding out, or set `strategy: fsdp2`"
+    if strategy == "accelerate" and config.accelerate is None:
+        return (
+            "strategy is accelerate, and no file says what it does: give "
+            "`accelerate: {config: FILE}`"
+        )
+    if strategy != "accelerate" and config.accelerate is not None:
+        return (
+            f"accelerate is given, and strategy is {strategy}: set `strategy: "
+            "accelerate`, or leave accelerate out"
+        )
+    return None
+
+
+def _scaler_problem(config: TrainConfig) -> str | None:
+    if config.precision in {"bf16", "fp32"} and config.scaler != ScalerConfig():
+        return (
+            f"precision is {config.precision}, which scales no loss: leave scaler out, or set "
+            "`precision: fp16`"
+        )
+    return None
+
+
+def _quantize_problem(config: TrainConfig) -> str | None:
+    if config.quantize is None:
+        return None
+    return config.quantize.problem(
+        learning=[phase.learn for phase in config.phases] or [config.learn],
+        has_adapters=config.adapters is not None,
+        strategy=config.strategy,
+        precision=config.precision,
+    )
+
+
+def _reader_problem(config: TrainConfig) -> str | None:
+    if config.reader == "webdataset" and config.batching.kind != "shuffled":
+        return (
+            f"batching.kind is {config.batching.kind} and reader is webdataset: a stream knows "
+            f"no lengths ahead; use `reader: index`, or `batching: {{kind: shuffled}}`"
+        )
+    return None
+
+
+def _lanes_problem(config: TrainConfig) -> str | None:
+    if config.global_batch_size % config.num_lanes:
+        return (
+            f"num_lanes is {config.num_lanes}: give a divisor of global_batch_size "
+            f"({config.global_batch_size})"
+        )
+    return None

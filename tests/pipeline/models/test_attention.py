@@ -1,0 +1,57 @@
+"""The preflight asks PyTorch about the attention that models really call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from pipeline.models.attention import AttentionSizes, attention_sizes
+from pipeline.training.batches import loss_of, to_device
+from pipeline.training.device import Workplace
+from pipeline.training.preflight.attention import call_of, uses_of
+
+CPU = torch.device("cpu")
+
+
+class Recorder(TorchFunctionMode):
+    """Notes how attention is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: set[tuple] = set()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is functional.scaled_dot_product_attention:
+            names = ("query", "key", "value")
+            self.calls.add(told_of({**dict(zip(names, args, strict=False)), **kwargs}))
+        return func(*args, **kwargs)
+
+
+def told_of(call: dict) -> tuple:
+    query, key = call["query"], call["key"]
+    mask = call.get("attn_mask")
+    return (
+        *(query.shape[1], key.shape[1], query.shape[-1]),
+        *(mask is not None, bool(call.get("is_causal")), bool(call.get("enable_gqa"))),
+    )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_pytorch_is_asked_what_the_model_asks_of_it(kind, packed):
+    model, samples = kind.build(), kind.samples()
+    rows = [samples] if packed else [[sample] for sample in samples]
+    workplace = Workplace(device=CPU, precision="fp32", num_compute_threads=1)
+    with Recorder() as recorder:
+        loss_of(model, to_device(kind.batch(model, rows), workplace, model.layout))
+    uses = uses_of(model, {"packed" if packed else "shuffled"}, torch.float32)
+    assert recorder.calls == {told_of(call_of(use, CPU)) for use in uses}
+
+
+def test_rows_that_may_become_packed_are_asked_for_with_and_without_a_mask(make_kind):
+    model = make_kind("qwen2_vl").build()
+    masks = [use.has_mask for use in uses_of(model, {"auto", "shuffled"}, torch.float32)]
+    assert masks == [False, False, True]
+    assert attention_sizes(model)[1] == AttentionSizes(num_heads=4, num_kv_heads=2, head_dim=8)

@@ -1,0 +1,32 @@
+"""Checkpoints that will find no room are told of."""
+
+from __future__ import annotations
+
+from pipeline.training.preflight.checkpoint_room import disk_warning
+
+GB = 10**9
+
+
+def warn(free_gb: float, num_present: int = 0) -> str | None:
+    return disk_warning(
+        checkpoint_bytes=10 * GB,
+        keep_last=2,
+        num_present=num_present,
+        export_bytes=5 * GB,
+        free_bytes=int(free_gb * GB),
+        folder="/runs/a",
+    )
+
+
+def test_room_is_for_the_kept_ones_one_more_and_the_export():
+    assert warn(35) is None
+    assert warn(34.9) == (
+        "/runs/a has 34.90 GB free, and what is still to be written takes 35.00 GB (checkpoints 3 "
+        "x 10.00 GB, the export 5.00 GB): make room, or lower checkpoint.keep_last (2)"
+    )
+
+
+def test_those_that_lie_there_already_take_no_new_room():
+    assert warn(25, num_present=1) is None
+    assert warn(15, num_present=2) is None
+    assert "checkpoints 1 x" in warn(14, num_present=5)
