@@ -15,6 +15,7 @@ from pipeline.data.levels import LevelRules
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
 from pipeline.models.parts import set_trainable
 from pipeline.models.quantized import compute_in, quantize_model
+from pipeline.models.recompute import recompute_layers
 from pipeline.training.accelerate_config import read_accelerate_file
 from pipeline.training.device import Workplace
 from pipeline.training.learning import Learning, add_what_learns, plan_learning
@@ -146,6 +147,8 @@ def build_together(
             quantize_model(model, quantize, workplace.device)
         add_what_learns(model, config)
         compute_in(model, workplace.dtype)  # not before: peft would make adapters of that dtype
+        if config.activation_checkpointing:
+            recompute_layers(model)
         if is_unloaded:
             check_can_be_shared(model)
     except StageConfigError as error:

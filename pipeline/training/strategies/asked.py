@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +29,8 @@ class Asked:
     """Where parameters are between the passes."""
     reduces: str
     """What gradients are reduced as; empty where they are not."""
+    num_recomputed: int = 0
+    """Layers that are computed again in the backward pass."""
 
 
 def asked_of(
@@ -44,6 +47,19 @@ def asked_of(
         workplace: Of the rank.
         file: That of `strategy: accelerate`.
     """
+    num_layers = sum(len(tower) for tower in bare.towers())
+    return dataclasses.replace(
+        _asked_of_strategy(bare, config, workplace, file),
+        num_recomputed=num_layers if config.activation_checkpointing else 0,
+    )
+
+
+def _asked_of_strategy(
+    bare: VisionLanguageModel,
+    config: TrainConfig,
+    workplace: Workplace,
+    file: AccelerateFile | None,
+) -> Asked:
     if file is not None:
         return _asked_of_file(bare, workplace, file)
     plain, device = _plain_class(bare), workplace.device.type

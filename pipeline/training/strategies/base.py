@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.models import VisionLanguageModel
 from pipeline.models.quantized import quantized_layers
+from pipeline.models.recompute import count_recomputed
 from pipeline.training.device import Workplace
 
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
@@ -52,6 +53,8 @@ class StrategyFacts:
     """What forward and backward passes compute in; one, if all units agree."""
     reduce_dtypes: tuple[str, ...]
     """What gradients are reduced as; empty where they are not."""
+    num_recomputed: int
+    """Layers that are computed again in the backward pass."""
     distributed_type: str = ""
     """What accelerate says that it does; empty without it."""
 
@@ -128,6 +131,7 @@ def read_facts(
         num_units=num_units,
         compute_dtypes=tuple(sorted({str(dtype) for dtype in compute_dtypes})),
         reduce_dtypes=tuple(sorted({str(dtype) for dtype in reduce_dtypes})),
+        num_recomputed=count_recomputed(spread.bare),
     )
 
 

@@ -35,6 +35,7 @@ MAY_CHANGE = (
     "strategy",
     "accelerate",
     "sharding",
+    "activation_checkpointing",
     "precision",
     "scaler",
     "num_microbatches",
@@ -84,6 +85,10 @@ class TrainConfig:
     """The file of `strategy: accelerate`."""
     sharding: ShardingConfig = ShardingConfig()
     """How `fsdp2` shards."""
+    activation_checkpointing: bool = False
+    """Whether each layer of both towers is computed again in the backward pass, with any strategy:
+    a layer keeps what goes into it alone, for a third more work; what is learned is the same to the
+    last bit."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """`auto`: bf16 on GPUs of compute capability 8 and up (A100), fp16 with a scaled loss on those
     of 7 (V100), fp32 on older ones and on CPUs. Weights and optimizer state are fp32 in any
