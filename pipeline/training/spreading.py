@@ -13,6 +13,7 @@ import torch
 from pipeline.data.batch import ModelNeeds
 from pipeline.data.levels import LevelRules
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
+from pipeline.models.compiling import compile_layers
 from pipeline.models.parts import set_trainable
 from pipeline.models.quantized import compute_in, quantize_model
 from pipeline.models.recompute import recompute_layers
@@ -149,6 +150,8 @@ def build_together(
         compute_in(model, workplace.dtype)  # not before: peft would make adapters of that dtype
         if config.activation_checkpointing:
             recompute_layers(model)
+        if config.compile is not None:
+            compile_layers(model, config.compile, workplace.device)
         if is_unloaded:
             check_can_be_shared(model)
     except StageConfigError as error:

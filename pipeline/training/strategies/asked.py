@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from pipeline.models import VisionLanguageModel
+from pipeline.models.compiling import chosen_layers
 from pipeline.training.device import Workplace
 from pipeline.training.strategies.fully_sharded import units_of
 from slurm_jobs.common.accelerate_file import AccelerateFile
@@ -31,6 +32,8 @@ class Asked:
     """What gradients are reduced as; empty where they are not."""
     num_recomputed: int = 0
     """Layers that are computed again in the backward pass."""
+    num_compiled: int = 0
+    """Layers that are compiled."""
 
 
 def asked_of(
@@ -51,6 +54,7 @@ def asked_of(
     return dataclasses.replace(
         _asked_of_strategy(bare, config, workplace, file),
         num_recomputed=num_layers if config.activation_checkpointing else 0,
+        num_compiled=0 if config.compile is None else len(chosen_layers(bare, config.compile)),
     )
 
 

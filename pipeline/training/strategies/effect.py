@@ -54,6 +54,7 @@ def check_effect(
         "computes in": (", ".join(facts.compute_dtypes), str(workplace.dtype)),
         "reduces as": (", ".join(facts.reduce_dtypes), asked.reduces),
         "layers computed again in the backward pass": (facts.num_recomputed, asked.num_recomputed),
+        "layers that are compiled": (facts.num_compiled, asked.num_compiled),
     }
     for what, (is_so, wanted) in found.items():
         if is_so != wanted:

@@ -105,6 +105,9 @@ RECOMPUTED: dict[str, dict[str, Any]] = {
 single("single, recomputed", **AGAIN)
 for name, changes in RECOMPUTED.items():
     training(f"{name}, recomputed", **changes, **AGAIN)
+COMPILED = {"backend": "eager"}
+"""Layers are traced as for any backend; what comes of it is the same to the last bit."""
+training("fsdp2, compiled", compile=COMPILED, **AGAIN)
 single("single, fp16", precision="fp16")
 single("single, bf16", precision="bf16")
 for strategy in ("fsdp2", "ddp"):
@@ -263,6 +266,11 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
 @case("activation checkpointing forgotten")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     return _check_spread_by(pair, _shard, **AGAIN)
+
+
+@case("compile forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, _shard, compile=COMPILED)
 
 
 @case("precision forgotten")

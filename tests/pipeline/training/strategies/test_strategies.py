@@ -84,6 +84,13 @@ def test_layers_that_are_computed_again_change_no_bit(found, name):
     assert once["facts"]["num_recomputed"] == 0
 
 
+def test_layers_that_are_compiled_and_computed_again_change_no_bit_of_what_is_traced(found):
+    compiled, plain = found["fsdp2, compiled"], found["fsdp2"]
+    assert (compiled["losses"], compiled["weights"]) == (plain["losses"], plain["weights"])
+    facts = compiled["facts"]
+    assert (facts["num_compiled"], facts["num_recomputed"]) == (2, 4)
+
+
 def test_replicated_over_nodes_of_one_rank_is_ddp_bit_for_bit(found):
     assert found["hybrid over two nodes"]["weights"] == found["ddp"]["weights"]
 
