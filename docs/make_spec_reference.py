@@ -35,6 +35,7 @@ SECTIONS = {
     "ScalerConfig": "`scaler` of `run: train`",
     "AdaptersConfig": "`adapters` of `run: train`",
     "QuantizeConfig": "`quantize` of `run: train`",
+    "CompileConfig": "`compile` of `run: train`",
     "PhaseConfig": "An entry of `phases` of `run: train`",
     "LevelConfig": "An entry of `levels` of `run: train`",
     "BatchingConfig": "`batching` of `run: train`",

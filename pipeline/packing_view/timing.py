@@ -32,6 +32,7 @@ from pipeline.models import (
     make_unloaded,
     read_facts,
 )
+from pipeline.models.recompute import recompute_layers
 from pipeline.training.accelerate_config import asked_precision
 from pipeline.training.choose_batching import time_step
 from pipeline.training.device import Workplace, choose_precision, threads_per_rank
@@ -175,6 +176,8 @@ def measure_plans(
     """
     same_as = share(plans)
     model = make_unloaded(bench.config.model, bench.facts, bench.workplace.device)
+    if bench.config.activation_checkpointing:
+        recompute_layers(model)
     with ExitStack() as stack:
         readers = {
             name: stack.enter_context(_open_reader(bench, model, plan))

@@ -129,6 +129,14 @@ class StepRecorder:
         self._laps_ns[phase] += now_ns - self._lap_ns
         self._lap_ns = now_ns
 
+    def set_apart(self, phase: str, spent_ns: int) -> None:
+        """Give a part of the open lap to `phase`, which the rest of the lap does not go to.
+
+        May be called by another thread while this one waits for it, as in a backward pass.
+        """
+        self._laps_ns[phase] += spent_ns
+        self._lap_ns += spent_ns
+
     def seconds_so_far(self, phase: str) -> float:
         """What the open step's laps have given to a phase."""
         return self._laps_ns[phase] / 1e9

@@ -30,7 +30,12 @@ from pipeline.training.one_phase import (
 )
 from pipeline.training.phases import Phase
 from pipeline.training.ranks import Ranks
-from pipeline.training.recording import make_recorder, make_reporter, start_trackers
+from pipeline.training.recording import (
+    make_recorder,
+    make_reporter,
+    start_trackers,
+    watch_compiling,
+)
 from pipeline.training.report import TrainingReporter
 from pipeline.training.sources import Source
 from pipeline.training.spreading import SpreadModel, build_and_spread, respread
@@ -88,6 +93,7 @@ def fit(
     make_look = _make_looks(job, facts, sources[0].processor_dir, planned, reporter)
     with (
         make_recorder(job, made.spread.bare, planned) as recorder,
+        watch_compiling(job, recorder, len(planned)),
         make_profiling(job.config.profile, job.context, job.spans) as profiling,
     ):
         told = Watchers(

@@ -5,14 +5,17 @@ What a file of step records says of itself stands here; how it is written, in `p
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from pipeline.models.compiling import USUAL_VARIANTS
 from pipeline.models.interface import VisionLanguageModel
 from pipeline.timing import StepRecorder
+from pipeline.timing.compile_watch import CompileWatch
 from pipeline.timing.device_clock import CudaClock, DeviceClock
 from pipeline.timing.flops import FORMULA
 from pipeline.timing.peaks import find_card
@@ -56,6 +59,19 @@ def make_recorder(
         device_clock=clock,
         synchronize=synchronize,
         peak_flops_per_s=flops["peak_flops_per_s"],
+    )
+
+
+def watch_compiling(
+    job: Job, recorder: StepRecorder, num_phases: int
+) -> contextlib.AbstractContextManager[object]:
+    """Have the recorder tell compiling from work; nothing where nothing is compiled."""
+    if job.config.compile is None:
+        return contextlib.nullcontext()
+    return CompileWatch(
+        functools.partial(recorder.set_apart, "compile_s"),
+        num_expected=num_phases * USUAL_VARIANTS,
+        is_main=job.ranks.rank == 0,
     )
 
 

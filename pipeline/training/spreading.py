@@ -13,8 +13,10 @@ import torch
 from pipeline.data.batch import ModelNeeds
 from pipeline.data.levels import LevelRules
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
+from pipeline.models.compiling import compile_layers
 from pipeline.models.parts import set_trainable
 from pipeline.models.quantized import compute_in, quantize_model
+from pipeline.models.recompute import recompute_layers
 from pipeline.training.accelerate_config import read_accelerate_file
 from pipeline.training.device import Workplace
 from pipeline.training.learning import Learning, add_what_learns, plan_learning
@@ -143,6 +145,7 @@ def build_together(
             as_stored = config.quantize is not None
             model = build_model(config.model, data, seed=config.seed, as_stored=as_stored)
             _add_parts(model, config, workplace)
+        _prepare_layers(model, config, workplace)
         if is_unloaded:
             check_can_be_shared(model)
     except StageConfigError as error:
@@ -152,6 +155,14 @@ def build_together(
         raise StageConfigError(found)
     assert model is not None
     return model
+
+
+def _prepare_layers(model: VisionLanguageModel, config: TrainConfig, workplace: Workplace) -> None:
+    """How layers compute; compiled is what is done to compute them again."""
+    if config.activation_checkpointing:
+        recompute_layers(model)
+    if config.compile is not None:
+        compile_layers(model, config.compile, workplace.device)
 
 
 def make_shell(config: TrainConfig, data: DataFacts, workplace: Workplace) -> VisionLanguageModel:

@@ -198,7 +198,7 @@ def _general_problems(values: Mapping[str, Any]) -> list[str]:
     if str(backend).upper() not in {"NO", "FALSE", "NONE"}:
         problems.append(
             f"dynamo_backend is {backend}: compiling the whole model renames its parameters; "
-            "leave it out"
+            "leave it out, and set `compile: {}` in the stage's config"
         )
     sizes = mesh_sizes(values)
     if sizes and values.get("distributed_type") != "FSDP":

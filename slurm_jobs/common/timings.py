@@ -34,6 +34,7 @@ STEP_PHASES = (
     "checkpoint_s",
     "evaluation_s",
     "rank_wait_s",  # for the slowest rank, where a wait can be timed apart: between the passes
+    "compile_s",  # torch compiling layers, taken out of the phase that it happened in
     "other_s",  # the unexplained rest
 )
 """Step phases in the order in which a step goes through them; seconds of host time."""
@@ -77,6 +78,7 @@ STEP_FIELDS: tuple[tuple[str, str], ...] = (
 
 ADDED_FIELDS: Mapping[str, float] = {
     "rank_wait_s": 0,
+    "compile_s": 0,
     "num_image_tokens": 0,
     **dict.fromkeys((*DEVICE_FIELDS, "model_flops", "mfu"), math.nan),
 }

@@ -34,6 +34,7 @@ _KIND_STYLES = {
     "queue": "yellow",
     "checkpoint": "magenta",
     "evaluation": "magenta",
+    "compile": "magenta",
     "repeated": "red",
 }
 

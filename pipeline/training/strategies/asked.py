@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
 
 from pipeline.models import VisionLanguageModel
+from pipeline.models.compiling import chosen_layers
 from pipeline.training.device import Workplace
 from pipeline.training.strategies.fully_sharded import units_of
 from slurm_jobs.common.accelerate_file import AccelerateFile
@@ -28,6 +30,10 @@ class Asked:
     """Where parameters are between the passes."""
     reduces: str
     """What gradients are reduced as; empty where they are not."""
+    num_recomputed: int = 0
+    """Layers that are computed again in the backward pass."""
+    num_compiled: int = 0
+    """Layers that are compiled."""
 
 
 def asked_of(
@@ -44,6 +50,20 @@ def asked_of(
         workplace: Of the rank.
         file: That of `strategy: accelerate`.
     """
+    num_layers = sum(len(tower) for tower in bare.towers())
+    return dataclasses.replace(
+        _asked_of_strategy(bare, config, workplace, file),
+        num_recomputed=num_layers if config.activation_checkpointing else 0,
+        num_compiled=0 if config.compile is None else len(chosen_layers(bare, config.compile)),
+    )
+
+
+def _asked_of_strategy(
+    bare: VisionLanguageModel,
+    config: TrainConfig,
+    workplace: Workplace,
+    file: AccelerateFile | None,
+) -> Asked:
     if file is not None:
         return _asked_of_file(bare, workplace, file)
     plain, device = _plain_class(bare), workplace.device.type

@@ -14,7 +14,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from pipeline.models import VisionLanguageModel
+from pipeline.models.compiling import count_compiled
 from pipeline.models.quantized import quantized_layers
+from pipeline.models.recompute import count_recomputed
 from pipeline.training.device import Workplace
 
 MakeOptimizer = Callable[[nn.Module], torch.optim.Optimizer]
@@ -52,6 +54,10 @@ class StrategyFacts:
     """What forward and backward passes compute in; one, if all units agree."""
     reduce_dtypes: tuple[str, ...]
     """What gradients are reduced as; empty where they are not."""
+    num_recomputed: int
+    """Layers that are computed again in the backward pass."""
+    num_compiled: int
+    """Layers that are compiled."""
     distributed_type: str = ""
     """What accelerate says that it does; empty without it."""
 
@@ -128,6 +134,8 @@ def read_facts(
         num_units=num_units,
         compute_dtypes=tuple(sorted({str(dtype) for dtype in compute_dtypes})),
         reduce_dtypes=tuple(sorted({str(dtype) for dtype in reduce_dtypes})),
+        num_recomputed=count_recomputed(spread.bare),
+        num_compiled=count_compiled(spread.bare),
     )
 
 

@@ -53,6 +53,8 @@ def check_effect(
         "parts gathered one at a time": (facts.num_units, asked.num_units),
         "computes in": (", ".join(facts.compute_dtypes), str(workplace.dtype)),
         "reduces as": (", ".join(facts.reduce_dtypes), asked.reduces),
+        "layers computed again in the backward pass": (facts.num_recomputed, asked.num_recomputed),
+        "layers that are compiled": (facts.num_compiled, asked.num_compiled),
     }
     for what, (is_so, wanted) in found.items():
         if is_so != wanted:

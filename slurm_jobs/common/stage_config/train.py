@@ -15,6 +15,7 @@ from slurm_jobs.common.config_values import (
 from slurm_jobs.common.stage_config.accelerate import AccelerateConfig
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
 from slurm_jobs.common.stage_config.checkpoint import CheckpointConfig
+from slurm_jobs.common.stage_config.compile import CompileConfig
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.levels import LevelConfig
 from slurm_jobs.common.stage_config.model import ModelConfig
@@ -35,6 +36,8 @@ MAY_CHANGE = (
     "strategy",
     "accelerate",
     "sharding",
+    "activation_checkpointing",
+    "compile",
     "precision",
     "scaler",
     "num_microbatches",
@@ -84,6 +87,12 @@ class TrainConfig:
     """The file of `strategy: accelerate`."""
     sharding: ShardingConfig = ShardingConfig()
     """How `fsdp2` shards."""
+    activation_checkpointing: bool = False
+    """Whether each layer of both towers is computed again in the backward pass, with any strategy:
+    a layer keeps what goes into it alone, for a third more work; what is learned is the same to the
+    last bit."""
+    compile: CompileConfig | None = None
+    """`torch.compile` of each layer of a tower, with any strategy; null compiles nothing."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """`auto`: bf16 on GPUs of compute capability 8 and up (A100), fp16 with a scaled loss on those
     of 7 (V100), fp32 on older ones and on CPUs. Weights and optimizer state are fp32 in any

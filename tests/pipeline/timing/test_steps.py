@@ -69,6 +69,18 @@ def test_phases_sum_to_the_step_and_the_rest_is_other(tmp_path, clock):
     assert step["memory_peak_bytes"] > 1e6
 
 
+def test_compiling_is_set_apart_from_the_phase_that_it_happened_in(tmp_path, clock):
+    with StepRecorder(tmp_path, 0, {}) as recorder:
+        recorder.start_step(0)
+        clock.advance(3.0)
+        recorder.set_apart("compile_s", 2_000_000_000)
+        clock.advance(0.5)
+        recorder.lap("forward_s")
+        recorder.end_step(COUNTS, OUTCOME)
+    (step,) = read_steps(steps_path(tmp_path, 0)).steps
+    assert [step[name] for name in ("compile_s", "forward_s", "step_s")] == [2.0, 1.5, 3.5]
+
+
 def test_data_wait_begins_before_the_loader_is_asked(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         clock.advance(5.0)  # before the step: the loader's start

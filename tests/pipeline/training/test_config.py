@@ -4,6 +4,7 @@ import pytest
 
 from slurm_jobs.common.errors import SpecError
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
+from slurm_jobs.common.stage_config.compile import CompileConfig
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
@@ -42,6 +43,10 @@ QLORA = {"num_steps": 1, "adapters": AdaptersConfig(), "quantize": QuantizeConfi
             r"bf16, precision is fp16 and strategy is fsdp2: .* `quantize: \{storage: uint8",
         ),
         (
+            {**QLORA, "compile": CompileConfig()},
+            "compile and quantize are given: .*; leave one of the two out",
+        ),
+        (
             {"num_steps": 1, "device": "cpu", "optimizer": OptimizerConfig(kind="paged_adamw")},
             "optimizer.kind is paged_adamw and device is cpu: .* set `kind: adamw`",
         ),
@@ -58,6 +63,12 @@ QLORA = {"num_steps": 1, "adapters": AdaptersConfig(), "quantize": QuantizeConfi
 def test_config_refuses_by_name_value_and_remedy(values, message):
     with pytest.raises(ValueError, match=message):
         TrainConfig(**values)
+
+
+@pytest.mark.parametrize("towers", [(), ("language", "language")])
+def test_compiling_nothing_or_something_twice_is_refused(towers):
+    with pytest.raises(ValueError, match=r"compile.towers is \[.*\]: give `vision`, `language`"):
+        CompileConfig(towers=towers)
 
 
 def test_storage_that_fits_what_auto_may_mean_is_left_to_the_ranks():

@@ -4,7 +4,7 @@ import pytest
 
 from slurm_jobs.common.operator_table import operators_path, read_operators, trace_path
 from slurm_jobs.common.system_readings import read_system, system_path
-from slurm_jobs.common.timings import read_spans, spans_path
+from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
 
 EVERY_S = 0.1
 
@@ -39,3 +39,14 @@ def test_the_node_is_read_from_staging_to_the_end(observed_run):
     assert file.readings["unix_s"][-1] >= end_s - EVERY_S / 2  # less than half an interval is left
     assert file.readings["job_cpu_s_per_s"][1:].max() > 0
     assert file.num_damaged == 0
+
+
+def test_compiling_is_no_work_of_the_first_step_and_changes_what_is_learned_by_no_bit(
+    make_train_run, observed_run
+):
+    run = make_train_run(compile={"backend": "eager"})
+    assert run.run_here()["spread"]["num_compiled"] == 1
+    steps = read_steps(steps_path(run.timing_dir(), 0)).steps
+    assert steps["compile_s"][0] > steps["forward_s"][0] > 0
+    assert steps["compile_s"][2:].tolist() == [0] * 4
+    assert run.losses() == observed_run.losses()

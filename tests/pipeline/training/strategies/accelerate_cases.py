@@ -77,6 +77,7 @@ for name, values in FILES.items():
     by_file(name, values)
     by_file(f"{name}, 2 microbatches", values, num_microbatches=2)
     by_file(f"{name}, adapters", values, **LORA)
+    by_file(f"{name}, adapters, recomputed", values, activation_checkpointing=True, **LORA)
     by_file(f"{name}, text on rank 1", values, kind="smolvlm", rows="text on rank 1")
     for precision in ("bf16", "fp16"):
         by_file(

@@ -87,6 +87,27 @@ for kind in ("small_vlm", *HF_KINDS):
         changes = {"kind": kind, "rows": "text on rank 1", **learning}
         single(f"text on rank 1, {parts} of {kind}, single", **changes)
         training(f"text on rank 1, {parts} of {kind}, fsdp2", **changes)
+AGAIN = {"activation_checkpointing": True}
+"""Each case of `RECOMPUTED` has a twin without it."""
+RECOMPUTED: dict[str, dict[str, Any]] = {
+    "fsdp2": {},
+    "fsdp2, 2 microbatches": {"num_microbatches": 2},
+    "weights kept after forward": OPTIONS["weights kept after forward"],
+    "prefetch of two": OPTIONS["prefetch of two"],
+    "fsdp2, bf16": {"precision": "bf16"},
+    "ddp": {"strategy": "ddp"},
+    "text on rank 1, projector of smolvlm, fsdp2": {
+        "kind": "smolvlm",
+        "rows": "text on rank 1",
+        **PARTS["projector"],
+    },
+}
+single("single, recomputed", **AGAIN)
+for name, changes in RECOMPUTED.items():
+    training(f"{name}, recomputed", **changes, **AGAIN)
+COMPILED = {"backend": "eager"}
+"""Layers are traced as for any backend; what comes of it is the same to the last bit."""
+training("fsdp2, compiled", compile=COMPILED, **AGAIN)
 single("single, fp16", precision="fp16")
 single("single, bf16", precision="bf16")
 for strategy in ("fsdp2", "ddp"):
@@ -240,6 +261,16 @@ def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
 @case("hybrid forgotten")
 def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
     return _check_spread_by(pair, _shard, sharding={"within": "node"})
+
+
+@case("activation checkpointing forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, _shard, **AGAIN)
+
+
+@case("compile forgotten")
+def _(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
+    return _check_spread_by(pair, _shard, compile=COMPILED)
 
 
 @case("precision forgotten")

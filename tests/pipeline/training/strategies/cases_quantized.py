@@ -46,6 +46,7 @@ WRONG = ("bf16", "fp16")
 single("4 bits, single", **QLORA)
 for name, changes in SPREAD.items():
     training(f"4 bits, {name}", **QLORA, **changes)
+training("4 bits, fsdp2, recomputed", **QLORA, activation_checkpointing=True)
 training("4 bits, small model", **{**QLORA, "kind": "small_vlm"})
 single("4 bits, small model, single", **{**QLORA, "kind": "small_vlm"})
 training("4 bits, V100", **V100)

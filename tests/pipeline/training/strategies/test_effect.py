@@ -27,6 +27,11 @@ from slurm_jobs.common.errors import StageConfigError
         ("root forgotten", "embeddings.patch_embedding.weight lies whole, expected Shard(dim=0)"),
         ("units forgotten", "parts gathered one at a time: 1, expected 5"),
         ("hybrid forgotten", "lies Shard(dim=0), expected Replicate(), Shard(dim=0)"),
+        (
+            "activation checkpointing forgotten",
+            "layers computed again in the backward pass: 0, expected 4; use the versions of",
+        ),
+        ("compile forgotten", "layers that are compiled: 0, expected 2; use the versions of"),
         ("precision forgotten", "computes in: torch.float32, expected torch.bfloat16"),
         ("half precision stored", "is stored as torch.bfloat16, expected torch.float32"),
         ("optimizer made before sharding", "in no group, and would never change"),

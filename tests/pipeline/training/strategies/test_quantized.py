@@ -31,6 +31,12 @@ def test_two_ranks_learn_what_one_process_learns(found, option):
     assert case["losses"][-1] < case["losses"][0] - 0.5
 
 
+def test_layers_in_4_bits_that_are_computed_again_change_no_bit(found):
+    again, once = found["4 bits, fsdp2, recomputed"], found["4 bits, fsdp2"]
+    assert (again["losses"], again["weights"]) == (once["losses"], once["weights"])
+    assert again["facts"]["num_recomputed"] == 4
+
+
 def test_the_small_model_learns_sharded_what_it_learns_alone(found):
     alone = found["4 bits, small model, single"]["losses"]
     assert found["4 bits, small model"]["losses"] == relatively(alone)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.training.strategies.cases import HF_KINDS, OPTIONS, PARTS
+from tests.pipeline.training.strategies.cases import HF_KINDS, OPTIONS, PARTS, RECOMPUTED
 
 CLOSE = 1e-6
 SHARDED_ALIKE = (
@@ -73,6 +73,22 @@ def test_gathered_weights_of_a_layer_are_freed_after_its_forward_pass_or_kept(fo
 @pytest.mark.parametrize("option", SHARDED_ALIKE)
 def test_options_of_sharding_change_no_bit(found, option):
     assert found[option]["weights"] == found["fsdp2"]["weights"]
+
+
+@pytest.mark.parametrize("name", ["single", *RECOMPUTED])
+def test_layers_that_are_computed_again_change_no_bit(found, name):
+    again, once = found[f"{name}, recomputed"], found[name]
+    for key in ("losses", "norms", "weights"):
+        assert again[key] == once[key]
+    assert again["facts"] == {**once["facts"], "num_recomputed": 4}
+    assert once["facts"]["num_recomputed"] == 0
+
+
+def test_layers_that_are_compiled_and_computed_again_change_no_bit_of_what_is_traced(found):
+    compiled, plain = found["fsdp2, compiled"], found["fsdp2"]
+    assert (compiled["losses"], compiled["weights"]) == (plain["losses"], plain["weights"])
+    facts = compiled["facts"]
+    assert (facts["num_compiled"], facts["num_recomputed"]) == (2, 4)
 
 
 def test_replicated_over_nodes_of_one_rank_is_ddp_bit_for_bit(found):

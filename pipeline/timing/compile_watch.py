@@ -1,0 +1,75 @@
+"""Time that torch spends compiling in the midst of steps: told apart from their work, and logged.
+
+torch compiles when a function is first called, and again for what it cannot know beforehand; the
+backward pass when it is first run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
+
+log = logging.getLogger(__name__)
+
+
+class CompileWatch:
+    """While it is entered, it is told by torch of each compilation of this process."""
+
+    def __init__(
+        self, set_apart: Callable[[int], None], *, num_expected: int, is_main: bool
+    ) -> None:
+        """Prepare to watch.
+
+        Args:
+            set_apart: Told after each compilation how long it took, in nanoseconds.
+            num_expected: Compilations of forward passes; a warning says when there are more.
+            is_main: Whether this rank writes to the log.
+        """
+        self._set_apart = set_apart
+        self._num_expected = num_expected
+        self._is_main = is_main
+        self._began_ns = 0
+        self._num_forward = 0
+        self._total_ns = 0
+
+    def _begin(self, _: CallbackArgs) -> None:
+        self._began_ns = time.perf_counter_ns()
+
+    def _end(self, args: CallbackArgs) -> None:
+        spent_ns = time.perf_counter_ns() - self._began_ns
+        self._total_ns += spent_ns
+        self._set_apart(spent_ns)
+        is_forward = args.callback_trigger == CallbackTrigger.DYNAMO
+        self._num_forward += is_forward
+        if not self._is_main:
+            return
+        log.info(
+            "compiled a layer's %s pass in %.1f s, %.1f s in all",
+            "forward" if is_forward else "backward", spent_ns / 1e9, self._total_ns / 1e9,
+        )  # fmt: skip
+        if is_forward and self._num_forward == self._num_expected + 1:
+            log.warning(
+                "layers have been compiled more than %d times: their inputs change in a way that "
+                "is compiled for anew each time. TORCH_LOGS=recompiles in the stage's `env` tells "
+                "why; where it goes on, steps are faster without `compile`",
+                self._num_expected,
+            )
+
+    def __enter__(self) -> Self:
+        callback_handler.register_start_callback(self._begin)
+        callback_handler.register_end_callback(self._end)
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        callback_handler.remove_start_callback(self._begin)
+        callback_handler.remove_end_callback(self._end)

@@ -1,0 +1,122 @@
+"""Layers that are compiled: once a kind whatever the length, in training alone, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from pipeline.models import build_model
+from pipeline.models.compiling import chosen_layers, compile_layers, count_compiled
+from pipeline.models.recompute import count_recomputed, recompute_layers
+from pipeline.models.small_vlm import SmallVLM
+from pipeline.models.work import read_work
+from pipeline.timing.compile_watch import CompileWatch
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.compile import CompileConfig
+from tests.pipeline.models.conftest import Kind
+from tests.pipeline.models.test_recompute import passes
+from tests.pipeline.models.test_small_vlm import CONFIG, make_facts, make_images, make_prompts
+from tests.pipeline.models.test_small_vlm import loss_of as small_loss
+
+CPU = torch.device("cpu")
+BOTH = CompileConfig(backend="eager", towers=("vision", "language"))
+LENGTHS = (12, 20, 33, 7)
+
+
+@pytest.fixture(autouse=True)
+def _forget_compiled() -> Iterator[None]:
+    """What one test has compiled is no other's."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def train(model: SmallVLM, lengths: tuple[int, ...], *, num_rows: int = 2) -> list[torch.Tensor]:
+    """Losses and gradients of batches of such lengths."""
+    found = []
+    for length in lengths:
+        draw = torch.Generator().manual_seed(length)
+        ids = torch.randint(5, 40, (num_rows, length), generator=draw)
+        ids[:, :4] = 4
+        loss = small_loss(model, ids, make_images(num_rows), ids)
+        model.zero_grad()
+        loss.backward()
+        found += [loss.detach(), *(parameter.grad.clone() for parameter in model.parameters())]
+    return found
+
+
+def make(config: CompileConfig | None = None, *, again: bool = False) -> SmallVLM:
+    model = build_model(CONFIG, make_facts(), seed=0).train()
+    if again:
+        recompute_layers(model)
+    if config is not None:
+        compile_layers(model, config, CPU)
+    assert isinstance(model, SmallVLM)
+    return model
+
+
+@pytest.mark.parametrize("again", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_kind_of_layer_is_compiled_once_for_all_lengths(again: bool) -> None:
+    model, told = make(BOTH, again=again), []
+    assert (count_compiled(model), count_recomputed(model)) == (4, 4 * again)
+    with CompileWatch(told.append, num_expected=8, is_main=False):
+        found = train(model, LENGTHS)
+    assert len(told) == 2, "one of the vision tower, one of the language model"
+    assert min(told) > 0
+    expected = train(make(), LENGTHS)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_names_and_work_stay_and_a_tower_may_be_left_out() -> None:
+    plain, compiled = make(), make(CompileConfig(backend="eager"))
+    assert count_compiled(compiled) == len(chosen_layers(compiled, CompileConfig())) == 2
+    assert list(compiled.state_dict()) == list(plain.state_dict())
+    assert [n for n, _ in compiled.named_modules()] == [n for n, _ in plain.named_modules()]
+    assert read_work(compiled) == read_work(plain)
+
+
+def test_nothing_is_compiled_for_evaluation_or_generation() -> None:
+    model, told = make(BOTH).eval(), []
+    with CompileWatch(told.append, num_expected=8, is_main=False):
+        prompts = make_prompts([[7, *[4] * 4, 8, 9]])
+        assert model.generate(prompts, max_new_tokens=5) == make().eval().generate(
+            prompts, max_new_tokens=5
+        )
+        with torch.no_grad():
+            small_loss(model.train(), torch.tensor([[7, 8, 9]]), {}, torch.tensor([[7, 8, 9]]))
+    assert told == []
+
+
+def test_a_warning_says_that_it_goes_on_and_on(caplog: pytest.LogCaptureFixture) -> None:
+    with CompileWatch(lambda _: None, num_expected=1, is_main=True):
+        train(make(BOTH), (12,))
+    assert "layers have been compiled more than 1 times" in caplog.text
+
+
+def test_a_layer_that_cannot_be_compiled_is_named_with_the_remedy(
+    make_kind: Callable[[str], Kind],
+) -> None:
+    kind = make_kind("qwen2_5_vl")
+    model = kind.build().train()
+    compile_layers(model, BOTH, CPU)
+    with pytest.raises(StageConfigError, match="Qwen2_5_VLVisionBlock cannot be compiled; leave"):
+        passes(kind, model)
+
+
+def test_an_environment_that_switches_compiling_off_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "disable", True)
+    with pytest.raises(StageConfigError, match="TORCHDYNAMO_DISABLE or TORCH_COMPILE_DISABLE"):
+        make(BOTH)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("again", [False, True])
+def test_kernels_of_inductor_compute_the_same_within_rounding(again: bool) -> None:
+    towers: tuple = ("vision", "language")
+    found = train(make(CompileConfig(towers=towers), again=again), LENGTHS)
+    for one, other in zip(found, train(make(), LENGTHS), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
