@@ -20,13 +20,14 @@ from slurm_jobs.common.errors import SlurmJobsError
 from tests.contexts import make_context
 from tests.pipeline.training.strategies import (
     accelerate_cases,  # noqa: F401 - adds its cases
+    cases_microbatches,
     cases_optimizers,
     cases_quantized,
 )
 from tests.pipeline.training.strategies.cases import CASES
 from tests.pipeline.training.strategies.trainer import Alone, Trainer, open_kind
 
-REGISTERED = (cases_optimizers, cases_quantized)
+REGISTERED = (cases_microbatches, cases_optimizers, cases_quantized)
 
 
 def main() -> None:
