@@ -20,7 +20,7 @@ from typing import Any, Literal
 from pipeline.data.reader import BatchReader
 from pipeline.training.batching import plan_reading, read_work_model
 from pipeline.training.microbatches import settle_microbatches
-from pipeline.training.trial import Trial, leaving_no_trace, time_trial
+from pipeline.training.trial import Trial, leaving_no_trace, time_step
 from slurm_jobs.common.files import write_json_atomic
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -82,7 +82,7 @@ def _measure(trial: Trial, folder: Path) -> dict[str, float]:
             for kind, reader in readers.items():
                 batches = next(reader)
                 trial.ranks.barrier()
-                spent_s = time_trial(trial, batches)
+                spent_s = time_step(batches, **trial.way)
                 tokens, seconds = trial.ranks.sums([sum(b.num_tokens for b in batches), spent_s])
                 if number:
                     rates[kind].append(tokens / (seconds / trial.ranks.num_ranks))

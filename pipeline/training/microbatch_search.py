@@ -1,9 +1,9 @@
 """The search for the fewest microbatches of a rank's share of a step that memory has room for.
 
 Forward and backward of the heaviest microbatches of the whole training are really run, from one row
-upwards. More rows are tried only where the peaks so far, continued in a straight line, leave room
-for them, because a rank that runs out of memory amid collectives leaves the others waiting. The
-rank with the least room decides for all. Nothing is learned by it.
+upwards. More rows are tried only where the peaks so far foretell that there is room for them,
+because a rank that runs out of memory amid collectives leaves the others waiting. The rank with the
+least room decides for all. Nothing is learned by it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from pipeline.data.batch import Batch
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.heaviest import SampleSizes, find_heaviest
 from pipeline.data.order import BatchLayout
@@ -25,9 +26,9 @@ from pipeline.models import VisionLanguageModel
 from pipeline.training import peak_memory
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.optimizer import state_bytes
-from pipeline.training.peak_memory import MemoryUse, extrapolate
+from pipeline.training.peak_memory import Growth, MemoryUse, extrapolate
 from pipeline.training.ranks import Ranks
-from pipeline.training.trial import Trial, leaving_no_trace, time_trial
+from pipeline.training.trial import Trial, learn_nothing, leaving_no_trace
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -58,8 +59,10 @@ class _Bench:
     heaviest: Mapping[int, Sequence[np.ndarray]]
     """By number of rows, the packs of each of some microbatches."""
 
-    def grow(self, num_rows: int) -> float:
+    def grow(self, num_rows: int) -> Growth:
         """What the heaviest microbatches of so many rows take beyond what is there; a collective.
+
+        What one leaves behind has to be there while others go on: gradients.
 
         Raises:
             StageConfigError: they do not fit into the GPU.
@@ -67,14 +70,19 @@ class _Bench:
         packs, trial = self.heaviest[num_rows], self.trial
         by_rank = trial.ranks.gather(len(packs))
         num_trials = trial.ranks.from_main(max(by_rank, default=0))  # all ranks keep in step
-        # The gradients of the first are in memory while the second goes on; more change nothing.
-        num_pieces = 1 if num_rows == self.plan.layout.rank_batch_size else 2
-        growth = 0.0
+        is_whole = num_rows == self.plan.layout.rank_batch_size
+        found = []
         with self._reader(packs) as reader:  # begins again where it has no more
             for _ in range(num_trials):
-                work = functools.partial(time_trial, trial, next(reader) * num_pieces)
-                growth = max(growth, self._measure(work, num_rows))
-        return growth
+                (batch,) = next(reader)
+                first = self._measure(batch, num_rows, is_last=is_whole)
+                # More than two change nothing: gradients are there from the first on.
+                found.append(
+                    first if is_whole else first.then(self._measure(batch, num_rows, is_last=True))
+                )
+                left = first.left_bytes
+                trial.spread.model.zero_grad()
+        return Growth(peak_bytes=max(one.peak_bytes for one in found), left_bytes=left)
 
     def _reader(self, packs: Sequence[np.ndarray]) -> BatchReader:
         flat, num_rows = np.concatenate(packs), len(packs[0])
@@ -91,15 +99,17 @@ class _Bench:
         options = {"needs": trial.needs, "gpu": trial.gpu, "num_threads": 1, "prefetch": 1}
         return BatchReader(trial.dataset, own, rank=0, **options)
 
-    def _measure(self, work: functools.partial[float], num_rows: int) -> float:
+    def _measure(self, batch: Batch, num_rows: int, *, is_last: bool) -> Growth:
+        trial = self.trial
+        work = functools.partial(learn_nothing, batch, is_last=is_last, **trial.way)
         try:
-            return peak_memory.measure_growth(work, self.trial.workplace.device)
+            return peak_memory.measure_growth(work, trial.workplace.device)
         except torch.OutOfMemoryError as error:
             message = (
-                f"num_microbatches: auto: rank {self.trial.ranks.rank} ran out of memory when it "
+                f"num_microbatches: auto: rank {trial.ranks.rank} ran out of memory when it "
                 f"tried microbatches of {num_rows} rows ({error}); give num_microbatches as a "
-                f"number, more than {self.plan.layout.rank_batch_size // num_rows}, or "
-                f"{_remedies(self.trial.config)}"
+                f"number, more than {self.plan.layout.rank_batch_size // num_rows}, or: "
+                f"{_remedies(trial.config)}"
             )
             raise StageConfigError(message) from error
 
@@ -135,22 +145,24 @@ def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
     """By number of rows, rising; the last alone may be too much."""
     trial, row_counts = bench.trial, sorted(bench.heaviest)
     share, device = trial.config.memory_share, trial.workplace.device
-    # Half of what is to stay free is room enough for a line that is not quite straight.
+    # Half of what is to stay free is room to err.
     most_share = (1 + share) / 2
     tried: dict[int, MemoryUse] = {}
     bench.grow(row_counts[0])  # does not count: libraries take memory at their first use
     state = state_bytes(trial.spread.optimizer, trial.config.optimizer, device.type)
     resident = peak_memory.read_resident(device) + state
-    points = [(0, resident)]
+    peaks: list[tuple[int, float]] = []
+    fixed = resident
     for num_rows in row_counts:
-        if tried:
-            ahead = extrapolate(points, num_rows)
+        if peaks:
+            ahead = extrapolate(peaks, fixed, num_rows)
             use = MemoryUse(peak_bytes=ahead, capacity_bytes=capacity_bytes)
             if _fullest(trial.ranks, use).share > most_share:
                 break
-        peak = resident + bench.grow(num_rows)
-        points.append((num_rows, peak))
-        use = MemoryUse(peak_bytes=peak, capacity_bytes=capacity_bytes)
+        growth = bench.grow(num_rows)
+        fixed = resident + growth.left_bytes
+        peaks.append((num_rows, resident + growth.peak_bytes))
+        use = MemoryUse(peak_bytes=peaks[-1][1], capacity_bytes=capacity_bytes)
         tried[num_rows] = _fullest(trial.ranks, use)
         if tried[num_rows].share > share:
             break

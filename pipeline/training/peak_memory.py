@@ -7,7 +7,7 @@ look at tensors would find.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -56,22 +56,45 @@ def read_resident(device: torch.device) -> float:
     return float(total - free - kept)
 
 
-def measure_growth(work: Callable[[], object], device: torch.device) -> float:
-    """The most bytes that tensors take while `work` runs, beyond those that were there before.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Growth:
+    """Bytes that tensors take beyond those that were there before."""
+
+    peak_bytes: float
+    """The most at once."""
+    left_bytes: float
+    """In the end."""
+
+    def then(self, after: Growth) -> Growth:
+        """Of both, one after the other."""
+        return Growth(
+            peak_bytes=max(self.peak_bytes, self.left_bytes + after.peak_bytes),
+            left_bytes=self.left_bytes + after.left_bytes,
+        )
+
+
+def measure_growth(work: Callable[[], object], device: torch.device) -> Growth:
+    """What tensors take while `work` runs.
+
+    On a CPU memory from before that is given back meanwhile is not made out: it is too much then,
+    never too little.
 
     Raises:
-        torch.OutOfMemoryError: they do not fit.
+        torch.OutOfMemoryError: they do not fit into a GPU.
     """
     if device.type != "cuda":
-        with profile(profile_memory=True, use_kineto=True) as found:
+        with profile(profile_memory=True) as found:
             work()
-        return _highest(_changes(found))
+        return _sum_up(_changes(found))
     torch.cuda.synchronize(device)  # SYNC: what came before is no part of the work
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     work()
     torch.cuda.synchronize(device)  # SYNC: its end is
-    return float(torch.cuda.max_memory_allocated(device) - before)
+    return Growth(
+        peak_bytes=torch.cuda.max_memory_allocated(device) - before,
+        left_bytes=torch.cuda.memory_allocated(device) - before,
+    )
 
 
 def forget_peaks(device: torch.device) -> None:
@@ -88,20 +111,32 @@ def _changes(found: profile) -> Iterable[int]:
     return [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
 
 
-def _highest(changes: Iterable[int]) -> float:
-    return float(max(accumulate(changes, initial=0)))
+def _sum_up(changes: Iterable[int]) -> Growth:
+    sums = list(accumulate(changes, initial=0))
+    return Growth(peak_bytes=max(sums), left_bytes=sums[-1])
 
 
-def extrapolate(points: list[tuple[int, float]], num_rows: int) -> float:
-    """The peak of a microbatch of more rows than any before, in bytes: on the line of the last two.
+def extrapolate(peaks: Sequence[tuple[int, float]], fixed: float, num_rows: int) -> float:
+    """What a microbatch of more rows than any before takes at its peak, in bytes.
 
-    Samples of more rows are at most as heavy as those rows, so memory grows with them linearly at
-    most, what is there once (gathered weights, gradients) aside.
+    It is no more than what is fixed plus the rest in proportion to the rows: samples are at most as
+    heavy together as apart. Where more is fixed than is known that is too much, and the line
+    through the last two peaks comes nearer. But a peak is the highest of several, of which another
+    may grow faster: so the line's last error counts twice, the next stretch being twice as long.
 
     Args:
-        points: At least two, of rows and peak in bytes, rising.
+        peaks: Of rows, rising, and bytes; at least one.
+        fixed: Bytes that are taken whatever the rows: weights, gradients, the optimizer.
         num_rows: Of the microbatch.
     """
-    (rows, peak), (last_rows, last_peak) = points[-2:]
-    slope = max(0.0, (last_peak - peak) / (last_rows - rows))
-    return last_peak + slope * (num_rows - last_rows)
+    rows, peak = peaks[-1]
+    most = fixed + (peak - fixed) * num_rows / rows
+    if len(peaks) < 3:
+        return most
+    error = abs(_on_line(peaks[-3:-1], rows) - peak)
+    return min(most, _on_line(peaks[-2:], num_rows) + 2 * error)
+
+
+def _on_line(points: Sequence[tuple[int, float]], num_rows: int) -> float:
+    (rows, peak), (last_rows, last_peak) = points
+    return last_peak + (last_peak - peak) / (last_rows - rows) * (num_rows - last_rows)

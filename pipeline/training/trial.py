@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -41,6 +42,16 @@ class Trial:
     packs_dirs: tuple[Path, ...]
 
     @property
+    def way(self) -> dict[str, Any]:
+        """How microbatches are passed through the model: arguments of `learn_nothing`."""
+        return {
+            "model": self.spread.model,
+            "layout": self.spread.bare.layout,
+            "strategy": self.strategy,
+            "workplace": self.workplace,
+        }
+
+    @property
     def gpu(self) -> torch.device | None:
         """For which batches are pinned."""
         return self.workplace.device if self.workplace.device.type == "cuda" else None
@@ -54,6 +65,26 @@ def leaving_no_trace() -> Iterator[None]:
         yield
     finally:
         set_rng_state(before)
+
+
+def learn_nothing(
+    batch: Batch,
+    *,
+    is_last: bool,
+    model: nn.Module,
+    layout: ImageLayout,
+    strategy: Strategy,
+    workplace: Workplace,
+) -> None:
+    """Forward and backward of a microbatch; its gradients are left behind.
+
+    `model` is that of `Spread`, `layout` how it takes images; `is_last` of its step.
+    """
+    inputs = to_device(batch, workplace, layout)
+    with strategy.microbatch(model, is_last=is_last):
+        with strategy.forward_context():
+            loss = loss_of(model, inputs)
+        loss.backward()
 
 
 def time_step(
@@ -70,24 +101,16 @@ def time_step(
     """
     start_s = time.perf_counter()
     for number, batch in enumerate(batches, start=1):
-        inputs = to_device(batch, workplace, layout)
-        with strategy.microbatch(model, is_last=number == len(batches)):
-            with strategy.forward_context():
-                loss = loss_of(model, inputs)
-            loss.backward()
+        learn_nothing(
+            batch,
+            is_last=number == len(batches),
+            model=model,
+            layout=layout,
+            strategy=strategy,
+            workplace=workplace,
+        )
     if workplace.device.type == "cuda":
         torch.cuda.synchronize(workplace.device)  # SYNC: what is timed must have ended
     spent_s = time.perf_counter() - start_s
     model.zero_grad()
     return spent_s
-
-
-def time_trial(trial: Trial, batches: Sequence[Batch]) -> float:
-    """`time_step` of the trial's model; a collective."""
-    return time_step(
-        batches,
-        model=trial.spread.model,
-        layout=trial.spread.bare.layout,
-        strategy=trial.strategy,
-        workplace=trial.workplace,
-    )

@@ -75,7 +75,7 @@ def test_rows_beyond_the_most_are_not_looked_at(monkeypatch):
     monkeypatch.setattr(heaviest, "MOST_ROWS", 2 * LAYOUT.global_batch_size + 5)
     plan = PLANS["shuffled"]
     found = find_heaviest(plan, SIZES, rank=0, num_steps=NUM_STEPS, row_counts=[12])
-    assert len(found[12]) > 1
+    assert found[12]
     parts = [rank_microbatches(step, LAYOUT, 0, NUM_SAMPLES, plan.order) for step in range(2)]
     known = {part.packs.tobytes() for step in parts for part in step}
     assert {packs.tobytes() for packs in found[12]} <= known
