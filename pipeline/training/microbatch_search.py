@@ -130,7 +130,7 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
     peak_memory.forget_peaks(trial.workplace.device)
     fitting = [rows for rows, use in tried.items() if use.share <= trial.config.memory_share]
     if not fitting:
-        raise StageConfigError(_no_room(trial.config, *tried.values()))
+        raise StageConfigError(_no_room(trial.config, tried[1]))
     num_rows = max(fitting)
     return Found(
         num_microbatches=bench.plan.layout.rank_batch_size // num_rows,
@@ -142,30 +142,31 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
 
 
 def _try_rows(bench: _Bench, capacity_bytes: float) -> dict[int, MemoryUse]:
-    """By number of rows, rising; the last alone may be too much."""
+    """What was tried, by number of rows."""
     trial, row_counts = bench.trial, sorted(bench.heaviest)
-    share, device = trial.config.memory_share, trial.workplace.device
+    device = trial.workplace.device
     # Half of what is to stay free is room to err.
-    most_share = (1 + share) / 2
+    most_share = (1 + trial.config.memory_share) / 2
     tried: dict[int, MemoryUse] = {}
-    bench.grow(row_counts[0])  # does not count: libraries take memory at their first use
+    for _ in range(2):  # do not count: libraries take memory at their first use, ddp at its second
+        bench.grow(row_counts[0])
     state = state_bytes(trial.spread.optimizer, trial.config.optimizer, device.type)
     resident = peak_memory.read_resident(device) + state
     peaks: list[tuple[int, float]] = []
-    fixed = resident
+    left = 0.0
     for num_rows in row_counts:
         if peaks:
-            ahead = extrapolate(peaks, fixed, num_rows)
+            ahead = extrapolate(peaks, resident + left, num_rows)
+            if num_rows == row_counts[-1]:  # no gradients are there yet when its backward begins
+                ahead = max(ahead - left, resident + left)
             use = MemoryUse(peak_bytes=ahead, capacity_bytes=capacity_bytes)
             if _fullest(trial.ranks, use).share > most_share:
-                break
+                continue
         growth = bench.grow(num_rows)
-        fixed = resident + growth.left_bytes
+        left = growth.left_bytes
         peaks.append((num_rows, resident + growth.peak_bytes))
         use = MemoryUse(peak_bytes=peaks[-1][1], capacity_bytes=capacity_bytes)
         tried[num_rows] = _fullest(trial.ranks, use)
-        if tried[num_rows].share > share:
-            break
     return tried
 
 

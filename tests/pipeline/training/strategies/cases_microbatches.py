@@ -60,6 +60,7 @@ def unequal_memory(strategy: str) -> None:
         return {
             **pair.make_steps(made, "small_vlm", settled),
             "roomy": roomy.num_microbatches,
+            "tried": roomy.tried,
             "settled": [settled.num_microbatches, again.num_microbatches],
             "kept": [path.name for path in folder.glob("*.json")],
         }
