@@ -14,12 +14,15 @@ from pipeline.training.phases import phases_of
 from pipeline.training.spreading import SpreadModel, respread
 from pipeline.training.trial import Trial
 from slurm_jobs.common.stage_config.train import TrainConfig
+from tests.pipeline.training.strategies.accelerate_cases import FSDP, write
+from tests.pipeline.training.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.training.strategies.cases import case
 from tests.pipeline.training.strategies.trainer import Trainer, workplace_of
 
 PLENTY = 1e15
 """Bytes."""
-STRATEGIES = ("fsdp2", "ddp")
+STRATEGIES = ("fsdp2", "ddp", "accelerate fsdp2")
+"""As the cases are called that train without a search."""
 
 
 def make_trial(pair: Trainer, config: TrainConfig, made: SpreadModel, folder: Path) -> Trial:
@@ -41,31 +44,37 @@ def unequal_memory(strategy: str) -> None:
     """Rank 1 has room for one row of the two that it learns in a step, rank 0 for any number."""
 
     def train(_alone: Trainer, pair: Trainer) -> dict[str, Any]:
-        sizes = {"num_microbatches": "auto", "global_batch_size": 4, "num_lanes": 2}
-        config = pair.config("small_vlm", strategy=strategy, **sizes)
-        made = pair.spread("small_vlm", config)
-        folder = pair.folder / f"auto-{strategy}"
-        folder.mkdir(parents=True)
-        trial = make_trial(pair, config, made, folder)
-        is_tight = pair.ranks.rank == 1
-        with patch.object(peak_memory, "resident_bytes", lambda: 0):
-            # Of the rank with the least room, which is not to depend on chance.
-            roomy = search(trial, PLENTY / 1000 if is_tight else PLENTY)
-            room = (roomy.tried[1] + 0.1 * (roomy.tried[2] - roomy.tried[1])) / config.memory_share
-            capacity = room if is_tight else PLENTY
-            with patch.object(peak_memory, "read_capacity", lambda *_: capacity):
-                settled = settle_microbatches(trial, folder)
-                again = settle_microbatches(trial, folder)
-        made = respread(made, phases_of(config)[0], trial.workplace)
-        return {
-            **pair.make_steps(made, "small_vlm", settled),
-            "roomy": roomy.num_microbatches,
-            "tried": roomy.tried,
-            "settled": [settled.num_microbatches, again.num_microbatches],
-            "kept": [path.name for path in folder.glob("*.json")],
-        }
+        options = {"num_microbatches": "auto", "global_batch_size": 4, "num_lanes": 2}
+        if strategy.startswith("accelerate"):
+            with sharding_on_cpu():
+                return find_and_train(pair, **options, **write(pair, FSDP))
+        return find_and_train(pair, strategy=strategy, **options)
 
     case(f"{strategy}, microbatches for unequal memory")(train)
+
+
+def find_and_train(pair: Trainer, **options: Any) -> dict[str, Any]:
+    config = pair.config("small_vlm", **options)
+    made = pair.spread("small_vlm", config)
+    folder = pair.folder / f"auto-{config.strategy}"
+    folder.mkdir(parents=True)
+    trial = make_trial(pair, config, made, folder)
+    is_tight = pair.ranks.rank == 1
+    with patch.object(peak_memory, "resident_bytes", lambda: 0):
+        # The peaks of the rank with the least room are told: those of rank 1.
+        roomy = search(trial, PLENTY / 1000 if is_tight else PLENTY)
+        room = (roomy.tried[1] + roomy.tried[2]) / 2 / config.memory_share
+        capacity = room if is_tight else PLENTY
+        with patch.object(peak_memory, "read_capacity", lambda *_: capacity):
+            settled = settle_microbatches(trial, folder)
+            again = settle_microbatches(trial, folder)
+    made = respread(made, phases_of(config)[0], trial.workplace)
+    return {
+        **pair.make_steps(made, "small_vlm", settled),
+        "roomy": roomy.num_microbatches,
+        "settled": [settled.num_microbatches, again.num_microbatches],
+        "kept": [path.name for path in folder.glob("*.json")],
+    }
 
 
 for strategy in STRATEGIES:
