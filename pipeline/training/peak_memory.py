@@ -7,6 +7,7 @@ look at tensors would find.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -46,8 +47,9 @@ def read_capacity(device: torch.device, num_local_ranks: int) -> float:
 def read_resident(device: torch.device) -> float:
     """Bytes that are taken now, by whomever on a GPU (its context, NCCL's buffers), else by us.
 
-    What PyTorch keeps for later does not count: it is given back first.
+    What PyTorch keeps for later, and what nobody can reach any more, is given back first.
     """
+    gc.collect()
     if device.type != "cuda":
         return float(resident_bytes())
     torch.cuda.empty_cache()
