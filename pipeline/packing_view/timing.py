@@ -34,9 +34,9 @@ from pipeline.models import (
 )
 from pipeline.models.recompute import recompute_layers
 from pipeline.training.accelerate_config import asked_precision
-from pipeline.training.choose_batching import time_step
 from pipeline.training.device import Workplace, choose_precision, threads_per_rank
 from pipeline.training.strategies.single import Single
+from pipeline.training.trial import time_step
 from slurm_jobs.common.machine import available_memory_bytes
 from slurm_jobs.common.stage_config.sharding import ShardingConfig
 from slurm_jobs.common.stage_config.train import TrainConfig

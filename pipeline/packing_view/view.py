@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +60,10 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
         StageConfigError: sizes do not divide, or a sample fits in no row.
     """
     folder = Path(arguments["folder"])
-    config = build_config(TrainConfig, arguments["config"])
+    notes: list[str] = []
+    config = _with_number(build_config(TrainConfig, arguments["config"]), notes)
     dataset = open_dataset(folder)
     lengths = _lengths(dataset)
-    notes: list[str] = []
     bench = _bench(config, dataset, folder, notes) if arguments["is_model_known"] else None
     settings = _settings(config, dataset, arguments, bench)
     ways, timings = _arrange(lengths, settings, report), None
@@ -86,6 +86,14 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
     if arguments["picture"] is not None:
         write_picture(result, Path(arguments["picture"]))
     return result
+
+
+def _with_number(config: TrainConfig, notes: list[str]) -> TrainConfig:
+    """A training finds its number of microbatches on its own devices; here it is one."""
+    if config.num_microbatches != "auto":
+        return config
+    notes.append("num_microbatches is auto: each rank's share of a step is shown in one piece")
+    return replace(config, num_microbatches=1)
 
 
 def _untimed(bench: Bench | None, settings: Settings) -> str | None:

@@ -90,11 +90,12 @@ def _layout(config: TrainConfig, ranks: Ranks, global_batch_size: int) -> BatchL
 
 
 def batch_layout(config: TrainConfig, num_ranks: int, global_batch_size: int) -> BatchLayout:
-    """How a global batch of so many rows is divided.
+    """How a global batch of so many rows is divided; `num_microbatches` is a number by now.
 
     Raises:
         StageConfigError: sizes do not divide.
     """
+    assert config.num_microbatches != "auto"
     try:
         return BatchLayout(
             global_batch_size=global_batch_size,

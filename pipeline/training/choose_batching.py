@@ -4,30 +4,23 @@ Packing saves padding, and where attention takes a dense mask it pays for the
 square of the row instead of the samples' squares: which weighs more depends on
 model, lengths and kernel, so both are tried on the data itself. What was chosen
 is kept beside the checkpoints, because the order of samples depends on it.
+
+With `num_microbatches: auto` each kind is tried with as few microbatches as its
+own rows leave room for: what is compared is what would be trained.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from torch import nn
-
-from pipeline.data.batch import Batch
-from pipeline.data.dataset import ShardedDataset
 from pipeline.data.reader import BatchReader
-from pipeline.models.layouts import ImageLayout
-from pipeline.training.batches import loss_of, to_device
 from pipeline.training.batching import plan_reading, read_work_model
-from pipeline.training.device import Workplace
-from pipeline.training.ranks import Ranks
-from pipeline.training.strategies import Spread, Strategy
+from pipeline.training.microbatches import settle_microbatches
+from pipeline.training.trial import Trial, leaving_no_trace, time_step
 from slurm_jobs.common.files import write_json_atomic
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -37,19 +30,6 @@ CHOICE_NAME = "batching.json"
 _KINDS: tuple[Literal["grouped", "packed"], ...] = ("grouped", "packed")
 _NUM_TRIALS = 3
 """Steps of each kind that are timed, taking turns, after one of each that is not."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
-    """Where a choice is tried."""
-
-    config: TrainConfig
-    dataset: ShardedDataset
-    strategy: Strategy
-    spread: Spread
-    workplace: Workplace
-    ranks: Ranks
-    packs_dirs: tuple[Path, ...]
 
 
 def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
@@ -70,7 +50,8 @@ def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
     file = folder / CHOICE_NAME
     kind = trial.ranks.from_main(_read_choice(file, key) if trial.ranks.rank == 0 else None)
     if kind is None:
-        rates = _measure(trial)
+        with leaving_no_trace():
+            rates = _measure(trial, folder)
         kind = max(_KINDS, key=lambda name: rates[name])
         if trial.ranks.rank == 0:
             write_json_atomic(file, {"key": key, "kind": kind, "tokens_per_s": rates})
@@ -92,15 +73,16 @@ def _read_choice(file: Path, key: dict[str, Any]) -> str | None:
         return None
 
 
-def _measure(trial: Trial) -> dict[str, float]:
+def _measure(trial: Trial, folder: Path) -> dict[str, float]:
     """Tokens a second of all ranks, padding not counted, by kind: of the fastest trial of each."""
-    readers = {kind: _reader(trial, kind) for kind in _KINDS}
+    readers = {kind: _reader(trial, kind, folder) for kind in _KINDS}
     try:
         rates: dict[str, list[float]] = {kind: [] for kind in _KINDS}
         for number in range(1 + _NUM_TRIALS):
             for kind, reader in readers.items():
                 batches = next(reader)
-                spent_s = _time_step(trial, batches)
+                trial.ranks.barrier()
+                spent_s = time_step(batches, **trial.way)
                 tokens, seconds = trial.ranks.sums([sum(b.num_tokens for b in batches), spent_s])
                 if number:
                     rates[kind].append(tokens / (seconds / trial.ranks.num_ranks))
@@ -110,8 +92,9 @@ def _measure(trial: Trial) -> dict[str, float]:
     return {kind: max(found) for kind, found in rates.items()}
 
 
-def _reader(trial: Trial, kind: Literal["grouped", "packed"]) -> BatchReader:
+def _reader(trial: Trial, kind: Literal["grouped", "packed"], folder: Path) -> BatchReader:
     config = replace(trial.config, batching=replace(trial.config.batching, kind=kind))
+    config = settle_microbatches(replace(trial, config=config), folder)
     plan = plan_reading(
         config,
         trial.dataset,
@@ -119,49 +102,11 @@ def _reader(trial: Trial, kind: Literal["grouped", "packed"]) -> BatchReader:
         ranks=trial.ranks,
         packs_dirs=trial.packs_dirs,
     )
-    gpu = trial.workplace.device if trial.workplace.device.type == "cuda" else None
     return BatchReader(
         trial.dataset,
         plan,
         rank=trial.ranks.rank,
-        needs=trial.spread.bare.layout.needs,
-        gpu=gpu,
+        needs=trial.needs,
+        gpu=trial.gpu,
         prefetch=1,
     )
-
-
-def _time_step(trial: Trial, batches: Sequence[Batch]) -> float:
-    trial.ranks.barrier()
-    return time_step(
-        batches,
-        model=trial.spread.model,
-        layout=trial.spread.bare.layout,
-        strategy=trial.strategy,
-        workplace=trial.workplace,
-    )
-
-
-def time_step(
-    batches: Sequence[Batch],
-    *,
-    model: nn.Module,
-    layout: ImageLayout,
-    strategy: Strategy,
-    workplace: Workplace,
-) -> float:
-    """Seconds of forward and backward; gradients are thrown away, nothing is learned.
-
-    `model` is that of `Spread`, `layout` how it takes images.
-    """
-    start_s = time.perf_counter()
-    for number, batch in enumerate(batches, start=1):
-        inputs = to_device(batch, workplace, layout)
-        with strategy.microbatch(model, is_last=number == len(batches)):
-            with strategy.forward_context():
-                loss = loss_of(model, inputs)
-            loss.backward()
-    if workplace.device.type == "cuda":
-        torch.cuda.synchronize(workplace.device)  # SYNC: what is timed must have ended
-    spent_s = time.perf_counter() - start_s
-    model.zero_grad()
-    return spent_s

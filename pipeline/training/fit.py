@@ -131,7 +131,7 @@ def _plan(
     """All phases before the first step, so that what cannot be planned is told at once."""
     planned: list[PlannedPhase] = []
     for phase, source in zip(phases, sources, strict=True):
-        made = _for_phase(job, made, phase, len(phases))
+        made = _for_phase(job, made, phase, anew=len(phases) > 1)
         first_step = sum(before.num_steps for before in planned)
         planned.append(plan_phase(job, phase, source, made, first_step))
     return made, planned
@@ -143,7 +143,8 @@ def _train(
     ends: list[PhaseEnd] = []
     follows = ""
     for each in planned:
-        made = _for_phase(job, made, each.phase, len(planned))
+        anew = len(planned) > 1 or each.phase.config.has_trials
+        made = _for_phase(job, made, each.phase, anew=anew)
         checkpoints = find_checkpoints(job, each, made, follows)
         ends.append(end := train_phase(job, each, made, checkpoints, told))
         _check_stopped(end)
@@ -152,9 +153,13 @@ def _train(
     return made, ends
 
 
-def _for_phase(job: Job, made: SpreadModel, phase: Phase, num_phases: int) -> SpreadModel:
-    """Spread so that the phase's own parameters learn; as it is where there is only one phase."""
-    return made if num_phases == 1 else respread(made, phase, job.workplace)
+def _for_phase(job: Job, made: SpreadModel, phase: Phase, *, anew: bool) -> SpreadModel:
+    """Spread so that the phase's own parameters learn; as it is for the only phase.
+
+    Unless there were trials: ddp puts gradients together as the first backward pass made them,
+    which with more than two ranks shows in the last bits of their sums.
+    """
+    return respread(made, phase, job.workplace) if anew else made
 
 
 def _make_looks(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.data.augment import make_augmentation
@@ -29,16 +29,18 @@ from pipeline.training.checkpoint import (
     make_saver,
     restore,
 )
-from pipeline.training.choose_batching import Trial, choose_batching
+from pipeline.training.choose_batching import choose_batching
 from pipeline.training.device import seed_generators
 from pipeline.training.fingerprint import fingerprint, lasting_config
 from pipeline.training.job import Job, versions
 from pipeline.training.loop import LoopEnd, LoopSetup, Watch, run_steps
+from pipeline.training.microbatches import settle_microbatches
 from pipeline.training.phases import Phase
 from pipeline.training.report import TrainingReporter
 from pipeline.training.scaling import Scaling
 from pipeline.training.sources import Source
 from pipeline.training.spreading import SpreadModel
+from pipeline.training.trial import Trial
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 log = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ class PlannedPhase:
 
     phase: Phase
     config: TrainConfig
-    """Its own, with the kind of batching decided."""
+    """Its own, with the kind of batching and the number of microbatches decided."""
     dataset: ShardedDataset
     plan: ReadingPlan
     num_steps: int
@@ -91,24 +93,20 @@ def plan_phase(
         made: Spread for this phase.
         first_step: Steps of the phases before.
     """
-    ranks, config, dataset = job.ranks, phase.config, source.dataset
-    packs_dirs = (source.packs_dir, job.context.output_dir / PACKS_DIR)
-    folder = phase.folder(job.context.output_dir)
-    if ranks.rank == 0:
+    dataset, folder = source.dataset, phase.folder(job.context.output_dir)
+    if job.ranks.rank == 0:
         folder.mkdir(parents=True, exist_ok=True)
     with job.spans.span("batch_plan") as notes:
-        trial = Trial(
-            config=config,
-            dataset=dataset,
-            strategy=made.strategy,
-            spread=made.spread,
-            workplace=job.workplace,
-            ranks=ranks,
-            packs_dirs=packs_dirs,
+        trial = _make_trial(job, phase, source, made)
+        trial = replace(trial, config=choose_batching(trial, folder))
+        config = settle_microbatches(trial, folder)
+        plan = plan_reading(
+            config,
+            dataset,
+            model=read_work_model(made.spread.bare, dataset),
+            ranks=job.ranks,
+            packs_dirs=trial.packs_dirs,
         )
-        config = choose_batching(trial, folder)
-        model = read_work_model(made.spread.bare, dataset)
-        plan = plan_reading(config, dataset, model=model, ranks=ranks, packs_dirs=packs_dirs)
         notes |= {"kind": config.batching.kind, "num_packs": plan.num_packs}
     return PlannedPhase(
         phase=phase,
@@ -117,6 +115,21 @@ def plan_phase(
         plan=plan,
         num_steps=steps_to_make(config, plan),
         first_step=first_step,
+    )
+
+
+def _make_trial(job: Job, phase: Phase, source: Source, made: SpreadModel) -> Trial:
+    return Trial(
+        config=phase.config,
+        dataset=source.dataset,
+        strategy=made.strategy,
+        spread=made.spread,
+        needs=made.needs,
+        workplace=job.workplace,
+        ranks=job.ranks,
+        num_local_ranks=job.context.num_local_ranks,
+        spans=job.spans,
+        packs_dirs=(source.packs_dir, job.context.output_dir / PACKS_DIR),
     )
 
 

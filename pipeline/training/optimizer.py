@@ -9,6 +9,7 @@ from typing import Any
 import bitsandbytes as bnb
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from pipeline.training.local_optimizer import LocalOptimizer
 from slurm_jobs.common.errors import StageConfigError
@@ -19,6 +20,10 @@ _OF_BITSANDBYTES: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "paged_adamw": bnb.optim.PagedAdamW,
     "paged_adamw_8bit": bnb.optim.PagedAdamW8bit,
 }
+
+_FP32_BYTES = 4
+_MIN_8BIT_SIZE = 4096
+"""Numbers of a tensor from which bitsandbytes keeps them in 8 bits; its own default."""
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -42,6 +47,21 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Opt
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     make = functools.partial(_OF_BITSANDBYTES[config.kind], **options)
     return LocalOptimizer(groups, make, names)
+
+
+def state_bytes(optimizer: torch.optim.Optimizer, config: OptimizerConfig, device_type: str) -> int:
+    """What the state takes of this rank's device once a step was made: two numbers a parameter.
+
+    Paged state takes nothing: it makes room. `optimizer` is one that `make_optimizer` made.
+    """
+    if config.is_paged:
+        return 0
+    parameters = (p for group in optimizer.param_groups for p in group["params"])
+    local = (p.to_local() if isinstance(p, DTensor) else p for p in parameters)
+    sizes = [p.numel() for p in local if p.device.type == device_type]
+    if config.kind == "adamw":
+        return 2 * _FP32_BYTES * sum(sizes)
+    return sum(2 * (_FP32_BYTES if size < _MIN_8BIT_SIZE else 1) * size for size in sizes)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

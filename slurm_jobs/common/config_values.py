@@ -99,7 +99,7 @@ def check_bounds(config: Any) -> None:
         f"{name} is {values[name]}; allowed is {bounds}"
         for name, hint in hints.items()
         for bounds in _bounds_of(hint)
-        if values[name] is not None and not bounds.allow(values[name])
+        if isinstance(values[name], (int, float)) and not bounds.allow(values[name])
     ]
     if problems:
         raise ValueError("; ".join(problems))

@@ -93,7 +93,7 @@ class TrainingState:
             )
         self._put_back_own(loaded["extra"])
         for states in loaded.get("rng", {}).values():  # last: what comes before may draw
-            _set_rng_state(states)
+            set_rng_state(states)
 
     def _put_back_own(self, by_rank: Mapping[str, Mapping[str, Any]]) -> None:
         held, parts = self._held(), {}
@@ -170,7 +170,8 @@ def rng_state() -> dict[str, Any]:
     return states
 
 
-def _set_rng_state(states: Mapping[str, Any]) -> None:
+def set_rng_state(states: Mapping[str, Any]) -> None:
+    """Go on drawing where `rng_state` was taken, as far as `states` has generators."""
     setters = {
         "cpu": torch.set_rng_state,
         "python": random.setstate,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from slurm_jobs.common.config_values import Count, InputPath, Positive, check_bounds
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
@@ -28,8 +29,8 @@ class PhaseConfig:
     """Folder that `consolidate` wrote, by the same processor as the other phases'."""
     global_batch_size: Count | None = None
     """Samples in one optimizer step."""
-    num_microbatches: Count | None = None
-    """Into how many pieces each rank cuts its share of a step."""
+    num_microbatches: Count | Literal["auto"] | None = None
+    """Into how many pieces each rank cuts its share of a step; `auto` as the training's."""
     batching: BatchingConfig | None = None
     """Which samples share a batch, and which a row of it."""
     optimizer: OptimizerConfig | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from slurm_jobs.common.config_values import (
+    Bounds,
     Count,
     CountOrZero,
     InputPath,
@@ -41,6 +42,7 @@ MAY_CHANGE = (
     "precision",
     "scaler",
     "num_microbatches",
+    "memory_share",
     "checkpoint",
     "evaluate",
     "num_loader_threads",
@@ -108,8 +110,13 @@ class TrainConfig:
     global_batch_size: Count = 64
     """Samples in one optimizer step, over all ranks and microbatches; with `batching.kind: packed`
     on average: the number of rows is the multiple of `num_lanes` that comes nearest."""
-    num_microbatches: Count = 1
-    """Into how many pieces each rank cuts its share of a step, to save memory."""
+    num_microbatches: Count | Literal["auto"] = 1
+    """Into how many pieces each rank cuts its share of a step, to save memory; what is learned in
+    a step stays the same. `auto`: the fewest that `memory_share` leaves room for, found by trials
+    before the first step."""
+    memory_share: Annotated[float, Bounds(gt=0, le=1)] = 0.9
+    """For `num_microbatches: auto`: how much of a GPU's memory (`device: cpu`: of a rank's part of
+    the job's) the heaviest microbatch may fill. The rest is for the gaps between tensors."""
     num_lanes: Count = 8
     """Fixed division of the data order; the number of ranks must divide it. The order of samples
     depends on it and the seed, not on the number of ranks."""
@@ -170,3 +177,8 @@ class TrainConfig:
         if self.learn is not None:
             return self.learn
         return ("all",) if self.adapters is None else ("adapters",)
+
+    @property
+    def has_trials(self) -> bool:
+        """Whether passes are made before the first step, to choose how batches are made."""
+        return self.batching.kind == "auto" or self.num_microbatches == "auto"

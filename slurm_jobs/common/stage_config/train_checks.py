@@ -134,6 +134,11 @@ def _reader_problem(config: TrainConfig) -> str | None:
             f"batching.kind is {config.batching.kind} and reader is webdataset: a stream knows "
             f"no lengths ahead; use `reader: index`, or `batching: {{kind: shuffled}}`"
         )
+    if config.reader == "webdataset" and config.num_microbatches == "auto":
+        return (
+            "num_microbatches is auto and reader is webdataset: a stream does not know its "
+            "heaviest microbatch ahead; use `reader: index`, or give num_microbatches as a number"
+        )
     return None
 
 

@@ -163,6 +163,12 @@ def test_a_way_that_cannot_be_laid_out_is_told_and_the_others_are_shown(dataset_
     assert "must be a multiple" in problems["exact"]
 
 
+def test_a_number_of_microbatches_that_is_to_be_found_is_one_here(dataset_dir: Path) -> None:
+    found = look(dataset_dir, config={"num_microbatches": "auto"})
+    assert found["num_microbatches"] == 1
+    assert any(note.startswith("num_microbatches is auto") for note in found["notes"])
+
+
 def test_what_suits_no_way_is_an_error(dataset_dir: Path) -> None:
     with pytest.raises(StageConfigError, match="num_lanes is 8 and the number of ranks is 3"):
         look(dataset_dir, num_ranks=3)

@@ -58,6 +58,12 @@ QLORA = {"num_steps": 1, "adapters": AdaptersConfig(), "quantize": QuantizeConfi
             },
             "paged_adamw_8bit and sharding.cpu_offload is true: .* set `kind: adamw_8bit`",
         ),
+        ({"num_steps": 1, "num_microbatches": 0}, "num_microbatches is 0; allowed is >= 1"),
+        ({"num_steps": 1, "memory_share": 1.1}, "memory_share is 1.1; allowed is > 0 and <= 1"),
+        (
+            {"num_steps": 1, "num_microbatches": "auto", "reader": "webdataset"},
+            "num_microbatches is auto and reader is webdataset: .* give num_microbatches as",
+        ),
     ],
 )
 def test_config_refuses_by_name_value_and_remedy(values, message):

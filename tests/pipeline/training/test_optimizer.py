@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from pipeline.training.optimizer import make_optimizer, parameter_groups, set_learning_rate
+from pipeline.training.optimizer import (
+    make_optimizer,
+    parameter_groups,
+    set_learning_rate,
+    state_bytes,
+)
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 
@@ -58,3 +63,24 @@ def test_a_parameter_that_was_replaced_is_not_updated_in_silence():
 def test_paged_state_is_refused_without_a_gpu(kind):
     with pytest.raises(StageConfigError, match=f"{kind}, .* lie on a cpu: set `kind: adamw"):
         make_optimizer(make_model(), OptimizerConfig(kind=kind))
+
+
+@pytest.mark.parametrize("kind", ["adamw", "adamw_8bit"])
+def test_the_memory_of_the_state_is_known_before_there_is_one(kind):
+    config = OptimizerConfig(kind=kind)
+    model = torch.nn.ModuleList([torch.nn.Linear(512, 512), torch.nn.Linear(8, 8)])
+    optimizer = make_optimizer(model, config)
+    expected = state_bytes(optimizer, config, "cpu")
+    assert state_bytes(optimizer, config, "cuda") == 0  # where weights are offloaded
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    states = optimizer.state_dict()
+    states = states["state"] if kind == "adamw" else states
+    moments = [
+        value.nbytes
+        for state in states.values()
+        for value in state.values()
+        if isinstance(value, torch.Tensor) and value.ndim
+    ]
+    assert sum(moments) == pytest.approx(expected, rel=0.02)

@@ -21,6 +21,7 @@ from tests.contexts import make_context
 from tests.pipeline.training.strategies import (
     accelerate_cases,  # noqa: F401 - adds its cases
     cases_memory,
+    cases_microbatches,
     cases_optimizers,
     cases_preflight,
     cases_quantized,
@@ -28,7 +29,13 @@ from tests.pipeline.training.strategies import (
 from tests.pipeline.training.strategies.cases import CASES
 from tests.pipeline.training.strategies.trainer import Alone, Trainer, open_kind
 
-REGISTERED = (cases_memory, cases_optimizers, cases_preflight, cases_quantized)
+REGISTERED = (
+    cases_memory,
+    cases_microbatches,
+    cases_optimizers,
+    cases_preflight,
+    cases_quantized,
+)
 
 
 def main() -> None:

@@ -1,0 +1,114 @@
+"""`num_microbatches: auto`: the number is searched for once, and kept beside the checkpoints.
+
+Which one it is changes the last bits of what is learned, not the samples of a step. So attempts on
+as many ranks and devices of the same kind take the number that was found before.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipeline.training import peak_memory
+from pipeline.training.microbatch_search import GB, Found, search
+from pipeline.training.trial import Trial
+from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+log = logging.getLogger(__name__)
+
+CHOICE_NAME = "microbatches.json"
+_DECIDE = (
+    *("model", "adapters", "quantize", "learn", "levels", "strategy", "accelerate", "sharding"),
+    *("deterministic", "num_steps", "num_epochs", "global_batch_size", "num_lanes", "batching"),
+    *("optimizer", "seed", "memory_share"),
+)
+"""Fields of the config that the number depends on."""
+
+
+def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
+    """The config with a number of microbatches; a collective where that has to be found.
+
+    `folder` keeps it, by kind of batching.
+
+    Raises:
+        StageConfigError: memory has no room for a row at a time.
+    """
+    config, ranks = trial.config, trial.ranks
+    if config.num_microbatches != "auto":
+        return config
+    capacity = peak_memory.read_capacity(trial.workplace.device, trial.num_local_ranks)
+    devices = ranks.gather(_describe(trial.workplace.device, capacity))
+    file, kind, key = folder / CHOICE_NAME, config.batching.kind, _key(trial, devices)
+    choices = _read_choices(file) if ranks.rank == 0 else {}
+    kept = choices.get(kind, {"key": None})
+    number = ranks.from_main(kept["num_microbatches"] if kept["key"] == key else None)
+    if number is None:
+        with trial.spans.span("microbatch_search") as notes:
+            found = search(trial, capacity)
+            notes |= {"num_microbatches": found.num_microbatches, "batching": kind}
+        number = found.num_microbatches
+        if ranks.rank == 0:
+            write_json_atomic(file, {**choices, kind: {"key": key, **asdict(found)}})
+            _announce(found, config)
+    return replace(config, num_microbatches=number)
+
+
+def _key(trial: Trial, devices: Sequence[str]) -> dict[str, Any]:
+    """What another attempt must have in common, as JSON gives it back; of rank 0's alone use."""
+    values = asdict(trial.config)
+    key = {
+        "config": {name: values[name] for name in _DECIDE},
+        "dataset": trial.dataset.info.fingerprint,
+        "precision": trial.workplace.precision,
+        "num_ranks": trial.ranks.num_ranks,
+        "devices": sorted(set(devices)),
+    }
+    found: dict[str, Any] = json.loads(json.dumps(key))
+    return found
+
+
+def _describe(device: torch.device, capacity_bytes: float) -> str:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    return f"{name}, {capacity_bytes / GB:.1f} GB"
+
+
+def _read_choices(file: Path) -> Mapping[str, Any]:
+    """By kind of batching; empty where nothing can be read."""
+    try:
+        kept = json.loads(file.read_bytes())
+        return {kind: _checked(choice) for kind, choice in kept.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("%s is damaged (%r): num_microbatches is searched for anew", file, error)
+        return {}
+
+
+def _checked(choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With what is read of it.
+
+    Raises:
+        KeyError, ValueError, TypeError: it has not, or no number.
+    """
+    return {**choice, "key": choice["key"], "num_microbatches": int(choice["num_microbatches"])}
+
+
+def _announce(found: Found, config: TrainConfig) -> None:
+    log.info(
+        "num_microbatches: %d of %d rows each, %.3g GB of %.3g GB (%.0f %% of %.3g GB), found in "
+        "%.1f s",
+        found.num_microbatches,
+        found.num_rows,
+        found.use.peak_bytes / GB,
+        found.use.capacity_bytes * config.memory_share / GB,
+        100 * config.memory_share,
+        found.use.capacity_bytes / GB,
+        found.search_s,
+    )

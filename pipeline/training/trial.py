@@ -1,0 +1,116 @@
+"""Passes made before a training's first step, to measure what they take; nothing is learned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pipeline.data.batch import Batch, ModelNeeds
+from pipeline.data.dataset import ShardedDataset
+from pipeline.models.layouts import ImageLayout
+from pipeline.timing import SpanLog
+from pipeline.training.batches import loss_of, to_device
+from pipeline.training.checkpoint.state import rng_state, set_rng_state
+from pipeline.training.device import Workplace
+from pipeline.training.ranks import Ranks
+from pipeline.training.strategies import Spread, Strategy
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """Where a choice is tried."""
+
+    config: TrainConfig
+    dataset: ShardedDataset
+    strategy: Strategy
+    spread: Spread
+    needs: ModelNeeds
+    """What model and targets want of batches."""
+    workplace: Workplace
+    ranks: Ranks
+    num_local_ranks: int
+    """Ranks of this node, which share its memory."""
+    spans: SpanLog
+    packs_dirs: tuple[Path, ...]
+
+    @property
+    def way(self) -> dict[str, Any]:
+        """How microbatches are passed through the model: arguments of `learn_nothing`."""
+        return {
+            "model": self.spread.model,
+            "layout": self.spread.bare.layout,
+            "strategy": self.strategy,
+            "workplace": self.workplace,
+        }
+
+    @property
+    def gpu(self) -> torch.device | None:
+        """For which batches are pinned."""
+        return self.workplace.device if self.workplace.device.type == "cuda" else None
+
+
+@contextmanager
+def leaving_no_trace() -> Iterator[None]:
+    """What draws at random within (dropout) goes on after it as if nothing had been drawn."""
+    before = rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(before)
+
+
+def learn_nothing(
+    batch: Batch,
+    *,
+    is_last: bool,
+    model: nn.Module,
+    layout: ImageLayout,
+    strategy: Strategy,
+    workplace: Workplace,
+) -> None:
+    """Forward and backward of a microbatch; its gradients are left behind.
+
+    `model` is that of `Spread`, `layout` how it takes images; `is_last` of its step.
+    """
+    inputs = to_device(batch, workplace, layout)
+    with strategy.microbatch(model, is_last=is_last):
+        with strategy.forward_context():
+            loss = loss_of(model, inputs)
+        loss.backward()
+
+
+def time_step(
+    batches: Sequence[Batch],
+    *,
+    model: nn.Module,
+    layout: ImageLayout,
+    strategy: Strategy,
+    workplace: Workplace,
+) -> float:
+    """Seconds of forward and backward; gradients are thrown away, nothing is learned.
+
+    `model` is that of `Spread`, `layout` how it takes images.
+    """
+    start_s = time.perf_counter()
+    for number, batch in enumerate(batches, start=1):
+        learn_nothing(
+            batch,
+            is_last=number == len(batches),
+            model=model,
+            layout=layout,
+            strategy=strategy,
+            workplace=workplace,
+        )
+    if workplace.device.type == "cuda":
+        torch.cuda.synchronize(workplace.device)  # SYNC: what is timed must have ended
+    spent_s = time.perf_counter() - start_s
+    model.zero_grad()
+    return spent_s

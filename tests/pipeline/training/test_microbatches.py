@@ -1,0 +1,168 @@
+"""`num_microbatches: auto` on one rank, with a planted amount of memory; two: see `strategies`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from pipeline.training import peak_memory
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
+
+SHARE = 0.9
+SIZES = {"global_batch_size": 32, "num_lanes": 4, "num_steps": 2}
+AUTO = {**SIZES, "num_microbatches": "auto", "memory_share": SHARE}
+DAMAGED = '{"shuffled": 3}'
+
+
+class Memory:
+    """What the machine says, planted: else a test would depend on what else the process holds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        self._patch.setattr(peak_memory, "resident_bytes", lambda: 0)
+        self.plant(1 << 40)
+
+    def plant(self, num_bytes: float) -> None:
+        self._patch.setattr(peak_memory, "job_memory_bytes", lambda: num_bytes)
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    return Memory(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def peaks(make_train_run):
+    """By rows of a microbatch, where there is memory for all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        Memory(patch)
+        run = make_train_run(**AUTO)
+        run.output_dir.mkdir()
+        (run.output_dir / "microbatches.json").write_text(DAMAGED)
+        run.run_here()
+    choice = choice_of(run)
+    return SimpleNamespace(
+        choice=choice, of_rows={int(rows): peak for rows, peak in choice["tried"].items()}
+    )
+
+
+def choice_of(run, kind="shuffled"):
+    return json.loads((run.output_dir / "microbatches.json").read_text())[kind]
+
+
+def numbers_of(run):
+    steps = read_steps(steps_path(run.timing_dir(), 0)).steps
+    return set(steps["num_microbatches"].tolist())
+
+
+def room_for(peaks, rows):
+    """So much memory that the share is a bit more than so many rows take."""
+    more = min((peak for other, peak in peaks.of_rows.items() if other > rows), default=None)
+    here = peaks.of_rows[rows]
+    return (here + (0.1 * (more - here) if more else 1)) / SHARE
+
+
+def test_with_memory_for_all_rows_there_is_one_microbatch(peaks):
+    assert (peaks.choice["num_microbatches"], peaks.choice["num_rows"]) == (1, 32)
+    assert sorted(peaks.of_rows) == [1, 2, 4, 8, 16, 32]
+    rising = [peaks.of_rows[rows] for rows in (1, 2, 4, 8, 16)]
+    assert rising == sorted(rising)
+    assert peaks.of_rows[16] > 2 * peaks.of_rows[1]
+
+
+def test_a_damaged_choice_is_made_anew(peaks):
+    assert peaks.choice["key"]["devices"]
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_the_number_is_the_smallest_that_fits(peaks, memory, make_train_run, rows, caplog):
+    memory.plant(room_for(peaks, rows))
+    run = make_train_run(**AUTO)
+    with caplog.at_level("INFO"):
+        run.run_here()
+    choice = choice_of(run)
+    assert (choice["num_microbatches"], choice["num_rows"]) == (32 // rows, rows)
+    assert numbers_of(run) == {32 // rows}
+    assert max(map(int, choice["tried"])) <= 2 * rows, "no more is tried than may fit"
+    assert f"num_microbatches: {32 // rows} of {rows} rows each" in caplog.text
+    spans, _ = read_spans(spans_path(run.timing_dir(), 0))
+    (noted,) = [span for span in spans if span["name"] == "microbatch_search"]
+    assert noted["num_microbatches"] == 32 // rows
+
+
+def test_what_is_learned_is_bit_for_bit_that_of_the_number_given_by_hand(
+    peaks, memory, make_train_run
+):
+    memory.plant(room_for(peaks, 8))
+    dropout = {"adapters": {"rank": 4, "alpha": 8.0, "dropout": 0.5}}
+    found, given = make_train_run(**AUTO, **dropout), make_train_run(**SIZES, **dropout)
+    torch.manual_seed(0)  # as in a process of its own
+    found.run_here()
+    number = choice_of(found)["num_microbatches"]
+    assert number > 1
+    torch.manual_seed(0)
+    given.run_here(num_microbatches=number)
+    assert found.losses() == given.losses()
+    assert found.weights() == given.weights()
+
+
+def test_a_resume_takes_the_number_that_was_found_and_another_device_does_not(
+    peaks, memory, make_train_run
+):
+    memory.plant(room_for(peaks, 8))
+    run = make_train_run(**AUTO, checkpoint={"every_min": None, "every_steps": 1})
+    run.run_here()
+    file = run.output_dir / "microbatches.json"
+    kept = json.loads(file.read_text())
+    kept["shuffled"]["num_microbatches"] = 16
+    file.write_text(json.dumps(kept))
+    shutil.rmtree(run.output_dir / "checkpoints/step-00000002")
+    assert run.run_here()["resumed_from_step"] == 1
+    assert numbers_of(run) == {16}
+    shutil.rmtree(run.output_dir / "checkpoints/step-00000002")
+    memory.plant(1 << 40)
+    run.run_here()
+    assert numbers_of(run) == {1}
+
+
+def test_no_room_for_a_row_fails_before_the_first_step_with_what_takes_less(
+    peaks, memory, make_train_run
+):
+    memory.plant(0.9 * peaks.of_rows[1])
+    run = make_train_run(**AUTO)
+    words = r"a single row .* memory_share \(0\.9\) .*fsdp2.*adapters.*adamw_8bit.*memory_share"
+    with pytest.raises(StageConfigError, match=words):
+        run.run_here()
+    assert not (run.output_dir / "checkpoints").exists()
+
+
+def test_each_kind_of_batching_is_tried_with_its_own_number(memory, make_train_run):
+    batching = {"kind": "auto", "max_tokens": 160}
+    run = make_train_run(**AUTO, batching=batching)
+    run.run_here()
+    kind = json.loads((run.output_dir / "batching.json").read_text())["kind"]
+    assert choice_of(run, "grouped")["num_rows"] == 32
+    assert choice_of(run, "packed")["num_rows"] < 32  # of several samples
+    assert numbers_of(run) == {choice_of(run, kind)["num_microbatches"]}
+    same = make_train_run(**SIZES, batching={**batching, "kind": kind})
+    same.run_here(num_microbatches=choice_of(run, kind)["num_microbatches"])
+    assert run.losses() == same.losses()
+
+
+def test_each_phase_has_a_number_of_its_own(peaks, memory, make_train_run):
+    memory.plant(room_for(peaks, 8))
+    phases = [
+        {"name": "first", "num_steps": 1},
+        {"name": "second", "num_steps": 1, "global_batch_size": 4},
+    ]
+    run = make_train_run(**{**AUTO, "num_steps": None}, phases=phases)
+    run.run_here()
+    folders = [run.output_dir / "phases" / name for name in ("0-first", "1-second")]
+    files = [folder / "microbatches.json" for folder in folders]
+    found = [json.loads(file.read_text())["shuffled"] for file in files]
+    assert [choice["num_microbatches"] for choice in found] == [4, 1]
