@@ -1,74 +1,101 @@
-"""How much of a node's memory is the job's, and how much of it this process has taken."""
+"""How much of a node's memory the job may use: by Slurm, by the kernel's cgroups, or all of it.
+
+And how much of it this process has taken.
+"""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.machine import memory_bytes
+from slurm_jobs.common.machine import available_memory_bytes, memory_bytes
 
-_MB = 1 << 20
-"""What Slurm counts memory in."""
+_MIB = 2**20
+"""What Slurm calls a megabyte."""
 _SLURM_PAIRS = (
     ("SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"),
     ("SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"),
 )
 """Memory of one, and how many there are on this node."""
+_CGROUP_FILES = {"": "memory.max", "memory": "memory/memory.limit_in_bytes"}
+"""By controller in /proc/self/cgroup: version 2, and 1."""
 
 
-def job_memory_bytes() -> int:
-    """Of this node: the least of what Slurm gave the job, cgroups allow and the machine has.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostMemory:
+    """Of a node."""
 
-    Raises:
-        OSError: nothing of these can be read.
-    """
-    cgroups = cgroup_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-    limits = [slurm_limit(os.environ), memory_bytes(), *cgroups]
-    known = [limit for limit in limits if limit is not None]
-    if not known:
-        message = "neither Slurm nor the kernel says how much memory there is"
-        raise OSError(message)
-    return min(known)
+    limit_bytes: int
+    """What all ranks of the job here may take together."""
+    source: str
+    """Who says so."""
+    available_bytes: int
+    """What could be taken now without swapping."""
 
 
-def slurm_limit(environment: Mapping[str, str]) -> int | None:
-    """What Slurm gave the job on this node, in bytes; None without a word, or if it gave all."""
-    whole = environment.get("SLURM_MEM_PER_NODE")
-    if whole is not None:
-        return int(whole) * _MB or None
-    for each, number in _SLURM_PAIRS:
-        if each in environment and number in environment:
-            return int(environment[each]) * int(environment[number]) * _MB or None
-    return None
+def read_host_memory(variables: Mapping[str, str]) -> HostMemory:
+    """Of this node; `variables` are those of the environment."""
+    limits = {
+        **slurm_limits(variables),
+        **dict(cgroup_limits(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))),
+    }
+    if (all_bytes := memory_bytes()) is not None:
+        limits["the node's memory"] = all_bytes
+    available_bytes = available_memory_bytes()
+    source = min(limits, key=limits.__getitem__, default="")
+    return HostMemory(
+        limit_bytes=limits.get(source, available_bytes),
+        source=source or "what is available now",
+        available_bytes=available_bytes,
+    )
 
 
-def cgroup_limits(own: Path, root: Path) -> Iterator[int]:
-    """The limits of this process's cgroups and of those around them, in bytes; of both versions.
+def slurm_limits(variables: Mapping[str, str]) -> dict[str, int]:
+    """Bytes that Slurm gave the job on this node, by the variable that says so; 0 means all."""
+
+    def number(name: str) -> int:
+        value = variables.get(name, "")
+        return int(value) if value.isdigit() else 0
+
+    found = {"SLURM_MEM_PER_NODE": number("SLURM_MEM_PER_NODE")}
+    found |= {each: number(each) * number(how_many) for each, how_many in _SLURM_PAIRS}
+    return {name: megabytes * _MIB for name, megabytes in found.items() if megabytes}
+
+
+def cgroup_limits(own: Path, root: Path) -> Iterator[tuple[str, int]]:
+    """Bytes that the process's cgroups allow, by the file that says so.
+
+    A limit of a group above counts as well. Within a container the path in `own` is the host's,
+    and what there is of it lies at the root.
 
     Args:
-        own: `/proc/self/cgroup`.
+        own: /proc/self/cgroup.
         root: Where cgroups are mounted.
     """
+    lines: list[str] = []
     with suppress(OSError):
-        for line in own.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:
-                yield from _limits(root, path, "memory.max")
-            elif "memory" in controllers.split(","):
-                yield from _limits(root / "memory", path, "memory.limit_in_bytes")
+        lines = own.read_text().splitlines()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for controller, file in _CGROUP_FILES.items():
+            if controller not in controllers.split(","):
+                continue
+            folder, _, name = file.rpartition("/")
+            top = root / folder
+            group = top / path.lstrip("/")
+            for place in (group, *group.parents):
+                if place.is_relative_to(top) and (value := _read_number(place / name)) is not None:
+                    yield str(place / name), value
 
 
-def _limits(root: Path, path: str, name: str) -> Iterator[int]:
-    """Those that are there: in a container the path may be that of the host."""
-    here = root / path.lstrip("/")
-    for folder in (here, *here.parents):
-        if not folder.is_relative_to(root):
-            return
-        with suppress(OSError, ValueError):  # ValueError: "max", which is no limit
-            yield int((folder / name).read_text())
+def _read_number(file: Path) -> int | None:
+    """None where there is no such file, or no limit (`max`)."""
+    with suppress(OSError, ValueError):
+        return int(file.read_text())
+    return None
 
 
 def resident_bytes(status: Path = Path("/proc/self/status")) -> int:

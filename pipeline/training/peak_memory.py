@@ -8,6 +8,7 @@ look at tensors would find.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -15,7 +16,7 @@ from itertools import accumulate
 import torch
 from torch.autograd.profiler import profile
 
-from pipeline.training.host_memory import job_memory_bytes, resident_bytes
+from pipeline.training.host_memory import read_host_memory, resident_bytes
 
 _MEMORY_EVENT = "[memory]"
 
@@ -34,14 +35,10 @@ class MemoryUse:
 
 
 def read_capacity(device: torch.device, num_local_ranks: int) -> float:
-    """Bytes that a rank may fill: of its GPU, or an equal part of the job's memory on this node.
-
-    Raises:
-        OSError: nothing says how much memory the node has.
-    """
+    """Bytes that a rank may fill: of its GPU, or an equal part of the job's memory on this node."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[1])
-    return job_memory_bytes() / num_local_ranks
+    return read_host_memory(os.environ).limit_bytes / num_local_ranks
 
 
 def read_resident(device: torch.device) -> float:

@@ -12,6 +12,7 @@ from pipeline.data.info import DatasetInfo
 from pipeline.models import DataFacts, VisionLanguageModel
 from pipeline.models.weight_files import check_weight_files
 from pipeline.training.checkpoint.files import list_checkpoints
+from pipeline.training.host_memory import read_host_memory
 from pipeline.training.job import Job
 from pipeline.training.learning import what_learns
 from pipeline.training.phases import Phase
@@ -23,7 +24,6 @@ from pipeline.training.preflight.attention import (
 )
 from pipeline.training.preflight.checkpoint_room import disk_warning
 from pipeline.training.preflight.device_facts import DeviceFacts
-from pipeline.training.preflight.host_memory import read_host_memory
 from pipeline.training.preflight.memory_need import (
     MemoryNeed,
     checkpoint_bytes,
@@ -38,6 +38,7 @@ from pipeline.training.strategies.loading import check_can_be_shared
 from pipeline.training.strategies.quantized_effect import check_dtypes
 from slurm_jobs.common.accelerate_file import AccelerateFile
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.train import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,19 +110,31 @@ def _needs(
     found = []
     for phase, info, names in zip(planned.phases, planned.infos, learned, strict=True):
         config = phase.config
+        num_microbatches, num_samples = _pieces(config, job.ranks.num_ranks)
         # On average, whatever shares a row.
-        num_tokens = config.global_batch_size * info.num_tokens / max(1, info.num_samples)
+        num_tokens = num_samples * info.num_tokens / max(1, info.num_samples)
         need = memory_need(
             sizes,
             names,
             planned.sharing,
             compute_itemsize=job.workplace.dtype.itemsize,
             optimizer_kind=config.optimizer.kind,
-            num_microbatches=config.num_microbatches,
-            num_tokens=int(num_tokens / job.ranks.num_ranks / config.num_microbatches),
+            num_microbatches=num_microbatches,
+            num_tokens=int(num_tokens),
         )
         found.append(need)
     return found
+
+
+def _pieces(config: TrainConfig, num_ranks: int) -> tuple[int, float]:
+    """Microbatches of a step, and samples in each on one rank.
+
+    What `auto` will find is not known yet; at the least nothing accumulates, and each sample is
+    computed alone.
+    """
+    if config.num_microbatches == "auto":
+        return 1, 1.0
+    return config.num_microbatches, config.global_batch_size / num_ranks / config.num_microbatches
 
 
 def _judge_memory(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pipeline.training.host_memory import HostMemory
 from pipeline.training.preflight.device_facts import DeviceFacts
-from pipeline.training.preflight.host_memory import HostMemory
 from pipeline.training.preflight.memory_need import MemoryNeed
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -36,7 +36,8 @@ def judge_card(need: MemoryNeed, facts: DeviceFacts, remedy: str) -> Verdict:
         )
     if need.expected_bytes > facts.total_bytes:
         return Verdict(
-            warning=f"{_expected(need)}, and {facts} has {_gb(facts.total_bytes)}: {remedy}"
+            warning=f"{_expected(need)}, and {facts} has {_gb(facts.total_bytes)}: set "
+            f"`num_microbatches: auto`, or {remedy}"
         )
     taken_bytes = facts.total_bytes - facts.free_bytes
     if taken_bytes > _OTHERS_SHARE * facts.total_bytes:

@@ -1,4 +1,4 @@
-"""What a job may take of a node's memory, as Slurm and cgroups say it."""
+"""What of a node's memory a job may use."""
 
 from __future__ import annotations
 
@@ -8,61 +8,77 @@ import pytest
 
 from pipeline.training.host_memory import (
     cgroup_limits,
-    job_memory_bytes,
+    read_host_memory,
     resident_bytes,
-    slurm_limit,
+    slurm_limits,
 )
 from slurm_jobs.common.machine import memory_bytes
 
-MB = 1 << 20
+MIB = 2**20
 
 
-@pytest.mark.parametrize(
-    ("environment", "limit"),
-    [
-        ({}, None),
-        ({"SLURM_MEM_PER_NODE": "2048"}, 2048 * MB),
-        ({"SLURM_MEM_PER_NODE": "0"}, None),
-        ({"SLURM_MEM_PER_CPU": "100", "SLURM_CPUS_ON_NODE": "8"}, 800 * MB),
-        ({"SLURM_MEM_PER_GPU": "1000", "SLURM_GPUS_ON_NODE": "4"}, 4000 * MB),
-        ({"SLURM_MEM_PER_GPU": "1000"}, None),
-    ],
-)
-def test_slurm_says_it_for_the_node_a_processor_or_a_gpu(environment, limit):
-    assert slurm_limit(environment) == limit
+def test_slurm_says_memory_for_a_node_a_cpu_or_a_gpu_and_0_means_all():
+    assert slurm_limits({"SLURM_MEM_PER_NODE": "4096"}) == {"SLURM_MEM_PER_NODE": 4096 * MIB}
+    by_cpu = {"SLURM_MEM_PER_CPU": "512", "SLURM_CPUS_ON_NODE": "6"}
+    assert slurm_limits(by_cpu) == {"SLURM_MEM_PER_CPU": 3072 * MIB}
+    by_gpu = {"SLURM_MEM_PER_GPU": "1000", "SLURM_GPUS_ON_NODE": "4"}
+    assert slurm_limits(by_gpu) == {"SLURM_MEM_PER_GPU": 4000 * MIB}
+    assert slurm_limits({"SLURM_MEM_PER_GPU": "1000"}) == {}
+    assert slurm_limits({"SLURM_MEM_PER_NODE": "0"}) == {}
+    assert slurm_limits({}) == {}
 
 
-def test_limits_of_all_cgroups_around_a_process_count(tmp_path):
-    job = tmp_path / "root/slurm/job_7"
-    job.mkdir(parents=True)
-    (job / "memory.max").write_text("max\n")
-    (job.parent / "memory.max").write_text("5000\n")
-    (tmp_path / "root/memory.max").write_text("9000\n")
-    (tmp_path / "memory.max").write_text("1\n")  # outside
-    (tmp_path / "own").write_text("0::/slurm/job_7/step_0\n")
-    assert list(cgroup_limits(tmp_path / "own", tmp_path / "root")) == [5000, 9000]
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
-def test_the_first_version_of_cgroups_has_a_folder_for_memory(tmp_path):
-    folder = tmp_path / "memory/slurm/job_7"
-    folder.mkdir(parents=True)
-    (folder / "memory.limit_in_bytes").write_text("7000\n")
-    (tmp_path / "own").write_text("5:cpu,cpuacct:/slurm/job_7\n4:memory:/slurm/job_7\n")
-    assert list(cgroup_limits(tmp_path / "own", tmp_path)) == [7000]
-    assert list(cgroup_limits(tmp_path / "missing", tmp_path)) == []
+def test_limits_of_a_group_and_of_those_above_it_count(tmp_path):
+    own, root = tmp_path / "own", tmp_path / "cgroup"
+    own.write_text("0::/slurm/job_7/step_0\n")
+    write(root / "slurm/job_7/step_0/memory.max", "max\n")
+    write(root / "slurm/job_7/memory.max", "1000\n")
+    write(root / "slurm/memory.max", "9000\n")
+    found = dict(cgroup_limits(own, root))
+    assert found == {
+        str(root / "slurm/job_7/memory.max"): 1000,
+        str(root / "slurm/memory.max"): 9000,
+    }
 
 
-def test_a_job_has_no_more_than_the_machine(monkeypatch):
-    monkeypatch.setenv("SLURM_MEM_PER_NODE", str(1 << 30))
-    assert 0 < job_memory_bytes() <= memory_bytes()
-    monkeypatch.setenv("SLURM_MEM_PER_NODE", "3")
-    assert job_memory_bytes() == 3 * MB
+def test_groups_of_version_1_have_another_file_and_folder(tmp_path):
+    own, root = tmp_path / "own", tmp_path / "cgroup"
+    own.write_text("5:cpuset:/slurm\n4:memory:/slurm/job_7\n")
+    write(root / "memory/slurm/job_7/memory.limit_in_bytes", "1000\n")
+    write(root / "memory.max", "5\n")  # not of this hierarchy
+    assert list(cgroup_limits(own, root)) == [
+        (str(root / "memory/slurm/job_7/memory.limit_in_bytes"), 1000)
+    ]
+
+
+def test_in_a_container_the_limit_lies_at_the_root(tmp_path):
+    own, root = tmp_path / "own", tmp_path / "cgroup"
+    own.write_text("0::/docker/abc\n")
+    write(root / "memory.max", "1000\n")
+    assert dict(cgroup_limits(own, root)) == {str(root / "memory.max"): 1000}
+
+
+def test_without_cgroups_there_is_no_limit(tmp_path):
+    assert dict(cgroup_limits(tmp_path / "nothing", tmp_path)) == {}
+
+
+def test_the_smallest_limit_of_this_machine_counts_and_says_whose_it_is():
+    found = read_host_memory({"SLURM_MEM_PER_NODE": "1"})
+    assert (found.limit_bytes, found.source) == (MIB, "SLURM_MEM_PER_NODE")
+    free = read_host_memory({})
+    assert 0 < free.limit_bytes <= memory_bytes()
+    assert free.available_bytes > 0
 
 
 def test_memory_that_is_written_is_resident():
     before = resident_bytes()
     # From the kernel, not from what malloc has kept of other tests.
-    with mmap.mmap(-1, 64 * MB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
-        for start in range(0, 64 * MB, MB):
-            held[start : start + MB] = bytes(MB)
-        assert resident_bytes() - before == pytest.approx(64 * MB, rel=0.05)
+    with mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
+        for start in range(0, 64 * MIB, MIB):
+            held[start : start + MIB] = bytes(MIB)
+        assert resident_bytes() - before == pytest.approx(64 * MIB, rel=0.05)

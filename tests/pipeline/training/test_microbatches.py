@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pipeline.training import peak_memory
+from pipeline.training.host_memory import HostMemory
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
 
@@ -28,7 +29,8 @@ class Memory:
         self.plant(1 << 40)
 
     def plant(self, num_bytes: float) -> None:
-        self._patch.setattr(peak_memory, "job_memory_bytes", lambda: num_bytes)
+        memory = HostMemory(limit_bytes=num_bytes, source="test", available_bytes=num_bytes)
+        self._patch.setattr(peak_memory, "read_host_memory", lambda _variables: memory)
 
 
 @pytest.fixture

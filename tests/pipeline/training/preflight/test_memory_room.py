@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from pipeline.training.preflight.host_memory import HostMemory
+from pipeline.training.host_memory import HostMemory
 from pipeline.training.preflight.memory_need import MemoryNeed
 from pipeline.training.preflight.memory_room import (
     Verdict,
