@@ -29,6 +29,8 @@ from tests.pipeline.models.tiny import ROWS, _messages, write_tiny
 CPU = Workplace(device=torch.device("cpu"), precision="fp32", num_compute_threads=1)
 SPARE = 5
 """Places that a packed row has more than its samples fill."""
+SLOW_TO_LEARN = ("llava_siglip", "llava_next", "idefics3")
+"""Whose classes other kinds share."""
 
 
 def loss(model: VisionLanguageModel, batch: Batch) -> torch.Tensor:
@@ -193,6 +195,14 @@ def prompt_of(kind: Kind, sample: Sample) -> Prompt:
     )
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow) if kind in SLOW_TO_LEARN else kind
+        for kind in KINDS
+    ],
+    indirect=True,
+)
 def test_model_that_learned_its_samples_says_them_after_saving(kind: Kind, tmp_path: Any) -> None:
     model, samples = kind.build(), kind.samples()
     rows, length = packed_rows(samples)

@@ -33,7 +33,7 @@ def config_of(made, **changes):
     return tiny_config(made, **{**values, **changes})
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "packed"])
+@pytest.mark.parametrize("kind", [pytest.param("shuffled", marks=pytest.mark.slow), "packed"])
 def test_two_ranks_learn_all_levels_and_say_them_one_after_the_other(made, make_train_run, kind):
     source = made[0].parents[1] / "source" / "rows.jsonl"
     run = make_train_run(
