@@ -45,7 +45,7 @@ def compile_layers(model: VisionLanguageModel, config: CompileConfig, device: to
     Raises:
         StageConfigError: nothing can be compiled here; and at a call, a layer cannot be.
     """
-    _check_can_compile(config, device)
+    check_can_compile(config, device)
     # It cuts what is compiled where buckets of gradients end, for the sake of overlapping their
     # reduction with the backward pass: layers are small enough for that as they are.
     torch._dynamo.config.optimize_ddp = False  # noqa: SLF001 - no public way
@@ -59,7 +59,12 @@ def chosen_layers(model: VisionLanguageModel, config: CompileConfig) -> list[nn.
     return [layer for name in config.towers for layer in by_name[name]]
 
 
-def _check_can_compile(config: CompileConfig, device: torch.device) -> None:
+def check_can_compile(config: CompileConfig, device: torch.device) -> None:
+    """See that nothing in the environment stands against it.
+
+    Raises:
+        StageConfigError: it is switched off there, or Triton is missing.
+    """
     if torch._dynamo.config.disable:  # noqa: SLF001 - no public way
         message = (
             "compile is given, and TORCHDYNAMO_DISABLE or TORCH_COMPILE_DISABLE in the environment "

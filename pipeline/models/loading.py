@@ -137,13 +137,16 @@ def make_random(config: ModelConfig, facts: DataFacts, device: torch.device) -> 
     hf_config = read_hugging_face_config(config)
     family = find_family(hf_config.model_type, source_of(config))
     check_image_kind(family, hf_config.model_type, facts.info)
-    with device:
-        hf = AutoModelForImageTextToText.from_config(
-            hf_config,
-            dtype=torch.float32,
-            attn_implementation=config.attention,
-            trust_remote_code=config.trust_remote_code,
-        )
+    try:
+        with device:
+            hf = AutoModelForImageTextToText.from_config(
+                hf_config,
+                dtype=torch.float32,
+                attn_implementation=config.attention,
+                trust_remote_code=config.trust_remote_code,
+            )
+    except (ValueError, RuntimeError, ImportError) as error:
+        raise _not_loaded(source_of(config), error, _remedy(config)) from error
     return HuggingFaceVLM(hf.train(), family, facts)
 
 

@@ -14,7 +14,11 @@ from pathlib import Path
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.model import ModelConfig
 
-_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_CANDIDATES = (
+    *("model.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model.bin.index.json"),
+)
+"""The first that is there counts, as for transformers (modeling_utils.py)."""
 _LENGTH = struct.Struct("<Q")
 """The first bytes of a safetensors file: how long its header is."""
 _MOST_HEADER_BYTES = 100_000_000
@@ -28,7 +32,10 @@ def check_weight_files(config: ModelConfig) -> None:
         StageConfigError: files are missing, or shorter than they say themselves.
     """
     for folder in (config.path, config.vision.path, config.language.path):
-        problem = None if folder is None else next(_problems(Path(folder)), None)
+        try:
+            problem = None if folder is None else next(_problems(Path(folder)), None)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            problem = f"the index or a header of its weights is damaged ({error!r})"
         if problem is not None:
             message = f"model {folder}: {problem}: copy or download the folder anew"
             raise StageConfigError(message)
@@ -46,12 +53,14 @@ def _problems(folder: Path) -> Iterator[str]:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    """Those that the index names, else those that are there."""
-    for name in _INDEXES:
-        if (folder / name).is_file():
-            names = json.loads((folder / name).read_bytes())["weight_map"].values()
-            return [folder / each for each in sorted(set(names))]
-    return sorted((*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")))
+    """Those that are loaded: one with all weights, or those that an index names."""
+    found = next((folder / name for name in _CANDIDATES if (folder / name).is_file()), None)
+    if found is None:  # under names that the config gives
+        return sorted((*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")))
+    if found.suffix != ".json":
+        return [found]
+    names = json.loads(found.read_bytes())["weight_map"].values()
+    return [folder / each for each in sorted(set(names))]
 
 
 def _is_whole(file: Path) -> bool:

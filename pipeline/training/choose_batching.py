@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from pipeline.data.reader import BatchReader
 from pipeline.training.batching import plan_reading, read_work_model
+from pipeline.training.microbatch_search import NoRoomError
 from pipeline.training.microbatches import settle_microbatches
 from pipeline.training.trial import Trial, leaving_no_trace, time_step
 from slurm_jobs.common.files import write_json_atomic
@@ -52,7 +53,7 @@ def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
     if kind is None:
         with leaving_no_trace():
             rates = _measure(trial, folder)
-        kind = max(_KINDS, key=lambda name: rates[name])
+        kind = max(rates, key=rates.__getitem__)
         if trial.ranks.rank == 0:
             write_json_atomic(file, {"key": key, "kind": kind, "tokens_per_s": rates})
             log.info(
@@ -74,10 +75,24 @@ def _read_choice(file: Path, key: dict[str, Any]) -> str | None:
 
 
 def _measure(trial: Trial, folder: Path) -> dict[str, float]:
-    """Tokens a second of all ranks, padding not counted, by kind: of the fastest trial of each."""
-    readers = {kind: _reader(trial, kind, folder) for kind in _KINDS}
+    """Tokens a second of all ranks, padding not counted, by kind: of the fastest trial of each.
+
+    Raises:
+        NoRoomError: `num_microbatches: auto` has no room for either kind.
+    """
+    readers: dict[str, BatchReader] = {}
+    refused: NoRoomError | None = None
     try:
-        rates: dict[str, list[float]] = {kind: [] for kind in _KINDS}
+        for kind in _KINDS:
+            try:
+                readers[kind] = _reader(trial, kind, folder)
+            except NoRoomError as error:
+                refused = error
+                if trial.ranks.rank == 0:
+                    log.info("batching: not %s: %s", kind, error)
+        if refused is not None and not readers:
+            raise refused
+        rates: dict[str, list[float]] = {kind: [] for kind in readers}
         for number in range(1 + _NUM_TRIALS):
             for kind, reader in readers.items():
                 batches = next(reader)

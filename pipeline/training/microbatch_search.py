@@ -35,6 +35,10 @@ from slurm_jobs.common.stage_config.train import TrainConfig
 GB = 1e9
 
 
+class NoRoomError(StageConfigError):
+    """Not even a row at a time fits into memory; raised on all ranks alike."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """What a search came to, the same on every rank."""
@@ -120,7 +124,7 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
     `capacity_bytes` is what this rank's device has.
 
     Raises:
-        StageConfigError: on all ranks, if there is no room for a row at a time.
+        NoRoomError: on all ranks, if there is no room for a row at a time.
     """
     begun_s = time.perf_counter()
     bench = _make_bench(trial)
@@ -130,7 +134,7 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
     peak_memory.forget_peaks(trial.workplace.device)
     fitting = [rows for rows, use in tried.items() if use.share <= trial.config.memory_share]
     if not fitting:
-        raise StageConfigError(_no_room(trial.config, tried[1]))
+        raise NoRoomError(_no_room(trial.config, tried[1]))
     num_rows = max(fitting)
     return Found(
         num_microbatches=bench.plan.layout.rank_batch_size // num_rows,

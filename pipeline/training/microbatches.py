@@ -27,7 +27,7 @@ CHOICE_NAME = "microbatches.json"
 _DECIDE = (
     *("model", "adapters", "quantize", "learn", "levels", "strategy", "accelerate", "sharding"),
     *("deterministic", "num_steps", "num_epochs", "global_batch_size", "num_lanes", "batching"),
-    *("optimizer", "seed", "memory_share"),
+    *("optimizer", "seed", "memory_share", "activation_checkpointing", "compile"),
 )
 """Fields of the config that the number depends on."""
 
@@ -67,6 +67,7 @@ def _key(trial: Trial, devices: Sequence[str]) -> dict[str, Any]:
         "config": {name: values[name] for name in _DECIDE},
         "dataset": trial.dataset.info.fingerprint,
         "precision": trial.workplace.precision,
+        "spread": asdict(trial.strategy.facts(trial.spread)),  # a file of accelerate may change
         "num_ranks": trial.ranks.num_ranks,
         "devices": sorted(set(devices)),
     }

@@ -44,11 +44,10 @@ class Comparison:
 def compare_ranks(by_rank: Sequence[RankFacts]) -> Comparison:
     """What differs between ranks, by rank and node, with the remedy.
 
-    Another number of compute threads is a problem on CPUs, where the last bits depend on it. Cards
-    of one kind with unlike memory are told of; any other mixture of cards is a problem.
+    Cards of unlike compute capability are a problem: each has kernels and a precision of its own.
+    Unlike cards of one capability, unlike memory and another number of compute threads are told of.
     """
     names = sorted({name for rank in by_rank for name in rank.versions})
-    on_cpu = by_rank[0].device.type == "cpu"
     same_environment = "give all nodes the same environment (the stage's python, setup lines)"
     one_kind = "ask for one kind of card (resources.gpu, or slurm: {constraint: ..})"
     threads = _difference(
@@ -63,12 +62,12 @@ def compare_ranks(by_rank: Sequence[RankFacts]) -> Comparison:
         _difference(by_rank, "the stage's config", lambda rank: rank.config),
     ]
     problems = [f"{told}: {same_environment}" for told in found if told]
-    for what, value in (("device", _kind), ("precision", lambda rank: rank.precision)):
-        if told := _difference(by_rank, what, value):
-            problems.append(f"{told}: {one_kind}")
-    warnings = [_memory_warning(by_rank), None if on_cpu else threads]
-    if on_cpu and threads:
-        problems.append(threads)
+    cards = _difference(by_rank, "device", _kind)
+    is_mixed = len({(rank.device.type, rank.device.capability) for rank in by_rank}) > 1
+    precision = _difference(by_rank, "precision", lambda rank: rank.precision)
+    problems += [f"{told}: {one_kind}" for told in (cards if is_mixed else None, precision) if told]
+    slower = cards and not is_mixed and f"{cards}: all go at the pace of the slowest"
+    warnings = [slower or None, _memory_warning(by_rank), threads]
     return Comparison(
         problems=tuple(problems), warnings=tuple(warning for warning in warnings if warning)
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,10 @@ def _compare(job: Job, device: DeviceFacts) -> list[str]:
         StageConfigError: on all ranks; one has no code for its card, or they are not alike.
     """
     _fail_together(job, card_problem(device, job.config))
-    versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    versions = dict[str, str]()
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
     mine = RankFacts(
         node_name=job.context.node_name,
         device=device,

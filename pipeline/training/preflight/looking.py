@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.data.info import DatasetInfo
 from pipeline.models import DataFacts, VisionLanguageModel
+from pipeline.models.compiling import check_can_compile
 from pipeline.models.weight_files import check_weight_files
 from pipeline.training.checkpoint.files import list_checkpoints
 from pipeline.training.host_memory import read_host_memory
@@ -73,6 +74,8 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
     """
     config = job.config
     check_dtypes(config, job.workplace)
+    if config.compile is not None:
+        check_can_compile(config.compile, job.workplace.device)
     if config.strategy != "fsdp2" or job.ranks.rank == 0:  # who reads them
         check_weight_files(config.model)
     shell = make_shell(config, planned.facts, job.workplace)
@@ -84,7 +87,8 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
     most = max(range(len(needs)), key=lambda number: needs[number].least_bytes)
     kind = planned.phases[most].config.optimizer.kind
     remedy = remedies(config, needs[most], num_ranks=job.ranks.num_ranks, optimizer_kind=kind)
-    warnings = _judge_memory(job, needs[most], sizes, device, remedy)
+    hints = (_fewer_rows(planned.phases[most].config), remedy)
+    warnings = _judge_memory(job, needs[most], sizes, device, hints)
     kernels, notes, attention_warnings = _attention(job, planned, shell, device)
     disk_warnings, disk = _disk(job, planned, sizes, learned)
     return Findings(
@@ -137,17 +141,24 @@ def _pieces(config: TrainConfig, num_ranks: int) -> tuple[int, float]:
     return config.num_microbatches, config.global_batch_size / num_ranks / config.num_microbatches
 
 
+def _fewer_rows(config: TrainConfig) -> str:
+    """What helps where rows, not the state, take the memory; nothing if the config has it."""
+    can_search = config.reader == "index" and config.num_microbatches != "auto"
+    return "set `num_microbatches: auto`, or " if can_search else ""
+
+
 def _judge_memory(
-    job: Job, need: MemoryNeed, sizes: ModelSizes, device: DeviceFacts, remedy: str
+    job: Job, need: MemoryNeed, sizes: ModelSizes, device: DeviceFacts, remedies: tuple[str, str]
 ) -> list[str]:
-    """Warnings.
+    """Warnings; the first of the remedies helps against activations alone.
 
     Raises:
         StageConfigError: what must be there does not fit.
     """
+    fewer_rows, remedy = remedies
     verdicts = [_judge_node(job, need, sizes, remedy)]
     if device.total_bytes is not None:
-        verdicts.append(judge_card(need, device, remedy))
+        verdicts.append(judge_card(need, device, remedy, fewer_rows=fewer_rows))
     for verdict in verdicts:
         if verdict.problem:
             raise StageConfigError(verdict.problem)

@@ -143,7 +143,7 @@ def _num(each: TensorSizes) -> int:
 
 def _share(each: TensorSizes, sharing: Sharing) -> int:
     """Numbers that the first rank has, the most of any: rows are dealt out in equal runs."""
-    if not sharing.is_sharded:
+    if not sharing.is_sharded or not each.shape:
         return _num(each)
     return math.ceil(each.shape[0] / sharing.num_shards) * math.prod(each.shape[1:])
 

@@ -26,8 +26,10 @@ class Verdict:
     """Why it may run out of memory."""
 
 
-def judge_card(need: MemoryNeed, facts: DeviceFacts, remedy: str) -> Verdict:
-    """On the memory of a GPU."""
+def judge_card(
+    need: MemoryNeed, facts: DeviceFacts, remedy: str, *, fewer_rows: str = ""
+) -> Verdict:
+    """On the memory of a GPU; `fewer_rows` is what helps against activations alone."""
     assert facts.total_bytes is not None
     assert facts.free_bytes is not None
     if need.least_bytes > facts.total_bytes:
@@ -36,8 +38,8 @@ def judge_card(need: MemoryNeed, facts: DeviceFacts, remedy: str) -> Verdict:
         )
     if need.expected_bytes > facts.total_bytes:
         return Verdict(
-            warning=f"{_expected(need)}, and {facts} has {_gb(facts.total_bytes)}: set "
-            f"`num_microbatches: auto`, or {remedy}"
+            warning=f"{_expected(need)}, and {facts} has {_gb(facts.total_bytes)}: "
+            f"{fewer_rows}{remedy}"
         )
     taken_bytes = facts.total_bytes - facts.free_bytes
     if taken_bytes > _OTHERS_SHARE * facts.total_bytes:
@@ -64,7 +66,10 @@ def judge_node(
     more = f"ask for more memory (resources.mem_gb), or {remedy}"
     limit = f"{host.source} gives {_gb(host.limit_bytes)}"
     if least_bytes > host.limit_bytes:
-        return Verdict(problem=f"{who} {_gb(least_bytes)} at the least, and {limit}: {more}")
+        told = f"{who} {_gb(least_bytes)} at the least, and {limit}: {more}"
+        # A default of the site, which nothing may enforce.
+        is_default = host.source == "SLURM_MEM_PER_CPU"
+        return Verdict(warning=told) if is_default else Verdict(problem=told)
     if expected_bytes > host.limit_bytes:
         return Verdict(warning=f"{who} {_gb(expected_bytes)} or more, and {limit}: {more}")
     if expected_bytes > host.available_bytes:

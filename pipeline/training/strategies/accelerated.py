@@ -86,6 +86,8 @@ class Accelerated:
             return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
         # Its hooks would reduce beside those of the new one for as long as it lives.
         spread.model._remove_autograd_hooks()  # type: ignore[no-untyped-call]  # noqa: SLF001
+        # Its buckets are as large as all gradients, and whoever still holds it would keep them.
+        del spread.model.logger, spread.model.reducer
         self._unwrap(spread)
         return self.spread(spread.bare, make_optimizer)
 

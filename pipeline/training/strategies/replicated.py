@@ -49,6 +49,8 @@ class Replicated:
         assert isinstance(spread.model, DistributedDataParallel)
         # Its hooks would reduce beside those of the new one for as long as it lives.
         spread.model._remove_autograd_hooks()  # type: ignore[no-untyped-call]  # noqa: SLF001
+        # Its buckets are as large as all gradients, and whoever still holds it would keep them.
+        del spread.model.logger, spread.model.reducer
         return self.spread(spread.bare, make_optimizer)
 
     def forward_context(self) -> AbstractContextManager[None]:

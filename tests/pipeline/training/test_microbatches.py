@@ -127,6 +127,9 @@ def test_a_resume_takes_the_number_that_was_found_and_another_device_does_not(
     assert run.run_here()["resumed_from_step"] == 1
     assert numbers_of(run) == {16}
     shutil.rmtree(run.output_dir / "checkpoints/step-00000002")
+    run.run_here(activation_checkpointing=True)  # another use of memory
+    assert 16 not in numbers_of(run)
+    shutil.rmtree(run.output_dir / "checkpoints/step-00000002")
     memory.plant(1 << 40)
     run.run_here()
     assert numbers_of(run) == {1}
@@ -154,6 +157,12 @@ def test_each_kind_of_batching_is_tried_with_its_own_number(memory, make_train_r
     same = make_train_run(**SIZES, batching={**batching, "kind": kind})
     same.run_here(num_microbatches=choice_of(run, kind)["num_microbatches"])
     assert run.losses() == same.losses()
+    of_one_row = [choice_of(run, name)["tried"]["1"] for name in ("grouped", "packed")]
+    assert of_one_row[0] < of_one_row[1]
+    memory.plant(sum(of_one_row) / 2 / SHARE)
+    narrow = make_train_run(**AUTO, batching=batching)
+    narrow.run_here()
+    assert json.loads((narrow.output_dir / "batching.json").read_text())["kind"] == "grouped"
 
 
 def test_each_phase_has_a_number_of_its_own(peaks, memory, make_train_run):

@@ -82,15 +82,23 @@ def test_what_retired_pages_take_is_no_difference():
     assert compare_ranks(ranks_on(A100, other)).warnings == ()
 
 
-def test_another_number_of_threads_is_a_problem_on_cpus_and_a_warning_on_gpus():
-    on_cpu = compare_ranks(ranks_on(CPU, num_compute_threads=4))
-    on_gpu = compare_ranks(ranks_on(A100, num_compute_threads=4))
+@pytest.mark.parametrize("device", [CPU, A100])
+def test_another_number_of_threads_is_told(device):
+    found = compare_ranks(ranks_on(device, num_compute_threads=4))
     told = (
         "ranks are not alike: the number of compute threads is 8 on rank 0 (node-0), 4 on rank 1 "
         "(node-0): set num_compute_threads"
     )
-    assert (on_cpu.problems, on_cpu.warnings) == ((told,), ())
-    assert (on_gpu.problems, on_gpu.warnings) == ((), (told,))
+    assert (found.problems, found.warnings) == ((), (told,))
+
+
+def test_other_cards_of_one_capability_are_told_of():
+    other = card("NVIDIA A100-PCIE-40GB", A100.capability, total_gb=A100.total_bytes / 1e9)
+    found = compare_ranks(ranks_on(A100, other))
+    assert found.problems == ()
+    (warning,) = found.warnings
+    assert "NVIDIA A100-PCIE (compute capability 8.0) on ranks 2-3 (node-1)" in warning
+    assert warning.endswith("all go at the pace of the slowest")
 
 
 def test_cpus_of_other_models_are_the_same_device():

@@ -57,8 +57,8 @@ def test_a_card_that_others_use_is_told_of():
     assert "25.00 GB of NVIDIA H100 80GB HBM3" in verdict.warning
 
 
-def judge(least_gb: float, expected_gb: float) -> Verdict:
-    host = HostMemory(limit_bytes=8 * GB, source="SLURM_MEM_PER_NODE", available_bytes=6 * GB)
+def judge(least_gb: float, expected_gb: float, source: str = "SLURM_MEM_PER_NODE") -> Verdict:
+    host = HostMemory(limit_bytes=8 * GB, source=source, available_bytes=6 * GB)
     return judge_node(
         least_bytes=int(least_gb * GB),
         expected_bytes=int(expected_gb * GB),
@@ -76,6 +76,8 @@ def test_a_node_with_too_little_memory_is_named_with_who_says_so():
     assert "9.00 GB or more, and SLURM_MEM_PER_NODE gives" in judge(1, 9).warning
     assert "6.00 GB are available there now" in judge(1, 7).warning
     assert judge(1, 2) == Verdict()
+    default = judge(9, 9, "SLURM_MEM_PER_CPU")  # of the site, which may not hold anybody to it
+    assert (default.problem, "SLURM_MEM_PER_CPU gives 8.00 GB" in default.warning) == (None, True)
 
 
 def told(num_ranks: int = 4, need: MemoryNeed = NEED, **config) -> list[str]:
