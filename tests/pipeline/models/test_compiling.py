@@ -105,11 +105,12 @@ def test_a_layer_that_cannot_be_compiled_is_named_with_the_remedy(
         passes(kind, model)
 
 
-def test_an_environment_that_switches_compiling_off_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)
-    with pytest.raises(StageConfigError, match="TORCHDYNAMO_DISABLE or TORCH_COMPILE_DISABLE"):
+def test_an_environment_that_switches_compiling_off_is_refused() -> None:
+    # pytest's own patching would leave the setting hidden from whatever runs after this.
+    with (
+        torch._dynamo.config.patch(disable=True),
+        pytest.raises(StageConfigError, match="TORCHDYNAMO_DISABLE or TORCH_COMPILE_DISABLE"),
+    ):
         make(BOTH)
 
 
