@@ -2,7 +2,8 @@
 
 What it takes depends on the card, the dtype, the sizes of heads and on the mask: a mask leaves out
 FlashAttention, cards before compute capability 8.0 have none, and where nothing else is left the
-`math` kernel holds every score in memory, without a word.
+`math` kernel holds every score in memory, without a word. Where keys that several heads share are
+the reason, they are to be repeated (`pipeline.models.shared_keys`).
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class AttentionFound:
     """`flash`, `efficient`, `cudnn`, `math`, or `eager` where PyTorch is not asked."""
     kernel_otherwise: str
     """Without the mask, or with one where there is none."""
+    repeats_keys: bool = False
+    """Whether that takes shared keys that are repeated for each head."""
 
 
 def uses_of(
@@ -59,10 +62,11 @@ def uses_of(
 ) -> list[AttentionUse]:
     """How the towers of a model ask for attention, with rows of all these kinds.
 
-    Packed rows hold samples that must not see each other, for which they have a dense mask.
+    Packed rows hold samples that must not see each other, for which they have a dense mask; but a
+    microbatch whose rows are full of one sample each has none.
     """
     vision, language = attention_sizes(model)
-    masks = {"packed": {True}, "auto": {False, True}}
+    masks = {"packed": {False, True}, "auto": {False, True}}
     kinds_of_rows = set().union(*(masks.get(kind, {False}) for kind in batching_kinds))
     asked = [("vision", vision, False, False)]
     asked += [("language", language, True, has_mask) for has_mask in sorted(kinds_of_rows)]
@@ -79,21 +83,34 @@ def find_kernels(use: AttentionUse, device: torch.device, attention_name: str) -
     """
     if attention_name != "sdpa":
         return AttentionFound(use=use, kernel=attention_name, kernel_otherwise=attention_name)
-    other = replace(use, has_mask=not use.has_mask)
-    return AttentionFound(
-        use=use, kernel=_kernel(use, device), kernel_otherwise=_kernel(other, device)
-    )
+    kernel, repeats = _best_kernel(use, device)
+    otherwise, _ = _best_kernel(replace(use, has_mask=not use.has_mask), device)
+    return AttentionFound(use=use, kernel=kernel, kernel_otherwise=otherwise, repeats_keys=repeats)
 
 
-def _kernel(use: AttentionUse, device: torch.device) -> str:
+def _best_kernel(use: AttentionUse, device: torch.device) -> tuple[str, bool]:
+    """What runs, and whether shared keys are to be repeated for it: where nothing else helps."""
+    kernel = _choice(call_of(use, device))
+    if kernel in _HOLDS_SCORES:
+        repeated = _choice(call_of(use, device, repeats_keys=True))
+        if repeated not in _HOLDS_SCORES:
+            return repeated, True
+    return kernel, False
+
+
+def _choice(call: dict[str, Any]) -> str:
     """As `scaled_dot_product_attention` chooses it."""
-    options = call_of(use, device)
-    number = torch._fused_sdp_choice(**options)  # noqa: SLF001 - there is no public way to ask
+    number = torch._fused_sdp_choice(**call)  # noqa: SLF001 - there is no public way to ask
     return _NAMES.get(SDPBackend(number), "another")
 
 
-def call_of(use: AttentionUse, device: torch.device) -> dict[str, Any]:
-    """What transformers calls it with: shared keys are repeated where its own rule says so."""
+def call_of(
+    use: AttentionUse, device: torch.device, *, repeats_keys: bool = False
+) -> dict[str, Any]:
+    """What PyTorch is called with: shared keys are repeated where transformers' own rule says so.
+
+    `repeats_keys`: they always are.
+    """
     sizes = use.sizes
     options: dict[str, Any] = {"dtype": use.dtype, "device": device, "requires_grad": True}
     query = torch.empty(1, sizes.num_heads, _LENGTH, sizes.head_dim, **options)
@@ -102,7 +119,7 @@ def call_of(use: AttentionUse, device: torch.device) -> dict[str, Any]:
     if use.has_mask:
         mask = torch.empty(1, 1, _LENGTH, _LENGTH, dtype=torch.bool, device=device)
     is_shared = sizes.num_kv_heads < sizes.num_heads
-    shares = is_shared and use_gqa_in_sdpa(mask, keys, keys)
+    shares = is_shared and not repeats_keys and use_gqa_in_sdpa(mask, keys, keys)
     if is_shared and not shares:
         keys = query
     return {
@@ -120,6 +137,8 @@ def attention_note(found: AttentionFound) -> str:
     told = f"{found.use.tower} {found.kernel}"
     if found.use.has_mask and found.kernel != found.kernel_otherwise:
         told += f" (packed rows have a dense mask; {found.kernel_otherwise} without)"
+    if found.repeats_keys:
+        told += " (with keys repeated that heads share, which this card needs)"
     return told
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.data.info import read_dataset_info
 from pipeline.models import DataFacts
+from pipeline.models.shared_keys import repeat_shared_keys, share_keys
 from pipeline.training.accelerate_config import read_accelerate_file
 from pipeline.training.fingerprint import fingerprint
 from pipeline.training.job import Job
@@ -39,7 +40,8 @@ def preflight(
 ) -> dict[str, Any]:
     """See in seconds whether this training can run on these ranks; a collective.
 
-    Before anything is staged in, and before weights are read.
+    Before anything is staged in, and before weights are read. Sets how this process computes
+    attention from here on.
 
     Args:
         job: Of this rank.
@@ -65,6 +67,7 @@ def preflight(
             problem = str(error)
         _fail_together(job, problem)
         assert findings is not None
+        (repeat_shared_keys if findings.repeats_keys else share_keys)()
         told = job.ranks.gather(findings.warnings)
         if job.ranks.rank != 0:
             return {}

@@ -18,6 +18,7 @@ from pipeline.training.job import Job
 from pipeline.training.learning import what_learns
 from pipeline.training.phases import Phase
 from pipeline.training.preflight.attention import (
+    AttentionFound,
     attention_note,
     attention_warning,
     find_kernels,
@@ -64,6 +65,8 @@ class Findings:
     """For the log, in words."""
     values: Mapping[str, Any]
     """For `preflight.json`."""
+    repeats_keys: bool
+    """Whether attention needs keys repeated that heads share."""
 
 
 def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
@@ -89,13 +92,15 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
     remedy = remedies(config, needs[most], num_ranks=job.ranks.num_ranks, optimizer_kind=kind)
     hints = (_fewer_rows(planned.phases[most].config), remedy)
     warnings = _judge_memory(job, needs[most], sizes, device, hints)
-    kernels, notes, attention_warnings = _attention(job, planned, shell, device)
+    attention = _attention(job, planned, shell)
+    attention_warnings = _attention_warnings(attention, planned, device)
     disk_warnings, disk = _disk(job, planned, sizes, learned)
     return Findings(
         warnings=(*warnings, *attention_warnings, *disk_warnings),
-        notes=tuple(notes),
+        notes=tuple(attention_note(found) for found in attention),
+        repeats_keys=any(found.repeats_keys for found in attention),
         values={
-            "attention": kernels,
+            "attention": {_name_of(found): found.kernel for found in attention},
             "phase": planned.phases[most].name,
             "memory": {
                 **asdict(needs[most]),
@@ -184,20 +189,26 @@ def _judge_node(job: Job, need: MemoryNeed, sizes: ModelSizes, remedy: str) -> V
     )
 
 
-def _attention(
-    job: Job, planned: Planned, shell: VisionLanguageModel, device: DeviceFacts
-) -> tuple[dict[str, str], list[str], list[str]]:
-    """Kernels by tower, and what there is to say of them; rows of every phase are looked at."""
+def _attention(job: Job, planned: Planned, shell: VisionLanguageModel) -> list[AttentionFound]:
+    """Kernels by tower; rows of every phase are looked at."""
     kinds = {phase.config.batching.kind for phase in planned.phases}
-    kernels, notes, warnings = {}, [], []
-    for use in uses_of(shell, kinds, job.workplace.dtype):
-        found = find_kernels(use, job.workplace.device, shell.attention_name)
-        kernels[f"{use.tower}, packed" if use.has_mask else use.tower] = found.kernel
-        notes.append(attention_note(found))
-        warning = attention_warning(found, where=str(device), max_tokens=_longest_row(planned))
-        if warning and device.type != "cpu":
-            warnings.append(warning)
-    return kernels, notes, warnings
+    uses = uses_of(shell, kinds, job.workplace.dtype)
+    return [find_kernels(use, job.workplace.device, shell.attention_name) for use in uses]
+
+
+def _name_of(found: AttentionFound) -> str:
+    return f"{found.use.tower}, packed" if found.use.has_mask else found.use.tower
+
+
+def _attention_warnings(
+    attention: Sequence[AttentionFound], planned: Planned, device: DeviceFacts
+) -> list[str]:
+    """None on a CPU, where there is memory enough."""
+    if device.type == "cpu":
+        return []
+    longest = _longest_row(planned)
+    told = (attention_warning(each, where=str(device), max_tokens=longest) for each in attention)
+    return [warning for warning in told if warning]
 
 
 def _longest_row(planned: Planned) -> int | None:

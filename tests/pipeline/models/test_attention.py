@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from pipeline.models import shared_keys
 from pipeline.models.attention import AttentionSizes, attention_sizes
 from pipeline.training.batches import loss_of, to_device
 from pipeline.training.device import Workplace
@@ -39,19 +40,46 @@ def told_of(call: dict) -> tuple:
     )
 
 
+def calls_and_loss(model, batch) -> tuple[set[tuple], torch.Tensor]:
+    workplace = Workplace(device=CPU, precision="fp32", num_compute_threads=1)
+    with Recorder() as recorder:
+        loss = loss_of(model, to_device(batch, workplace, model.layout))
+    return recorder.calls, loss
+
+
+def asked_for(model, *, has_mask: bool, **how) -> set[tuple]:
+    uses = uses_of(model, {"packed" if has_mask else "shuffled"}, torch.float32)
+    of_rows = [use for use in uses if use.has_mask == has_mask or use.tower == "vision"]
+    return {told_of(call_of(use, CPU, **how)) for use in of_rows}
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_pytorch_is_asked_what_the_model_asks_of_it(kind, packed):
     model, samples = kind.build(), kind.samples()
     rows = [samples] if packed else [[sample] for sample in samples]
-    workplace = Workplace(device=CPU, precision="fp32", num_compute_threads=1)
-    with Recorder() as recorder:
-        loss_of(model, to_device(kind.batch(model, rows), workplace, model.layout))
-    uses = uses_of(model, {"packed" if packed else "shuffled"}, torch.float32)
-    assert recorder.calls == {told_of(call_of(use, CPU)) for use in uses}
+    calls, _ = calls_and_loss(model, kind.batch(model, rows))
+    assert calls == asked_for(model, has_mask=packed)
+
+
+def test_with_shared_keys_repeated_the_model_asks_for_no_sharing_and_gives_the_same(kind):
+    model = kind.build()
+    batch = kind.batch(model, [[sample] for sample in kind.samples()])
+    calls, expected = calls_and_loss(model, batch)
+    shared_keys.repeat_shared_keys()
+    try:
+        repeated_calls, loss = calls_and_loss(model, batch)
+    finally:
+        shared_keys.share_keys()
+    assert repeated_calls == asked_for(model, has_mask=False, repeats_keys=True)
+    assert any(gqa for *_, gqa in calls) and not any(gqa for *_, gqa in repeated_calls)
+    torch.testing.assert_close(loss, expected)
+    assert calls_and_loss(model, batch)[0] == calls
 
 
 def test_rows_that_may_become_packed_are_asked_for_with_and_without_a_mask(make_kind):
     model = make_kind("qwen2_vl").build()
     masks = [use.has_mask for use in uses_of(model, {"auto", "shuffled"}, torch.float32)]
-    assert masks == [False, False, True]
+    assert masks == [False, False, True]  # the vision tower's is the first
+    full_rows = [use.has_mask for use in uses_of(model, {"packed"}, torch.float32)]
+    assert full_rows == [False, False, True]
     assert attention_sizes(model)[1] == AttentionSizes(num_heads=4, num_kv_heads=2, head_dim=8)

@@ -9,6 +9,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pipeline.models.attention import AttentionSizes
+from pipeline.training.preflight import attention
 from pipeline.training.preflight.attention import (
     AttentionFound,
     AttentionUse,
@@ -33,6 +34,29 @@ def test_what_is_chosen_on_a_cpu_is_pytorchs_own_choice():
     assert find_kernels(use, CPU, "sdpa").kernel == "flash"
     with sdpa_kernel(SDPBackend.MATH):
         assert find_kernels(use, CPU, "sdpa").kernel == "math"
+
+
+def choice_of_a_v100(call: dict) -> str:
+    """As aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of PyTorch 2.13 chooses for sm_70."""
+    return "math" if call["enable_gqa"] else "efficient"
+
+
+def test_keys_are_repeated_where_that_alone_keeps_scores_out_of_memory(monkeypatch):
+    monkeypatch.setattr(attention, "_choice", choice_of_a_v100)
+    here = find_kernels(USE, CPU, "sdpa")
+    assert (here.kernel, here.repeats_keys) == ("efficient", True)
+    assert attention_note(here) == (
+        "language efficient (with keys repeated that heads share, which this card needs)"
+    )
+    assert attention_warning(here, where=V100, max_tokens=4096) is None
+    masked = find_kernels(dataclasses.replace(USE, has_mask=True), CPU, "sdpa")
+    assert (masked.kernel, masked.repeats_keys) == ("efficient", False)
+
+
+@pytest.mark.parametrize("kernel", ["flash", "math"])
+def test_keys_stay_shared_where_that_does_as_well(kernel, monkeypatch):
+    monkeypatch.setattr(attention, "_choice", lambda _call: kernel)
+    assert not find_kernels(USE, CPU, "sdpa").repeats_keys
 
 
 def test_a_model_that_does_not_ask_pytorch_is_said_to_be_what_it_is():

@@ -1,0 +1,49 @@
+"""Attention whose shared keys are repeated first, for cards that compute it so alone.
+
+Several heads of a language model may share keys and values. Where there is no mask, transformers
+hands them to PyTorch as they are (`enable_gqa`), which of the fused kernels FlashAttention can
+read; the memory-efficient one, the only one of a V100, cannot, and what is left is the `math`
+kernel, which holds every score. With keys repeated for each head it can.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+
+_NAME = "sdpa"
+_UNSHARED = nn.Identity()
+"""Stands for a module whose heads share nothing."""
+
+
+def repeat_shared_keys() -> None:
+    """Have every model of this process repeat them, wherever attention has no mask."""
+    AttentionInterface.register(_NAME, _attend)
+
+
+def share_keys() -> None:
+    """Leave it to transformers again."""
+    AttentionInterface.register(_NAME, sdpa_attention_forward)
+
+
+def _attend(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    is_causal: bool | None = None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """As `sdpa_attention_forward`: query [rows, heads, length, size], keys of fewer heads."""
+    num_sharing = getattr(module, "num_key_value_groups", 1)
+    if attention_mask is None and num_sharing > 1:
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        module, key, value = _UNSHARED, repeat_kv(key, num_sharing), repeat_kv(value, num_sharing)
+    options = {"is_causal": is_causal, **options}
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
