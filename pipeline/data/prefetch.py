@@ -41,6 +41,16 @@ class Prefetcher:
         self._waiting.append(self._submit_step())
         return batches
 
+    def peek(self) -> list[Batch] | None:
+        """What the next step will give, if its threads are done with it; does not wait.
+
+        None where one of them failed: the step raises that.
+        """
+        futures = self._waiting[0] if self._waiting else []
+        if not futures or any(not future.done() or future.exception() for future in futures):
+            return None
+        return [future.result() for future in futures]
+
     def close(self) -> None:
         """Stop the threads; batches read ahead are dropped."""
         self._closed = True

@@ -85,28 +85,46 @@ class ModelInputs:
     """By level that is told by class."""
 
 
-def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
-    """What the model takes, on the device."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copied:
+    """A microbatch on the device as it was stored; its pictures are not yet what the model takes.
 
-    # No SYNC: the reader pins memory for a GPU, which then copies while the host goes on.
+    Tensors have the shapes and dtypes of `ModelInputs`.
+    """
+
+    input_ids: torch.Tensor
+    supervised: torch.Tensor
+    targets: torch.Tensor
+    images: StoredImages | None
+    """Their pixels are on the device, sizes on the host."""
+    position_ids: torch.Tensor | None
+    levels: torch.Tensor | None
+    classes: Mapping[int, ClassPlaces]
+
+
+def copy_batch(batch: Batch, device: torch.device) -> Copied:
+    """Queue the copies of what the model takes; the batch is held until they are done.
+
+    No SYNC: the reader pins memory for a GPU, which then copies while the host goes on.
+    """
+
     def move(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(workplace.device, non_blocking=True)
+        return tensor.to(device, non_blocking=True)
 
-    vision: Mapping[str, torch.Tensor] = {}
+    images = None
     if batch.num_images:
         images = StoredImages(
             pixels=move(batch.pixels),
             sizes=batch.image_sizes,
             original_sizes=batch.original_sizes,
         )
-        vision = layout.arrange(images, workplace.dtype)
     learned = batch.learned
     counts_on = batch.position_ids.ndim == 2 and not batch.is_packed
-    return ModelInputs(
+    return Copied(
         input_ids=move(batch.input_ids),
         supervised=move(learned.places),
         targets=move(learned.targets),
-        vision=vision,
+        images=images,
         position_ids=None if counts_on else move(batch.position_ids),
         levels=None if learned.levels is None else move(learned.levels),
         classes={
@@ -114,6 +132,25 @@ def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelI
             for level, (places, classes) in learned.classes.items()
         },
     )
+
+
+def arrange(copied: Copied, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
+    """What the model takes, computed on the device."""
+    images = copied.images
+    return ModelInputs(
+        input_ids=copied.input_ids,
+        supervised=copied.supervised,
+        targets=copied.targets,
+        vision={} if images is None else layout.arrange(images, workplace.dtype),
+        position_ids=copied.position_ids,
+        levels=copied.levels,
+        classes=copied.classes,
+    )
+
+
+def to_device(batch: Batch, workplace: Workplace, layout: ImageLayout) -> ModelInputs:
+    """Both at once."""
+    return arrange(copy_batch(batch, workplace.device), workplace, layout)
 
 
 def losses_of(model: nn.Module, inputs: ModelInputs) -> torch.Tensor:

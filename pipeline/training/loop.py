@@ -19,9 +19,10 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
 from pipeline.timing import StepCounts, StepOutcome, StepRecorder
-from pipeline.training.batches import losses_of, to_device
+from pipeline.training.batches import arrange, losses_of
 from pipeline.training.boundary import Boundary, Verdict
 from pipeline.training.checkpoint import TimedSaver
+from pipeline.training.copy_ahead import CopyAhead
 from pipeline.training.device import Workplace
 from pipeline.training.optimizer import set_learning_rate
 from pipeline.training.ranks import Ranks
@@ -51,6 +52,8 @@ class LoopSetup:
     scaling: Scaling
     batches: Iterator[list[Batch]]
     """One list of microbatches a step, from the step at which the loop begins."""
+    peek: Callable[[], Sequence[Batch] | None] = lambda: None
+    """The list that comes next, if it is there already; does not wait."""
     count: Callable[[Sequence[Batch]], StepCounts]
     """Counts those of a step."""
     workplace: Workplace
@@ -83,6 +86,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         StageError, StageConfigError: a loss or a gradient is not finite, or not there.
     """
     recorder, loss = setup.recorder, None
+    copies = CopyAhead(setup.workplace.device)
     first = setup.first_step
     for number in watch(range(first + start_step, first + setup.num_steps)):
         step = number - first
@@ -94,7 +98,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         shares = _shares(setup, batches)
         recorder.lap("rank_wait_s")  # for the rank whose batch came last
 
-        share = _accumulate(setup, batches, shares, is_first=step == start_step)
+        share = _accumulate(setup, copies, batches, shares, is_first=step == start_step)
         norm = _clip(setup)
         # SYNC: once a step the host waits for the device, when gradients are queued and before the
         # update: what is not finite must not be applied. The update itself is queued.
@@ -130,7 +134,12 @@ def _shares(setup: LoopSetup, batches: Sequence[Batch]) -> list[float]:
 
 
 def _accumulate(
-    setup: LoopSetup, batches: Sequence[Batch], shares: Sequence[float], *, is_first: bool
+    setup: LoopSetup,
+    copies: CopyAhead,
+    batches: Sequence[Batch],
+    shares: Sequence[float],
+    *,
+    is_first: bool,
 ) -> torch.Tensor:
     """Forward and backward of each microbatch; this rank's part of the loss, on the device."""
     strategy, spread = setup.strategy, setup.spread
@@ -139,7 +148,10 @@ def _accumulate(
     weights = torch.tensor([num_ranks * s for s in shares], device=setup.workplace.device)
     loss = torch.zeros((), device=setup.workplace.device)
     for number, batch in enumerate(batches, start=1):
-        inputs = to_device(batch, setup.workplace, spread.bare.layout)
+        inputs = arrange(copies.take(batch), setup.workplace, spread.bare.layout)
+        following = batches[number:] or setup.peek()
+        if following:
+            copies.begin(following[0])  # beside what is queued next
         setup.recorder.lap("host_to_device_s")
         with strategy.microbatch(spread.model, is_last=number == len(batches)):
             with strategy.forward_context():

@@ -209,6 +209,7 @@ def train_phase(
             spread=made.spread,
             scaling=made.scaling,
             batches=batches,
+            peek=batches.peek,
             count=make_counter(made.spread.bare, planned.dataset.info),
             recorder=told.recorder,
             boundary=_make_boundary(job, planned, saver, made.scaling),

@@ -59,6 +59,7 @@ def setup(tmp_path, monkeypatch):
             num_steps=2,
             first_step=0,
             batches=iter([[batch], [batch]]),
+            workplace=SimpleNamespace(device=torch.device("cpu")),
             count=lambda _batches: COUNTS,
             ranks=SimpleNamespace(sums=sums_after_a_wait),
             boundary=SimpleNamespace(agree=agree_after_a_wait),
