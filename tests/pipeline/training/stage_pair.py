@@ -33,8 +33,9 @@ def attempt(context: TaskContext) -> dict[str, Any] | None:
     if context.rank == 0:  # the other rank waits for it where they meet again
         kept = context.run_dir / f"kept.{context.attempt}"
         kept.mkdir()
-        for name in ("model", "adapters"):
-            shutil.move(context.output_dir / name, kept / name)
+        exported = [context.output_dir / name for name in ("model", "adapters")]
+        for folder in filter(Path.exists, exported):
+            shutil.move(folder, kept / folder.name)
         newest = max((context.output_dir / "checkpoints").glob("step-*"))
         shutil.rmtree(newest)
     return result

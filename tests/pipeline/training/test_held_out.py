@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+import yaml
 
 from pipeline.data.dataset import open_dataset
 from pipeline.data.info import PROCESSOR_DIR
@@ -21,6 +22,7 @@ from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.tiny import ROWS, write_chains, write_dataset, write_tiny
 from tests.pipeline.training.strategies.trainer import workplace_of
+from tests.pipeline.training.test_accelerate_stage import FSDP, make_attempts
 from tests.pipeline.training.tiny_runs import tiny_config
 
 LEVELS = [
@@ -108,10 +110,43 @@ def test_two_ranks_see_what_one_sees(made, looked, make_train_run, strategy):
     sharding = {"sharding": {"unit_min_params": 0}} if strategy == "fsdp2" else {}
     run = make_train_run(**config_of(made, every=2, strategy=strategy, **sharding))
     result = run.run()
-    for mine, other in zip(looks_of(run), looks_of(looked[0]), strict=True):
+    assert_seen_alike(looks_of(run), looks_of(looked[0]))
+    assert result["held_out"]["last"]["num_exact"] == result["evaluation"]["num_exact"]
+
+
+def test_two_ranks_see_the_same_under_a_file_of_accelerate_that_shards(
+    made, looked, make_train_run, tmp_path
+):
+    file = tmp_path / "fsdp.yaml"
+    file.write_text(yaml.safe_dump(FSDP))
+    by_file = {"strategy": "accelerate", "accelerate": {"config": str(file)}}
+    run = make_train_run(**config_of(made, every=2))
+    run.attempt = 1
+    (result,) = make_attempts(run, [by_file])
+    assert result["spread"]["distributed_type"] == "FSDP"
+    assert_seen_alike(looks_of(run), looks_of(looked[0]))
+
+
+def assert_seen_alike(looks, others):
+    for mine, other in zip(looks, others, strict=True):
         assert mine.loss == pytest.approx(other.loss, rel=1e-4)
         assert (mine.num_tokens, mine.num_answers) == (other.num_tokens, len(ROWS))
-    assert result["held_out"]["last"]["num_exact"] == result["evaluation"]["num_exact"]
+
+
+def test_two_ranks_with_packed_weights_see_what_one_sees_and_learn_as_if_they_had_not_looked(
+    made, make_train_run
+):
+    """Kernels of a CPU pack 4-bit weights anew for a model that does not train."""
+    quantized = {"adapters": {"rank": 4, "alpha": 8.0}, "quantize": {}}
+    alone = make_train_run(**config_of(made, every=2, **quantized))
+    alone.run_here()
+    sharded = {**quantized, "strategy": "fsdp2", "sharding": {"unit_min_params": 0}}
+    run = make_train_run(**config_of(made, every=2, **sharded))
+    run.run()
+    assert_seen_alike(looks_of(run), looks_of(alone))
+    plain = make_train_run(**config_of(made, **sharded))
+    plain.run()
+    assert plain.weights() == run.weights()
 
 
 def test_answers_of_the_last_look_are_those_of_the_evaluation(made, make_train_run):
