@@ -25,7 +25,7 @@ FORMULA = (
     "PaLM (arXiv:2204.02311, appendix B), 6 N + 12 L H Q T a token: 4 N or 2 N of frozen weights "
     "as far as gradients pass; T of a sample, not of a row; the vision tower by patches, the "
     "projector by image tokens, the head by learned tokens; no padding, nothing computed again. "
-    "mfu = model_flops / (step_s - checkpoint_s - evaluation_s) / peak_flops_per_s"
+    "mfu = model_flops / (step_s - checkpoint_s - evaluation_s - compile_s) / peak_flops_per_s"
 )
 """In one sentence, for the header of step records."""
 

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_S = 2.0
 _BYTES_PER_RSS_UNIT = 1024  # Linux counts ru_maxrss in KiB
+_NOT_TRAINING = ("checkpoint_s", "evaluation_s", "compile_s")
+"""What MFU is not of; see `pipeline.timing.flops`."""
 _NO_DEVICE_TIMES = dict.fromkeys(DEVICE_FIELDS, math.nan)
 
 
@@ -171,7 +173,7 @@ class StepRecorder:
         memory_peak_bytes, num_allocator_retries = self._read_memory()
         phases = {name: lap_ns / 1e9 for name, lap_ns in self._laps_ns.items()}
         step_s = (self._lap_ns - self._start_ns) / 1e9
-        trained_s = step_s - phases["checkpoint_s"] - phases["evaluation_s"]
+        trained_s = step_s - sum(phases[name] for name in _NOT_TRAINING)
         share = mfu(counts.model_flops, trained_s, self._peak_flops_per_s)
         return {
             "step": self._step,

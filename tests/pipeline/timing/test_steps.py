@@ -154,7 +154,7 @@ def test_without_a_device_its_times_are_absent_and_so_is_mfu(tmp_path):
     assert step["model_flops"] == 2e6
 
 
-def test_mfu_is_of_the_step_without_checkpoint_and_evaluation(tmp_path, clock):
+def test_mfu_is_of_the_step_without_checkpoint_evaluation_and_compiling(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}, peak_flops_per_s=1e7) as recorder:
         recorder.start_step(0)
         for phase, seconds in (
@@ -162,6 +162,7 @@ def test_mfu_is_of_the_step_without_checkpoint_and_evaluation(tmp_path, clock):
             ("forward_s", 0.3),
             ("checkpoint_s", 5.0),
             ("evaluation_s", 7.0),
+            ("compile_s", 9.0),
         ):
             clock.advance(seconds)
             recorder.lap(phase)
