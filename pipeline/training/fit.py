@@ -87,13 +87,14 @@ def fit(
     `sources` are the phases' data sets, in their order; `trackers` are left open.
     """
     made = _build(job, phases, facts)
-    made, planned = _plan(job, phases, sources, made)
+    with watch_compiling(job, lambda _: None, len(phases)):  # in trials
+        made, planned = _plan(job, phases, sources, made)
     reporter = make_reporter(job, trackers, planned)
     _announce(job, made.num_parameters, planned)
     make_look = _make_looks(job, facts, sources[0].processor_dir, planned, reporter)
     with (
         make_recorder(job, made.spread.bare, planned) as recorder,
-        watch_compiling(job, recorder, len(planned)),
+        watch_compiling(job, functools.partial(recorder.set_apart, "compile_s"), len(planned)),
         make_profiling(job.config.profile, job.context, job.spans) as profiling,
     ):
         told = Watchers(

@@ -50,3 +50,19 @@ def test_compiling_is_no_work_of_the_first_step_and_changes_what_is_learned_by_n
     assert steps["compile_s"][0] > steps["forward_s"][0] > 0
     assert steps["compile_s"][2:].tolist() == [0] * 4
     assert run.losses() == observed_run.losses()
+
+
+def test_what_trials_compile_is_told_and_is_no_time_of_a_step(make_train_run, caplog):
+    caplog.set_level("INFO")
+    run = make_train_run(
+        num_steps=2,
+        compile={"backend": "eager"},
+        batching={"kind": "auto", "max_tokens": 64},
+        log_every_steps=1,
+    )
+    run.run_here()
+    said = [message for message in caplog.messages if message.startswith("compiled a layer's")]
+    assert said
+    assert caplog.messages.index(said[0]) < next(
+        number for number, message in enumerate(caplog.messages) if message.startswith("step 1")
+    )
