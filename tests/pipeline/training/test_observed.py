@@ -66,3 +66,18 @@ def test_what_trials_compile_is_told_and_is_no_time_of_a_step(make_train_run, ca
     assert caplog.messages.index(said[0]) < next(
         number for number, message in enumerate(caplog.messages) if message.startswith("step 1")
     )
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_the_same_with_kernels_of_inductor_within_rounding(make_train_run):
+    sharded = {"num_steps": 4, "sharding": {"unit_min_params": 0}}
+    towers = ["vision", "language"]
+    plain, compiled = (
+        make_train_run(**sharded),
+        make_train_run(**sharded, compile={"towers": towers}),
+    )
+    plain.run()
+    assert compiled.run()["spread"]["num_compiled"] == 2
+    assert compiled.losses() == pytest.approx(plain.losses(), rel=1e-4)
+    steps = read_steps(steps_path(compiled.timing_dir(), 1)).steps
+    assert steps["compile_s"][0] > 0
