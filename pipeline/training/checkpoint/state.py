@@ -143,7 +143,10 @@ class TrainingState:
     def _collect_shared(self) -> dict[str, Any]:
         if isinstance(self.optimizer, LocalOptimizer):
             return self.collect_model()
+        had_state = bool(self.optimizer.state)
         optimizer = get_optimizer_state_dict(self.model, self.optimizer, options=_LEARNING_ALONE)
+        if not had_state:
+            _forget_updates(self.optimizer)
         return {**self.collect_model(), "optimizer": optimizer}
 
 
@@ -182,6 +185,16 @@ def set_rng_state(states: Mapping[str, Any]) -> None:
             setters[name](value)
         elif torch.cuda.is_available():
             torch.cuda.set_rng_state(value)
+
+
+def _forget_updates(optimizer: torch.optim.Optimizer) -> None:
+    """Undo what torch does to see the state of an optimizer that has none: an update by nothing.
+
+    It leaves all as it was but the number of updates, which AdamW's next ones are corrected by. The
+    tensors are those that were collected.
+    """
+    for state in optimizer.state.values():
+        state["step"].zero_()
 
 
 def _own(rank: int) -> str:
