@@ -193,12 +193,14 @@ class Profiling:
         self.close()
 
 
-def make_profiling(config: ProfileConfig, context: TaskContext, spans: SpanLog) -> Profiling:
-    """The profiling of this rank; it does nothing where nothing was asked of it."""
+def make_profiling(
+    config: ProfileConfig, context: TaskContext, spans: SpanLog, device: torch.device
+) -> Profiling:
+    """The profiling of this rank, which computes on `device`; nothing where nothing was asked."""
     place = Place(
         timing_dir=context.timing_dir,
         rank=context.rank,
-        has_device=torch.cuda.is_available(),
+        has_device=device.type == "cuda",
     )
     return Profiling(config, place, spans)
 

@@ -121,6 +121,11 @@ class StepRecorder:
         self._on_device = None if self._clock is None else DeviceStep(self._clock)
         self._start_ns = self._lap_ns = time.perf_counter_ns()
 
+    @property
+    def step(self) -> int:
+        """The one that `start_step` began last."""
+        return self._step
+
     def lap(self, phase: str) -> None:
         """Give the time since the last lap (or the start of the step) to `phase`."""
         if self._synchronize is not None:

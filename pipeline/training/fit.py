@@ -86,7 +86,7 @@ def fit(
 
     `sources` are the phases' data sets, in their order; `trackers` are left open.
     """
-    made = _build(job, phases, facts)
+    made, device = _build(job, phases, facts), job.workplace.device
     with watch_compiling(job, lambda _: None, len(phases)):  # in trials
         made, planned = _plan(job, phases, sources, made)
     reporter = make_reporter(job, trackers, planned)
@@ -95,7 +95,7 @@ def fit(
     with (
         make_recorder(job, made.spread.bare, planned) as recorder,
         watch_compiling(job, functools.partial(recorder.set_apart, "compile_s"), len(planned)),
-        make_profiling(job.config.profile, job.context, job.spans) as profiling,
+        make_profiling(job.config.profile, job.context, job.spans, device) as profiling,
     ):
         told = Watchers(
             recorder=recorder,
@@ -105,6 +105,7 @@ def fit(
             make_look=make_look,
         )
         made, ends = _train(job, planned, made, told)
+        told.begin(sum(each.num_steps for each in planned))  # for what is told after the steps
     made.strategy.close(made.spread)
     return Trained(
         made=made,

@@ -25,6 +25,7 @@ from pipeline.data.reading_plan import ReadingPlan
 from pipeline.models import VisionLanguageModel
 from pipeline.training import peak_memory
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
+from pipeline.training.less_memory import less_memory
 from pipeline.training.optimizer import state_bytes
 from pipeline.training.peak_memory import Growth, MemoryUse, extrapolate
 from pipeline.training.ranks import Ranks
@@ -113,7 +114,7 @@ class _Bench:
                 f"num_microbatches: auto: rank {trial.ranks.rank} ran out of memory when it "
                 f"tried microbatches of {num_rows} rows ({error}); give num_microbatches as a "
                 f"number, more than {self.plan.layout.rank_batch_size // num_rows}, or: "
-                f"{_remedies(trial.config)}"
+                f"{less_memory(trial.config)}; or raise memory_share"
             )
             raise StageConfigError(message) from error
 
@@ -223,23 +224,5 @@ def _no_room(config: TrainConfig, use: MemoryUse) -> str:
         f"num_microbatches: auto: a single row at a time takes {use.peak_bytes / GB:.3g} GB, and "
         f"memory_share ({config.memory_share:g}) leaves "
         f"{use.capacity_bytes * config.memory_share / GB:.3g} GB of a rank's "
-        f"{use.capacity_bytes / GB:.3g} GB: {_remedies(config)}"
+        f"{use.capacity_bytes / GB:.3g} GB: {less_memory(config)}; or raise memory_share"
     )
-
-
-def _remedies(config: TrainConfig) -> str:
-    """What takes less memory, as far as this config does not have it yet."""
-    ways = ["lower batching.max_tokens"] if config.batching.kind == "packed" else []
-    ways.append("preprocess with a lower max_tokens or max_images")
-    if config.strategy in {"ddp", "single"}:
-        ways.append("set `strategy: fsdp2`")
-    if config.adapters is None:
-        ways.append("give adapters")
-    elif config.quantize is None:
-        ways.append("give quantize")
-    if config.optimizer.kind == "adamw":
-        ways.append("set `optimizer.kind: adamw_8bit`")
-    if config.strategy == "fsdp2" and config.device == "cuda" and not config.sharding.cpu_offload:
-        ways.append("set `sharding.cpu_offload: true`")
-    ways.append("take more ranks, or devices with more memory, or raise memory_share")
-    return "; ".join(ways)

@@ -33,6 +33,7 @@ from pipeline.training.choose_batching import choose_batching
 from pipeline.training.device import seed_generators
 from pipeline.training.fingerprint import fingerprint, lasting_config
 from pipeline.training.job import Job, versions
+from pipeline.training.less_memory import telling_what_takes_less
 from pipeline.training.loop import LoopEnd, LoopSetup, Watch, run_steps
 from pipeline.training.microbatches import settle_microbatches
 from pipeline.training.phases import Phase
@@ -172,7 +173,8 @@ class Watchers:
     recorder: StepRecorder
     reporter: TrainingReporter
     begin: Callable[[int], None]
-    """Told before a phase's first step how many steps are done, of all phases."""
+    """Told before a phase's first step how many steps are done, of all phases; of a phase that has
+    ended, it is not."""
     watch: Watch
     make_look: Callable[[SpreadModel], Callable[[int], object]] | None
     """From a model to what looks at held-out samples with it; None where nobody does."""
@@ -193,7 +195,8 @@ def train_phase(
     if resumed.step and job.ranks.rank == 0:
         where = f" of phase {planned.phase.name}" if planned.phase.name else ""
         log.info("goes on after step %d of %d%s", resumed.step, planned.num_steps, where)
-    told.begin(planned.first_step + resumed.step)
+    if resumed.step < planned.num_steps:
+        told.begin(planned.first_step + resumed.step)
     look = told.make_look(made) if told.make_look else None
     with (
         _make_reader(job, planned, made.needs, resumed.step) as batches,
@@ -217,7 +220,8 @@ def train_phase(
             report=told.reporter,
             look=look,
         )
-        loop = run_steps(setup, resumed.step, told.watch)
+        with telling_what_takes_less(planned.phase.config, job.ranks, told.recorder):
+            loop = run_steps(setup, resumed.step, told.watch)
     return PhaseEnd(planned=planned, resumed=resumed, loop=loop, num_skips=made.scaling.num_skips)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.timing import SpanLog
-from pipeline.timing.profiling import Place, Profiling
+from pipeline.timing.profiling import Place, Profiling, make_profiling
 from slurm_jobs.common.operator_table import (
     operators_path,
     operators_text_path,
@@ -17,6 +17,7 @@ from slurm_jobs.common.operator_table import (
 )
 from slurm_jobs.common.stage_config.profile import ProfileConfig
 from slurm_jobs.common.timings import read_spans, spans_path
+from tests.contexts import make_context
 
 WEIGHT = torch.zeros(8, 8, requires_grad=True)
 
@@ -140,3 +141,11 @@ def test_another_file_is_no_table_of_operators(tmp_path):
     path.write_text('{"format": "other"}')
     with pytest.raises(ValueError, match="'other'"):
         read_operators(path)
+
+
+def test_a_training_on_cpus_is_looked_at_as_such_where_the_node_has_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    context, spans = make_context("train", tmp_path), SpanLog(tmp_path, 0)
+    for device in ("cpu", "cuda"):
+        made = make_profiling(ProfileConfig(), context, spans, torch.device(device))
+        assert made._place.has_device == (device == "cuda")

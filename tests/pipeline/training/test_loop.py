@@ -12,7 +12,7 @@ from pipeline.timing import StepCounts, StepRecorder
 from pipeline.training import loop
 from pipeline.training.boundary import Verdict
 from pipeline.training.checkpoint.files import list_checkpoints
-from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.clock import stop_the_clock
 
@@ -143,3 +143,22 @@ def test_gradients_are_clipped_to_the_limit_and_the_norm_before_is_recorded(
     assert recorded.min() > 0.25, "a limit that no gradient reaches proves nothing"
     expected = recorded if limit is None else recorded.clip(max=limit)
     assert applied == pytest.approx(expected.tolist(), rel=1e-4)
+
+
+def test_a_gpu_that_runs_out_of_memory_is_told_with_step_and_remedy(make_train_run, monkeypatch):
+    numbers = itertools.count()
+    accumulate = loop._accumulate
+
+    def run_out(*args, is_first):
+        if next(numbers) == 2:
+            message = "CUDA out of memory. Tried to allocate 2.00 GiB"
+            raise torch.OutOfMemoryError(message)
+        return accumulate(*args, is_first=is_first)
+
+    monkeypatch.setattr(loop, "_accumulate", run_out)
+    words = (
+        r"rank 0 ran out of memory in step 2 \(CUDA .* 2.00 GiB\); set `num_microbatches: auto`, "
+        r"or num_microbatches to more than 1; .*`activation_checkpointing: true`"
+    )
+    with pytest.raises(StageConfigError, match=words):
+        make_train_run().run_here()

@@ -16,6 +16,7 @@ from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.common.timings import read_steps, steps_path
 from tests.pipeline.models.tiny import write_dataset, write_tiny
+from tests.pipeline.training.test_trackers import curve
 from tests.pipeline.training.tiny_runs import tiny_config
 
 PROJECTOR = {"name": "projector", "learn": ["projector"], "num_steps": 3}
@@ -149,6 +150,14 @@ def test_resume_in_any_phase_is_bit_equal(made, whole, make_train_run, lost, ste
         shutil.rmtree(run.output_dir / "phases" / name)
     assert run.run_here(**config_for("single"))["resumed_from_step"] == step
     assert run.weights() == whole[0].weights()
+
+
+def test_a_resume_in_a_later_phase_keeps_the_curves_of_all_steps_before(made, make_train_run):
+    run = make_train_run(**config_of(made, trackers={"use": ["tensorboard"], "every_steps": 1}))
+    run.run_here(**config_for("single"))
+    shutil.rmtree(run.output_dir / "phases/2-last-layer/checkpoints/step-00000002")
+    assert run.run_here(**config_for("single"))["resumed_from_step"] == 8
+    assert list(curve(run.output_dir)) == list(range(1, 10))
 
 
 def test_a_later_phase_that_changes_leaves_those_before_it_alone(made, make_train_run):

@@ -1,0 +1,63 @@
+"""What to change where a GPU's memory runs out, and the error that says so.
+
+Where memory is counted before the first step, `pipeline.training.preflight` has remedies of its
+own: it knows which part of the state is too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from pipeline.timing import StepRecorder
+from pipeline.training.ranks import Ranks
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.train import TrainConfig
+
+
+def less_memory(config: TrainConfig) -> str:
+    """What takes less, as far as this config does not have it yet."""
+    ways = ["lower batching.max_tokens"] if config.batching.kind == "packed" else []
+    ways.append("preprocess with a lower max_tokens or max_images")
+    if not config.activation_checkpointing:
+        ways.append("set `activation_checkpointing: true`")
+    if config.strategy in {"ddp", "single"}:
+        ways.append("set `strategy: fsdp2`")
+    if config.adapters is None:
+        ways.append("give adapters")
+    elif config.quantize is None:
+        ways.append("give quantize")
+    if config.optimizer.kind == "adamw":
+        ways.append("set `optimizer.kind: adamw_8bit`")
+    if config.strategy == "fsdp2" and config.device == "cuda" and not config.sharding.cpu_offload:
+        ways.append("set `sharding.cpu_offload: true`")
+    ways.append("take more ranks, or devices with more memory")
+    return "; ".join(ways)
+
+
+@contextmanager
+def telling_what_takes_less(
+    config: TrainConfig, ranks: Ranks, recorder: StepRecorder
+) -> Iterator[None]:
+    """Around the steps; `config` is as it was asked for, before anything was found for `auto`.
+
+    Raises:
+        StageConfigError: this rank's GPU had no memory left; the same attempt would end the same.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        message = (
+            f"rank {ranks.rank} ran out of memory in step {recorder.step} ({error}); "
+            f"{_smaller_pieces(config)}; {less_memory(config)}"
+        )
+        raise StageConfigError(message) from error
+
+
+def _smaller_pieces(config: TrainConfig) -> str:
+    if config.num_microbatches == "auto":
+        return f"lower memory_share ({config.memory_share:g})"
+    auto = "`num_microbatches: auto`, or " if config.reader == "index" else ""
+    return f"set {auto}num_microbatches to more than {config.num_microbatches}"
