@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForImageTextToText, GenerationConfig
 from transformers.core_model_loading import revert_weight_conversion
+from transformers.utils import GENERATION_CONFIG_NAME
 
 from pipeline.models.facts import DataFacts
 from pipeline.models.families import Family
@@ -135,6 +136,9 @@ class HuggingFaceVLM(VisionLanguageModel):
         whole = {name: value.detach().cpu() for name, value in own if name not in tied}
         # Of copies, because both take out what they have dealt with.
         shell.save_pretrained(folder, state_dict=dict(whole), max_shard_size=_MAX_FILE_SIZE)
+        # As text: transformers reads settings that contradict each other, but would not save them.
+        settings = self.hf.generation_config.to_json_string()
+        (folder / GENERATION_CONFIG_NAME).write_text(settings)
         return revert_weight_conversion(shell, dict(whole))
 
     @torch.inference_mode()

@@ -21,6 +21,8 @@ _OF_BITSANDBYTES: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "paged_adamw_8bit": bnb.optim.PagedAdamW8bit,
 }
 
+_POSITIONS = ("position_embedding", "pos_embed")
+"""In the names of tables of learned positions; the second is Qwen3-VL's."""
 _FP32_BYTES = 4
 _MIN_8BIT_SIZE = 4096
 """Numbers of a tensor from which bitsandbytes keeps them in 8 bits; its own default."""
@@ -69,8 +71,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     decayed, plain = [], []
     learning = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
     for name, parameter in learning:
-        is_matrix = parameter.ndim >= 2 and "position_embedding" not in name
-        (decayed if is_matrix else plain).append(parameter)
+        is_table = any(word in name for word in _POSITIONS)
+        (decayed if parameter.ndim >= 2 and not is_table else plain).append(parameter)
     return [
         {"params": decayed, "weight_decay": weight_decay},
         {"params": plain, "weight_decay": 0.0},

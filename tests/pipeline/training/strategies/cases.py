@@ -41,6 +41,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gradients sharded": {"sharding": {"accumulate": "sharded"}},
 }
 HF_KINDS = ("qwen2_5_vl", "smolvlm", "llava_siglip")
+IN_STEP = ("small_vlm", *HF_KINDS, "qwen3_vl")
+"""Qwen3-VL's layers of the language model take features of images, too."""
 TIED = "qwen2_vl"
 PARTS: dict[str, dict[str, Any]] = {
     "projector": {"learn": ["projector"]},
@@ -76,7 +78,7 @@ for option, changes in OPTIONS.items():
     training(option, **changes)
 for option in ("fsdp2", "ddp", "hybrid over two nodes", "gradients sharded", "offload"):
     training(f"{option}, 2 microbatches", num_microbatches=2, **OPTIONS[option])
-for kind in ("small_vlm", *HF_KINDS):
+for kind in IN_STEP:
     single(f"text on rank 1, {kind}, single", kind=kind, rows="text on rank 1")
     for strategy in ("fsdp2", "ddp"):
         changes = {"kind": kind, "rows": "text on rank 1", "strategy": strategy}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.training.strategies.cases import HF_KINDS, OPTIONS, PARTS, RECOMPUTED
+from tests.pipeline.training.strategies.cases import HF_KINDS, IN_STEP, OPTIONS, PARTS, RECOMPUTED
 
 CLOSE = 1e-6
 SHARDED_ALIKE = (
@@ -114,7 +114,7 @@ def test_facts_count_what_is_gathered_one_at_a_time(found):
     assert counts == [5, 1, 0]
 
 
-@pytest.mark.parametrize("kind", ["small_vlm", *HF_KINDS])
+@pytest.mark.parametrize("kind", IN_STEP)
 @pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
 def test_a_rank_without_an_image_stays_in_step(found, kind, strategy):
     alone = found[f"text on rank 1, {kind}, single"]["losses"]
