@@ -86,8 +86,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         StageError, StageConfigError: a loss or a gradient is not finite, or not there.
     """
     recorder, loss = setup.recorder, None
-    copies = CopyAhead(setup.workplace.device)
-    first = setup.first_step
+    copies, first = CopyAhead(setup.workplace.device), setup.first_step
     for number in watch(range(first + start_step, first + setup.num_steps)):
         step = number - first
         recorder.start_step(number)

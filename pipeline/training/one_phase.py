@@ -189,12 +189,7 @@ def train_phase(
         StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
     """
     seed_generators(planned.config.seed, job.ranks.rank)
-    with job.spans.span("checkpoint_load") as notes:
-        resumed = restore(checkpoints)
-        notes["step"] = resumed.step
-    if resumed.step and job.ranks.rank == 0:
-        where = f" of phase {planned.phase.name}" if planned.phase.name else ""
-        log.info("goes on after step %d of %d%s", resumed.step, planned.num_steps, where)
+    resumed = _restore(job, planned, checkpoints)
     if resumed.step < planned.num_steps:
         told.begin(planned.first_step + resumed.step)
     look = told.make_look(made) if told.make_look else None
@@ -223,6 +218,16 @@ def train_phase(
         with telling_what_takes_less(planned.phase.config, job.ranks, told.recorder):
             loop = run_steps(setup, resumed.step, told.watch)
     return PhaseEnd(planned=planned, resumed=resumed, loop=loop, num_skips=made.scaling.num_skips)
+
+
+def _restore(job: Job, planned: PlannedPhase, checkpoints: Checkpoints) -> Restored:
+    with job.spans.span("checkpoint_load") as notes:
+        resumed = restore(checkpoints)
+        notes["step"] = resumed.step
+    if resumed.step and job.ranks.rank == 0:
+        where = f" of phase {planned.phase.name}" if planned.phase.name else ""
+        log.info("goes on after step %d of %d%s", resumed.step, planned.num_steps, where)
+    return resumed
 
 
 def _make_boundary(

@@ -40,8 +40,7 @@ def preflight(
 ) -> dict[str, Any]:
     """See in seconds whether this training can run on these ranks; a collective.
 
-    Before anything is staged in, and before weights are read. Sets how this process computes
-    attention from here on.
+    Before anything is staged in or read. Sets how this process computes attention from here on.
 
     Args:
         job: Of this rank.

@@ -93,10 +93,9 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
     hints = (_fewer_rows(planned.phases[most].config), remedy)
     warnings = _judge_memory(job, needs[most], sizes, device, hints)
     attention = _attention(job, planned, shell)
-    attention_warnings = _attention_warnings(attention, planned, device)
     disk_warnings, disk = _disk(job, planned, sizes, learned)
     return Findings(
-        warnings=(*warnings, *attention_warnings, *disk_warnings),
+        warnings=(*warnings, *_attention_warnings(attention, planned, device), *disk_warnings),
         notes=tuple(attention_note(found) for found in attention),
         repeats_keys=any(found.repeats_keys for found in attention),
         values={
