@@ -87,14 +87,18 @@ class TaskContext:
     """How often a resume was told to run this stage again, complete or not."""
 
     def parent_running(self, run: str) -> ParentStage:
-        """The nearest parent whose `run:` is `run`.
+        """The parent whose `run:` is `run`.
 
         Raises:
-            LookupError: no such parent; the spec's `after:` lacks it.
+            LookupError: no such parent, or several; the spec's `after:` says so.
         """
-        for parent in self.parents:
-            if parent.run == run:
-                return parent
+        found = [parent for parent in self.parents if parent.run == run]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(parent.stage for parent in found)
+            message = f"stage {self.stage} comes after several stages with `run: {run}`: {names}"
+            raise LookupError(message)
         known = ", ".join(f"{p.stage} ({p.run})" for p in self.parents) or "none"
         message = f"stage {self.stage} needs a stage with `run: {run}` before it; it has: {known}"
         raise LookupError(message)

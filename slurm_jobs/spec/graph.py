@@ -175,6 +175,28 @@ def _names_its_data(config: Mapping[str, Any]) -> bool:
     )
 
 
+def _ambiguous(
+    views: Views, document: YamlDocument, name: str, sources: Sequence[str]
+) -> Problem:
+    """A built-in stage that would read the first of several stages, and leave out the others."""
+    run = views[sources[0]].run
+    message = (
+        f"stage `{name}` comes after {len(sources)} stages that run `{run}` "
+        f"({', '.join(sources)}), and reads what one of them made: "
+    )
+    if run == "consolidate":
+        message += (
+            "name it, as in `dataset: ${" + sources[0] + ".output_dir}`; where they are of one "
+            "matrix, share it (`matrix:` with the name of its stage)"
+        )
+    else:
+        message += (
+            "preprocess all rows in one stage, or follow each with a `consolidate` of its own; "
+            "where they are of one matrix, share it (`matrix:` with the name of its stage)"
+        )
+    return _at_parent(document, views, name, sources[1], message)
+
+
 def _builtin_problems(
     views: Views, document: YamlDocument, name: str, stage: StageView
 ) -> list[Problem]:
@@ -190,6 +212,9 @@ def _builtin_problems(
         if stage.run == "train":
             message += ", or name its data set as config.dataset"
         problems.append(problem_at(document, ("stages", name), message, at_key=True))
+    sources = [p for p in stage.parents if p in views and views[p].run == needed]
+    if needed and not has_own and len(sources) > 1:
+        problems.append(_ambiguous(views, document, name, sources))
     if stage.run in {"preprocess", "consolidate", "report"} and stage.num_ranks > 1:
         message = (
             f"`{stage.run}` runs as one task, but resources ask for {stage.num_ranks} "

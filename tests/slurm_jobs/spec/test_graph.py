@@ -85,6 +85,24 @@ def test_built_in_stages_say_what_they_need(stages: str, message: str) -> None:
     assert message in line
 
 
+PREPROCESS = "  p: {run: preprocess}\n  q: {run: preprocess}\n"
+TWO_SETS = PREPROCESS + "  c: {run: consolidate, after: p}\n  d: {run: consolidate, after: q}\n"
+
+
+def test_what_would_read_one_of_two_stages_and_leave_out_the_other_is_refused() -> None:
+    (line,) = problems(PREPROCESS + "  c: {run: consolidate, after: [p, q]}\n")
+    assert "comes after 2 stages that run `preprocess` (p, q)" in line
+    assert "preprocess all rows in one stage" in line
+    (line,) = problems(TWO_SETS + "  t: {run: train, after: [c, d]}\n")
+    assert "6:30: stage `t` comes after 2 stages that run `consolidate` (c, d)" in line
+    assert "`dataset: ${c.output_dir}`" in line
+
+
+def test_a_training_may_come_after_two_data_sets_if_it_names_one() -> None:
+    named = "{run: train, after: [c, d], config: {dataset: '${d.output_dir}'}}"
+    assert problems(f"{TWO_SETS}  t: {named}\n") == []
+
+
 def test_a_training_whose_phases_all_name_their_data_needs_no_other() -> None:
     phases = "{phases: [{dataset: d}, {dataset: e}]}"
     assert problems(f"  t: {{run: train, config: {phases}}}\n") == []
