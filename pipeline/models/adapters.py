@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import torch
 from peft import LoraConfig, get_peft_model_state_dict, inject_adapter_in_model
 from safetensors.torch import save_file
+from torch import nn
 
 from pipeline.models.interface import VisionLanguageModel
 from pipeline.models.linear_layers import find_targets
 from pipeline.models.quantized import quantized_layers
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
 
+log = logging.getLogger(__name__)
+
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+_MARK = ".lora_"
+"""Within the names of adapters' weights."""
 _NAME = "default"
 """What peft calls the one adapter."""
 
@@ -73,7 +80,7 @@ def merge_adapters(
     merged = {
         name.replace(".base_layer.", "."): weight
         for name, weight in weights.items()
-        if ".lora_" not in name
+        if _MARK not in name
     }
     for name, module in model.named_modules():
         if hasattr(module, "lora_A") and _NAME in module.lora_A:
@@ -85,15 +92,24 @@ def merge_adapters(
 
 
 def save_adapters(
-    model: VisionLanguageModel, folder: Path, weights: Mapping[str, torch.Tensor], *, base: str
+    model: VisionLanguageModel,
+    folder: Path,
+    weights: Mapping[str, torch.Tensor],
+    *,
+    base: str,
+    learned: AbstractSet[str],
 ) -> Mapping[str, torch.Tensor]:
     """Write what `PeftModel.from_pretrained(base model, folder)` reads.
+
+    Modules that learned beside the adapters, as a projector does, are whole in it. Of others that
+    learned, and have adapters within or learned in part, peft has no place: a warning names them.
 
     Args:
         model: That has the adapters.
         folder: Appears whole by the caller's doing.
         weights: Whole ones, by the model's names.
         base: Where the model without adapters is found.
+        learned: Names of all parameters that have learned.
 
     Returns:
         What must be found in `ADAPTER_WEIGHTS`, by the names there.
@@ -101,6 +117,16 @@ def save_adapters(
     root, prefix = model.root(), root_prefix(model)
     own = {name.removeprefix(prefix): weight for name, weight in weights.items()}
     chosen = get_peft_model_state_dict(root, state_dict=own, save_embedding_layers=False)
+    beside = {n.removeprefix(prefix) for n in learned if n.startswith(prefix) and _MARK not in n}
+    modules, left = whole_modules(root, beside)
+    places = tuple(f"{name}." for name in modules)
+    chosen |= {name: weight for name, weight in own.items() if name.startswith(places)}
+    if left:
+        log.warning(
+            "the folder of adapters has no place for %d weights that learned beside them (%s, ..): "
+            "use the exported model, which has them",
+            len(left), min(left),
+        )  # fmt: skip
     # As PeftModel writes them, which has the model within two wrappers.
     written = {
         f"base_model.model.{name}": weight.detach().cpu().contiguous()
@@ -110,10 +136,22 @@ def save_adapters(
     settings = root.peft_config[_NAME].to_dict() | {
         "base_model_name_or_path": base,
         "inference_mode": True,
+        "modules_to_save": sorted(modules) or None,
     }
     values = {k: sorted(v) if isinstance(v, set) else v for k, v in settings.items()}
     (folder / "adapter_config.json").write_text(json.dumps(values, indent=2, sort_keys=True))
     return written
+
+
+def whole_modules(root: nn.Module, names: AbstractSet[str]) -> tuple[list[str], AbstractSet[str]]:
+    """The largest modules of which `names` has every parameter, and the names that are in none."""
+    found, left = [], set(names)
+    for name, module in root.named_modules():  # what is within comes after
+        own = {f"{name}.{parameter}" for parameter, _ in module.named_parameters()}
+        if own and own <= left and not isinstance(module, nn.ModuleList | nn.ModuleDict):
+            found.append(name)
+            left -= own
+    return found, left
 
 
 def root_prefix(model: VisionLanguageModel) -> str:

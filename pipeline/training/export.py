@@ -41,6 +41,7 @@ def export_model(
     ranks: Ranks,
     attempt: int,
     adapters_of: str | None = None,
+    learned: AbstractSet[str] = frozenset(),
     levels: Sequence[LevelConfig] = (),
 ) -> Path:
     """Gather the weights and write `model/`, adapters merged into it; a collective.
@@ -55,6 +56,7 @@ def export_model(
         attempt: Of the stage.
         adapters_of: The model that the adapters were added to, which are written to `adapters/`
             as `PeftModel.from_pretrained` reads them; None if there are none.
+        learned: Names of the parameters that learned, which go with them.
         levels: Of the targets; written with their heads.
 
     Returns: The model's folder.
@@ -67,7 +69,8 @@ def export_model(
     if ranks.rank == 0:
         check_names(expected_names, set(weights))
         if adapters_of is not None:
-            write = functools.partial(save_adapters, model, weights=weights, base=adapters_of)
+            options = {"weights": weights, "base": adapters_of, "learned": learned}
+            write = functools.partial(save_adapters, model, **options)
             _write(output_dir / "adapters", attempt, write)
         write = functools.partial(_write_model, model, weights, processor_dir, levels)
         _write(output_dir / "model", attempt, write)

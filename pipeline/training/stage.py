@@ -107,6 +107,7 @@ def _run_staged(
             ranks=job.ranks,
             attempt=job.context.attempt,
             adapters_of=_adapters_of(job.config),
+            learned=trained.made.learning.so_far[-1],
             levels=job.config.levels,
         )
     evaluation = _evaluate(job, ending, facts, model_dir, sources[0].processor_dir)

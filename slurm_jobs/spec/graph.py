@@ -175,9 +175,7 @@ def _names_its_data(config: Mapping[str, Any]) -> bool:
     )
 
 
-def _ambiguous(
-    views: Views, document: YamlDocument, name: str, sources: Sequence[str]
-) -> Problem:
+def _ambiguous(views: Views, document: YamlDocument, name: str, sources: Sequence[str]) -> Problem:
     """A built-in stage that would read the first of several stages, and leave out the others."""
     run = views[sources[0]].run
     message = (

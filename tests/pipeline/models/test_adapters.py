@@ -19,6 +19,7 @@ from pipeline.models.adapters import (
     merge_adapters,
     save_adapters,
 )
+from pipeline.models.parts import parts_of
 from pipeline.training.batches import loss_of, to_device
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
@@ -82,14 +83,33 @@ def test_saved_adapters_are_read_by_peft(
     model = kind.build()
     add_adapters(model, CONFIG_4, seed=0)
     shake(model)
-    written = save_adapters(model, tmp_path, model.state_dict(), base=str(kind.model_dir))
+    projector = {name for name, part in parts_of(model).items() if part == "projector"}
+    with torch.no_grad():
+        for parameter_name in projector:
+            model.get_parameter(parameter_name).add_(0.1)
+    learned = frozenset({"hf.a.b.lora_A.weight", "heads.0.weight", *projector})
+    written = save_adapters(
+        model, tmp_path, model.state_dict(), base=str(kind.model_dir), learned=learned
+    )
     assert load_file(tmp_path / ADAPTER_WEIGHTS).keys() == written.keys()
-    assert len(written) == sum(".lora_" in n for n, _ in model.named_parameters())
+    num_adapters = sum(".lora_" in n for n, _ in model.named_parameters())
+    assert len(written) == num_adapters + len(projector)
     base = AutoModelForImageTextToText.from_pretrained(kind.model_dir, dtype=torch.float32)
     theirs = PeftModel.from_pretrained(base, tmp_path).merge_and_unload()
     whole = merge_adapters(model, dict(model.state_dict()))
     for name_of, value in theirs.state_dict().items():
         torch.testing.assert_close(value, whole[f"hf.{name_of}"])
+
+
+def test_weights_that_learned_and_have_no_place_beside_adapters_are_named(
+    make_kind: Callable[[str], Kind], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = make_kind("qwen2_vl").build()
+    add_adapters(model, CONFIG_4, seed=0)
+    within = next(n for n, _ in model.named_parameters() if n.endswith("q_proj.base_layer.weight"))
+    save_adapters(model, tmp_path, model.state_dict(), base="b", learned=frozenset({within}))
+    assert "no place for 1 weights that learned beside them" in caplog.text
+    assert within.removeprefix("hf.") in caplog.text
 
 
 def test_small_model_can_be_adapted_too() -> None:
