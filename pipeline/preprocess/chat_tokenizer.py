@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.preprocess.answer_spans import find_answers, marks_answers
 from pipeline.preprocess.token_rules import TokenSequence, mark_spans
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def render(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatTokenizer:
-    """A tokenizer whose chat template gives masks of the assistant's words."""
+    """A tokenizer, and a chat template by which the assistant's words are told from others."""
 
     tokenizer: PreTrainedTokenizerBase
     image_token_id: int
@@ -68,7 +69,7 @@ class ChatTokenizer:
         Raises:
             TemplateRefusedError: the template takes no such messages.
         """
-        text, spans = self._render(messages, return_assistant_tokens_mask=True)
+        text, spans = self._render_answers(messages)
         encoded = self._tokenise(text, return_offsets_mapping=True)
         offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         return TokenSequence(
@@ -87,6 +88,22 @@ class ChatTokenizer:
         input_ids = np.asarray(self._tokenise(text)["input_ids"], dtype=np.int32)
         nothing = np.zeros(len(input_ids), dtype=bool)
         return TokenSequence(input_ids=input_ids, supervised=nothing, of_image=nothing)
+
+    def _render_answers(self, messages: ChatMessages) -> tuple[str, Sequence[tuple[int, int]]]:
+        """The text, and what of it the assistant says: as the template marks it, or by its turns.
+
+        Raises:
+            TemplateRefusedError: the template takes no such messages, or does not tell turns apart.
+        """
+        tokenizer = self.tokenizer
+        if marks_answers(tokenizer.chat_template):
+            return self._render(messages, return_assistant_tokens_mask=True)
+
+        def render_to(num_messages: int, is_prompt: bool) -> str:
+            return self._render(messages[:num_messages], add_generation_prompt=is_prompt)[0]
+
+        with _refusals():
+            return find_answers(messages, render_to, tokenizer.eos_token or "")
 
     def _render(
         self, messages: ChatMessages, **options: bool

@@ -1,8 +1,7 @@
 """Chat templates, tried before they are trusted.
 
-A template without `{% generation %}` marks would leave no label, and one that
-prints lists, loses a text or an image, or marks somebody else's words would
-train on nonsense without any error; so would one whose prompt ends elsewhere
+A template that prints lists, loses a text or an image, or marks somebody else's
+words would train on nonsense without any error; so would one whose prompt ends elsewhere
 than where answers start be evaluated, and one whose answers end in another
 token than generation does never stop. A few conversations are rendered at the
 start, and looked at. One that raises an error on a row refuses that row alone.
@@ -22,7 +21,6 @@ from pipeline.preprocess.chat_tokenizer import ChatMessages, ChatTokenizer, Temp
 from pipeline.preprocess.token_rules import TokenSequence, count_token
 from slurm_jobs.common.errors import StageConfigError
 
-_GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _RULE, _QUESTION, _ANSWER, _MORE = "testrule", "testquestion", "testanswer", "testmore"
 _DOUBT, _REPLY, _BEFORE, _BETWEEN = "testdoubt", "testreply", "testbefore", "testbetween"
 _WORDS = (_RULE, _QUESTION, _ANSWER, _MORE, _DOUBT, _REPLY, _BEFORE, _BETWEEN)
@@ -33,21 +31,14 @@ _END_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 """Where a folder says its `eos_token`; the second, which older ones have, comes first."""
 
 
-def check_marks(template: object, place: Path) -> None:
-    """Look for the marks around what the assistant says in the template's text.
+def check_is_one(template: object, place: Path) -> None:
+    """See that there is a template.
 
     Raises:
-        StageConfigError: it has none, or there is no template.
+        StageConfigError: there is none, or several by name.
     """
     if not isinstance(template, str):
         message = f"{place}: no one `chat_template`; add the one that the model was trained with"
-        raise StageConfigError(message)
-    if not _GENERATION_MARK.search(template):
-        message = (
-            f"{place}: its `chat_template` does not mark what the assistant says; put "
-            f"`{{% generation %}}` before and `{{% endgeneration %}}` after the assistant's "
-            f"content and end-of-turn token, so that nothing else is trained on"
-        )
         raise StageConfigError(message)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.preprocess.chat_tokenizer import ChatTokenizer
-from pipeline.preprocess.template_checks import check_marks, check_template
+from pipeline.preprocess.template_checks import check_is_one, check_template
 from slurm_jobs.common.errors import StageConfigError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def make_chat_tokenizer(
         StageConfigError: no usable template, or no image token.
     """
     place = _template_file(folder)
-    check_marks(tokenizer.chat_template, place)
+    check_is_one(tokenizer.chat_template, place)
     image_token_id = tokenizer.convert_tokens_to_ids(image_token)
     if image_token_id is None or image_token_id == tokenizer.unk_token_id:
         message = (

@@ -47,6 +47,16 @@ LLAVA_TEMPLATE = (
     "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
 )
 """It prints no `<s>`: LLaVA's tokenizer puts that before every text."""
+MARKS = ("{% generation %}", "{% endgeneration %}")
+
+
+def without_marks(template: str) -> str:
+    """As most templates are published."""
+    for mark in MARKS:
+        assert mark in template
+        template = template.replace(mark, "")
+    return template
+
 
 KINDS = (
     *("llava", "llava_siglip", "llava_next", "idefics3", "smolvlm"),
@@ -143,7 +153,8 @@ def _make_tokenizer(kind: str) -> Any:
     if kind.startswith("qwen"):
         names = {"bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
         vision = ("vision_start", "vision_end", "image_pad", "video_pad")
-        more, template = ["<|im_start|>", *(f"<|{name}|>" for name in vision)], QWEN_TEMPLATE
+        more = ["<|im_start|>", *(f"<|{name}|>" for name in vision)]
+        template = without_marks(QWEN_TEMPLATE)
     elif kind.startswith("llava"):
         names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
         more, template = ["<image>"], LLAVA_TEMPLATE
