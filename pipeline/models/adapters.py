@@ -101,46 +101,45 @@ def save_adapters(
 ) -> Mapping[str, torch.Tensor]:
     """Write what `PeftModel.from_pretrained(base model, folder)` reads.
 
-    Modules that learned beside the adapters, as a projector does, are whole in it. Of others that
-    learned, and have adapters within or learned in part, peft has no place: a warning names them.
-
     Args:
         model: That has the adapters.
         folder: Appears whole by the caller's doing.
         weights: Whole ones, by the model's names.
         base: Where the model without adapters is found.
-        learned: Names of all parameters that have learned.
+        learned: Names of all parameters that have learned; modules of which all have, as a
+            projector, go with the adapters. For others peft has no place: a warning names them.
 
-    Returns:
-        What must be found in `ADAPTER_WEIGHTS`, by the names there.
+    Returns: What must be found in `ADAPTER_WEIGHTS`, by the names there.
     """
     root, prefix = model.root(), root_prefix(model)
     own = {name.removeprefix(prefix): weight for name, weight in weights.items()}
     chosen = get_peft_model_state_dict(root, state_dict=own, save_embedding_layers=False)
-    beside = {n.removeprefix(prefix) for n in learned if n.startswith(prefix) and _MARK not in n}
-    modules, left = whole_modules(root, beside)
+    modules = _beside(root, {n.removeprefix(prefix) for n in learned if n.startswith(prefix)})
     places = tuple(f"{name}." for name in modules)
     chosen |= {name: weight for name, weight in own.items() if name.startswith(places)}
-    if left:
-        log.warning(
-            "the folder of adapters has no place for %d weights that learned beside them (%s, ..): "
-            "use the exported model, which has them",
-            len(left), min(left),
-        )  # fmt: skip
     # As PeftModel writes them, which has the model within two wrappers.
     written = {
         f"base_model.model.{name}": weight.detach().cpu().contiguous()
         for name, weight in chosen.items()
     }
     save_file(written, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-    settings = root.peft_config[_NAME].to_dict() | {
-        "base_model_name_or_path": base,
-        "inference_mode": True,
-        "modules_to_save": sorted(modules) or None,
-    }
+    told = {"base_model_name_or_path": base, "modules_to_save": modules or None}
+    settings = root.peft_config[_NAME].to_dict() | told | {"inference_mode": True}
     values = {k: sorted(v) if isinstance(v, set) else v for k, v in settings.items()}
     (folder / "adapter_config.json").write_text(json.dumps(values, indent=2, sort_keys=True))
     return written
+
+
+def _beside(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
+    """Modules that learned beside adapters; a warning says what of them has no place."""
+    modules, left = whole_modules(root, {name for name in learned if _MARK not in name})
+    if left:
+        log.warning(
+            "the folder of adapters has no place for %d weights that learned beside them (%s, ..): "
+            "use the exported model, which has them",
+            len(left), min(left),
+        )  # fmt: skip
+    return sorted(modules)
 
 
 def whole_modules(root: nn.Module, names: AbstractSet[str]) -> tuple[list[str], AbstractSet[str]]:

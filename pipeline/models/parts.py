@@ -9,15 +9,13 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from pipeline.models.interface import VisionLanguageModel
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.learn import ALL, PARTS
 
 Part: TypeAlias = Literal["vision", "projector", "language", "heads", "adapters"]
-PARTS: tuple[Part, ...] = get_args(Part)
-_ALL = "all"
-"""Every part but the adapters."""
 _ADAPTER_MARK = ".lora_"
 _MOST_NAMES = 3
 """Of parameters, suggested for a pattern that matches none."""
@@ -60,7 +58,7 @@ def choose(parts: Mapping[str, Part], patterns: Sequence[str], where: str) -> fr
 
 
 def _is_meant(pattern: str, name: str, part: Part) -> bool:
-    if pattern == _ALL:
+    if pattern == ALL:
         return part != "adapters"
     if pattern in PARTS:
         return part == pattern
@@ -71,9 +69,9 @@ def _matches_nothing(parts: Mapping[str, Part], pattern: str, where: str) -> str
     if pattern == "adapters":
         return f"{where}: the model has no adapters; set `adapters:`, or leave `adapters` out here"
     names = sorted({visible_name(name) for name in parts})
-    near = difflib.get_close_matches(pattern, [*PARTS, _ALL, *names], _MOST_NAMES, cutoff=0.4)
+    near = difflib.get_close_matches(pattern, [*PARTS, ALL, *names], _MOST_NAMES, cutoff=0.4)
     return (
-        f"{where}: {pattern!r} is no part ({', '.join(PARTS)}, {_ALL}) and matches no parameter; "
+        f"{where}: {pattern!r} is no part ({', '.join(PARTS)}, {ALL}) and matches no parameter; "
         f"near to it: {', '.join(near or names[:_MOST_NAMES])}"
     )
 

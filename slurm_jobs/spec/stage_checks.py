@@ -142,11 +142,53 @@ def stage_problems(
     if "num_lanes" not in unreadable and config.num_lanes % num_ranks:
         message = (
             f"stages.{name}.config.num_lanes: {config.num_lanes} lanes cannot be shared out "
-            f"evenly to {num_ranks} ranks; take a multiple of {num_ranks}"
+            f"evenly to {num_ranks} ranks; take a multiple of {num_ranks}, or as many ranks as "
+            f"divide them ({_divisors(config.num_lanes)}): a training that goes on keeps its lanes"
         )
         place = ("stages", name, "config", "num_lanes")
         problems.append(problem_at(document, place, message))
+    elif not {"num_microbatches", "global_batch_size", "batching"} & set(unreadable):
+        problems += _microbatch_problems(name, num_ranks, config, document)
+    if "precision" not in unreadable:
+        problems += _precision_problems(name, resources, config, document)
     return problems
+
+
+def _divisors(number: int) -> str:
+    """`1, 2, 4, 8`; the first of them."""
+    found = [str(part) for part in range(1, min(number, 1024) + 1) if number % part == 0]
+    return ", ".join(found[:12])
+
+
+def _microbatch_problems(
+    name: str, num_ranks: int, config: Any, document: YamlDocument
+) -> list[Problem]:
+    """A rank's samples that cannot be cut evenly; how many packed rows there are is not known."""
+    per_rank, number = config.global_batch_size // num_ranks, config.num_microbatches
+    is_packed = config.batching.kind in {"packed", "auto"}
+    if number == "auto" or is_packed or config.phases or per_rank % number == 0:
+        return []
+    message = (
+        f"stages.{name}.config.num_microbatches: the {per_rank} samples of a rank "
+        f"(global_batch_size {config.global_batch_size}, {num_ranks} ranks) cannot be cut into "
+        f"{number} of one size; take a divisor ({_divisors(per_rank)}), or `auto`"
+    )
+    place = ("stages", name, "config", "num_microbatches")
+    return [problem_at(document, place, message)]
+
+
+def _precision_problems(
+    name: str, resources: Resources, config: Any, document: YamlDocument
+) -> list[Problem]:
+    """bf16 where a job may be given V100s, which only emulate it."""
+    types = [each for each in resources.gpu if "v100" in each.lower()]
+    if config.precision != "bf16" or not types:
+        return []
+    message = (
+        f"stages.{name}.config.precision: bf16, and resources.gpu has {types[0]}, which only "
+        "emulates it; take `fp16`, or `auto` for what the GPU has"
+    )
+    return [problem_at(document, ("stages", name, "config", "precision"), message)]
 
 
 def _strategy_problems(

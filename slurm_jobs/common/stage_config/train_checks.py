@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from slurm_jobs.common.stage_config.learn import learn_problem
 from slurm_jobs.common.stage_config.optimizer import paged_problem
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
 
@@ -28,12 +29,13 @@ def train_problems(config: TrainConfig) -> Iterator[str | None]:
     )
     yield _reader_problem(config)
     yield _lanes_problem(config)
+    yield _profile_problem(config)
 
 
 def _length_problem(config: TrainConfig) -> str | None:
     """Of a training of no length, or of two."""
     if config.num_steps is None and config.num_epochs is None:
-        return "neither num_steps nor num_epochs is given: give exactly one of them"
+        return "none of num_steps, num_epochs and phases is given: give exactly one of them"
     if config.num_steps is not None and config.num_epochs is not None:
         return (
             f"num_steps is {config.num_steps} and num_epochs is {config.num_epochs}: "
@@ -72,13 +74,7 @@ def _learn_problem(config: TrainConfig) -> str | None:
     if config.learn is not None and not config.learn:
         return "learn is empty: give a part (projector) or a pattern, or leave it out"
     learning = [phase.learn for phase in config.phases] or [config.learn]
-    is_used = any(parts is None or "adapters" in parts for parts in learning)
-    if config.adapters is not None and not is_used:
-        return (
-            "adapters are given, and learn names them nowhere: add `adapters` to it, or leave "
-            "adapters out"
-        )
-    return None
+    return learn_problem(learning, has_adapters=config.adapters is not None)
 
 
 def _strategy_problem(config: TrainConfig) -> str | None:
@@ -149,3 +145,16 @@ def _lanes_problem(config: TrainConfig) -> str | None:
             f"({config.global_batch_size})"
         )
     return None
+
+
+def _profile_problem(config: TrainConfig) -> str | None:
+    """Of steps to profile that are never made."""
+    steps, num_steps = config.profile.steps, config.num_steps
+    if config.phases and all(phase.num_steps for phase in config.phases):
+        num_steps = sum(phase.num_steps or 0 for phase in config.phases)
+    if steps is None or num_steps is None or steps[0] < num_steps:
+        return None
+    return (
+        f"profile.steps begins at step {steps[0]}, and the training has {num_steps}, counted from "
+        "0: name earlier ones"
+    )

@@ -194,8 +194,15 @@ def test_two_ranks_go_through_phases_as_one_does(made, whole, make_train_run, st
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"phases": [LORA, {**PROJECTOR, "learn": ["projctor"]}]}, "phases.1.learn: 'projctor'"),
-        ({"adapters": None, "phases": [PROJECTOR, LORA]}, "phases.1.learn: .* no adapters"),
+        (
+            {"phases": [LORA, {**PROJECTOR, "learn": ["projctor"]}]},
+            "learn has 'projctor', which is no part .*; did you mean `projector`",
+        ),
+        (
+            {"phases": [LORA, {**PROJECTOR, "learn": ["projector.*"]}]},
+            r"phases.1.learn: 'projector.\*' is no part",
+        ),
+        ({"adapters": None, "phases": [PROJECTOR, LORA]}, "learn names adapters, and there are n"),
     ],
 )
 def test_what_no_phase_can_learn_is_refused_before_the_first_step(

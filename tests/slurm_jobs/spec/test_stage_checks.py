@@ -34,6 +34,27 @@ def test_a_sound_training_stage_has_no_problem(check: Check) -> None:
         ("", "device: cpu, strategy: ddp", "7:5", "with ddp, which needs two ranks or more"),
         ("nodes: 2", "device: cpu, strategy: single", "7:64", "`strategy: single` uses one"),
         ("tasks_per_node: 3", "device: cpu", "7:5", "take a multiple of 3"),
+        ("tasks_per_node: 3", "device: cpu", "7:5", "as many ranks as divide them (1, 2, 4, 8)"),
+        (
+            "tasks_per_node: 2",
+            "device: cpu, global_batch_size: 16, num_microbatches: 3",
+            "7:95",
+            "the 8 samples of a rank (global_batch_size 16, 2 ranks) cannot be cut into 3",
+        ),
+        (
+            "tasks_per_node: 2, gpus_per_node: 2, gpu: [a100, v100]",
+            "precision: bf16",
+            "7:52",
+            "bf16, and resources.gpu has v100, which only emulates it",
+        ),
+        (
+            "tasks_per_node: 2",
+            "device: cpu, profile: {steps: [20, 40]}",
+            "7:5",
+            "profile.steps begins at step 20, and the training has 10",
+        ),
+        ("tasks_per_node: 2", "device: cpu, learn: [visoin]", "7:61", "did you mean `vision`?"),
+        ("tasks_per_node: 2", "device: cpu, learn: [adapters]", "7:61", "there are none"),
         ("tasks_per_node: 2", "device: cpu, num_lanes: 7", "7:65", "give a divisor"),
         ("tasks_per_node: 2, gpu: a100", "device: cpu", "6:36", "say how many"),
     ],
@@ -44,6 +65,24 @@ def test_what_contradicts_the_resources_is_told(
     (line,) = check(train(resources, config))
     assert line.startswith(f"{place}: ")
     assert message in line
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "device: cpu, num_microbatches: 3, batching: {kind: packed, max_tokens: 64}",
+        "device: cpu, num_microbatches: auto",
+        "device: cpu, profile: {steps: [9, 9]}",
+    ],
+)
+def test_what_may_be_right_is_left_to_the_job(check: Check, config: str) -> None:
+    assert check(train("tasks_per_node: 2", config)) == []
+
+
+def test_a_mistake_within_phases_is_not_told_as_a_training_without_length(check: Check) -> None:
+    config = "device: cpu, phases: [{name: a, num_steps: 2, lerning_rate: 3}]"
+    (line,) = check(train("tasks_per_node: 2", config).replace("num_steps: 10, ", ""))
+    assert "unknown key `lerning_rate`" in line
 
 
 def test_phases_are_told_by_their_own_line(check: Check) -> None:
@@ -83,7 +122,7 @@ def test_a_wrong_key_hides_nothing_that_the_config_itself_refuses(check: Check) 
     text = train("tasks_per_node: 2", "device: cpu, lr: 2").replace("num_steps: 10, ", "")
     lines = check(text)
     assert [line.partition(": ")[0] for line in lines] == ["7:5", "7:39"]
-    assert "neither num_steps nor num_epochs is given" in lines[0]
+    assert "none of num_steps, num_epochs and phases is given" in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_a_number_with_an_exponent_in_quotes_is_to_lose_them() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("", "neither num_steps nor num_epochs is given: give exactly one of them"),
+        ("", "none of num_steps, num_epochs and phases is given: give exactly one of them"),
         (
             "num_steps: 5, num_epochs: 2",
             "num_steps is 5 and num_epochs is 2.0: give exactly one of them",
