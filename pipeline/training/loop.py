@@ -1,7 +1,8 @@
 """The training loop: one page, each host-device synchronisation marked SYNC.
 
-Its own is one a step. Models read a few values of the device within the passes, as many for one
-layer as for sixty: marked where they are called, in `pipeline.models`, and counted in its tests.
+It waits for the device once a step. Models do so within the passes a few times a
+microbatch, as often with one layer as with sixty: marked in `pipeline.models`, where
+they are called, and counted by its tests.
 
 The ranks agree before each update on its soundness and on stop and checkpoint
 requests, so that no rank enters a collective alone, and that no update from a
