@@ -13,6 +13,12 @@ from typing import Any
 
 from pipeline.data.info import DatasetInfo, ImageKind
 from pipeline.models.facts import DataFacts
+from pipeline.models.grids import (
+    FollowFromGrids,
+    lengths_and_places,
+    with_learned_places,
+    with_windows,
+)
 from pipeline.models.layouts import (
     AnyresTiles,
     ImageLayout,
@@ -37,6 +43,8 @@ class Family:
     """Whether `vision_feature_layer` may leave the last layers of the vision tower unused."""
     marks_images: bool = False
     """Whether generation wants `mm_token_type_ids`, from which it numbers the tokens."""
+    follow_from_grids: FollowFromGrids | None = None
+    """Where pictures have sizes of their own: what the vision tower is told beside them."""
 
 
 def _size(facts: DataFacts) -> tuple[int, int]:
@@ -98,16 +106,25 @@ FAMILIES: Mapping[str, Family] = {
     "idefics3": Family(image_kind="tiled", make_layout=_one_row, projector=("model.connector.",)),
     "smolvlm": Family(image_kind="tiled", make_layout=_one_row, projector=("model.connector.",)),
     "qwen2_vl": Family(
-        image_kind="native", make_layout=_native, projector=_QWEN_MERGER, marks_images=True
+        image_kind="native",
+        make_layout=_native,
+        projector=_QWEN_MERGER,
+        marks_images=True,
+        follow_from_grids=lengths_and_places,
     ),
     "qwen2_5_vl": Family(
-        image_kind="native", make_layout=_native, projector=_QWEN_MERGER, marks_images=True
+        image_kind="native",
+        make_layout=_native,
+        projector=_QWEN_MERGER,
+        marks_images=True,
+        follow_from_grids=with_windows,
     ),
     "qwen3_vl": Family(
         image_kind="native",
         make_layout=_native,
         projector=(*_QWEN_MERGER, "model.visual.deepstack_merger_list."),
         marks_images=True,
+        follow_from_grids=with_learned_places,
     ),
 }
 """By `model_type`."""

@@ -87,8 +87,7 @@ def _compare(pairs: _Pairs, vocab_size: int, facts: DataFacts, remedy: str) -> N
 def _count_features(model: HuggingFaceVLM) -> int:
     """Tokens that the vision tower makes of one image."""
     smallest = model.layout.smallest(torch.device("cpu"), torch.float32)
-    found = model.hf.model.get_image_features(**smallest, return_dict=True)
-    first = next(features_of(found))
+    first = next(features_of(model.image_features(smallest)))
     return first.numel() // first.shape[-1]
 
 

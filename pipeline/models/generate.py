@@ -8,6 +8,7 @@ import torch
 
 from pipeline.models.interface import Prompt
 from pipeline.models.layouts import ImageLayout, StoredImages
+from pipeline.models.layouts.model import VisionInputs
 
 
 def pad_left(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -25,7 +26,7 @@ def before(answer: list[int], end_id: int) -> list[int]:
 
 def arrange_prompts(
     prompts: Sequence[Prompt], layout: ImageLayout, device: torch.device, dtype: torch.dtype
-) -> dict[str, torch.Tensor]:
+) -> VisionInputs:
     """What the vision tower takes for the images of all prompts; empty without any."""
     images = [prompt.images for prompt in prompts if len(prompt.images.sizes)]
     if not images:
@@ -36,4 +37,4 @@ def arrange_prompts(
         sizes=torch.cat([found.sizes for found in images]),
         original_sizes=torch.cat(originals) if originals else None,
     )
-    return dict(layout.arrange(joined, dtype))
+    return layout.arrange(joined, dtype)

@@ -3,7 +3,8 @@
 Two ways of calling these models are wrong without an error, and are kept in this one place.
 Packed rows need positions that begin anew, no mask and no cache: with any of the three otherwise,
 samples of a row see each other. And a batch without an image must run the vision tower all the
-same, because other ranks do.
+same, because other ranks do. A third is only slow: what the host would read back of the device is
+worked out before (`pipeline.models.grids`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from transformers.utils import GENERATION_CONFIG_NAME
 from pipeline.models.facts import DataFacts
 from pipeline.models.families import Family
 from pipeline.models.generate import arrange_prompts, before, pad_left
+from pipeline.models.grids import plain_arguments, tower_arguments
 from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.layouts.model import VisionInputs
@@ -53,20 +55,29 @@ class HuggingFaceVLM(VisionLanguageModel):
         unused = torch.zeros((), device=input_ids.device)
         inputs: dict[str, Any] = {"input_ids": input_ids}
         if vision:
-            features = self.hf.model.get_image_features(**vision, return_dict=True)
-            inputs["mm_encoder_outputs"] = {"image": features}
+            inputs["mm_encoder_outputs"] = {"image": self.image_features(vision)}
         elif self.training:
             embed = self.hf.get_input_embeddings()
             smallest = self.layout.smallest(input_ids.device, embed.weight.dtype)
-            found = self.hf.model.get_image_features(**smallest, return_dict=True)
+            found = self.image_features(smallest)
             unused = sum((0.0 * value.float().sum() for value in features_of(found)), start=unused)
             text = embed(input_ids)
             # What enters the layers has a gradient where pictures do: see `VisionLanguageModel`.
             inputs = {"inputs_embeds": text + unused.to(text.dtype)}
+        # SYNC: transformers asks the device whether rows are packed, and how many tokens are of
+        # images, there and in the backward pass. tests/pipeline/models/test_grids.py counts it.
         hidden = self.hf.model(
             **inputs, position_ids=position_ids, attention_mask=None, use_cache=False
         ).last_hidden_state
         return hidden, unused
+
+    def image_features(self, vision: VisionInputs) -> Any:
+        """What the vision tower and the projector make of images, as transformers gives it.
+
+        SYNC: SmolVLM and Idefics3 ask the device which tiles are filled up; the others nothing.
+        """
+        call = tower_arguments(vision, self.family.follow_from_grids, self.vision_tower)
+        return self.hf.model.get_image_features(**call, return_dict=True)
 
     def output_head(self) -> nn.Module:
         """As `VisionLanguageModel`."""
@@ -148,7 +159,7 @@ class HuggingFaceVLM(VisionLanguageModel):
         pad_id, end_id = self.facts.info.pad_token_id, self.facts.eos_token_id
         ids, mask = (t.to(device) for t in pad_left([p.input_ids for p in prompts], pad_id))
         dtype = self.hf.get_input_embeddings().weight.dtype
-        vision = arrange_prompts(prompts, self.layout, device, dtype)
+        vision = plain_arguments(arrange_prompts(prompts, self.layout, device, dtype), device)
         if self.family.marks_images:
             vision["mm_token_type_ids"] = (ids == self.hf.config.image_token_id).int()
         settings = GenerationConfig(

@@ -154,6 +154,8 @@ class SmallVLM(VisionLanguageModel):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """As `VisionLanguageModel`."""
         embeds, unused = self.embed(input_ids, vision)
+        # SYNC: transformers asks the device whether rows are packed; and the backward pass of
+        # `embed`, how many tokens are of images.
         hidden = self.language.model(
             inputs_embeds=embeds,
             # transformers sees packed rows only without a mask and without a cache; with either,

@@ -14,6 +14,7 @@ from pipeline.data.learned import ClassPlaces
 from pipeline.data.work_counts import count_work
 from pipeline.models import StoredImages, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout
+from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.work import read_work
 from pipeline.timing import StepCounts
 from pipeline.timing.flops import ModelWork, WorkCounts, model_flops
@@ -75,7 +76,7 @@ class ModelInputs:
     """int64 [num_supervised]."""
     targets: torch.Tensor
     """int64 [num_supervised]."""
-    vision: Mapping[str, torch.Tensor]
+    vision: VisionInputs
     """Empty without an image."""
     position_ids: torch.Tensor | None
     """None where the tokens of one sample a row are simply counted."""

@@ -1,5 +1,9 @@
 """The training loop: one page, each host-device synchronisation marked SYNC.
 
+It waits for the device once a step. Models do so within the passes a few times a
+microbatch, as often with one layer as with sixty: marked in `pipeline.models`, where
+they are called, and counted by its tests.
+
 The ranks agree before each update on its soundness and on stop and checkpoint
 requests, so that no rank enters a collective alone, and that no update from a
 loss or a gradient that is not finite reaches the weights. Under fp16 a gradient
@@ -99,7 +103,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
 
         share = _accumulate(setup, copies, batches, shares, is_first=step == start_step)
         norm = _clip(setup)
-        # SYNC: once a step the host waits for the device, when gradients are queued and before the
+        # SYNC: once a step the loop waits for the device, when gradients are queued and before the
         # update: what is not finite must not be applied. The update itself is queued.
         local_loss, grad_norm = torch.stack([share, norm]).tolist()
         recorder.lap("optimizer_s")
@@ -140,7 +144,10 @@ def _accumulate(
     *,
     is_first: bool,
 ) -> torch.Tensor:
-    """Forward and backward of each microbatch; this rank's part of the loss, on the device."""
+    """Forward and backward of each microbatch; this rank's part of the loss, on the device.
+
+    SYNC: within the passes models read a few values of the device.
+    """
     strategy, spread = setup.strategy, setup.spread
     num_ranks = setup.ranks.num_ranks
     # Gradients are averaged over the ranks; this makes the average a sum. SYNC: a few numbers.

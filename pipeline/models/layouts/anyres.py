@@ -13,7 +13,7 @@ from pipeline.models.pixels import PixelScale, stack_images
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnyresTiles:
-    """`pixel_values` [num_tiles, 3, height, width], and `image_sizes` [num_pictures, 2]."""
+    """`pixel_values` [num_tiles, 3, height, width], and `image_sizes` of pictures."""
 
     scale: PixelScale
     size: tuple[int, int]
@@ -30,14 +30,12 @@ class AnyresTiles:
         """As `ImageLayout`."""
         assert images.original_sizes is not None
         tiles = stack_images(images.pixels, self.size, self.scale, dtype)
-        return {"pixel_values": tiles, "image_sizes": images.original_sizes.to(tiles.device)}
+        sizes = tuple((height, width) for height, width in images.original_sizes.tolist())
+        return {"pixel_values": tiles, "image_sizes": sizes}
 
     def smallest(self, device: torch.device, dtype: torch.dtype) -> VisionInputs:
         """As `ImageLayout`."""
         height, width = self.size
         num_tiles = (self.smallest_grid[0] // height) * (self.smallest_grid[1] // width)
         tiles = torch.ones(1 + num_tiles, 3, height, width, device=device, dtype=dtype)
-        return {
-            "pixel_values": tiles,
-            "image_sizes": torch.tensor([self.smallest_grid], device=device),
-        }
+        return {"pixel_values": tiles, "image_sizes": (self.smallest_grid,)}

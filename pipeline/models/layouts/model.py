@@ -10,7 +10,14 @@ import torch
 
 from pipeline.data.batch import ModelNeeds
 
-VisionInputs = Mapping[str, torch.Tensor]
+HostSizes = tuple[tuple[int, ...], ...]
+"""Sizes of pictures, which a model of transformers reads on the host.
+
+Numbers and no tensor: a root that is sharded moves all tensors that it is called with to the
+device, and the host would have to wait to read them back.
+"""
+
+VisionInputs = Mapping[str, torch.Tensor | HostSizes]
 """Keyword arguments of a vision tower, by the names of transformers."""
 
 

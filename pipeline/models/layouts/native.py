@@ -18,7 +18,7 @@ from pipeline.models.pixels import PixelScale
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NativePatches:
-    """`pixel_values` [num_patches, values of a patch], and `image_grid_thw` [num_images, 3].
+    """`pixel_values` [num_patches, values of a patch], and `image_grid_thw`, of the host.
 
     Tokens are numbered in three dimensions (M-RoPE, arXiv:2409.12191, section 2.1).
     """
@@ -44,9 +44,8 @@ class NativePatches:
         patches = [
             self._cut(pixels.view(*size, 3)) for pixels, size in zip(each, sizes, strict=True)
         ]
-        grids = torch.ones(len(sizes), 3, dtype=torch.int64)
-        grids[:, 1:] = images.sizes // self.patch_size
-        return {"pixel_values": torch.cat(patches), "image_grid_thw": grids.to(scaled.device)}
+        grids = tuple((1, h // self.patch_size, w // self.patch_size) for h, w in sizes)
+        return {"pixel_values": torch.cat(patches), "image_grid_thw": grids}
 
     def _cut(self, image: torch.Tensor) -> torch.Tensor:
         """[height, width, 3] to [num_patches, values]: the patches of a token follow each other."""
@@ -62,7 +61,7 @@ class NativePatches:
         num_values = 3 * self.temporal_patch_size * self.patch_size**2
         return {
             "pixel_values": torch.ones(self.merge_size**2, num_values, device=device, dtype=dtype),
-            "image_grid_thw": torch.tensor([[1, self.merge_size, self.merge_size]], device=device),
+            "image_grid_thw": ((1, self.merge_size, self.merge_size),),
         }
 
     def positions(self, rows: TokenRows, image_sizes: Sequence[ImageSize]) -> np.ndarray:

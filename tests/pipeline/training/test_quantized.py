@@ -11,6 +11,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
+from pipeline.models.grids import plain_arguments
 from pipeline.training.batches import to_device
 from slurm_jobs.common.errors import StageConfigError
 from tests.pipeline.models.conftest import open_kind
@@ -91,7 +92,7 @@ def logits(model, made):
             input_ids=inputs.input_ids,
             position_ids=inputs.position_ids,
             use_cache=False,
-            **inputs.vision,
+            **plain_arguments(inputs.vision, CPU.device),
         )
     return found.logits
 

@@ -119,4 +119,4 @@ def test_patches_of_pictures_follow_each_other_as_the_processor_cuts_them() -> N
     )
     found = cut.arrange(stored, torch.float32)
     torch.testing.assert_close(found["pixel_values"], theirs["pixel_values"])
-    assert found["image_grid_thw"].tolist() == theirs["image_grid_thw"].tolist()
+    assert [list(grid) for grid in found["image_grid_thw"]] == theirs["image_grid_thw"].tolist()

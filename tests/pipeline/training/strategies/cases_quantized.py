@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import torch
 
+from pipeline.models.grids import plain_arguments
 from pipeline.models.quantized import quantized_names
 from pipeline.training import spreading
 from pipeline.training.batches import to_device
@@ -83,7 +84,7 @@ def _plain_inputs(alone: Trainer) -> Iterator[dict[str, Any]]:
             "position_ids": inputs.position_ids,
             "places": inputs.supervised,
             "targets": inputs.targets,
-            **inputs.vision,
+            **plain_arguments(inputs.vision, inputs.input_ids.device),
         }
 
 

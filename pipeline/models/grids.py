@@ -1,0 +1,89 @@
+"""What Qwen's vision towers follow from the sizes of pictures, worked out on the host.
+
+From sizes on the device transformers would work it out there and read it back: the lengths of
+pictures in each layer, three times, and as often again where layers are computed again. At each
+read the host waits until the device has done all that is queued. The towers take all of it as
+arguments instead (`transformers.vision_utils`), by the names that are given here: lengths, which
+are only read, stay on the host, and what is computed with is copied to the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from transformers.vision_utils import (
+    get_vision_cu_seqlens,
+    get_vision_interpolation_indices_and_weights,
+    get_vision_position_ids,
+    get_vision_window_index,
+)
+
+from pipeline.models.layouts.model import VisionInputs
+
+FollowFromGrids = Callable[[torch.Tensor, Any], Mapping[str, torch.Tensor]]
+"""From int64 [num_images, 3] on the host and a vision tower to its arguments, on the host."""
+
+
+def lengths_and_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
+    """Where pictures end, and the row and column of each patch: all that Qwen2-VL wants."""
+    return {
+        "cu_seqlens": get_vision_cu_seqlens(grids),
+        "position_ids": get_vision_position_ids(grids, tower.spatial_merge_size),
+    }
+
+
+def with_windows(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
+    """And which patches see each other in most layers of Qwen2.5-VL."""
+    order, bounds = get_vision_window_index(
+        grids,
+        spatial_merge_size=tower.spatial_merge_size,
+        window_size=tower.window_size,
+        patch_size=tower.patch_size,
+    )
+    windows = {"window_index": order, "cu_window_seqlens": bounds}
+    return lengths_and_places(grids, tower) | windows
+
+
+def with_learned_places(grids: torch.Tensor, tower: Any) -> dict[str, torch.Tensor]:
+    """And the share that each patch has in the learned places of Qwen3-VL."""
+    indices, weights = get_vision_interpolation_indices_and_weights(
+        grids,
+        num_grid_per_side=tower.num_grid_per_side,
+        mode=tower.interpolation_mode,
+        align_corners=tower.interpolation_align_corners,
+        spatial_merge_size=tower.spatial_merge_size,
+    )
+    shares = {"interp_indices": indices, "interp_weights": weights}
+    return lengths_and_places(grids, tower) | shares
+
+
+def plain_arguments(vision: VisionInputs, device: torch.device) -> dict[str, torch.Tensor]:
+    """As tensors, as transformers takes them; SYNC: to a GPU sizes are copied."""
+    return {
+        name: value if isinstance(value, torch.Tensor) else torch.tensor(value, device=device)
+        for name, value in vision.items()
+    }
+
+
+def tower_arguments(
+    vision: VisionInputs, follow: FollowFromGrids | None, tower: Any
+) -> dict[str, torch.Tensor]:
+    """Of `get_image_features`: sizes on the host, and all that follows from them; no SYNC."""
+    found = plain_arguments(vision, torch.device("cpu"))
+    if follow is None:
+        return found
+    device = found["pixel_values"].device
+    followed = {
+        # Lengths are read, by `tolist`, and nothing is computed with them.
+        name: value if name.startswith("cu_") else _queue_copy(value, device)
+        for name, value in follow(found["image_grid_thw"], tower).items()
+    }
+    return found | followed
+
+
+def _queue_copy(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """From pinned memory, because the host may wait for the device to copy from any other."""
+    pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+    return pinned.to(device, non_blocking=True)

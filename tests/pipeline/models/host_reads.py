@@ -1,0 +1,145 @@
+"""Counts what the host reads of values that would be on a GPU, where there is none.
+
+On a CPU nothing tells a tensor of the device from one of the host. Here those of the device are
+the ones that are declared to be, what is moved to a device, and whatever is computed from any of
+them. A read is what has the host wait on a GPU: a value that becomes a Python object, a result
+whose size depends on values, and an index that must first be copied to the device.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+_READS = {"_local_scalar_dense", "nonzero", "masked_select", "masked_scatter_backward",
+          "unique_consecutive", "_unique2", "unique_dim", "equal"}  # fmt: skip
+_INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
+_METHODS = {"tolist", "numpy", "cpu"}
+_MOVES = {"_to_copy", "copy_"}
+
+HOST = torch.device("cpu")
+DEVICE = torch.device("cpu", 0)
+"""Stands for a GPU: the same memory, by another name."""
+
+
+class HostReads:
+    """A context in which reads are counted, by the function of pipeline or transformers."""
+
+    def __init__(self, on_device: Iterable[torch.Tensor]) -> None:
+        self.by_place: Counter[str] = Counter()
+        self.mixed: Counter[str] = Counter()
+        """Operations on tensors of both: on a GPU they raise."""
+        self._held: list[torch.UntypedStorage] = []  # kept, so that no address is used twice
+        self._addresses: set[int] = set()
+        self._modes = (_Methods(self), _Operations(self))
+        for tensor in on_device:
+            self.declare(tensor)
+
+    @property
+    def number(self) -> int:
+        return self.by_place.total()
+
+    def __enter__(self) -> Self:
+        for mode in self._modes:
+            mode.__enter__()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for mode in reversed(self._modes):
+            mode.__exit__(*details)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """As `Tensor.backward`, in which layers that are computed again would not be seen."""
+        seed = torch.ones_like(loss)
+        torch.autograd.Variable._execution_engine.run_backward(
+            (loss,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True
+        )
+
+    def declare(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() and storage.data_ptr() not in self._addresses:
+            self._held.append(storage)
+            self._addresses.add(storage.data_ptr())
+
+    def has(self, tensor: Any) -> bool:
+        return (
+            isinstance(tensor, torch.Tensor)
+            and tensor.untyped_storage().data_ptr() in self._addresses
+        )
+
+    def count(self, what: str) -> None:
+        self.by_place[f"{_place()}: {what}"] += 1
+
+
+class _Methods(TorchFunctionMode):
+    """Sees what never becomes an operation, and tells on which of the two devices a tensor is."""
+
+    def __init__(self, reads: HostReads) -> None:
+        super().__init__()
+        self._reads = reads
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        if func == torch.Tensor.device.__get__:
+            return DEVICE if self._reads.has(args[0]) else HOST
+        if name in _METHODS and self._reads.has(args[0]):
+            self._reads.count(name)
+        found = func(*args, **kwargs)
+        moved = args[1:2] if name == "to" else ()
+        if any(_is_device(value) for value in (*moved, kwargs.get("device"))):
+            self._reads.declare(found)
+        return found
+
+
+class _Operations(TorchDispatchMode):
+    """Sees all operations, those of the backward pass among them."""
+
+    def __init__(self, reads: HostReads) -> None:
+        super().__init__()
+        self._reads = reads
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        reads, name = self._reads, func.overloadpacket.__name__
+        is_there = any(reads.has(value) for value in tree_leaves((args, kwargs)))
+        if is_there and self._waits(name, args, kwargs or {}):
+            reads.count(name)
+        if is_there and name not in _MOVES | _INDEXED:
+            values = [v for v in tree_leaves((args, kwargs)) if isinstance(v, torch.Tensor)]
+            if any(value.ndim and value.numel() and not reads.has(value) for value in values):
+                reads.mixed[f"{_place()}: {name}"] += 1
+        found = func(*args, **(kwargs or {}))
+        for value in tree_leaves(found):
+            if is_there and isinstance(value, torch.Tensor):
+                reads.declare(value)
+        return found
+
+    def _waits(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        if name == "repeat_interleave":
+            return kwargs.get("output_size") is None
+        if name in _INDEXED:
+            indices = [index for index in args[1] if index is not None]
+            return any(i.dtype == torch.bool or not self._reads.has(i) for i in indices)
+        return name in _READS
+
+
+def _is_device(value: Any) -> bool:
+    return isinstance(value, torch.device) and value == DEVICE
+
+
+def _place() -> str:
+    """The innermost function of pipeline or of a model of transformers that is running."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if not {"pipeline", "transformers"}.isdisjoint(path.parts) and "tests" not in path.parts:
+            return f"{path.stem}.{frame.f_code.co_qualname}"
+        frame = frame.f_back
+    return "backward"

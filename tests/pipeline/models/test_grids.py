@@ -1,0 +1,162 @@
+"""What the host reads of the device in a pass, and what Qwen's towers are told instead."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch.distributed.utils import _to_kwargs
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
+
+from pipeline.models import build_model, recompute
+from pipeline.models.grids import plain_arguments, tower_arguments
+from pipeline.models.hugging_face import HuggingFaceVLM, features_of
+from pipeline.training.batches import ModelInputs, loss_of, to_device
+from pipeline.training.device import Workplace
+from tests.pipeline.models.conftest import Kind
+from tests.pipeline.models.host_reads import DEVICE, HostReads
+from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, make_facts, make_images
+
+QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+PLACE = Workplace(device=DEVICE, precision="fp32", num_compute_threads=1)
+
+PACKED = 1
+"""Whether rows are packed: `find_packed_sequence_indices`, for the mask. In every family."""
+MERGED = 3
+"""Pictures among the text. Their tokens are counted, once to compare and once for a message that
+is not given; and `masked_scatter` must know in its backward pass how many there are."""
+DEEPSTACK = 5
+"""A layer to which Qwen3-VL adds features at the places of pictures, of a size that only the device
+knows: twice on the way, three times on the way back."""
+TILES = 3
+"""Which tiles are filled up, and whether patches have a mask; asked for the smallest image, too."""
+READS = {
+    "llava": (PACKED + MERGED, PACKED),
+    "llava_siglip": (PACKED + MERGED, PACKED),
+    "llava_next": (PACKED + MERGED, PACKED),
+    "idefics3": (PACKED + MERGED - 1 + TILES, PACKED + TILES),  # its message is always the same
+    "smolvlm": (PACKED + MERGED + TILES, PACKED + TILES),
+    "qwen2_vl": (PACKED + MERGED, PACKED),
+    "qwen2_5_vl": (PACKED + MERGED, PACKED),
+    "qwen3_vl": (PACKED + MERGED + 2 * DEEPSTACK, PACKED),  # two of the tiny model's layers
+}
+"""Of packed rows with pictures and without."""
+
+
+@pytest.fixture
+def recomputed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kind], HuggingFaceVLM]:
+    """Maker of models whose layers are computed again, where most is read."""
+    # torch compares devices, and the one by another name is hidden from its first look.
+    unchecked = functools.partial(checkpoint, determinism_check="none")
+    monkeypatch.setattr(recompute, "checkpoint", unchecked)
+
+    def make(kind: Kind) -> HuggingFaceVLM:
+        model = kind.build().train()
+        recompute.recompute_layers(model)
+        assert isinstance(model, HuggingFaceVLM)
+        return model
+
+    return make
+
+
+def inputs_of(kind: Kind, model: HuggingFaceVLM, *, pictures: bool) -> ModelInputs:
+    """Two samples a row; the one without a picture is the third."""
+    samples = kind.samples()
+    rows = [samples[:2], samples[2:]] if pictures else [[samples[2], samples[2]]]
+    return to_device(kind.batch(model, rows), PLACE, model.layout)
+
+
+def on_device(model: HuggingFaceVLM, inputs: ModelInputs) -> Iterator[torch.Tensor]:
+    given = [getattr(inputs, field.name) for field in dataclasses.fields(inputs)]
+    yield from (v for v in tree_leaves([dict(inputs.vision), given]) if torch.is_tensor(v))
+    yield from model.parameters()
+    yield from model.buffers()
+
+
+def reads_of(model: HuggingFaceVLM, inputs: ModelInputs) -> HostReads:
+    model.zero_grad()
+    with HostReads(on_device(model, inputs)) as reads:
+        reads.backward(loss_of(model, inputs))
+    return reads
+
+
+def test_host_reads_so_many_values_of_the_device_in_a_pass(kind: Kind, recomputed) -> None:
+    model = recomputed(kind)
+    for number, pictures in zip(READS[kind.name], (True, False), strict=True):
+        reads = reads_of(model, inputs_of(kind, model, pictures=pictures))
+        assert reads.number == number, reads.by_place
+        # What stays on the host never meets what is on the device.
+        assert not reads.mixed
+
+
+@pytest.mark.parametrize("num_pictures", [0, 2])
+def test_host_reads_one_or_two_values_of_the_device_for_the_small_model(num_pictures: int) -> None:
+    model = build_model(CONFIG, make_facts(), seed=0).train()
+    ids = torch.full((2, 12), 5)
+    ids[:, : 2 * num_pictures] = IMAGE
+    places = torch.arange(6).repeat(2).expand(2, -1).contiguous()
+    images = make_images(num_pictures) if num_pictures else {}
+    given = [ids, places, *images.values(), *model.parameters(), *model.buffers()]
+    with HostReads(given) as reads:
+        targets = ids[0, :3]
+        losses = model(
+            input_ids=ids, supervised=targets, targets=targets, vision=images, position_ids=places
+        )
+        reads.backward(losses.sum())
+    assert reads.number == PACKED + bool(num_pictures), reads.by_place
+    assert not reads.mixed
+
+
+@pytest.mark.parametrize("name", QWEN)
+def test_each_vision_layer_would_read_lengths_if_sizes_were_on_the_device(
+    make_kind: Callable[[str], Kind], name: str, recomputed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The control of the test above.
+    kind = make_kind(name)
+    model = recomputed(kind)
+    monkeypatch.setattr(
+        "pipeline.models.hugging_face.tower_arguments",
+        lambda vision, _follow, _tower: plain_arguments(vision, DEVICE),
+    )
+    reads = reads_of(model, inputs_of(kind, model, pictures=True))
+    in_layers = sum(n for place, n in reads.by_place.items() if "Attention.forward" in place)
+    # For queries, keys and values, in both passes.
+    assert in_layers == 2 * 3 * model.sizes()[0].num_layers
+    assert reads.number > READS[name][0] + in_layers
+
+
+@pytest.mark.parametrize("name", QWEN)
+def test_features_are_the_same_bits_as_when_transformers_works_it_out(
+    make_kind: Callable[[str], Kind], name: str
+) -> None:
+    kind = make_kind(name)
+    model = kind.build()
+    assert isinstance(model, HuggingFaceVLM)
+    vision = inputs_of(kind, model, pictures=True).vision
+    plain = plain_arguments(vision, torch.device("cpu"))
+    told = tower_arguments(vision, model.family.follow_from_grids, model.vision_tower)
+    assert told.keys() > plain.keys()
+    ours = features_of(model.image_features(vision))
+    theirs = features_of(model.hf.model.get_image_features(**plain, return_dict=True))
+    for found, expected in zip(ours, theirs, strict=True):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", [*QWEN, "llava_next"])
+def test_sharded_root_does_not_move_sizes_to_the_device(
+    make_kind: Callable[[str], Kind], name: str
+) -> None:
+    kind = make_kind(name)
+    model = kind.build()
+    assert isinstance(model, HuggingFaceVLM)
+    vision = inputs_of(kind, model, pictures=True).vision
+    # What fully_shard and DistributedDataParallel do with what a model is called with.
+    _, (moved,) = _to_kwargs((), {"vision": vision}, torch.device("meta"), False)
+    sizes = {k: v for k, v in vision.items() if not isinstance(v, torch.Tensor)}
+    assert len(sizes) == 1
+    assert moved["vision"] == {"pixel_values": moved["vision"]["pixel_values"], **sizes}
+    assert moved["vision"]["pixel_values"].is_meta
