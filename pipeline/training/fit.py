@@ -91,7 +91,7 @@ def fit(
         made, planned = _plan(job, phases, sources, made)
     reporter = make_reporter(job, trackers, planned)
     _announce(job, made.num_parameters, planned)
-    make_look = _make_looks(job, facts, sources[0].processor_dir, planned, reporter)
+    make_held_out = _make_held_out(job, facts, sources[0].processor_dir, planned, reporter)
     with (
         make_recorder(job, made.spread.bare, planned) as recorder,
         watch_compiling(job, functools.partial(recorder.set_apart, "compile_s"), len(planned)),
@@ -102,7 +102,7 @@ def fit(
             reporter=reporter,
             begin=functools.partial(start_trackers, job, trackers, planned),
             watch=profiling.watch,
-            make_look=make_look,
+            make_held_out=make_held_out,
         )
         made, ends = _train(job, planned, made, told)
         told.begin(sum(each.num_steps for each in planned))  # for what is told after the steps
@@ -164,13 +164,13 @@ def _for_phase(job: Job, made: SpreadModel, phase: Phase, *, anew: bool) -> Spre
     return respread(made, phase, job.workplace) if anew else made
 
 
-def _make_looks(
+def _make_held_out(
     job: Job,
     facts: DataFacts,
     processor_dir: Path,
     planned: Sequence[PlannedPhase],
     reporter: TrainingReporter,
-) -> Callable[[SpreadModel], Callable[[int], object]] | None:
+) -> Callable[[SpreadModel], HeldOut] | None:
     """Encode this rank's held-out samples, if any are looked at while training goes on."""
     if job.config.evaluate.every_steps is None:
         return None
@@ -182,7 +182,7 @@ def _make_looks(
         training=training_fingerprint(planned),
         tell=reporter.tell,
     )
-    return lambda made: HeldOut(job, facts, made, share, told).look
+    return lambda made: HeldOut(job, facts, made, share, told)
 
 
 def _check_stopped(end: PhaseEnd) -> None:

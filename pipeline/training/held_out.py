@@ -120,6 +120,15 @@ class HeldOut:
         self._log.write(look)
         return look
 
+    def look_unless_found(self, step: int) -> None:
+        """Look after `step` steps, unless the log has what an earlier attempt found then.
+
+        A collective: rank 0's log decides.
+        """
+        job = self._job
+        if not job.ranks.from_main(job.ranks.rank == 0 and self._log.has(step)):
+            self.look(step)
+
     def _sum_losses(self, model: VisionLanguageModel) -> list[float]:
         """Over this rank's samples: the loss of each level, then how much it was learned of."""
         num_levels = max(1, len(self._job.config.levels))

@@ -59,7 +59,19 @@ class HeldOutLog:
             tell: Told too, for trackers: steps made, and values by name.
         """
         self._path, self._tell = path, tell
-        self._about = {"attempt": attempt, "training": training}
+        self._attempt, self._training = attempt, training
+
+    def has(self, step: int) -> bool:
+        """Whether it has a look of this training after `step` steps; on rank 0.
+
+        A file that cannot be read has none.
+        """
+        assert self._path is not None
+        try:
+            return any(look.step == step for look in read_looks(self._path, self._training))
+        except OSError as error:
+            log.warning("%s: looks of earlier attempts cannot be read: %s", self._path, error)
+            return False
 
     def write(self, look: Look) -> None:
         """Append it, and say it."""
@@ -68,7 +80,8 @@ class HeldOutLog:
         log.info("step %d: %s", look.step, describe(look))
         exact = {} if look.exact_match is None else {"evaluation/exact_match": look.exact_match}
         self._tell(look.step, {"evaluation/loss": look.loss, **exact})
-        line = {**asdict(look), "exact_match": look.exact_match, **self._about}
+        about = {"attempt": self._attempt, "training": self._training}
+        line = {**asdict(look), "exact_match": look.exact_match, **about}
         try:
             with self._path.open("ab+", buffering=0) as stream:
                 append_whole(stream, _line_break(stream) + json.dumps(line).encode() + b"\n")

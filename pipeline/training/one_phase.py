@@ -32,6 +32,7 @@ from pipeline.training.checkpoint import (
 from pipeline.training.choose_batching import choose_batching
 from pipeline.training.device import seed_generators
 from pipeline.training.fingerprint import fingerprint, lasting_config
+from pipeline.training.held_out import HeldOut
 from pipeline.training.job import Job, versions
 from pipeline.training.less_memory import telling_what_takes_less
 from pipeline.training.loop import LoopEnd, LoopSetup, Watch, run_steps
@@ -176,7 +177,7 @@ class Watchers:
     """Told before a phase's first step how many steps are done, of all phases; of a phase that has
     ended, it is not."""
     watch: Watch
-    make_look: Callable[[SpreadModel], Callable[[int], object]] | None
+    make_held_out: Callable[[SpreadModel], HeldOut] | None
     """From a model to what looks at held-out samples with it; None where nobody does."""
 
 
@@ -192,7 +193,7 @@ def train_phase(
     resumed = _restore(job, planned, checkpoints)
     if resumed.step < planned.num_steps:
         told.begin(planned.first_step + resumed.step)
-    look = told.make_look(made) if told.make_look else None
+    look = _begin_looks(planned, made, resumed, told)
     with (
         _make_reader(job, planned, made.needs, resumed.step) as batches,
         make_saver(planned.config, checkpoints, job.context, job.spans, resumed.step) as saver,
@@ -228,6 +229,19 @@ def _restore(job: Job, planned: PlannedPhase, checkpoints: Checkpoints) -> Resto
         where = f" of phase {planned.phase.name}" if planned.phase.name else ""
         log.info("goes on after step %d of %d%s", resumed.step, planned.num_steps, where)
     return resumed
+
+
+def _begin_looks(
+    planned: PlannedPhase, made: SpreadModel, resumed: Restored, told: Watchers
+) -> Callable[[int], object] | None:
+    """What looks at held-out samples; it has looked where the phase goes on, if that was due."""
+    if told.make_held_out is None:
+        return None
+    held_out = told.make_held_out(made)
+    step, ends_phase = planned.first_step + resumed.step, resumed.step == planned.num_steps
+    if resumed.step and planned.config.evaluate.is_look_due(step, ends_phase=ends_phase):
+        held_out.look_unless_found(step)  # a stop or a kill may have come between
+    return held_out.look
 
 
 def _make_boundary(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.common.timings import read_steps, spans_path, steps_path
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.tiny import ROWS, write_chains, write_dataset, write_tiny
 from tests.pipeline.training.strategies.trainer import workplace_of
@@ -179,6 +180,74 @@ def test_a_look_that_a_stop_interrupts_leaves_nothing(made, make_train_run, monk
     result = run.run_here()
     assert "held_out" not in result
     assert not (run.output_dir / HELD_OUT_NAME).exists()
+
+
+def run_blind(run, monkeypatch, **changes):
+    """An attempt whose looks a stop interrupts, each of them."""
+    with monkeypatch.context() as patch:
+        patch.setattr(held_out, "stop_requested", lambda: True)
+        return run.run_here(**changes)
+
+
+def looking_again(made, **changes):
+    kept = {"every_steps": 2, "every_min": None, "keep_last": 4}
+    return config_of(made, every=2, checkpoint=kept, **changes)
+
+
+def spans_of(run):
+    lines = spans_path(run.timing_dir(), 0).read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_an_attempt_begins_with_the_look_that_was_due_where_it_goes_on(
+    made, looked, make_train_run, monkeypatch
+):
+    run = make_train_run(**looking_again(made))
+    assert "held_out" not in run_blind(run, monkeypatch)
+    for step in (4, 5):
+        shutil.rmtree(run.output_dir / f"checkpoints/step-0000000{step}")
+    result = run.run_here()
+    assert result["resumed_from_step"] == 2
+    assert looks_of(run)[0].loss == looks_of(looked[0])[0].loss
+    assert [look.step for look in looks_of(run)] == [2, 4, 5]
+    span = next(span for span in spans_of(run) if span["name"] == "evaluation")
+    first = read_steps(steps_path(run.timing_dir(), 0)).steps[0]
+    assert span["step"] == 2
+    assert span["start_unix_s"] + span["duration_s"] <= first["start_unix_s"]
+    assert run.weights() == looked[0].weights()
+
+
+def test_the_last_look_is_made_up_for_without_a_step_and_once(made, make_train_run, monkeypatch):
+    run = make_train_run(**looking_again(made))
+    run_blind(run, monkeypatch)
+    result = run.run_here()
+    assert result["resumed_from_step"] == 5
+    assert result["held_out"]["last"]["step"] == 5
+    before = (run.output_dir / HELD_OUT_NAME).read_bytes()
+    run.run_here()
+    assert (run.output_dir / HELD_OUT_NAME).read_bytes() == before
+
+
+def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkeypatch):
+    phases = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
+    run = make_train_run(**looking_again(made, num_steps=None, phases=phases))
+    run_blind(run, monkeypatch)
+    run.run_here()
+    assert [look.step for look in looks_of(run)] == [3, 5]
+
+
+def test_two_ranks_that_look_before_their_first_step_learn_as_if_they_had_not(made, make_train_run):
+    sharded = {"strategy": "fsdp2", "sharding": {"unit_min_params": 0}}
+    run = make_train_run(**looking_again(made, **sharded))
+    every = run.config["evaluate"].pop("every_steps")
+    run.run()
+    before = run.weights()
+    for name in ("model", "checkpoints/step-00000004", "checkpoints/step-00000005"):
+        shutil.rmtree(run.output_dir / name)
+    run.config["evaluate"]["every_steps"] = every
+    assert run.run()["resumed_from_step"] == 2
+    assert [look.step for look in looks_of(run)] == [2, 4, 5]
+    assert run.weights() == before
 
 
 def test_rows_of_which_none_can_be_learned_are_refused_before_the_first_step(
