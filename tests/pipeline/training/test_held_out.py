@@ -14,7 +14,7 @@ from pipeline.data.info import PROCESSOR_DIR
 from pipeline.models import load_model, load_tokenizer, read_facts
 from pipeline.training import held_out
 from pipeline.training.batches import losses_of, to_device
-from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, read_looks
+from pipeline.training.held_out_log import HELD_OUT_NAME, read_looks
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
@@ -112,6 +112,7 @@ def test_two_ranks_see_what_one_sees(made, looked, make_train_run, strategy):
     run = make_train_run(**config_of(made, every=2, strategy=strategy, **sharding))
     result = run.run()
     assert_seen_alike(looks_of(run), looks_of(looked[0]))
+    assert basis_of(run) == basis_of(looked[0])
     assert result["held_out"]["last"]["num_exact"] == result["evaluation"]["num_exact"]
 
 
@@ -126,6 +127,12 @@ def test_two_ranks_see_the_same_under_a_file_of_accelerate_that_shards(
     (result,) = make_attempts(run, [by_file])
     assert result["spread"]["distributed_type"] == "FSDP"
     assert_seen_alike(looks_of(run), looks_of(looked[0]))
+
+
+def basis_of(run):
+    lines = (run.output_dir / HELD_OUT_NAME).read_text().splitlines()
+    (basis,) = {json.loads(line)["basis"] for line in lines}
+    return basis
 
 
 def assert_seen_alike(looks, others):
@@ -228,6 +235,17 @@ def test_the_last_look_is_made_up_for_without_a_step_and_once(made, make_train_r
     assert (run.output_dir / HELD_OUT_NAME).read_bytes() == before
 
 
+def test_looks_at_other_samples_are_not_compared(made, make_train_run):
+    run = make_train_run(**looking_again(made))
+    run.run_here()
+    fewer = {**run.config["evaluate"], "num_loss_samples": 2, "num_answers": 2}
+    held_out = run.run_here(evaluate=fewer)["held_out"]
+    assert (held_out["num_looks"], held_out["last"]["step"]) == (1, 5)
+    assert held_out["lowest"] == held_out["last"]
+    assert run.run_here()["held_out"]["num_looks"] == 3
+    assert len((run.output_dir / HELD_OUT_NAME).read_text().splitlines()) == 4
+
+
 def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkeypatch):
     phases = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
     run = make_train_run(**looking_again(made, num_steps=None, phases=phases))
@@ -261,28 +279,6 @@ def test_rows_of_which_none_can_be_learned_are_refused_before_the_first_step(
     run = make_train_run(**config_of(made, evaluate=evaluate))
     with pytest.raises(StageConfigError, match=r"none of the first 1 rows of .* can be learned"):
         run.run_here()
-
-
-LOOK = Look(
-    step=2, loss=0.5, level_losses={}, num_tokens=8, num_answers=4, num_exact=3, duration_s=0.1
-)
-
-
-def test_what_a_kill_cut_short_is_left_out_and_spoils_nothing_after_it(tmp_path):
-    path = tmp_path / HELD_OUT_NAME
-    log = HeldOutLog(path, attempt=1, training="t")
-    log.write(LOOK)
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:20])
-    HeldOutLog(path, attempt=2, training="t").write(LOOK)
-    HeldOutLog(path, attempt=2, training="other").write(LOOK)
-    assert read_looks(path, "t") == [LOOK]
-    assert LOOK.exact_match == 0.75
-
-
-def test_a_full_disk_fails_no_training(tmp_path, caplog):
-    HeldOutLog(tmp_path / "nowhere" / "file", attempt=1, training="t").write(LOOK)
-    assert "is not written down" in caplog.text
 
 
 @pytest.mark.parametrize(
