@@ -189,7 +189,6 @@ def train_phase(
     Raises:
         StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
     """
-    seed_generators(planned.config.seed, job.ranks.rank)
     resumed = _restore(job, planned, checkpoints)
     if resumed.step < planned.num_steps:
         told.begin(planned.first_step + resumed.step)
@@ -216,12 +215,14 @@ def train_phase(
             report=told.reporter,
             look=look,
         )
+        told.reporter.start_clock()
         with telling_what_takes_less(planned.phase.config, job.ranks, told.recorder):
             loop = run_steps(setup, resumed.step, told.watch)
     return PhaseEnd(planned=planned, resumed=resumed, loop=loop, num_skips=made.scaling.num_skips)
 
 
 def _restore(job: Job, planned: PlannedPhase, checkpoints: Checkpoints) -> Restored:
+    seed_generators(planned.config.seed, job.ranks.rank)  # what is restored comes after it
     with job.spans.span("checkpoint_load") as notes:
         resumed = restore(checkpoints)
         notes["step"] = resumed.step
