@@ -48,7 +48,7 @@ def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
     file = folder / CHOICE_NAME
     kind = trial.ranks.from_main(_read_choice(file, key) if trial.ranks.rank == 0 else None)
     if kind is None:
-        with leaving_no_trace():
+        with leaving_no_trace(trial.workplace.device):
             rates = _measure(trial, folder)
         kind = max(rates, key=rates.__getitem__)
         if trial.ranks.rank == 0:

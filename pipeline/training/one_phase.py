@@ -155,6 +155,7 @@ def find_checkpoints(
             optimizer=made.spread.optimizer,
             learned=made.learning.so_far[phase.number],
             extra={"scaler": made.scaling} if made.scaling.is_on else {},
+            device=job.workplace.device,
         ),
         identity=Identity(
             lasting_config=planned.lasting,

@@ -73,9 +73,9 @@ class Trial:
 
 
 @contextmanager
-def leaving_no_trace() -> Iterator[None]:
-    """What draws at random within (dropout) goes on after it as if nothing had been drawn."""
-    before = rng_state()
+def leaving_no_trace(device: torch.device) -> Iterator[None]:
+    """What draws at random within (dropout), on `device`, goes on as if nothing had been drawn."""
+    before = rng_state(device)
     try:
         yield
     finally:
