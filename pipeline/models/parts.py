@@ -23,7 +23,12 @@ _MOST_NAMES = 3
 
 def visible_name(name: str) -> str:
     """Of a parameter, without what wrappers of ours and of peft add to it."""
-    return name.removeprefix("hf.").replace(".base_layer.", ".")
+    return without_adapters(name).removeprefix("hf.")
+
+
+def without_adapters(name: str) -> str:
+    """The name that a parameter, or a buffer, has where no adapters were added to its layer."""
+    return name.replace(".base_layer.", ".")
 
 
 def parts_of(model: VisionLanguageModel) -> dict[str, Part]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,22 +36,19 @@ _NUM_TRIALS = 3
 def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
     """The config with the kind of batching that is to be used; the same on every rank.
 
-    `folder` keeps the choice. It is made anew for another data set or other settings.
+    `folder` keeps the choice. It is made anew where another model, other data or other batches are
+    trained, which no checkpoint is continued with either. Devices, precision, strategy and the
+    number of ranks bear on speed as well, and do not have it made anew: training goes on from its
+    checkpoints with others, and these are of one order of samples.
     """
     config = trial.config
     if config.batching.kind != "auto":
         return config
-    key = {
-        "dataset": trial.dataset.info.fingerprint,
-        "batching": asdict(config.batching),
-        "global_batch_size": config.global_batch_size,
-        "num_lanes": config.num_lanes,
-        "seed": config.seed,
-    }
+    key = json.loads(json.dumps(trial.describe()))
     file = folder / CHOICE_NAME
     kind = trial.ranks.from_main(_read_choice(file, key) if trial.ranks.rank == 0 else None)
     if kind is None:
-        with leaving_no_trace():
+        with leaving_no_trace(trial.workplace.device):
             rates = _measure(trial, folder)
         kind = max(rates, key=rates.__getitem__)
         if trial.ranks.rank == 0:

@@ -16,7 +16,7 @@ from pathlib import Path
 from pipeline.models import DataFacts
 from pipeline.timing.profiling import make_profiling
 from pipeline.training.checkpoint import conclude
-from pipeline.training.held_out import HeldOut, encode_share
+from pipeline.training.held_out import HeldOut, HeldOutShare, encode_share
 from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, read_looks
 from pipeline.training.job import Job
 from pipeline.training.one_phase import (
@@ -55,7 +55,7 @@ class Trained:
     tokens_per_s: float | None
     """Over all ranks, padding not counted; None if no step was made."""
     looks: Sequence[Look]
-    """At held-out samples, of all attempts at this training."""
+    """At held-out samples, of all attempts at this training that looked at the same; on rank 0."""
 
     @property
     def num_steps(self) -> int:
@@ -91,7 +91,7 @@ def fit(
         made, planned = _plan(job, phases, sources, made)
     reporter = make_reporter(job, trackers, planned)
     _announce(job, made.num_parameters, planned)
-    make_look = _make_looks(job, facts, sources[0].processor_dir, planned, reporter)
+    share = _encode_held_out(job, facts, sources[0].processor_dir)
     with (
         make_recorder(job, made.spread.bare, planned) as recorder,
         watch_compiling(job, functools.partial(recorder.set_apart, "compile_s"), len(planned)),
@@ -102,7 +102,7 @@ def fit(
             reporter=reporter,
             begin=functools.partial(start_trackers, job, trackers, planned),
             watch=profiling.watch,
-            make_look=make_look,
+            make_held_out=_make_held_out(job, facts, share, planned, reporter),
         )
         made, ends = _train(job, planned, made, told)
         told.begin(sum(each.num_steps for each in planned))  # for what is told after the steps
@@ -111,7 +111,7 @@ def fit(
         made=made,
         phases=ends,
         tokens_per_s=_token_rate(job.ranks, reporter),
-        looks=read_looks(job.context.output_dir / HELD_OUT_NAME, training_fingerprint(planned)),
+        looks=_read_looks(job, share, planned),
     )
 
 
@@ -164,25 +164,42 @@ def _for_phase(job: Job, made: SpreadModel, phase: Phase, *, anew: bool) -> Spre
     return respread(made, phase, job.workplace) if anew else made
 
 
-def _make_looks(
-    job: Job,
-    facts: DataFacts,
-    processor_dir: Path,
-    planned: Sequence[PlannedPhase],
-    reporter: TrainingReporter,
-) -> Callable[[SpreadModel], Callable[[int], object]] | None:
-    """Encode this rank's held-out samples, if any are looked at while training goes on."""
+def _encode_held_out(job: Job, facts: DataFacts, processor_dir: Path) -> HeldOutShare | None:
+    """This rank's held-out samples, if any are looked at while training goes on."""
     if job.config.evaluate.every_steps is None:
         return None
     with job.spans.span("heldout_encode"):
-        share = encode_share(job, facts, processor_dir)
+        return encode_share(job, facts, processor_dir)
+
+
+def _make_held_out(
+    job: Job,
+    facts: DataFacts,
+    share: HeldOutShare | None,
+    planned: Sequence[PlannedPhase],
+    reporter: TrainingReporter,
+) -> Callable[[SpreadModel], HeldOut] | None:
+    if share is None:
+        return None
     told = HeldOutLog(
         job.context.output_dir / HELD_OUT_NAME if job.ranks.rank == 0 else None,
         attempt=job.context.attempt,
         training=training_fingerprint(planned),
+        basis=share.basis,
         tell=reporter.tell,
     )
-    return lambda made: HeldOut(job, facts, made, share, told).look
+    return lambda made: HeldOut(job, facts, made, share, told)
+
+
+def _read_looks(
+    job: Job, share: HeldOutShare | None, planned: Sequence[PlannedPhase]
+) -> list[Look]:
+    """Of all attempts, at what this one looks at, or at what was looked at last; on rank 0."""
+    if job.ranks.rank != 0:
+        return []
+    basis = None if share is None else share.basis
+    path = job.context.output_dir / HELD_OUT_NAME
+    return read_looks(path, training_fingerprint(planned), basis)
 
 
 def _check_stopped(end: PhaseEnd) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+import xxhash
 
 from pipeline.data.batch import collate
 from pipeline.data.buffers import BufferPool
@@ -28,6 +30,7 @@ from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training.batches import losses_of, to_device
 from pipeline.training.evaluate import answer, encode_prompts, in_batches, make_encoder, read_rows
 from pipeline.training.evaluate_levels import Asker
+from pipeline.training.fingerprint import fingerprint
 from pipeline.training.held_out_log import HeldOutLog, Look
 from pipeline.training.job import Job
 from pipeline.training.spreading import SpreadModel
@@ -47,6 +50,8 @@ class HeldOutShare:
     prompts: Sequence[tuple[int, EncodedPrompt]]
     """With their numbers in `rows`; of chains those of the first level."""
     encoder: SampleEncoder
+    basis: str
+    """Equal, on rank 0, where losses may be compared: a hash of all ranks' samples."""
 
 
 def encode_share(job: Job, facts: DataFacts, processor_dir: Path) -> HeldOutShare:
@@ -63,10 +68,10 @@ def encode_share(job: Job, facts: DataFacts, processor_dir: Path) -> HeldOutShar
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
     rows = read_rows(config, manifest, preprocess)[: config.num_loss_samples]
     own = range(job.ranks.rank, len(rows), job.ranks.num_ranks)
-    samples = []
+    samples: dict[int, Sample] = {}
     for number in own:
         try:
-            samples.append(_encode(encoder, rows[number]))
+            samples[number] = _encode(encoder, rows[number])
         except SampleRejectedError as error:
             log.warning("held-out sample left out: %s", error)
     (num_samples,) = job.ranks.sums([float(len(samples))])
@@ -78,7 +83,31 @@ def encode_share(job: Job, facts: DataFacts, processor_dir: Path) -> HeldOutShar
         raise StageConfigError(message)
     asked = [number for number in own if number < config.num_answers]
     prompts, _ = encode_prompts(encoder, rows, asked, num_levels=len(job.config.levels))
-    return HeldOutShare(samples=samples, rows=rows, prompts=prompts, encoder=encoder)
+    return HeldOutShare(
+        samples=list(samples.values()),
+        rows=rows,
+        prompts=prompts,
+        encoder=encoder,
+        basis=_hash_all(job, samples),
+    )
+
+
+def _hash_all(job: Job, samples: Mapping[int, Sample]) -> str:
+    """Of rows, prompts and limits it is what they come to that counts; "" on ranks other than 0.
+
+    Where the stage was asked for again, looks at what it had trained before are no such looks.
+    """
+    shares = job.ranks.gather({number: _hash(sample) for number, sample in samples.items()})
+    found = sorted(item for share in shares for item in share.items())
+    return fingerprint({"samples": found, "num_again": job.context.num_again}) if shares else ""
+
+
+def _hash(sample: Sample) -> str:
+    digest = xxhash.xxh3_128(str(sample.meta["original_sizes"]).encode())
+    for array in (sample.input_ids, sample.labels, *sample.images):
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def _encode(encoder: SampleEncoder, row: ManifestRow) -> Sample:
@@ -119,6 +148,15 @@ class HeldOut:
         look = self._conclude(step, found, time.perf_counter() - start_s)
         self._log.write(look)
         return look
+
+    def look_unless_found(self, step: int) -> None:
+        """Look after `step` steps, unless the log has what an earlier attempt found then.
+
+        A collective: rank 0's log decides.
+        """
+        job = self._job
+        if not job.ranks.from_main(job.ranks.rank == 0 and self._log.has(step)):
+            self.look(step)
 
     def _sum_losses(self, model: VisionLanguageModel) -> list[float]:
         """Over this rank's samples: the loss of each level, then how much it was learned of."""

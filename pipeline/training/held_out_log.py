@@ -48,6 +48,7 @@ class HeldOutLog:
         *,
         attempt: int,
         training: str,
+        basis: str,
         tell: Callable[[int, Mapping[str, float]], None] = lambda _step, _values: None,
     ) -> None:
         """Append to `path`, or nowhere.
@@ -56,10 +57,24 @@ class HeldOutLog:
             path: None on all ranks but 0.
             attempt: Of the stage.
             training: As in the step records.
+            basis: Of what is looked at; losses of another are not to be compared.
             tell: Told too, for trackers: steps made, and values by name.
         """
         self._path, self._tell = path, tell
-        self._about = {"attempt": attempt, "training": training}
+        self._attempt, self._training, self._basis = attempt, training, basis
+
+    def has(self, step: int) -> bool:
+        """Whether it has such a look of this training after `step` steps; on rank 0.
+
+        A file that cannot be read has none.
+        """
+        assert self._path is not None
+        try:
+            looks = read_looks(self._path, self._training, self._basis)
+        except OSError as error:
+            log.warning("%s: looks of earlier attempts cannot be read: %s", self._path, error)
+            return False
+        return any(look.step == step for look in looks)
 
     def write(self, look: Look) -> None:
         """Append it, and say it."""
@@ -68,7 +83,8 @@ class HeldOutLog:
         log.info("step %d: %s", look.step, describe(look))
         exact = {} if look.exact_match is None else {"evaluation/exact_match": look.exact_match}
         self._tell(look.step, {"evaluation/loss": look.loss, **exact})
-        line = {**asdict(look), "exact_match": look.exact_match, **self._about}
+        about = {"attempt": self._attempt, "training": self._training, "basis": self._basis}
+        line = {**asdict(look), "exact_match": look.exact_match, **about}
         try:
             with self._path.open("ab+", buffering=0) as stream:
                 append_whole(stream, _line_break(stream) + json.dumps(line).encode() + b"\n")
@@ -83,12 +99,23 @@ def describe(look: Look) -> str:
     return f"held-out loss {look.loss:.4f}{f' ({levels})' if levels else ''}{answers}"
 
 
-def read_looks(path: Path, training: str) -> list[Look]:
+def read_looks(path: Path, training: str, basis: str | None = None) -> list[Look]:
     """Of one training, by step, the newest of each; without a file none.
+
+    All of one basis, as what `evaluate` looks at may change between attempts; None: the newest.
+    """
+    lines = _read_lines(path, training)
+    wanted = lines[-1][0] if lines and basis is None else basis
+    found = {look.step: look for own, look in lines if own == wanted}
+    return [found[step] for step in sorted(found)]
+
+
+def _read_lines(path: Path, training: str) -> list[tuple[str, Look]]:
+    """Basis and look of every line of one training, in their order; "" of lines without a basis.
 
     Lines that a kill cut short are left out.
     """
-    found: dict[int, Look] = {}
+    found: list[tuple[str, Look]] = []
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -99,10 +126,10 @@ def read_looks(path: Path, training: str) -> list[Look]:
             if values["training"] == training:
                 names = Look.__dataclass_fields__
                 look = Look(**{name: values[name] for name in names})
-                found[look.step] = look
+                found.append((values.get("basis", ""), look))
         except (ValueError, KeyError, TypeError):
             log.warning("%s: a line that is damaged is left out", path)
-    return [found[step] for step in sorted(found)]
+    return found
 
 
 def _line_break(stream: FileIO) -> bytes:

@@ -17,7 +17,7 @@ import xxhash
 from pipeline.models import VisionLanguageModel
 from pipeline.models.adapters import add_adapters
 from pipeline.models.heads import num_classes
-from pipeline.models.parts import choose, parts_of, visible_name
+from pipeline.models.parts import choose, parts_of, visible_name, without_adapters
 from pipeline.models.quantized import quantized_layers, quantized_names
 from pipeline.training.phases import Phase
 from pipeline.training.ranks import Ranks
@@ -91,20 +91,27 @@ def what_learns(model: VisionLanguageModel, phases: Sequence[Phase]) -> tuple[fr
 def hash_base(model: VisionLanguageModel, learned: frozenset[str]) -> str:
     """xxh3-128 of names and bytes of all but what learns, in hexadecimal; "" if all learns.
 
-    Of quantised weights the scales belong to it.
+    Of quantised weights the scales belong to it. Adapters do not while none of them has learned:
+    until then they change nothing, and so others in their place make no other training. What they
+    change is the names of learned weights that they stand beside, by which a checkpoint has these.
 
     `model` has its weights, and is not spread yet.
     """
-    frozen = [(name, p) for name, p in model.named_parameters() if name not in learned]
-    if not frozen:
+    adapters = {name for name, part in parts_of(model).items() if part == "adapters"}
+    have_learned = bool(adapters & learned)
+    left_out = learned if have_learned else learned | adapters
+    frozen = [(name, p) for name, p in model.named_parameters() if name not in left_out]
+    renamed = [] if have_learned else sorted(n for n in learned if without_adapters(n) != n)
+    if not frozen and not renamed:
         return ""
     scales = [
         (f"{name}.{own}", buffer)
         for name, layer in quantized_layers(model)
         for own, buffer in layer.named_buffers(recurse=False)
     ]
-    digest = xxhash.xxh3_128()
-    for name, tensor in sorted([*frozen, *scales]):
+    digest = xxhash.xxh3_128("".join(renamed).encode())
+    named = {n if have_learned else without_adapters(n): tensor for n, tensor in [*frozen, *scales]}
+    for name, tensor in sorted(named.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -254,11 +254,11 @@ def _save(
 
 
 def _look(setup: LoopSetup, verdict: Verdict, num_steps_done: int) -> None:
-    """Look at held-out samples where it is time to, and after the last step."""
+    """Look at held-out samples where that is due; at a stop the next attempt does it first."""
     if setup.look is None or verdict.stop:
         return
-    every, number = setup.config.evaluate.every_steps, setup.first_step + num_steps_done
-    if every is not None and (number % every == 0 or num_steps_done == setup.num_steps):
+    number, ends_phase = setup.first_step + num_steps_done, num_steps_done == setup.num_steps
+    if setup.config.evaluate.is_look_due(number, ends_phase=ends_phase):
         setup.look(number)
         setup.recorder.lap("evaluation_s")
 

@@ -130,7 +130,7 @@ def search(trial: Trial, capacity_bytes: float) -> Found:
     begun_s = time.perf_counter()
     bench = _make_bench(trial)
     tried: dict[int, MemoryUse] = {}
-    with leaving_no_trace():
+    with leaving_no_trace(trial.workplace.device):
         tried = _try_rows(bench, capacity_bytes)
     peak_memory.forget_peaks(trial.workplace.device)
     fitting = [rows for rows, use in tried.items() if use.share <= trial.config.memory_share]

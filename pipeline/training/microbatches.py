@@ -25,11 +25,10 @@ log = logging.getLogger(__name__)
 
 CHOICE_NAME = "microbatches.json"
 _DECIDE = (
-    *("model", "adapters", "quantize", "learn", "levels", "strategy", "accelerate", "sharding"),
-    *("deterministic", "num_steps", "num_epochs", "global_batch_size", "num_lanes", "batching"),
-    *("optimizer", "seed", "memory_share", "activation_checkpointing", "compile"),
+    *("strategy", "accelerate", "sharding", "deterministic", "num_steps", "num_epochs"),
+    *("optimizer", "memory_share", "activation_checkpointing", "compile"),
 )
-"""Fields of the config that the number depends on."""
+"""Fields of the config that the number depends on, too."""
 
 
 def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
@@ -62,10 +61,7 @@ def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
 
 def _key(trial: Trial, devices: Sequence[str]) -> dict[str, Any]:
     """What another attempt must have in common, as JSON gives it back; of rank 0's alone use."""
-    values = asdict(trial.config)
-    key = {
-        "config": {name: values[name] for name in _DECIDE},
-        "dataset": trial.dataset.info.fingerprint,
+    key = trial.describe(*_DECIDE) | {
         "precision": trial.workplace.precision,
         "spread": asdict(trial.strategy.facts(trial.spread)),  # a file of accelerate may change
         "num_ranks": trial.ranks.num_ranks,

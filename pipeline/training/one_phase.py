@@ -32,6 +32,7 @@ from pipeline.training.checkpoint import (
 from pipeline.training.choose_batching import choose_batching
 from pipeline.training.device import seed_generators
 from pipeline.training.fingerprint import fingerprint, lasting_config
+from pipeline.training.held_out import HeldOut
 from pipeline.training.job import Job, versions
 from pipeline.training.less_memory import telling_what_takes_less
 from pipeline.training.loop import LoopEnd, LoopSetup, Watch, run_steps
@@ -154,6 +155,7 @@ def find_checkpoints(
             optimizer=made.spread.optimizer,
             learned=made.learning.so_far[phase.number],
             extra={"scaler": made.scaling} if made.scaling.is_on else {},
+            device=job.workplace.device,
         ),
         identity=Identity(
             lasting_config=planned.lasting,
@@ -176,7 +178,7 @@ class Watchers:
     """Told before a phase's first step how many steps are done, of all phases; of a phase that has
     ended, it is not."""
     watch: Watch
-    make_look: Callable[[SpreadModel], Callable[[int], object]] | None
+    make_held_out: Callable[[SpreadModel], HeldOut] | None
     """From a model to what looks at held-out samples with it; None where nobody does."""
 
 
@@ -188,11 +190,10 @@ def train_phase(
     Raises:
         StageConfigError, StageStoppedError, StageError: as `pipeline.training.run`.
     """
-    seed_generators(planned.config.seed, job.ranks.rank)
     resumed = _restore(job, planned, checkpoints)
     if resumed.step < planned.num_steps:
         told.begin(planned.first_step + resumed.step)
-    look = told.make_look(made) if told.make_look else None
+    look = _begin_looks(planned, made, resumed, told)
     with (
         _make_reader(job, planned, made.needs, resumed.step) as batches,
         make_saver(planned.config, checkpoints, job.context, job.spans, resumed.step) as saver,
@@ -215,12 +216,14 @@ def train_phase(
             report=told.reporter,
             look=look,
         )
+        told.reporter.start_clock()
         with telling_what_takes_less(planned.phase.config, job.ranks, told.recorder):
             loop = run_steps(setup, resumed.step, told.watch)
     return PhaseEnd(planned=planned, resumed=resumed, loop=loop, num_skips=made.scaling.num_skips)
 
 
 def _restore(job: Job, planned: PlannedPhase, checkpoints: Checkpoints) -> Restored:
+    seed_generators(planned.config.seed, job.ranks.rank)  # what is restored comes after it
     with job.spans.span("checkpoint_load") as notes:
         resumed = restore(checkpoints)
         notes["step"] = resumed.step
@@ -228,6 +231,19 @@ def _restore(job: Job, planned: PlannedPhase, checkpoints: Checkpoints) -> Resto
         where = f" of phase {planned.phase.name}" if planned.phase.name else ""
         log.info("goes on after step %d of %d%s", resumed.step, planned.num_steps, where)
     return resumed
+
+
+def _begin_looks(
+    planned: PlannedPhase, made: SpreadModel, resumed: Restored, told: Watchers
+) -> Callable[[int], object] | None:
+    """What looks at held-out samples; it has looked where the phase goes on, if that was due."""
+    if told.make_held_out is None:
+        return None
+    held_out = told.make_held_out(made)
+    step, ends_phase = planned.first_step + resumed.step, resumed.step == planned.num_steps
+    if resumed.step and planned.config.evaluate.is_look_due(step, ends_phase=ends_phase):
+        held_out.look_unless_found(step)  # a stop or a kill may have come between
+    return held_out.look
 
 
 def _make_boundary(

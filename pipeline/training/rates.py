@@ -10,7 +10,7 @@ class Done:
     """What rank 0 has done up to a moment of this attempt."""
 
     at_s: float
-    """Of a clock that only goes forward."""
+    """Of a clock that only goes forward, and only while there are steps."""
     num_steps: int
     num_tokens: int
     """Padding not counted."""

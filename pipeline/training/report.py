@@ -39,12 +39,15 @@ class TrainingReporter:
         self._progress = progress
         self._trackers = trackers
         self._course = course
-        self._done = Done(
-            at_s=time.monotonic(), num_steps=0, num_tokens=0, data_wait_s=0.0, model_flops=0.0
-        )
-        self._start_s = self._done.at_s
+        self._outside_s = time.monotonic()
+        """What of the clock's time is in no loop."""
+        self._done = Done(at_s=0.0, num_steps=0, num_tokens=0, data_wait_s=0.0, model_flops=0.0)
         self._line = self._tracked = self._done
         self._looks = deque([self._done], maxlen=_NUM_LOOKS)
+
+    def start_clock(self) -> None:
+        """The loop begins, of whichever phase: what went before it is in no rate."""
+        self._outside_s = time.monotonic() - self._done.at_s
 
     def __call__(
         self, num_steps_done: int, outcome: StepOutcome, counts: StepCounts, data_wait_s: float
@@ -59,7 +62,7 @@ class TrainingReporter:
         """
         before = self._done
         self._done = Done(
-            at_s=time.monotonic(),
+            at_s=time.monotonic() - self._outside_s,
             num_steps=before.num_steps + 1,
             num_tokens=before.num_tokens + counts.num_tokens,
             data_wait_s=before.data_wait_s + data_wait_s,
@@ -120,8 +123,8 @@ class TrainingReporter:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the loop began."""
-        return time.monotonic() - self._start_s
+        """That the loops of all phases took, up to the newest step."""
+        return self._done.at_s
 
 
 def tracked_values(outcome: StepOutcome, rates: Rates) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,12 @@ from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
 from pipeline.training.strategies import Spread, Strategy
 from slurm_jobs.common.stage_config.train import TrainConfig
+
+_TRAINED = (
+    *("model", "adapters", "quantize", "learn", "levels"),
+    *("global_batch_size", "num_lanes", "batching", "seed"),
+)
+"""Fields of the config that passes depend on, and checkpoints too: none of `MAY_CHANGE`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +57,15 @@ class Trial:
             "workplace": self.workplace,
         }
 
+    def describe(self, *more: str) -> dict[str, Any]:
+        """What is trained: what a choice that was kept is compared by, once it is JSON.
+
+        `more`: further fields of the config.
+        """
+        values = asdict(self.config)
+        config = {name: values[name] for name in (*_TRAINED, *more)}
+        return {"config": config, "dataset": self.dataset.info.fingerprint}
+
     @property
     def gpu(self) -> torch.device | None:
         """For which batches are pinned."""
@@ -58,9 +73,9 @@ class Trial:
 
 
 @contextmanager
-def leaving_no_trace() -> Iterator[None]:
-    """What draws at random within (dropout) goes on after it as if nothing had been drawn."""
-    before = rng_state()
+def leaving_no_trace(device: torch.device) -> Iterator[None]:
+    """What draws at random within (dropout), on `device`, goes on as if nothing had been drawn."""
+    before = rng_state(device)
     try:
         yield
     finally:

@@ -151,6 +151,8 @@ def stage_problems(
         problems += _microbatch_problems(name, num_ranks, config, document)
     if "precision" not in unreadable:
         problems += _precision_problems(name, resources, config, document)
+    if "profile" not in unreadable:
+        problems += _profile_problems(name, num_ranks, config, document)
     return problems
 
 
@@ -189,6 +191,20 @@ def _precision_problems(
         "emulates it; take `fp16`, or `auto` for what the GPU has"
     )
     return [problem_at(document, ("stages", name, "config", "precision"), message)]
+
+
+def _profile_problems(
+    name: str, num_ranks: int, config: Any, document: YamlDocument
+) -> list[Problem]:
+    missing = [rank for rank in config.profile.ranks if rank >= num_ranks]
+    if config.profile.steps is None or not missing:
+        return []
+    place = ("stages", name, "config", "profile", "ranks")
+    message = (
+        f"{path_text(place)}: there is no rank {missing[0]}, as nodes x tasks_per_node is "
+        f"{num_ranks}; name ranks from 0 to {num_ranks - 1}"
+    )
+    return [problem_at(document, place, message)]
 
 
 def _strategy_problems(

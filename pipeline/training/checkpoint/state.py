@@ -35,6 +35,7 @@ from pipeline.training.ranks import Ranks
 
 log = logging.getLogger(__name__)
 
+_CPU = torch.device("cpu")
 _LEARNING_ALONE = StateDictOptions(ignore_frozen_params=True)
 """An optimizer has a state of what learns now, and of nothing else."""
 
@@ -50,12 +51,14 @@ class TrainingState:
     is saved. None: all."""
     extra: Mapping[str, Stateful] = field(default_factory=dict)
     """More objects with a state, by name; each rank's own is saved."""
+    device: torch.device = _CPU
+    """What is computed on: a GPU's generator belongs to the state if it is that GPU."""
 
     def collect(self, rank: int) -> dict[str, Any]:
         """The state as torch.distributed.checkpoint takes it; its tensors are the live ones."""
         return {
             **self._collect_shared(),
-            "rng": {_own(rank): rng_state()},
+            "rng": {_own(rank): rng_state(self.device)},
             "extra": {_own(rank): {name: held.state_dict() for name, held in self._held().items()}},
         }
 
@@ -64,13 +67,15 @@ class TrainingState:
     ) -> dict[str, Any]:
         """The state to load into: all of model and optimizer, of the rank's own what is `stored`.
 
-        A checkpoint that was written without a GPU has no GPU's generator, whatever this node has,
-        and one of another precision has no scaler.
+        A checkpoint of a training on a CPU has no generator of a GPU, and one of
+        another precision has no scaler.
         """
         places, source = self._collect_shared(), _own(rank if same_ranks else 0)
         if same_ranks:
-            rng = {k: v for k, v in rng_state().items() if f"rng.{source}.{k}" in stored}
-            places["rng"] = {source: rng}
+            rng = rng_state(self.device)
+            places["rng"] = {
+                source: {k: v for k, v in rng.items() if f"rng.{source}.{k}" in stored}
+            }
         extra = {name: held.state_dict() for name, held in self._held().items()}
         others: dict[str, dict[str, Any]] = {}
         if self._is_of_other_parts(stored, source, same_ranks=same_ranks):
@@ -161,15 +166,18 @@ class Checkpoints:
     identity: Identity
 
 
-def rng_state() -> dict[str, Any]:
-    """State of the generators of this rank, by name: uint8 tensors on the host, or tuples."""
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """State of the generators of this rank, by name: uint8 tensors on the host, or tuples.
+
+    A GPU's is among them if `device` is one; asking for it takes some hundred MB of its memory.
+    """
     states = {
         "cpu": torch.get_rng_state(),
         "python": random.getstate(),
         "numpy": np.random.get_state(),  # noqa: NPY002 - what libraries draw from
     }
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
     return states
 
 

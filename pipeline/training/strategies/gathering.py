@@ -16,6 +16,10 @@ def gathered(model: nn.Module) -> Iterator[None]:
     Within, passes without gradients enter no collective, so that each rank may make its own. What
     torch was told of resharding is put back as it was.
     """
+    if isinstance(model, FSDPModule):
+        # Torch takes the first module that runs for the root, and keeps the root's weights between
+        # the passes only if nobody has said otherwise. Before a first step nothing has run.
+        model._get_fsdp_state()._lazy_init()  # noqa: SLF001 - no public way
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     groups = [
         group

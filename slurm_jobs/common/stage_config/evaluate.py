@@ -35,6 +35,10 @@ class EvaluateConfig:
     batch_size: Count = 32
     """Samples that one rank generates at a time."""
 
+    def is_look_due(self, step: int, *, ends_phase: bool) -> bool:
+        """Whether a look comes after `step` steps of all phases."""
+        return self.every_steps is not None and (ends_phase or step % self.every_steps == 0)
+
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds, and looks at nothing."""
         check_bounds(self)

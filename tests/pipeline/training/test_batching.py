@@ -13,11 +13,12 @@ from pipeline.data.dataset import open_dataset
 from pipeline.data.order import BatchLayout, shuffled_order
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.training.batching import batch_layout, rows_per_step, steps_to_make
+from pipeline.training.trial import _TRAINED
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.train import TrainConfig
+from slurm_jobs.common.stage_config.train import MAY_CHANGE, TrainConfig
 from slurm_jobs.common.timings import read_steps, steps_path
 from tests.contexts import make_context
-from tests.pipeline.training.conftest import parent
+from tests.pipeline.training.conftest import TINY_MODEL, parent
 
 PACKED = {"kind": "packed", "max_tokens": 160}
 
@@ -160,6 +161,26 @@ def test_auto_chooses_once_and_keeps_to_it(make_train_run):
     run.run_here()
     assert json.loads(file.read_text())["tokens_per_s"] == "kept"
     assert run.losses() == same.losses()[3:]
+
+
+def test_auto_chooses_anew_for_another_model_and_not_for_another_precision(make_train_run):
+    run = make_train_run(batching={**PACKED, "kind": "auto"}, num_steps=1)
+    run.run_here({"fingerprint": "one"})
+    file = run.output_dir / "batching.json"
+    chosen = file.read_bytes()
+    again = run.run_here(
+        {"fingerprint": "two"}, precision="bf16", strategy="ddp", num_microbatches=2
+    )
+    assert (again["precision"], again["num_steps"]) == ("bf16", 1)
+    assert file.read_bytes() == chosen
+    language = {**TINY_MODEL["language"], "hidden_size": 64}
+    run.run_here({"fingerprint": "three"}, model={**TINY_MODEL, "language": language})
+    assert json.loads(file.read_text())["key"]["config"]["model"]["language"]["hidden_size"] == 64
+
+
+def test_what_a_choice_depends_on_binds_checkpoints_too():
+    """Or training would go on from one with an order of samples that it was not made with."""
+    assert set(_TRAINED).isdisjoint(MAY_CHANGE)
 
 
 def test_streamed_training_stays_in_step_on_two_ranks_with_shards_of_unequal_length(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -13,12 +14,12 @@ from pipeline.data.info import PROCESSOR_DIR
 from pipeline.models import load_model, load_tokenizer, read_facts
 from pipeline.training import held_out
 from pipeline.training.batches import losses_of, to_device
-from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, read_looks
+from pipeline.training.held_out_log import HELD_OUT_NAME, read_looks
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.common.timings import read_steps, spans_path, steps_path
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.tiny import ROWS, write_chains, write_dataset, write_tiny
 from tests.pipeline.training.strategies.trainer import workplace_of
@@ -111,6 +112,7 @@ def test_two_ranks_see_what_one_sees(made, looked, make_train_run, strategy):
     run = make_train_run(**config_of(made, every=2, strategy=strategy, **sharding))
     result = run.run()
     assert_seen_alike(looks_of(run), looks_of(looked[0]))
+    assert basis_of(run) == basis_of(looked[0])
     assert result["held_out"]["last"]["num_exact"] == result["evaluation"]["num_exact"]
 
 
@@ -125,6 +127,12 @@ def test_two_ranks_see_the_same_under_a_file_of_accelerate_that_shards(
     (result,) = make_attempts(run, [by_file])
     assert result["spread"]["distributed_type"] == "FSDP"
     assert_seen_alike(looks_of(run), looks_of(looked[0]))
+
+
+def basis_of(run):
+    lines = (run.output_dir / HELD_OUT_NAME).read_text().splitlines()
+    (basis,) = {json.loads(line)["basis"] for line in lines}
+    return basis
 
 
 def assert_seen_alike(looks, others):
@@ -181,6 +189,85 @@ def test_a_look_that_a_stop_interrupts_leaves_nothing(made, make_train_run, monk
     assert not (run.output_dir / HELD_OUT_NAME).exists()
 
 
+def run_blind(run, monkeypatch, **changes):
+    """An attempt whose looks a stop interrupts, each of them."""
+    with monkeypatch.context() as patch:
+        patch.setattr(held_out, "stop_requested", lambda: True)
+        return run.run_here(**changes)
+
+
+def looking_again(made, **changes):
+    kept = {"every_steps": 2, "every_min": None, "keep_last": 4}
+    return config_of(made, every=2, checkpoint=kept, **changes)
+
+
+def spans_of(run):
+    lines = spans_path(run.timing_dir(), 0).read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_an_attempt_begins_with_the_look_that_was_due_where_it_goes_on(
+    made, looked, make_train_run, monkeypatch
+):
+    run = make_train_run(**looking_again(made))
+    assert "held_out" not in run_blind(run, monkeypatch)
+    for step in (4, 5):
+        shutil.rmtree(run.output_dir / f"checkpoints/step-0000000{step}")
+    result = run.run_here()
+    assert result["resumed_from_step"] == 2
+    assert looks_of(run)[0].loss == looks_of(looked[0])[0].loss
+    assert [look.step for look in looks_of(run)] == [2, 4, 5]
+    span = next(span for span in spans_of(run) if span["name"] == "evaluation")
+    first = read_steps(steps_path(run.timing_dir(), 0)).steps[0]
+    assert span["step"] == 2
+    assert span["start_unix_s"] + span["duration_s"] <= first["start_unix_s"]
+    assert run.weights() == looked[0].weights()
+
+
+def test_the_last_look_is_made_up_for_without_a_step_and_once(made, make_train_run, monkeypatch):
+    run = make_train_run(**looking_again(made))
+    run_blind(run, monkeypatch)
+    result = run.run_here()
+    assert result["resumed_from_step"] == 5
+    assert result["held_out"]["last"]["step"] == 5
+    before = (run.output_dir / HELD_OUT_NAME).read_bytes()
+    run.run_here()
+    assert (run.output_dir / HELD_OUT_NAME).read_bytes() == before
+
+
+def test_looks_at_other_samples_are_not_compared(made, make_train_run):
+    run = make_train_run(**looking_again(made))
+    run.run_here()
+    fewer = {**run.config["evaluate"], "num_loss_samples": 2, "num_answers": 2}
+    held_out = run.run_here(evaluate=fewer)["held_out"]
+    assert (held_out["num_looks"], held_out["last"]["step"]) == (1, 5)
+    assert held_out["lowest"] == held_out["last"]
+    assert run.run_here()["held_out"]["num_looks"] == 3
+    assert len((run.output_dir / HELD_OUT_NAME).read_text().splitlines()) == 4
+
+
+def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkeypatch):
+    phases = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
+    run = make_train_run(**looking_again(made, num_steps=None, phases=phases))
+    run_blind(run, monkeypatch)
+    run.run_here()
+    assert [look.step for look in looks_of(run)] == [3, 5]
+
+
+def test_two_ranks_that_look_before_their_first_step_learn_as_if_they_had_not(made, make_train_run):
+    sharded = {"strategy": "fsdp2", "sharding": {"unit_min_params": 0}}
+    run = make_train_run(**looking_again(made, **sharded))
+    every = run.config["evaluate"].pop("every_steps")
+    run.run()
+    before = run.weights()
+    for name in ("model", "checkpoints/step-00000004", "checkpoints/step-00000005"):
+        shutil.rmtree(run.output_dir / name)
+    run.config["evaluate"]["every_steps"] = every
+    assert run.run()["resumed_from_step"] == 2
+    assert [look.step for look in looks_of(run)] == [2, 4, 5]
+    assert run.weights() == before
+
+
 def test_rows_of_which_none_can_be_learned_are_refused_before_the_first_step(
     made, make_train_run, tmp_path
 ):
@@ -192,28 +279,6 @@ def test_rows_of_which_none_can_be_learned_are_refused_before_the_first_step(
     run = make_train_run(**config_of(made, evaluate=evaluate))
     with pytest.raises(StageConfigError, match=r"none of the first 1 rows of .* can be learned"):
         run.run_here()
-
-
-LOOK = Look(
-    step=2, loss=0.5, level_losses={}, num_tokens=8, num_answers=4, num_exact=3, duration_s=0.1
-)
-
-
-def test_what_a_kill_cut_short_is_left_out_and_spoils_nothing_after_it(tmp_path):
-    path = tmp_path / HELD_OUT_NAME
-    log = HeldOutLog(path, attempt=1, training="t")
-    log.write(LOOK)
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:20])
-    HeldOutLog(path, attempt=2, training="t").write(LOOK)
-    HeldOutLog(path, attempt=2, training="other").write(LOOK)
-    assert read_looks(path, "t") == [LOOK]
-    assert LOOK.exact_match == 0.75
-
-
-def test_a_full_disk_fails_no_training(tmp_path, caplog):
-    HeldOutLog(tmp_path / "nowhere" / "file", attempt=1, training="t").write(LOOK)
-    assert "is not written down" in caplog.text
 
 
 @pytest.mark.parametrize(

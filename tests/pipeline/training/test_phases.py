@@ -171,6 +171,27 @@ def test_a_later_phase_that_changes_leaves_those_before_it_alone(made, make_trai
     assert (run.output_dir / "phases/2-last-layer/checkpoints.before-attempt-2").is_dir()
 
 
+def test_other_adapters_leave_a_phase_alone_that_came_before_them(made, make_train_run):
+    run = make_train_run(**config_of(made, **config_for("single")))
+    run.run_here({"fingerprint": "one"}, **config_for("single"))
+    adapters = {"rank": 2, "alpha": 8.0, "targets": ["*language_model.*.q_proj"]}
+    again = run.run_here({"fingerprint": "two"}, adapters=adapters, **config_for("single"))
+    assert [phase["resumed_from_step"] for phase in again["phases"]] == [3, 0, 0]
+    fresh = make_train_run(**config_of(made, adapters=adapters))
+    fresh.run_here(**config_for("single"))
+    assert run.weights() == fresh.weights()
+
+
+def test_weights_that_other_adapters_rename_are_learned_anew(made, make_train_run):
+    """A checkpoint has them by the names beside the adapters."""
+    phases = [{**PROJECTOR, "learn": ["language"]}, LORA]
+    run = make_train_run(**config_of(made, phases=phases))
+    run.run_here({"fingerprint": "one"}, **config_for("single"))
+    adapters = {"rank": 4, "alpha": 8.0, "targets": ["*language_model.*.q_proj"]}
+    again = run.run_here({"fingerprint": "two"}, adapters=adapters, **config_for("single"))
+    assert again["resumed_from_step"] == 0
+
+
 def test_an_earlier_phase_that_changes_is_made_anew_with_all_that_follow(made, make_train_run):
     run = make_train_run(**config_of(made, **config_for("single")))
     run.run_here({"fingerprint": "one"}, **config_for("single"))

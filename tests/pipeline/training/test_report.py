@@ -108,6 +108,20 @@ def test_what_is_not_finite_is_not_told(tmp_path, clock):
     assert "grad_norm" not in told.entries[0][1]
 
 
+def test_rates_leave_out_what_goes_before_a_loop_and_after_the_last_step(tmp_path, clock):
+    told = Told()
+    reporter = make(tmp_path, told)
+    clock.now_s += 1000
+    reporter.start_clock()
+    steps(reporter, clock, (1, 2, 3), step_s=2.0)
+    clock.now_s += 1000
+    reporter.start_clock()  # of the next phase
+    steps(reporter, clock, (4,), step_s=2.0)
+    clock.now_s += 1000
+    assert [entry["step_s"] for _, entry in told.entries] == pytest.approx([2.0, 2.0])
+    assert reporter.elapsed_s == pytest.approx(8.0)
+
+
 def test_the_log_has_a_line_now_and_then(tmp_path, clock, caplog):
     caplog.set_level(logging.INFO)
     steps(make(tmp_path, Told()), clock, range(1, 9))

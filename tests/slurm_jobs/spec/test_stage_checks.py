@@ -23,6 +23,7 @@ def test_a_sound_training_stage_has_no_problem(check: Check) -> None:
     assert check(train("tasks_per_node: 2", "device: cpu")) == []
     assert check(train("tasks_per_node: 4, gpus_per_node: 4, gpu: [a100, v100]", "")) == []
     assert check(train("", "device: cpu, strategy: single")) == []
+    assert check(train("tasks_per_node: 2", "device: cpu, profile: {ranks: [5]}")) == []
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,10 @@ def test_a_sound_training_stage_has_no_problem(check: Check) -> None:
         ("tasks_per_node: 2", "device: cpu, learn: [adapters]", "7:61", "there are none"),
         ("tasks_per_node: 2", "device: cpu, num_lanes: 7", "7:65", "give a divisor"),
         ("tasks_per_node: 2, gpu: a100", "device: cpu", "6:36", "say how many"),
+        (
+            *("tasks_per_node: 2", "device: cpu, profile: {steps: [2, 3], ranks: [0, 5]}"),
+            *("7:86", "there is no rank 5, as nodes x tasks_per_node is 2; name ranks from 0 to 1"),
+        ),
     ],
 )
 def test_what_contradicts_the_resources_is_told(

@@ -130,8 +130,8 @@ def test_training_goes_on_where_a_gpu_is_seen_no_longer_or_for_the_first_time(
     """There is no GPU here: the state of its generator is made up."""
     rng_state = state.rng_state
 
-    def rng_state_with_gpu():
-        return {**rng_state(), "cuda": torch.zeros(16, dtype=torch.uint8)}
+    def rng_state_with_gpu(device):
+        return {**rng_state(device), "cuda": torch.zeros(16, dtype=torch.uint8)}
 
     run = make_train_run(checkpoint={"every_min": None, "every_steps": 3})
     with monkeypatch.context() as patch:

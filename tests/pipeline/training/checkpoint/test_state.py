@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from pipeline.training.checkpoint.state import TrainingState
+from pipeline.training.checkpoint.state import TrainingState, rng_state
 
 NUM_UPDATES = 3
 
@@ -32,3 +32,19 @@ def test_a_save_before_the_first_update_changes_no_update() -> None:
     assert num_updates == 0
     assert torch.equal(saved.weight, plain.weight)
     assert torch.equal(saved.bias, plain.bias)
+
+
+def test_the_generator_of_a_gpu_is_asked_for_where_a_gpu_computes_alone(monkeypatch) -> None:
+    """There is no GPU here: the answer is made up."""
+    asked: list[torch.device] = []
+
+    def get_rng_state(device: torch.device) -> torch.Tensor:
+        asked.append(device)
+        return torch.zeros(16, dtype=torch.uint8)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", get_rng_state)
+    assert "cuda" not in rng_state(torch.device("cpu"))
+    assert asked == []
+    assert "cuda" in rng_state(gpu := torch.device("cuda", 1))
+    assert asked == [gpu]

@@ -1,0 +1,42 @@
+"""The file of looks at held-out samples: whole lines, and which of them belong together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, read_looks
+
+LOOK = Look(
+    step=2, loss=0.5, level_losses={}, num_tokens=8, num_answers=4, num_exact=3, duration_s=0.1
+)
+
+
+def test_what_a_kill_cut_short_is_left_out_and_spoils_nothing_after_it(tmp_path):
+    path = tmp_path / HELD_OUT_NAME
+    log = HeldOutLog(path, attempt=1, training="t", basis="b")
+    log.write(LOOK)
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:20])
+    HeldOutLog(path, attempt=2, training="t", basis="b").write(LOOK)
+    HeldOutLog(path, attempt=2, training="other", basis="b").write(LOOK)
+    assert read_looks(path, "t") == [LOOK]
+    assert LOOK.exact_match == 0.75
+
+
+def test_a_full_disk_fails_no_training(tmp_path, caplog):
+    HeldOutLog(tmp_path / "nowhere" / "file", attempt=1, training="t", basis="b").write(LOOK)
+    assert "is not written down" in caplog.text
+
+
+def test_looks_of_the_newest_basis_belong_together(tmp_path):
+    path = tmp_path / HELD_OUT_NAME
+    first = HeldOutLog(path, attempt=1, training="t", basis="a")
+    for step in (2, 4):
+        first.write(replace(LOOK, step=step))
+    second = HeldOutLog(path, attempt=2, training="t", basis="b")
+    assert first.has(4)
+    assert not second.has(4)
+    second.write(replace(LOOK, step=6))
+    assert [look.step for look in read_looks(path, "t")] == [6]
+    assert not second.has(4)
+    assert second.has(6)
