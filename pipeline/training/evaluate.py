@@ -78,6 +78,8 @@ def evaluate(
     rows = read_rows(config, manifest, preprocess)
     own = range(ranks.rank, len(rows), ranks.num_ranks)
     prompts, rejected = encode_prompts(asker.encoder, rows, own, num_levels=len(levels))
+    # Nodes read tens of GB at their own pace.
+    ranks.meet("evaluation", speaks=ranks.rank in (0, 1))
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
     answers = [g for batch in batches for g in answer(asker, rows, batch)]
     shares = ranks.gather((answers, rejected))

@@ -74,7 +74,8 @@ def export_model(
             _write(output_dir / "adapters", attempt, write)
         write = functools.partial(_write_model, model, weights, processor_dir, levels)
         _write(output_dir / "model", attempt, write)
-    ranks.barrier()
+    # Files of tens of GB, on a slow file system: the last step must not end in a timeout.
+    ranks.meet("export", speaks=ranks.rank == 1)  # rank 0 is whom the others wait for
     return output_dir / "model"
 
 
