@@ -1,6 +1,7 @@
 """What is asked of a model, and what is said of its answers."""
 
 import dataclasses
+import weakref
 
 import pytest
 
@@ -101,6 +102,45 @@ def test_heldout_rows_that_can_no_longer_be_used_after_training_fail_the_evaluat
     with pytest.raises(StageConfigError, match=NOTHING_TO_ASK):
         run.run_here()
     assert not (run.output_dir / "evaluation.json").exists()
+
+
+PHASES = [
+    {"name": "first", "num_steps": 1, "learn": ["projector"]},
+    {"name": "second", "num_steps": 1},
+]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"strategy": "single"}, {"strategy": "ddp", "phases": PHASES, "num_steps": None}, {"strategy": "fsdp2"},
+     {"strategy": "fsdp2", "adapters": {"rank": 2}, "activation_checkpointing": True}],
+)  # fmt: skip
+def test_nobody_holds_what_was_trained_when_the_evaluation_begins(
+    make_train_run, tmp_path, monkeypatch, config
+):
+    """Model and optimizer have given back their memory, which they would take of a GPU's."""
+    manifest = write_csv_manifest(tmp_path / "heldout", 3)
+    looks = {"manifest": str(manifest), "every_steps": 1, "num_answers": 1, "max_new_tokens": 1}
+    run = make_train_run(evaluate=looks, num_microbatches=2, **{"num_steps": 2, **config})
+    held, found = [], []
+    really_fit = stage.fit
+
+    def fit(*args):
+        trained = really_fit(*args)
+        parameters = trained.made.spread.optimizer.param_groups[0]["params"]
+        both = (trained.made.spread.bare, trained.made.spread.optimizer, *parameters)
+        held.extend(weakref.ref(each) for each in both)
+        return trained
+
+    def evaluate(*_, **__):
+        found.extend(ref() is None for ref in held)
+        return {}
+
+    monkeypatch.setattr(stage, "fit", fit)
+    monkeypatch.setattr(stage, "evaluate", evaluate)
+    run.run_here(strategy=config["strategy"])
+    assert len(found) > 3
+    assert all(found)
 
 
 def test_summary_counts_exact_answers_and_distinct_references():
