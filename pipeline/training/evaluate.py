@@ -59,8 +59,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Generate on every rank's share; `evaluation.json` and `generations.jsonl` on rank 0.
 
-    Each rank loads the exported weights: what is evaluated is what was exported, on a GPU rounded
-    to what training computed in.
+    Each rank loads what was exported, on a GPU rounded to the precision of training.
 
     Returns:
         The content of `evaluation.json`; an empty dict on the other ranks.
@@ -81,11 +80,9 @@ def evaluate(
     rows = read_rows(config, manifest, preprocess)
     own = range(ranks.rank, len(rows), ranks.num_ranks)
     prompts, rejected = encode_prompts(asker.encoder, rows, own, num_levels=len(levels))
-    # Nodes read tens of GB at their own pace.
-    ranks.meet("evaluation", speaks=ranks.rank in (0, 1))
+    ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at their own pace
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
-    answers = [g for batch in batches for g in answer(asker, rows, batch)]
-    shares = ranks.gather((answers, rejected))
+    shares = ranks.gather(([g for batch in batches for g in answer(asker, rows, batch)], rejected))
     return _conclude(shares, len(rows), manifest, out_dir) if ranks.rank == 0 else {}
 
 

@@ -143,7 +143,8 @@ PHASES = [
 @pytest.mark.parametrize(
     "config",
     [{"strategy": "single"}, {"strategy": "ddp", "phases": PHASES, "num_steps": None},
-     {"strategy": "fsdp2"}, {"strategy": "fsdp2", "adapters": {"rank": 2}, "activation_checkpointing": True}],
+     {"strategy": "fsdp2"},
+     {"strategy": "fsdp2", "adapters": {"rank": 2}, "activation_checkpointing": True}],
 )  # fmt: skip
 def test_nobody_holds_what_was_trained_when_the_evaluation_begins(
     make_train_run, tmp_path, monkeypatch, config
