@@ -87,7 +87,8 @@ def build_model(
         StageConfigError: there is no such model, or it does not fit the data set.
     """
     if config.type == "hugging_face":
-        loaded = load_hugging_face(config, facts, as_stored=as_stored)
+        dtype = "auto" if as_stored else torch.float32
+        loaded = load_hugging_face(config, facts, dtype=dtype)
         check_config(loaded)
         check_features(loaded)
         return loaded
@@ -132,8 +133,12 @@ def make_unloaded(
         return SmallVLM(sizes).train()
 
 
-def load_model(folder: Path, facts: DataFacts) -> VisionLanguageModel:
-    """The model that a training exported, fp32 on the CPU.
+def load_model(
+    folder: Path, facts: DataFacts, *, dtype: torch.dtype = torch.float32
+) -> VisionLanguageModel:
+    """The model that a training exported, on the CPU.
+
+    Its parameters have `dtype`; buffers (positions among them) stay as they are computed with.
 
     Raises:
         StageConfigError: the folder holds none.
@@ -143,9 +148,15 @@ def load_model(folder: Path, facts: DataFacts) -> VisionLanguageModel:
     except (OSError, ValueError) as error:
         message = f"model folder {folder}: no readable config.json ({error})"
         raise StageConfigError(message) from error
+    model: VisionLanguageModel
     if values.get("model_type") == MODEL_TYPE:
-        return SmallVLM.from_pretrained(folder)
-    return load_hugging_face(ModelConfig(type="hugging_face", path=str(folder)), facts)
+        model = SmallVLM.from_pretrained(folder)
+    else:
+        config = ModelConfig(type="hugging_face", path=str(folder))
+        model = load_hugging_face(config, facts, dtype=dtype)
+    for parameter in model.parameters():  # transformers keeps some in fp32
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def small_vlm_config(config: ModelConfig, facts: DataFacts) -> SmallVLMConfig:

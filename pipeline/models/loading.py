@@ -64,11 +64,14 @@ def read_config_values(folder: str, key: str) -> Mapping[str, Any]:
 
 
 def load_hugging_face(
-    config: ModelConfig, facts: DataFacts, *, as_stored: bool = False
+    config: ModelConfig,
+    facts: DataFacts,
+    *,
+    dtype: torch.dtype | Literal["auto"] = torch.float32,
 ) -> HuggingFaceVLM:
     """The model with its weights on the CPU, in training mode.
 
-    They are fp32, or with `as_stored` in the precision that they were saved in.
+    They have `dtype`; "auto" is that of the files.
 
     Raises:
         StageConfigError: it cannot be loaded whole, or takes other images.
@@ -76,7 +79,6 @@ def load_hugging_face(
     source, hf_config = source_of(config), read_hugging_face_config(config)
     family = find_family(hf_config.model_type, source)
     check_image_kind(family, hf_config.model_type, facts.info)
-    dtype = "auto" if as_stored else torch.float32
     options = {"dtype": dtype, "attn_implementation": config.attention, **_access(config)}
     hf = load_whole(AutoModelForImageTextToText, source, remedy=_remedy(config), **options)
     return HuggingFaceVLM(hf.train(), family, facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from dataclasses import dataclass
@@ -109,6 +110,17 @@ def read_device_memory(device: torch.device) -> tuple[float, int]:
         return read_process_memory()
     retries = torch.cuda.memory_stats(device).get("num_alloc_retries", 0)
     return float(torch.cuda.max_memory_allocated(device)), int(retries)
+
+
+def give_back_memory(device: torch.device) -> None:
+    """Have the device without what nobody holds any more; modules and their hooks hold each other.
+
+    What PyTorch keeps of a GPU for later goes back to the driver, so that pieces of another size
+    find room.
+    """
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _require_gpu(context: TaskContext) -> None:

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pipeline.models import DataFacts, VisionLanguageModel, load_model
 from pipeline.models.heads import load_heads
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
@@ -57,7 +59,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Generate on every rank's share; `evaluation.json` and `generations.jsonl` on rank 0.
 
-    Each rank loads the exported weights: what is evaluated is what was exported.
+    Each rank loads what was exported, on a GPU rounded to the precision of training.
 
     Returns:
         The content of `evaluation.json`; an empty dict on the other ranks.
@@ -68,7 +70,7 @@ def evaluate(
     """
     preprocess = facts.info.preprocess
     asker = Asker(
-        model=load_trained(model_dir, facts).to(workplace.device).eval(),
+        model=load_trained(model_dir, facts, workplace).to(workplace.device).eval(),
         levels=levels,
         encoder=make_encoder(config, manifest, preprocess, processor_dir),
         facts=facts,
@@ -78,9 +80,9 @@ def evaluate(
     rows = read_rows(config, manifest, preprocess)
     own = range(ranks.rank, len(rows), ranks.num_ranks)
     prompts, rejected = encode_prompts(asker.encoder, rows, own, num_levels=len(levels))
+    ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at their own pace
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
-    answers = [g for batch in batches for g in answer(asker, rows, batch)]
-    shares = ranks.gather((answers, rejected))
+    shares = ranks.gather(([g for batch in batches for g in answer(asker, rows, batch)], rejected))
     return _conclude(shares, len(rows), manifest, out_dir) if ranks.rank == 0 else {}
 
 
@@ -98,11 +100,18 @@ def _conclude(
     return _write(generations, problems, out_dir)
 
 
-def load_trained(folder: Path, facts: DataFacts) -> VisionLanguageModel:
-    """The model that a training exported, with its heads."""
-    model = load_model(folder, facts)
+def load_trained(folder: Path, facts: DataFacts, workplace: Workplace) -> VisionLanguageModel:
+    """The model that a training exported, with its heads, on the CPU."""
+    dtype = evaluation_dtype(workplace)
+    model = load_model(folder, facts, dtype=dtype)
     load_heads(model, folder)
+    model.heads.to(dtype)
     return model
+
+
+def evaluation_dtype(workplace: Workplace) -> torch.dtype:
+    """Of the weights that answer: on a GPU half of them would not find room as fp32."""
+    return workplace.dtype if workplace.device.type == "cuda" else torch.float32
 
 
 def check_heldout(

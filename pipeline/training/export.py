@@ -44,9 +44,9 @@ def export_model(
     learned: AbstractSet[str] = frozenset(),
     levels: Sequence[LevelConfig] = (),
 ) -> Path:
-    """Gather the weights and write `model/`, adapters merged into it; a collective.
+    """Gather the weights and write the folder `model/`, which is returned; a collective.
 
-    An equal folder that an earlier attempt exported stays as it is.
+    Adapters are merged into it. An equal folder that an earlier attempt exported stays as it is.
 
     Args:
         model: As it was spread.
@@ -59,22 +59,19 @@ def export_model(
         learned: Names of the parameters that learned, which go with them.
         levels: Of the targets; written with their heads.
 
-    Returns: The model's folder.
-
     Raises:
         StageError: what was written is not what was gathered.
     """
-    expected_names = set(model.state_dict())
     weights = get_model_state_dict(model, options=_WHOLE)
     if ranks.rank == 0:
-        check_names(expected_names, set(weights))
+        check_names(set(model.state_dict()), set(weights))
         if adapters_of is not None:
             options = {"weights": weights, "base": adapters_of, "learned": learned}
             write = functools.partial(save_adapters, model, **options)
             _write(output_dir / "adapters", attempt, write)
         write = functools.partial(_write_model, model, weights, processor_dir, levels)
         _write(output_dir / "model", attempt, write)
-    ranks.barrier()
+    ranks.meet("export", speaks=ranks.rank == 1)  # tens of GB may take longer than a timeout
     return output_dir / "model"
 
 

@@ -63,6 +63,7 @@ def plan_learning(model: VisionLanguageModel, phases: Sequence[Phase], ranks: Ra
     now = what_learns(model, phases)
     so_far = tuple(itertools.accumulate(now, operator.or_))
     bases = [hash_base(model, names) for names in so_far] if ranks.rank == 0 else []
+    ranks.meet("base_hash", speaks=ranks.rank == 1)  # which reads all of a large model
     return Learning(now=now, so_far=so_far, bases=tuple(ranks.from_main(bases)))
 
 

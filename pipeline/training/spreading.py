@@ -150,6 +150,8 @@ def build_together(
             check_can_be_shared(model)
     except StageConfigError as error:
         problem = str(error)
+    # Reading and quantising may take long, of which the rank that reads for all says nothing.
+    ranks.meet("model_build", speaks=ranks.rank in (0, 1))
     problems = ranks.from_main(ranks.gather(problem))
     if found := next(filter(None, problems), None):
         raise StageConfigError(found)

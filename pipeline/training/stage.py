@@ -13,7 +13,7 @@ from pipeline.data.info import PROCESSOR_DIR, read_dataset_info
 from pipeline.models import DataFacts, load_tokenizer, read_facts
 from pipeline.timing import SpanLog
 from pipeline.timing.system_sampler import sample_system
-from pipeline.training.device import prepare_device
+from pipeline.training.device import give_back_memory, prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
 from pipeline.training.evaluate import check_heldout, evaluate
 from pipeline.training.export import export_model
@@ -98,25 +98,17 @@ def _run_staged(
     ending = Ending(
         job.ranks, job.context, began_unix_s=job.began_unix_s, made_steps=trained.made_steps
     )
-    ending.check("exports")
-    with job.spans.span("export"):
-        model_dir = export_model(
-            trained.made.spread.bare,
-            job.context.output_dir,
-            processor_dir=sources[0].processor_dir,
-            ranks=job.ranks,
-            attempt=job.context.attempt,
-            adapters_of=_adapters_of(job.config),
-            learned=trained.made.learning.so_far[-1],
-            levels=job.config.levels,
-        )
+    described = _describe(job, trained)
+    model_dir = _export(job, ending, trained.made, sources[0].processor_dir)
+    del trained  # nobody else has the model and its optimizer: the evaluation needs their place
+    give_back_memory(job.workplace.device)
     evaluation = _evaluate(job, ending, facts, model_dir, sources[0].processor_dir)
     if evaluation.get("exact_match") is not None:
-        trackers.log({"evaluation/exact_match": evaluation["exact_match"]}, trained.num_steps)
+        trackers.log({"evaluation/exact_match": evaluation["exact_match"]}, described["num_steps"])
     if job.ranks.rank != 0:
         return None
     return {
-        **_describe(job, trained),
+        **described,
         "exact_match": evaluation.get("exact_match"),
         "evaluation": evaluation or None,
         "stage_in_s": sum(source.staged.duration_s for source in used),
@@ -124,6 +116,21 @@ def _run_staged(
         "staging": reading,
         "outputs": describe_outputs(job.context.output_dir, model_dir.iterdir()),
     }
+
+
+def _export(job: Job, ending: Ending, made: SpreadModel, processor_dir: Path) -> Path:
+    ending.check("exports")
+    with job.spans.span("export"):
+        return export_model(
+            made.spread.bare,
+            job.context.output_dir,
+            processor_dir=processor_dir,
+            ranks=job.ranks,
+            attempt=job.context.attempt,
+            adapters_of=_adapters_of(job.config),
+            learned=made.learning.so_far[-1],
+            levels=job.config.levels,
+        )
 
 
 def _adapters_of(config: TrainConfig) -> str | None:

@@ -42,6 +42,7 @@ def overrides(models: Path, **more: Any) -> list[str]:
         "stages.models.config.source": models,
         "stages.train.resources.gpus_per_node": 0,
         "stages.train.resources.gpu": [],
+        "stages.train.resources.mem_gb": 4,
         "stages.train.config.device": "cpu",
         "stages.train.config.batching.max_tokens": 512,
         "stages.preprocess.array.num_slices": 1,

@@ -13,6 +13,7 @@ from pipeline.models import DataFacts, VisionLanguageModel
 from pipeline.models.compiling import check_can_compile
 from pipeline.models.weight_files import check_weight_files
 from pipeline.training.checkpoint.files import list_checkpoints
+from pipeline.training.evaluate import evaluation_dtype
 from pipeline.training.host_memory import read_host_memory
 from pipeline.training.job import Job
 from pipeline.training.learning import what_learns
@@ -26,6 +27,7 @@ from pipeline.training.preflight.attention import (
 )
 from pipeline.training.preflight.checkpoint_room import disk_warning
 from pipeline.training.preflight.device_facts import DeviceFacts
+from pipeline.training.preflight.ending_room import EndingNeed, ending_need, judge_ending
 from pipeline.training.preflight.memory_need import (
     MemoryNeed,
     checkpoint_bytes,
@@ -88,10 +90,9 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
     learned = what_learns(shell, planned.phases)
     needs = _needs(job, planned, sizes, learned)
     most = max(range(len(needs)), key=lambda number: needs[number].least_bytes)
-    kind = planned.phases[most].config.optimizer.kind
-    remedy = remedies(config, needs[most], num_ranks=job.ranks.num_ranks, optimizer_kind=kind)
-    hints = (_fewer_rows(planned.phases[most].config), remedy)
-    warnings = _judge_memory(job, needs[most], sizes, device, hints)
+    hints = _hints(job, planned.phases[most].config, needs[most])
+    ending, ending_warnings = _judge_ending(job, sizes, device)
+    warnings = [*_judge_memory(job, needs[most], sizes, device, hints), *ending_warnings]
     attention = _attention(job, planned, shell)
     disk_warnings, disk = _disk(job, planned, sizes, learned)
     return Findings(
@@ -105,6 +106,7 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
                 **asdict(needs[most]),
                 "least_bytes": needs[most].least_bytes,
                 "expected_bytes": needs[most].expected_bytes,
+                **asdict(ending),
             },
             **disk,
         },
@@ -143,6 +145,14 @@ def _pieces(config: TrainConfig, num_ranks: int) -> tuple[int, float]:
     if config.num_microbatches == "auto":
         return 1, 1.0
     return config.num_microbatches, config.global_batch_size / num_ranks / config.num_microbatches
+
+
+def _hints(job: Job, config: TrainConfig, need: MemoryNeed) -> tuple[str, str]:
+    """What helps against activations alone, and what against all that a phase needs."""
+    remedy = remedies(
+        job.config, need, num_ranks=job.ranks.num_ranks, optimizer_kind=config.optimizer.kind
+    )
+    return _fewer_rows(config), remedy
 
 
 def _fewer_rows(config: TrainConfig) -> str:
@@ -186,6 +196,22 @@ def _judge_node(job: Job, need: MemoryNeed, sizes: ModelSizes, remedy: str) -> V
         node_name=context.node_name,
         remedy=remedy,
     )
+
+
+def _judge_ending(job: Job, sizes: ModelSizes, device: DeviceFacts) -> tuple[EndingNeed, list[str]]:
+    """What export and evaluation need, and warnings: the training itself may run."""
+    evaluates = job.config.evaluate.manifest is not None
+    itemsize = evaluation_dtype(job.workplace).itemsize if evaluates else None
+    need = ending_need(sizes, evaluation_itemsize=itemsize)
+    warnings = judge_ending(
+        need,
+        card=device,
+        host=read_host_memory(os.environ),
+        exports=job.ranks.rank == 0,
+        num_local_ranks=job.context.num_local_ranks,
+        node_name=job.context.node_name,
+    )
+    return need, list(warnings)
 
 
 def _attention(job: Job, planned: Planned, shell: VisionLanguageModel) -> list[AttentionFound]:

@@ -149,7 +149,8 @@ class TrainConfig:
     deterministic: bool = False
     """Refuse GPU kernels that are not deterministic; slower. A CPU always is."""
     collective_timeout_min: Positive = 10.0
-    """How long a rank waits for the others before it fails; staging in does not count."""
+    """How long a rank waits for the others before it fails; staging in, reading weights, packing
+    and the export do not count."""
     seed: CountOrZero = 0
     """Of random weights and the order of samples."""
     log_every_steps: Count = 50

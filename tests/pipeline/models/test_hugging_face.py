@@ -235,6 +235,23 @@ def test_batched_answers_equal_those_one_by_one(
     assert together == [model.generate([p], max_new_tokens=6)[0] for p in prompts]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", KINDS)
+def test_model_in_half_precision_answers_and_has_its_buffers_as_they_were(
+    make_kind: Callable[[str], Kind], name: str, dtype: torch.dtype
+) -> None:
+    kind = make_kind(name)
+    whole = load_model(kind.model_dir, kind.facts)
+    model = load_model(kind.model_dir, kind.facts, dtype=dtype).eval()
+    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+    buffers = dict(model.named_buffers())
+    for path, buffer in whole.named_buffers():  # positions are computed with them
+        assert buffer.dtype == buffers[path].dtype
+        assert torch.equal(buffer, buffers[path])
+    prompts = [prompt_of(kind, sample) for sample in kind.samples()]
+    assert len(model.generate(prompts, max_new_tokens=2)) == len(prompts)
+
+
 def test_weights_saved_in_half_precision_are_trained_in_single(
     make_kind: Callable[[str], Kind], tmp_path: Any
 ) -> None:

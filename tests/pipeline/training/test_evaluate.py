@@ -1,13 +1,22 @@
 """What is asked of a model, and what is said of its answers."""
 
 import dataclasses
+import weakref
 
 import pytest
+import torch
 
 from pipeline.data.info import read_dataset_info
 from pipeline.preprocess.rejects import SampleRejectedError
-from pipeline.training import stage
-from pipeline.training.evaluate import Generation, make_encoder, read_rows, summarise
+from pipeline.training import evaluate, stage
+from pipeline.training.device import Workplace
+from pipeline.training.evaluate import (
+    Generation,
+    evaluation_dtype,
+    make_encoder,
+    read_rows,
+    summarise,
+)
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from tests.pipeline.build import run_consolidate, run_preprocess, write_csv_manifest
@@ -101,6 +110,68 @@ def test_heldout_rows_that_can_no_longer_be_used_after_training_fail_the_evaluat
     with pytest.raises(StageConfigError, match=NOTHING_TO_ASK):
         run.run_here()
     assert not (run.output_dir / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "dtype"),
+    [("cuda", "bf16", torch.bfloat16), ("cuda", "fp16", torch.float16),
+     ("cuda", "fp32", torch.float32), ("cpu", "bf16", torch.float32)],
+)  # fmt: skip
+def test_weights_are_halved_on_a_gpu_that_trained_in_half_precision(device, precision, dtype):
+    place = Workplace(device=torch.device(device), precision=precision, num_compute_threads=1)
+    assert evaluation_dtype(place) == dtype
+
+
+def test_weights_in_half_precision_answer(make_train_run, tmp_path, monkeypatch):
+    """On a CPU, as they would on a GPU."""
+    monkeypatch.setattr(evaluate, "evaluation_dtype", lambda workplace: workplace.dtype)
+    loaded = []
+    monkeypatch.setattr(evaluate, "load_heads", lambda model, _: loaded.append(model))
+    manifest = write_csv_manifest(tmp_path / "heldout", 3)
+    settings = {"manifest": str(manifest), "max_new_tokens": 2}
+    run = make_train_run(evaluate=settings, precision="bf16", num_steps=1)
+    assert run.run_here()["evaluation"]["num_samples"] == 3
+    assert {parameter.dtype for parameter in loaded[0].parameters()} == {torch.bfloat16}
+
+
+PHASES = [
+    {"name": "first", "num_steps": 1, "learn": ["projector"]},
+    {"name": "second", "num_steps": 1},
+]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"strategy": "single"}, {"strategy": "ddp", "phases": PHASES, "num_steps": None},
+     {"strategy": "fsdp2"},
+     {"strategy": "fsdp2", "adapters": {"rank": 2}, "activation_checkpointing": True}],
+)  # fmt: skip
+def test_nobody_holds_what_was_trained_when_the_evaluation_begins(
+    make_train_run, tmp_path, monkeypatch, config
+):
+    """Model and optimizer have given back their memory, which they would take of a GPU's."""
+    manifest = write_csv_manifest(tmp_path / "heldout", 3)
+    looks = {"manifest": str(manifest), "every_steps": 1, "num_answers": 1, "max_new_tokens": 1}
+    run = make_train_run(evaluate=looks, num_microbatches=2, **{"num_steps": 2, **config})
+    held, found = [], []
+    really_fit = stage.fit
+
+    def fit(*args):
+        trained = really_fit(*args)
+        parameters = trained.made.spread.optimizer.param_groups[0]["params"]
+        both = (trained.made.spread.bare, trained.made.spread.optimizer, *parameters)
+        held.extend(weakref.ref(each) for each in both)
+        return trained
+
+    def evaluate_nothing(*_, **__):
+        found.extend(ref() is None for ref in held)
+        return {}
+
+    monkeypatch.setattr(stage, "fit", fit)
+    monkeypatch.setattr(stage, "evaluate", evaluate_nothing)
+    run.run_here(strategy=config["strategy"])
+    assert len(found) > 3
+    assert all(found)
 
 
 def test_summary_counts_exact_answers_and_distinct_references():

@@ -1,12 +1,18 @@
 """Weights read back after saving."""
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
+from torch import nn
 
-from pipeline.training.export import _put_in_place, check_names, check_weights
+from pipeline.training import export
+from pipeline.training.export import _put_in_place, check_names, check_weights, export_model
+from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageError
 
 
@@ -58,3 +64,21 @@ def test_file_that_a_crash_left_empty_is_replaced(tmp_path, empty):
     _put_in_place(write_model(tmp_path / ".model.2.tmp"), folder)
     assert (folder / empty).read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_ranks_wait_for_a_slow_export_without_a_collective_that_times_out(tmp_path, monkeypatch):
+    """Two threads with a store in memory; they have no process group to wait in."""
+    monkeypatch.setattr(export, "get_model_state_dict", lambda model, options: model.state_dict())
+    may_write, store = threading.Event(), dist.HashStore()
+    monkeypatch.setattr(export, "_write", lambda *_: may_write.wait(60))
+
+    def export_on(rank):
+        ranks = Ranks(rank=rank, num_ranks=2, host_group=None, store=store)
+        args = {"processor_dir": tmp_path, "ranks": ranks, "attempt": 1}
+        return export_model(nn.Linear(1, 1), tmp_path, **args)
+
+    with ThreadPoolExecutor() as pool:
+        exports = [pool.submit(export_on, rank) for rank in range(2)]
+        assert not wait(exports, timeout=0.2).done
+        may_write.set()
+        assert [each.result(60) for each in exports] == [tmp_path / "model"] * 2

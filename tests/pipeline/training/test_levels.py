@@ -7,6 +7,7 @@ import json
 import pytest
 from safetensors.torch import load_file
 
+from pipeline.training import evaluate
 from slurm_jobs.common.errors import StageError
 from tests.pipeline.models.tiny import CHAINS, write_chains, write_tiny
 from tests.pipeline.training.tiny_runs import tiny_config
@@ -83,3 +84,13 @@ def test_sample_that_does_not_fit_the_levels_is_named(made, make_train_run, leve
     run = make_train_run(**config_of(made, num_steps=1, levels=levels))
     with pytest.raises(StageError, match=words):
         run.run_here()
+
+
+def test_classes_are_told_by_heads_in_half_precision(made, make_train_run, monkeypatch):
+    """On a CPU, as they would be on a GPU."""
+    monkeypatch.setattr(evaluate, "evaluation_dtype", lambda workplace: workplace.dtype)
+    source = made[0].parents[1] / "source" / "rows.jsonl"
+    settings = {"manifest": str(source), "max_new_tokens": 2}
+    changes = {"num_steps": 1, "precision": "bf16", "evaluate": settings}
+    result = make_train_run(**config_of(made, **changes)).run_here()
+    assert result["evaluation"]["levels"].keys() == {"colour", "thing", "report"}

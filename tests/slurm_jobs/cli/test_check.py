@@ -9,6 +9,7 @@ import pytest
 
 from slurm_jobs.cli import main
 
+CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs").glob("*.yaml"))
 SPEC = """
 name: s
 cluster: ours.yaml
@@ -32,6 +33,12 @@ def check(*words: str) -> int:
         main(["check", *words])
     assert isinstance(caught.value.code, int)
     return caught.value.code
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_shipped_specs_have_no_problems(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(str(path)) == 0
+    assert "no problems found" in capsys.readouterr().out
 
 
 def test_a_secret_in_a_spec_is_noted_with_what_to_do_instead(

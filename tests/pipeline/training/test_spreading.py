@@ -1,0 +1,42 @@
+"""The model of all ranks, built together."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.training import spreading
+from pipeline.training.spreading import build_together
+from slurm_jobs.common.errors import StageConfigError
+
+
+class TalkingRanks:
+    """One of two ranks, which writes down how it talks to the other."""
+
+    rank = 1
+    num_ranks = 2
+
+    def __init__(self):
+        self.said = []
+
+    def meet(self, what, *, speaks):
+        self.said.append(f"meet {what}")
+
+    def gather(self, value):
+        self.said.append("gather")
+        return []
+
+    def from_main(self, value):
+        self.said.append("from_main")
+        return ["no such model", None]
+
+
+def test_rank_0_may_read_for_longer_than_a_collective_waits(monkeypatch):
+    """The ranks meet without a timeout before they tell each other of problems."""
+    monkeypatch.setattr(spreading, "check_dtypes", lambda *_: None)
+    monkeypatch.setattr(spreading, "make_shell", lambda *_: None)
+    monkeypatch.setattr(spreading, "_prepare_layers", lambda *_: None)
+    monkeypatch.setattr(spreading, "check_can_be_shared", lambda _: None)
+    ranks = TalkingRanks()
+    with pytest.raises(StageConfigError, match="no such model"):
+        build_together(SimpleNamespace(), None, ranks, None, loads_once=True)
+    assert ranks.said == ["meet model_build", "gather", "from_main"]
