@@ -41,12 +41,14 @@ class Size:
 
     image_px: int
     patch_px: int
-    vision: tuple[int, int, int]
-    """Width, layers and heads."""
-    language: tuple[int, int, int, int]
-    """Width, layers, heads and heads of keys."""
+    vision: tuple[int, int, int, int]
+    """Width, layers, heads, and width within an MLP."""
+    language: tuple[int, int, int, int, int]
+    """Width, layers, heads, heads of keys, and width within an MLP."""
     vocab_size: int | None = None
     """None: as many as the tokenizer has."""
+    has_tied_head: bool = False
+    """Whether the output head is the input embeddings."""
 
     @property
     def num_image_tokens(self) -> int:
@@ -54,15 +56,17 @@ class Size:
         return (self.image_px // self.patch_px) ** 2
 
 
-TINY = Size(image_px=64, patch_px=16, vision=(128, 3, 2), language=(192, 4, 4, 2))
+TINY = Size(image_px=64, patch_px=16, vision=(128, 3, 2, 512), language=(192, 4, 4, 2, 768))
 REAL = Size(
     image_px=384,
     patch_px=14,
-    vision=(1152, 26, 16),
-    language=(2048, 36, 16, 2),
+    vision=(1152, 27, 16, 4304),
+    language=(2048, 36, 16, 2, 11_008),
     vocab_size=151_936,
+    has_tied_head=True,
 )
-"""The SigLIP-so400m and the 3 B language model that Qwen2.5-VL-3B has the sizes of."""
+"""SigLIP-so400m (patches of 14, 384 pixels) and Qwen2.5-3B, by their config.json; of the vocabulary
+the tokenizer made here uses the first few hundred."""
 
 
 def write_rows(folder: Path, num_rows: int, size: Size) -> Path:
@@ -127,35 +131,43 @@ def write_model(folder: Path, size: Size, tokenizer: Any) -> Path:
     import transformers as hf
 
     torch.manual_seed(0)
-    width, layers, heads = size.vision
+    hf.LlavaForConditionalGeneration(make_config(size, tokenizer)).save_pretrained(folder)
+    return folder
+
+
+def make_config(size: Size, tokenizer: Any) -> Any:
+    """A `LlavaConfig`."""
+    import transformers as hf
+
+    width, layers, heads, inner = size.vision
     vision = hf.SiglipVisionConfig(
         hidden_size=width,
-        intermediate_size=4 * width,
+        intermediate_size=inner,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         image_size=size.image_px,
         patch_size=size.patch_px,
         vision_use_head=False,
     )
-    width, layers, heads, key_heads = size.language
+    width, layers, heads, key_heads, inner = size.language
     text = hf.Qwen2Config(
         vocab_size=size.vocab_size or len(tokenizer),
         hidden_size=width,
-        intermediate_size=4 * width,
+        intermediate_size=inner,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=key_heads,
+        tie_word_embeddings=size.has_tied_head,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
-    config = hf.LlavaConfig(
+    return hf.LlavaConfig(
         vision_config=vision,
         text_config=text,
+        tie_word_embeddings=size.has_tied_head,
         image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
         image_seq_length=size.num_image_tokens,
         vision_feature_select_strategy="full",
         vision_feature_layer=-1,
     )
-    hf.LlavaForConditionalGeneration(config).save_pretrained(folder)
-    return folder

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
-import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from unittest import mock
 
+from benchmarks.training_job import BETAS, LEARNING_RATE, MAX_NORM, TrainingJob
 from slurm_jobs.common.context import ParentStage, TaskContext
 from slurm_jobs.common.timings import read_steps, steps_path
-
-if TYPE_CHECKING:
-    from benchmarks.training_ways import TrainingJob
 
 
 def make_context(stage: str, root: Path, **changes: Any) -> TaskContext:
@@ -77,13 +78,51 @@ def make_dataset(folder: Path, max_tokens: int) -> Path:
     return context.output_dir
 
 
-def run_train(job: TrainingJob, kind: str) -> Any:
-    """Train; the records of all steps."""
-    from benchmarks.training_ways import LEARNING_RATE
+@contextlib.contextmanager
+def saving_nothing() -> Iterator[None]:
+    """Keep the `train` stage of this process from saving and exporting what it learned.
+
+    A training without checkpoints is of no use to anybody and has no field in the config: the
+    last step always saves. Here it would be time and disk that the peers, which are told not to
+    save, do not spend, 38 GB for a model of 3 billion weights.
+    """
+    from pipeline.training import stage
+    from pipeline.training.checkpoint import TimedSaver
+
+    def export_nothing(_model: Any, output_dir: Path, **_: Any) -> Path:
+        folder = output_dir / "model"
+        folder.mkdir()
+        return folder
+
+    with (
+        mock.patch.object(TimedSaver, "save", return_value=None),
+        mock.patch.object(stage, "export_model", export_nothing),
+    ):
+        yield
+
+
+def run_train(job: TrainingJob, kind: str, root: Path) -> Any:
+    """Train, and save nothing; the records of all steps.
+
+    Args:
+        job: What is trained.
+        kind: Of batching.
+        root: A folder of its own.
+    """
     from pipeline.training import run
 
+    context = make_context("train", root, config=_config(job, kind))
+    with saving_nothing():
+        run(context.config, context)
+    return read_steps(steps_path(context.timing_dir, 0)).steps
+
+
+def _config(job: TrainingJob, kind: str) -> dict[str, Any]:
     packed = {"kind": "packed", "max_tokens": job.row_tokens}
-    config = {
+    num_microbatches: int | str = job.batch_size // job.at_once
+    if kind == "packed":  # rows have equal lengths: as many at once as there is room for
+        num_microbatches = "auto" if job.device == "cuda" else 1
+    return {
         "device": job.device,
         "precision": job.precision,
         "strategy": "single",
@@ -93,12 +132,65 @@ def run_train(job: TrainingJob, kind: str) -> Any:
         "global_batch_size": job.batch_size,
         "num_lanes": 1,
         "batching": packed if kind == "packed" else {"kind": kind},
-        "num_microbatches": 1 if kind == "packed" else job.batch_size // 8,
-        "optimizer": {"learning_rate": LEARNING_RATE, "weight_decay": 0.0, "grad_clip_norm": 1.0},
+        "num_microbatches": num_microbatches,
+        "optimizer": {
+            "learning_rate": LEARNING_RATE,
+            "beta1": BETAS[0],
+            "beta2": BETAS[1],
+            "weight_decay": 0.0,
+            "grad_clip_norm": MAX_NORM,
+        },
         "schedule": {"kind": "constant", "warmup_share": 0.0},
         "checkpoint": {"every_min": None},
     }
-    with tempfile.TemporaryDirectory(dir=job.folder) as root:
-        context = make_context("train", Path(root), config=config)
-        run(config, context)
-        return read_steps(steps_path(context.timing_dir, 0)).steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeerWork:
+    """What a peer's batch costs, by the formula that our own records follow."""
+
+    model: Any
+    """`ModelWork` of the same model."""
+    image_token_id: int
+    patches_per_image: int
+
+    def flops(self, batch: Mapping[str, Any]) -> float:
+        """Of a forward and a backward pass; padding is not counted.
+
+        `batch` has `input_ids`, `attention_mask` and `labels`, int64 [num_samples, length], and
+        `num_images`.
+        """
+        from pipeline.timing.flops import WorkCounts, model_flops
+
+        lengths = batch["attention_mask"].sum(dim=1)
+        counts = WorkCounts(
+            num_patches=batch["num_images"] * self.patches_per_image,
+            num_patch_pairs=batch["num_images"] * self.patches_per_image**2,
+            num_image_tokens=int((batch["input_ids"] == self.image_token_id).sum()),
+            num_tokens=int(lengths.sum()),
+            num_token_pairs=int((lengths**2).sum()),
+            num_learned=int((batch["labels"] != -100).sum()),
+        )
+        return model_flops(self.model, counts)
+
+
+def read_peer_work(job: TrainingJob) -> PeerWork:
+    """From the model's sizes; its weights are not read."""
+    import torch
+
+    from pipeline.data.info import PROCESSOR_DIR, read_dataset_info
+    from pipeline.models import load_tokenizer, make_unloaded, read_facts
+    from pipeline.models.work import read_work
+    from slurm_jobs.common.stage_config.model import ModelConfig
+
+    dataset = job.folder / "consolidate"
+    info = read_dataset_info(dataset)
+    facts = read_facts(info, load_tokenizer(dataset / PROCESSOR_DIR))
+    config = ModelConfig(type="hugging_face", path=str(job.folder / "model"))
+    model = make_unloaded(config, facts, torch.device("meta"))
+    assert info.image_height is not None  # all pictures have one size
+    return PeerWork(
+        model=read_work(model),
+        image_token_id=info.image_token_id,
+        patches_per_image=(info.image_height // model.patch_size) ** 2,
+    )

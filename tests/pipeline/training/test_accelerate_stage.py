@@ -128,7 +128,9 @@ def test_the_export_has_every_tensor_and_every_adapter(attempts):
         assert sum("layers" in name for name in changed) == NUM_ADAPTED
         assert any("merger" in name for name in changed)
         adapters = weights(attempts, number, "adapters/adapter_model.safetensors")
-        assert len(adapters) == 2 * NUM_ADAPTED
+        assert sum(".lora_" in name for name in adapters) == 2 * NUM_ADAPTED
+        beside = {name for name in adapters if ".lora_" not in name}
+        assert len(beside) == sum("merger" in name for name in base)
 
 
 def test_the_result_tells_what_the_file_came_to(attempts):

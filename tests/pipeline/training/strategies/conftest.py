@@ -15,7 +15,7 @@ from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.conftest import reserve_port
 
 ROOT = Path(__file__).parents[4]
-KINDS = ("llava_siglip", "qwen2_5_vl", "smolvlm", "qwen2_vl")
+KINDS = ("llava_siglip", "qwen2_5_vl", "smolvlm", "qwen2_vl", "qwen3_vl")
 """The small model takes the pictures of the first."""
 TIMEOUT_S = 300
 

@@ -54,6 +54,9 @@ class Alone:
     def from_main(self, value: Any) -> Any:
         return value
 
+    def meet(self, _what: str, *, speaks: bool) -> None:
+        """Nobody else comes."""
+
 
 class Outcomes:
     """In the place of a recorder."""

@@ -1,0 +1,102 @@
+"""The rows of the benchmark of training, from what the ways told of their steps."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.table import Row, row
+from benchmarks.training_job import NUM_WARM, Found, StepEnd, TrainingJob
+
+PEERS = ("Trainer", "SFTTrainer", "Trainer, ready")
+PACKED, UNPACKED = OURS = ("ours", "ours unpacked")
+ALL_WAYS = (*OURS, *PEERS)
+LEARNING: Mapping[str, Callable[[StepEnd], Any]] = {
+    "losses": lambda step: step.loss,
+    "gradient norms": lambda step: step.grad_norm,
+}
+SAME = 1e-5
+"""Of losses and gradient norms, relative. In fp32 the ways differ in the order of sums alone: by
+1e-7 in losses (a float32's last digit) and 7e-7 in norms. A second beta of 0.999 instead of 0.95
+makes 8e-4 of it in four steps."""
+
+
+def duration_s(found: Found) -> float:
+    """Of the steps that are timed."""
+    return found.steps[-1].unix_s - found.steps[NUM_WARM - 1].unix_s
+
+
+def tokens_per_s(found: Found) -> float:
+    """Real tokens a second, of the steps that are timed."""
+    return sum(step.num_tokens for step in found.steps[NUM_WARM:]) / duration_s(found)
+
+
+def flops_per_s(found: Found) -> float:
+    """Operations that the model needs, a second, of the steps that are timed."""
+    return sum(step.model_flops for step in found.steps[NUM_WARM:]) / duration_s(found)
+
+
+def compare_speed(
+    runs: Mapping[str, Sequence[Found]],
+    jobs: Mapping[str, TrainingJob],
+    name: str,
+    peak_flops_per_s: float | None,
+) -> list[Row]:
+    """Rates of all ways, memory on a GPU, MFU where the card's peak is known."""
+
+    def beside(case: str, unit: str, values: Mapping[str, float], **goal: float) -> list[Row]:
+        return [
+            row(
+                f"{name}: {case}",
+                unit,
+                values[PACKED],
+                peer=f"{way}, {jobs[way].at_once} at once",
+                peer_value=values[way],
+                **goal,
+            )
+            for way in (*PEERS, UNPACKED)
+        ]
+
+    rates = {way: statistics.median(map(tokens_per_s, found)) for way, found in runs.items()}
+    rows = beside("packed", "real tokens/s", rates, ratio_at_least=1.0)
+    if peak_flops_per_s is not None:
+        mfu = {
+            way: 100 * statistics.median(map(flops_per_s, found)) / peak_flops_per_s
+            for way, found in runs.items()
+        }
+        rows += beside("MFU", "%", mfu)
+    memory = {way: (found[0].memory_peak_bytes or 0) / 1e9 for way, found in runs.items()}
+    return rows + (beside("peak memory", "GB", memory) if memory[PACKED] else [])
+
+
+def compare_learning(found: Mapping[str, Sequence[StepEnd]]) -> list[Row]:
+    """Losses and gradient norms of some steps of each way, all of the same samples.
+
+    Raises:
+        RuntimeError: they were not the same.
+    """
+    beside = found["Trainer"]
+    for way, steps in found.items():
+        _check_same_samples(way, steps, beside)
+    what = f"of {len(beside)} steps on the same samples"
+    return [
+        row(
+            f"{name} {what}: {way}",
+            "largest relative difference",
+            max(abs(a / b - 1) for a, b in zip(map(read, steps), map(read, beside), strict=True)),
+            peer=f"Trainer (last {read(beside[-1]):.6f})",
+            at_most=SAME,
+        )
+        for way, steps in found.items()
+        if way != "Trainer"
+        for name, read in LEARNING.items()
+    ]
+
+
+def _check_same_samples(way: str, steps: Sequence[StepEnd], beside: Sequence[StepEnd]) -> None:
+    for number, (a, b) in enumerate(zip(steps, beside, strict=True)):
+        # Records keep operations as float32.
+        if a.num_tokens != b.num_tokens or abs(a.model_flops / b.model_flops - 1) > 1e-6:
+            message = f"step {number} of {way} is not of the Trainer's samples: {a}, {b}"
+            raise RuntimeError(message)
