@@ -97,6 +97,7 @@ def test_a_model_that_does_not_fit_is_told_and_the_rest_is_shown(dataset_dir: Pa
     assert all("step_s" not in way and way["problem"] is None for way in found["ways"])
 
 
+@pytest.mark.slow
 def test_a_model_in_a_folder_has_its_sizes_and_other_weights(
     dataset_dir: Path, tmp_path: Path
 ) -> None:

@@ -183,6 +183,7 @@ def test_what_a_choice_depends_on_binds_checkpoints_too():
     assert set(_TRAINED).isdisjoint(MAY_CHANGE)
 
 
+@pytest.mark.slow
 def test_streamed_training_stays_in_step_on_two_ranks_with_shards_of_unequal_length(
     make_train_run, demo_data
 ):

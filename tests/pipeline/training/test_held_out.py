@@ -105,7 +105,7 @@ def build_cpu_config():
     return build_config(TrainConfig, {"device": "cpu", "num_steps": 1})
 
 
-@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
+@pytest.mark.parametrize("strategy", ["fsdp2", pytest.param("ddp", marks=pytest.mark.slow)])
 def test_two_ranks_see_what_one_sees(made, looked, make_train_run, strategy):
     """Among the rows is one without a picture: the ranks' passes are not alike."""
     sharding = {"sharding": {"unit_min_params": 0}} if strategy == "fsdp2" else {}
@@ -116,6 +116,7 @@ def test_two_ranks_see_what_one_sees(made, looked, make_train_run, strategy):
     assert result["held_out"]["last"]["num_exact"] == result["evaluation"]["num_exact"]
 
 
+@pytest.mark.slow
 def test_two_ranks_see_the_same_under_a_file_of_accelerate_that_shards(
     made, looked, make_train_run, tmp_path
 ):
@@ -141,6 +142,7 @@ def assert_seen_alike(looks, others):
         assert (mine.num_tokens, mine.num_answers) == (other.num_tokens, len(ROWS))
 
 
+@pytest.mark.slow
 def test_two_ranks_with_packed_weights_see_what_one_sees_and_learn_as_if_they_had_not_looked(
     made, make_train_run
 ):
@@ -254,6 +256,7 @@ def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkey
     assert [look.step for look in looks_of(run)] == [3, 5]
 
 
+@pytest.mark.slow
 def test_two_ranks_that_look_before_their_first_step_learn_as_if_they_had_not(made, make_train_run):
     sharded = {"strategy": "fsdp2", "sharding": {"unit_min_params": 0}}
     run = make_train_run(**looking_again(made, **sharded))

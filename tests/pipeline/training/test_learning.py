@@ -103,6 +103,7 @@ def test_another_base_is_not_gone_on_from(made, make_train_run, tmp_path):
         write_tiny("qwen2_5_vl", made[1])
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_adapters_and_projector_and_say_what_they_see(made, make_train_run):
     source = made[0].parents[1] / "source" / "rows.jsonl"
     run = make_train_run(

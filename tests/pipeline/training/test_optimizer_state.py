@@ -85,6 +85,7 @@ def qlora(tmp_path_factory, make_train_run):
     return run
 
 
+@pytest.mark.slow
 def test_qlora_of_two_ranks_goes_on_bit_for_bit_with_scaler_and_8_bit_state(qlora):
     before = qlora.weights()
     names = stored(qlora)
@@ -98,6 +99,7 @@ def test_qlora_of_two_ranks_goes_on_bit_for_bit_with_scaler_and_8_bit_state(qlor
     assert qlora.weights() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fsdp2", "single"])
 def test_one_rank_goes_on_from_the_8_bit_state_of_two_within_its_rounding(qlora, strategy):
     """Blocks of other parts round otherwise; the losses are those of the two ranks."""

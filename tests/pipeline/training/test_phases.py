@@ -204,7 +204,7 @@ def test_an_earlier_phase_that_changes_is_made_anew_with_all_that_follow(made, m
     assert run.weights() == fresh.weights()
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("strategy", ["fsdp2", pytest.param("ddp", marks=pytest.mark.slow)])
 def test_two_ranks_go_through_phases_as_one_does(made, whole, make_train_run, strategy):
     run = make_train_run(**{**config_of(made), **config_for(strategy)})
     result = run.run()

@@ -202,6 +202,7 @@ def test_checkpoint_of_any_strategy_is_gone_on_from_by_any_other(make_train_run)
                 shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_two_ranks_of_ddp_train_in_fp16_and_export_what_they_learned(make_train_run):
     fp16 = {"precision": "fp16", "scaler": {"init_scale": 1024.0}}
     exact, run = make_train_run(), make_train_run(strategy="ddp", **fp16)

@@ -133,6 +133,7 @@ def test_what_is_set_and_what_options_say_comes_first(capsys: pytest.CaptureFixt
     assert json.loads(out)["num_ranks"] == 1
 
 
+@pytest.mark.slow
 def test_a_folder_has_no_model_and_eight_ranks(
     source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
