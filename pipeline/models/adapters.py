@@ -19,14 +19,13 @@ from torch import nn
 
 from pipeline.models.interface import VisionLanguageModel
 from pipeline.models.linear_layers import find_targets
+from pipeline.models.parts import is_adapter, without_adapters
 from pipeline.models.quantized import quantized_layers
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
 
 log = logging.getLogger(__name__)
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-_MARK = ".lora_"
-"""Within the names of adapters' weights."""
 _NAME = "default"
 """What peft calls the one adapter."""
 
@@ -78,9 +77,7 @@ def merge_adapters(
         By the names of the model before adapters were added.
     """
     merged = {
-        name.replace(".base_layer.", "."): weight
-        for name, weight in weights.items()
-        if _MARK not in name
+        without_adapters(name): weight for name, weight in weights.items() if not is_adapter(name)
     }
     for name, module in model.named_modules():
         if hasattr(module, "lora_A") and _NAME in module.lora_A:
@@ -132,7 +129,7 @@ def save_adapters(
 
 def _beside(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
     """Modules that learned beside adapters; a warning says what of them has no place."""
-    modules, left = whole_modules(root, {name for name in learned if _MARK not in name})
+    modules, left = whole_modules(root, {name for name in learned if not is_adapter(name)})
     if left:
         log.warning(
             "the folder of adapters has no place for %d weights that learned beside them (%s, ..): "

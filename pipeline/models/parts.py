@@ -9,13 +9,11 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
 
 from pipeline.models.interface import VisionLanguageModel
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.stage_config.learn import ALL, PARTS
+from slurm_jobs.common.stage_config.learn import ALL, PARTS, Part
 
-Part: TypeAlias = Literal["vision", "projector", "language", "heads", "adapters"]
 _ADAPTER_MARK = ".lora_"
 _MOST_NAMES = 3
 """Of parameters, suggested for a pattern that matches none."""
@@ -31,13 +29,18 @@ def without_adapters(name: str) -> str:
     return name.replace(".base_layer.", ".")
 
 
+def is_adapter(name: str) -> bool:
+    """Whether a parameter belongs to adapters, and not to what they stand beside."""
+    return _ADAPTER_MARK in name
+
+
 def parts_of(model: VisionLanguageModel) -> dict[str, Part]:
     """The part of each parameter, by the parameter's name in the model."""
     prefixes = {"heads": ("heads.",), **model.part_prefixes()}
     found: dict[str, Part] = {}
     for name, _ in model.named_parameters():
         fits = (part for part, starts in prefixes.items() if name.startswith(starts))
-        found[name] = "adapters" if _ADAPTER_MARK in name else next(fits, "language")
+        found[name] = "adapters" if is_adapter(name) else next(fits, "language")
     return found
 
 

@@ -20,14 +20,9 @@ _UNSHARED = nn.Identity()
 """Stands for a module whose heads share nothing."""
 
 
-def repeat_shared_keys() -> None:
-    """Have every model of this process repeat them, wherever attention has no mask."""
-    AttentionInterface.register(_NAME, _attend)
-
-
-def share_keys() -> None:
-    """Leave it to transformers again."""
-    AttentionInterface.register(_NAME, sdpa_attention_forward)
+def repeat_shared_keys(*, on: bool) -> None:
+    """Have attention without a mask repeat them, in all of this process; off: as transformers."""
+    AttentionInterface.register(_NAME, _attend if on else sdpa_attention_forward)
 
 
 def _attend(

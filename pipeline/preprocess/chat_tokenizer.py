@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,6 +100,7 @@ class ChatTokenizer:
         if marks_answers(tokenizer.chat_template):
             return self._render(messages, return_assistant_tokens_mask=True)
 
+        @functools.cache  # the whole conversation is also that up to its last answer
         def render_to(num_messages: int, is_prompt: bool) -> str:
             return self._render(messages[:num_messages], add_generation_prompt=is_prompt)[0]
 

@@ -178,20 +178,14 @@ def _names_its_data(config: Mapping[str, Any]) -> bool:
 def _ambiguous(views: Views, document: YamlDocument, name: str, sources: Sequence[str]) -> Problem:
     """A built-in stage that would read the first of several stages, and leave out the others."""
     run = views[sources[0]].run
+    remedy = "preprocess all rows in one stage, or follow each with a `consolidate` of its own"
+    if run == "consolidate":
+        remedy = f"name it, as in `dataset: ${{{sources[0]}.output_dir}}`"
     message = (
         f"stage `{name}` comes after {len(sources)} stages that run `{run}` "
-        f"({', '.join(sources)}), and reads what one of them made: "
+        f"({', '.join(sources)}), and reads what one of them made: {remedy}; where they are of one "
+        "matrix, share it (`matrix:` with the name of its stage)"
     )
-    if run == "consolidate":
-        message += (
-            "name it, as in `dataset: ${" + sources[0] + ".output_dir}`; where they are of one "
-            "matrix, share it (`matrix:` with the name of its stage)"
-        )
-    else:
-        message += (
-            "preprocess all rows in one stage, or follow each with a `consolidate` of its own; "
-            "where they are of one matrix, share it (`matrix:` with the name of its stage)"
-        )
     return _at_parent(document, views, name, sources[1], message)
 
 

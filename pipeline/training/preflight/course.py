@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.data.info import read_dataset_info
 from pipeline.models import DataFacts
-from pipeline.models.shared_keys import repeat_shared_keys, share_keys
+from pipeline.models.shared_keys import repeat_shared_keys
 from pipeline.training.accelerate_config import read_accelerate_file
 from pipeline.training.fingerprint import fingerprint
 from pipeline.training.job import Job
@@ -66,7 +66,7 @@ def preflight(
             problem = str(error)
         _fail_together(job, problem)
         assert findings is not None
-        (repeat_shared_keys if findings.repeats_keys else share_keys)()
+        repeat_shared_keys(on=findings.repeats_keys)
         told = job.ranks.gather(findings.warnings)
         if job.ranks.rank != 0:
             return {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pipeline.models.parts import is_adapter, without_adapters
 from pipeline.training.host_memory import HostMemory
 from pipeline.training.preflight.device_facts import DeviceFacts
 from pipeline.training.preflight.memory_need import stored_bytes
@@ -41,7 +42,7 @@ def ending_need(sizes: ModelSizes, *, evaluation_itemsize: int | None) -> Ending
     """
     packed = sum(each.num_weights for each in sizes.parameters if each.is_packed)
     adapted = sum(each.num_weights for each in sizes.parameters if _is_adapted(each.name))
-    merged = sum(each.num_weights for each in sizes.parameters if ".lora_" not in each.name)
+    merged = sum(each.num_weights for each in sizes.parameters if not is_adapter(each.name))
     return EndingNeed(
         export_bytes=stored_bytes(sizes) + _FP32 * (packed + adapted),
         evaluation_bytes=merged * (evaluation_itemsize or 0),
@@ -49,7 +50,7 @@ def ending_need(sizes: ModelSizes, *, evaluation_itemsize: int | None) -> Ending
 
 
 def _is_adapted(name: str) -> bool:
-    return name.endswith(".base_layer.weight")
+    return name.endswith(".weight") and without_adapters(name) != name
 
 
 def judge_ending(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
-PARTS = ("vision", "projector", "language", "heads", "adapters")
+Part: TypeAlias = Literal["vision", "projector", "language", "heads", "adapters"]
+PARTS: tuple[Part, ...] = get_args(Part)
 """A parameter belongs to one of them."""
 ALL = "all"
 """Every part but the adapters."""

@@ -65,11 +65,11 @@ def test_with_shared_keys_repeated_the_model_asks_for_no_sharing_and_gives_the_s
     model = kind.build()
     batch = kind.batch(model, [[sample] for sample in kind.samples()])
     calls, expected = calls_and_loss(model, batch)
-    shared_keys.repeat_shared_keys()
+    shared_keys.repeat_shared_keys(on=True)
     try:
         repeated_calls, loss = calls_and_loss(model, batch)
     finally:
-        shared_keys.share_keys()
+        shared_keys.repeat_shared_keys(on=False)
     assert repeated_calls == asked_for(model, has_mask=False, repeats_keys=True)
     assert any(gqa for *_, gqa in calls)
     assert not any(gqa for *_, gqa in repeated_calls)

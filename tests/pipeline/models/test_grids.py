@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from pipeline.models import build_model, recompute
 from pipeline.models.grids import plain_arguments, tower_arguments
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
+from pipeline.models.layouts.model import VisionInputs
 from pipeline.training.batches import ModelInputs, loss_of, to_device
 from pipeline.training.device import Workplace
 from tests.pipeline.models.conftest import Kind
@@ -129,14 +130,17 @@ def test_each_vision_layer_would_read_lengths_if_sizes_were_on_the_device(
     assert reads.number > READS[name][0] + in_layers
 
 
+def model_and_pictures(kind: Kind) -> tuple[HuggingFaceVLM, VisionInputs]:
+    model = kind.build()
+    assert isinstance(model, HuggingFaceVLM)
+    return model, inputs_of(kind, model, pictures=True).vision
+
+
 @pytest.mark.parametrize("name", QWEN)
 def test_features_are_the_same_bits_as_when_transformers_works_it_out(
     make_kind: Callable[[str], Kind], name: str
 ) -> None:
-    kind = make_kind(name)
-    model = kind.build()
-    assert isinstance(model, HuggingFaceVLM)
-    vision = inputs_of(kind, model, pictures=True).vision
+    model, vision = model_and_pictures(make_kind(name))
     plain = plain_arguments(vision, torch.device("cpu"))
     told = tower_arguments(vision, model.family.follow_from_grids, model.vision_tower)
     assert told.keys() > plain.keys()
@@ -150,10 +154,7 @@ def test_features_are_the_same_bits_as_when_transformers_works_it_out(
 def test_sharded_root_does_not_move_sizes_to_the_device(
     make_kind: Callable[[str], Kind], name: str
 ) -> None:
-    kind = make_kind(name)
-    model = kind.build()
-    assert isinstance(model, HuggingFaceVLM)
-    vision = inputs_of(kind, model, pictures=True).vision
+    _, vision = model_and_pictures(make_kind(name))
     # What fully_shard and DistributedDataParallel do with what a model is called with.
     _, (moved,) = _to_kwargs((), {"vision": vision}, torch.device("meta"), False)
     sizes = {k: v for k, v in vision.items() if not isinstance(v, torch.Tensor)}
