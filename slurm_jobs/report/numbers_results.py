@@ -16,7 +16,7 @@ from slurm_jobs.report.inputs import ReportInputs, StageInputs
 from slurm_jobs.report.model import EvaluationNumbers, StageNumbers
 from slurm_jobs.run.intents import Intent, latest_intents
 
-_EVALUATION_KEYS = ("evaluation", "exact_match")
+_EVALUATION_KEYS = frozenset({"evaluation", "exact_match"})
 
 SliceResults = Mapping[int, Mapping[str, Any]]
 """What each slice returned, by slice, ascending."""
@@ -107,7 +107,7 @@ def evaluation_numbers(stages: Sequence[StageNumbers]) -> tuple[EvaluationNumber
 
 def _evaluation(results: Mapping[str, float]) -> Mapping[str, float]:
     """`evaluation.` is left out of a name unless the stage returned another value without it."""
-    own = {k: v for k, v in results.items() if any(part in k for part in _EVALUATION_KEYS)}
+    own = {k: v for k, v in results.items() if not _EVALUATION_KEYS.isdisjoint(k.split("."))}
     found: dict[str, float] = {}
     for key, value in own.items():
         short = key.removeprefix("evaluation.")

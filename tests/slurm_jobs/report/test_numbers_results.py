@@ -190,7 +190,8 @@ def test_each_stage_has_an_evaluation_of_its_own(run):
     """A stage after the training, which evaluates on other samples."""
     report = report_of(run)
     train = stage_of(report, "train")
-    probe = dataclasses.replace(train, name="probe", results={"evaluation.num_samples": 50})
+    results = {"evaluation.num_samples": 50, "preflight.memory.evaluation_bytes": 5}
+    probe = dataclasses.replace(train, name="probe", results=results)
     found = evaluation_numbers([train, probe, stage_of(report, "consolidate")])
     assert [(e.stage, dict(e.numbers)) for e in found] == [
         ("train", {"exact_match": 0.93, "num_samples": 480}),
