@@ -1,4 +1,4 @@
-"""What the pair of ranks does with files of accelerate; beside `cases`."""
+"""What a pair of ranks of its own does with files of accelerate; beside `cases`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from pipeline.training.strategies.effect import check_effect
 from pipeline.training.strategies.replicated import Replicated
 from tests.pipeline.training.strategies.accelerate_shim import sharding_on_cpu
 from tests.pipeline.training.strategies.cases import (
+    CASES,
     TIED,
     case,
     poison_on_rank_1,
@@ -32,6 +33,38 @@ from tests.pipeline.training.strategies.cases import (
 )
 from tests.pipeline.training.strategies.trainer import Trainer, workplace_of
 
+BEFORE = frozenset(CASES)
+TWINS = {
+    "accelerate ddp": "ddp",
+    "accelerate ddp, 2 microbatches": "ddp, 2 microbatches",
+    "accelerate ddp, bf16": "ddp, bf16",
+    "accelerate ddp, fp16": "ddp, fp16",
+    "accelerate ddp, adapters": "ddp, adapters",
+    "accelerate ddp, adapters, recomputed": "ddp, adapters",
+    "accelerate fsdp2": "fsdp2",
+    "accelerate fsdp2, 2 microbatches": "fsdp2, 2 microbatches",
+    "accelerate fsdp2, bf16": "fsdp2, bf16",
+    "accelerate fsdp2, fp16": "fsdp2, fp16",
+    "accelerate fsdp2, adapters": "fsdp2, adapters",
+    "accelerate fsdp2, adapters, recomputed": "fsdp2, adapters",
+    "accelerate fsdp2, tied": "fsdp2, tied",
+    "accelerate fsdp2, one unit": "fsdp2, one unit",
+    "accelerate fsdp2, weights kept": "weights kept after forward",
+    "accelerate fsdp2, offload": "offload",
+    "accelerate fsdp2, read by rank 0": "fsdp2",
+    "accelerate fsdp2, language layers": "fsdp2",
+    "accelerate fsdp2, mesh": "fsdp2",
+    "second phase, accelerate ddp": "second phase, ddp",
+    "second phase, accelerate fsdp2": "second phase, fsdp2",
+}
+"""Cases, and the case of our own strategy that each must equal."""
+ALSO_COMPARED = frozenset(
+    {
+        "text on rank 1, smolvlm, single",
+        "ddp, overflow on rank 1",
+        "fsdp2, overflow on rank 1",
+    }
+)
 DDP = {"distributed_type": "MULTI_CPU"}
 BY_LAYER = {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
 
@@ -218,3 +251,7 @@ spread_otherwise(
     "weight left whole", FSDP, lambda model: _shard(model, whole=("language.lm_head.weight",))
 )
 spread_otherwise("type another", DDP, _shard)
+
+OWN = frozenset(CASES) - BEFORE
+"""What this module adds."""
+WITH_COMPARED = OWN | frozenset(TWINS.values()) | ALSO_COMPARED

@@ -22,7 +22,7 @@ from tests.pipeline.training.strategies.trainer import Trainer, workplace_of
 PLENTY = 1e15
 """Bytes."""
 STRATEGIES = ("fsdp2", "ddp", "accelerate fsdp2")
-"""As the cases are called that train without a search."""
+"""As the cases are called that train without a search; of accelerate's file as ours."""
 
 
 def make_trial(pair: Trainer, config: TrainConfig, made: SpreadModel, folder: Path) -> Trial:

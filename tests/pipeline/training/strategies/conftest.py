@@ -1,4 +1,4 @@
-"""The pair of ranks that goes through all cases, once."""
+"""The pairs of ranks that go through all cases, once."""
 
 from __future__ import annotations
 
@@ -22,8 +22,23 @@ TIMEOUT_S = 300
 
 @pytest.fixture(scope="session")
 def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each case gave on ranks 0 and 1."""
-    folder = tmp_path_factory.mktemp("pair")
+    """What each case of our own strategies gave on ranks 0 and 1."""
+    return _run_pair(tmp_path_factory.mktemp("pair"), "ours")
+
+
+@pytest.fixture(scope="session")
+def found(by_rank: list[dict[str, Any]]) -> dict[str, Any]:
+    """What each case of our own strategies gave on rank 0."""
+    return by_rank[0]
+
+
+@pytest.fixture(scope="session")
+def accelerated_by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each case of accelerate's files, and what it is compared with, gave on both ranks."""
+    return _run_pair(tmp_path_factory.mktemp("accelerated_pair"), "accelerate")
+
+
+def _run_pair(folder: Path, group: str) -> list[dict[str, Any]]:
     for kind in KINDS:
         own = folder / "kinds" / kind
         write_tiny(kind, own / "model", tied=kind == "qwen2_vl")
@@ -31,9 +46,9 @@ def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     script = Path(__file__).with_name("rank_pair.py")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with reserve_port() as reserved:
-        port = str(reserved.getsockname()[1])
+        where = [str(reserved.getsockname()[1]), str(folder), group]
         pair = [
-            subprocess.Popen([sys.executable, str(script), str(rank), port, str(folder)], env=env)
+            subprocess.Popen([sys.executable, str(script), str(rank), *where], env=env)
             for rank in range(2)
         ]
         try:
@@ -43,9 +58,3 @@ def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
                 process.kill()
                 process.wait()
     return [json.loads((folder / f"found.{rank}.json").read_text()) for rank in range(2)]
-
-
-@pytest.fixture(scope="session")
-def found(by_rank: list[dict[str, Any]]) -> dict[str, Any]:
-    """What each case gave on rank 0."""
-    return by_rank[0]

@@ -1,6 +1,7 @@
-"""One rank of two that go through all cases together, because starting them takes longest.
+"""One rank of two that go through many cases together, because starting them takes longest.
 
-Usage: python rank_pair.py RANK PORT FOLDER; writes FOLDER/found.RANK.json
+Usage: python rank_pair.py RANK PORT FOLDER GROUP; writes FOLDER/found.RANK.json. GROUP is `ours`
+or `accelerate`: the cases of accelerate's files, and those of ours that they are compared with.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ from pipeline.training.ranks import join_ranks, leave_ranks
 from slurm_jobs.common.errors import SlurmJobsError
 from tests.contexts import make_context
 from tests.pipeline.training.strategies import (
-    accelerate_cases,  # noqa: F401 - adds its cases
+    accelerate_cases,
     cases_memory,
     cases_microbatches,
     cases_optimizers,
     cases_preflight,
     cases_quantized,
 )
-from tests.pipeline.training.strategies.cases import CASES
+from tests.pipeline.training.strategies.cases import CASES, Case
 from tests.pipeline.training.strategies.trainer import Alone, Trainer, open_kind
 
 REGISTERED = (
@@ -40,18 +40,25 @@ REGISTERED = (
 
 def main() -> None:
     rank, port, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    cases = cases_of(sys.argv[4])
     torch.set_num_threads(1)
     context = make_context("train", folder / str(rank), rank=rank, num_ranks=2, main_port=port)
     ranks = join_ranks(context, device_type="cpu", timeout_min=0.5)
     kinds = {path.name: open_kind(path.name, path) for path in (folder / "kinds").iterdir()}
     pair = Trainer(kinds=kinds, ranks=ranks, folder=folder / str(rank))
     alone = Trainer(kinds=kinds, ranks=Alone(), folder=folder / str(rank))
-    found = {name: attempt(case, alone, pair) for name, case in CASES.items()}
+    found = {name: attempt(case, alone, pair) for name, case in cases.items()}
     (folder / f"found.{rank}.json").write_text(json.dumps(found))
     leave_ranks()
 
 
-def attempt(case: Callable[[Trainer, Trainer], Any], alone: Trainer, pair: Trainer) -> Any:
+def cases_of(group: str) -> dict[str, Case]:
+    if group == "accelerate":
+        return {name: CASES[name] for name in CASES if name in accelerate_cases.WITH_COMPARED}
+    return {name: CASES[name] for name in CASES if name not in accelerate_cases.OWN}
+
+
+def attempt(case: Case, alone: Trainer, pair: Trainer) -> Any:
     """What the case gives, or the error that it ends with."""
     begun_s = time.monotonic()
     try:

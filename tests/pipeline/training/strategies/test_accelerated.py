@@ -6,30 +6,20 @@ import math
 
 import pytest
 
-TWINS = {
-    "accelerate ddp": "ddp",
-    "accelerate ddp, 2 microbatches": "ddp, 2 microbatches",
-    "accelerate ddp, bf16": "ddp, bf16",
-    "accelerate ddp, fp16": "ddp, fp16",
-    "accelerate ddp, adapters": "ddp, adapters",
-    "accelerate ddp, adapters, recomputed": "ddp, adapters",
-    "accelerate fsdp2": "fsdp2",
-    "accelerate fsdp2, 2 microbatches": "fsdp2, 2 microbatches",
-    "accelerate fsdp2, bf16": "fsdp2, bf16",
-    "accelerate fsdp2, fp16": "fsdp2, fp16",
-    "accelerate fsdp2, adapters": "fsdp2, adapters",
-    "accelerate fsdp2, adapters, recomputed": "fsdp2, adapters",
-    "accelerate fsdp2, tied": "fsdp2, tied",
-    "accelerate fsdp2, one unit": "fsdp2, one unit",
-    "accelerate fsdp2, weights kept": "weights kept after forward",
-    "accelerate fsdp2, offload": "offload",
-    "accelerate fsdp2, read by rank 0": "fsdp2",
-    "accelerate fsdp2, language layers": "fsdp2",
-    "accelerate fsdp2, mesh": "fsdp2",
-    "second phase, accelerate ddp": "second phase, ddp",
-    "second phase, accelerate fsdp2": "second phase, fsdp2",
-}
+from tests.pipeline.training.strategies.accelerate_cases import TWINS
+
+pytestmark = pytest.mark.slow
 BY_FILE = ("ddp", "fsdp2")
+
+
+@pytest.fixture
+def by_rank(accelerated_by_rank):
+    return accelerated_by_rank
+
+
+@pytest.fixture
+def found(accelerated_by_rank):
+    return accelerated_by_rank[0]
 
 
 @pytest.mark.parametrize("case", TWINS)

@@ -19,6 +19,7 @@ def test_the_rank_with_the_least_memory_decides_for_all(by_rank, strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_trials_on_two_ranks_leave_no_trace_in_the_weights(found, strategy):
     tried = found[f"{strategy}, microbatches for unequal memory"]
-    given = found[f"{strategy}, 2 microbatches"]
+    # Files of accelerate learn what ours do, bit for bit.
+    given = found[f"{strategy.removeprefix('accelerate ')}, 2 microbatches"]
     assert tried["losses"] == given["losses"]
     assert tried["weights"] == given["weights"]
