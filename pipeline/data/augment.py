@@ -116,9 +116,9 @@ def check_augmentation(config: AugmentConfig, info: DatasetInfo, key: str = "aug
     ]
     if asked and info.image_kind == "tiled":
         message = (
-            f"{' and '.join(asked)}: the data set's processor has cut pictures into tiles, and "
-            "each would be changed by itself, so that they make up no picture any more; leave "
-            "that out (brightness, contrast and saturation may be changed)"
+            f"{' and '.join(asked)}: the data set's processor is of a kind that cuts pictures into "
+            "tiles, and each would be changed by itself, so that they make up no picture any more; "
+            "leave that out (brightness, contrast and saturation may be changed)"
         )
         raise StageConfigError(message)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.preprocess.answer_spans import find_answers, marks_answers
+from pipeline.preprocess.answer_spans import (
+    TemplateRefusedError,
+    find_answers,
+    find_header,
+    marks_answers,
+)
 from pipeline.preprocess.token_rules import TokenSequence, mark_spans
 
 if TYPE_CHECKING:
@@ -20,16 +26,14 @@ ChatMessages = Sequence[Mapping[str, Any]]
 """Messages as chat templates take them: `role`, and `content` as a list of items."""
 
 
-class TemplateRefusedError(ValueError):
-    """The chat template raised an error on these messages."""
-
-
 @contextmanager
 def _refusals() -> Iterator[None]:
     from jinja2 import TemplateError
 
     try:
         yield
+    except TemplateRefusedError:
+        raise
     except (TemplateError, TypeError, ValueError, LookupError) as error:  # what expressions raise
         message = f"{error}" if isinstance(error, TemplateError) else f"{error!r}"
         raise TemplateRefusedError(message) from error
@@ -50,6 +54,19 @@ def render(
             conversations=[messages], chat_template=template, **options, **special_tokens
         )
     return texts[0], spans[0] if spans else ()
+
+
+@functools.lru_cache(maxsize=8)
+def _header_of(template: str, special_tokens: str) -> str:
+    """See `find_header`; `special_tokens` as JSON. Empty if no question by itself is taken."""
+    options = json.loads(special_tokens)
+    asked = [{"role": "user", "content": [{"type": "text", "text": "question"}]}]
+    try:
+        text, _ = render(template, asked, options)
+        prompt, _ = render(template, asked, options, add_generation_prompt=True)
+    except TemplateRefusedError:
+        return ""
+    return find_header(text, prompt)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +103,9 @@ class ChatTokenizer:
             TemplateRefusedError: the template takes no such messages.
         """
         text, _ = self._render(messages, add_generation_prompt=True)
+        if not text.endswith(self._header()):
+            message = f"the prompt for an answer does not end with {self._header()!r}"
+            raise TemplateRefusedError(message)
         input_ids = np.asarray(self._tokenise(text)["input_ids"], dtype=np.int32)
         nothing = np.zeros(len(input_ids), dtype=bool)
         return TokenSequence(input_ids=input_ids, supervised=nothing, of_image=nothing)
@@ -104,8 +124,13 @@ class ChatTokenizer:
         def render_to(num_messages: int, is_prompt: bool) -> str:
             return self._render(messages[:num_messages], add_generation_prompt=is_prompt)[0]
 
-        with _refusals():
-            return find_answers(messages, render_to, tokenizer.eos_token or "")
+        end_token = tokenizer.eos_token or ""
+        return find_answers(messages, render_to, header=self._header(), end_token=end_token)
+
+    def _header(self) -> str:
+        """What the template puts before an answer to a question."""
+        special_tokens = json.dumps(self.tokenizer.special_tokens_map, default=str)
+        return _header_of(self.tokenizer.chat_template, special_tokens)
 
     def _render(
         self, messages: ChatMessages, **options: bool

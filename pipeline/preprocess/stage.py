@@ -229,11 +229,12 @@ def _keep_rejects(
     problem = limit.problem(count_reasons(rejects))
     if problem:
         first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
+        told = first.message.removeprefix(f"{first.place}: ")
         message = (
             f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; mend these rows, or "
             f"do without them by `slurm-jobs resume {context.run_dir} --set "
             f"stages.{context.stage}.config.max_reject_share=SHARE` (the share of `consolidate` "
-            f"is for finished parts). First: {first.place}: {first.message}. All of this slice: "
+            f"is for finished parts). First: {first.place}: {told}. All of this slice: "
             f"{paths.rejects}"
         )
         if first.reason == "missing_image":

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.preprocess.answer_spans import marks_answers
 from pipeline.preprocess.chat_tokenizer import ChatMessages, ChatTokenizer, TemplateRefusedError
 from pipeline.preprocess.token_rules import TokenSequence, count_token
 from slurm_jobs.common.errors import StageConfigError
@@ -122,7 +123,7 @@ def _find_problem(
     learned = [chat.tokenizer.decode(span) for span in _learned_spans(tokens)]
     if not _are_answers(learned, answers):
         return (
-            f"marks {', '.join(map(repr, learned)) or 'nothing'} as the assistant's words in a "
+            f"gives {', '.join(map(repr, learned)) or 'nothing'} as the assistant's words in a "
             f"conversation of {roles}, expected {', '.join(map(repr, answers))}"
         )
     return _find_text_problem(messages, chat.tokenizer.decode(tokens.input_ids))
@@ -186,12 +187,14 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
         after = chat.tokenizer.decode(span[ends[0] :]) if ends.size else ""
         if ends.size and not any(word in after for word in _WORDS):
             continue
+        is_marked = marks_answers(chat.tokenizer.chat_template)
+        mend = "print the end-of-turn token once, before `{% endgeneration %}`, and " * is_marked
+        files = " and ".join(name for name in _END_TOKEN_FILES if (place.parent / name).exists())
         message = (
-            f"{place}: the `chat_template` marks {chat.tokenizer.decode(span)!r} as what the "
+            f"{place}: by the `chat_template` {chat.tokenizer.decode(span)!r} is what the "
             f"assistant says, which does not end with the tokenizer's `eos_token` "
-            f"({chat.tokenizer.eos_token!r}), where generation stops; print the end-of-turn token "
-            f"once, before `{{% endgeneration %}}`, and set `eos_token` to it in "
-            f"{' and '.join(name for name in _END_TOKEN_FILES if (place.parent / name).exists())}"
+            f"({chat.tokenizer.eos_token!r}), where generation stops; {mend}set `eos_token` to "
+            f"{'it' if mend else 'the token that ends turns'} in {files}"
         )
         raise StageConfigError(message)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 from pipeline.preprocess.manifest_rows import ManifestRow, RowOrigin, bad_row
+from pipeline.preprocess.manifests.csv_swallowed import find_row
 from pipeline.preprocess.manifests.text_manifest import BLOCK_BYTES, Block, Found
 from pipeline.preprocess.manifests.values import CaptionWords, row_from_csv
 from slurm_jobs.common.csv_columns import CSV_COLUMNS, wrong_columns
@@ -17,8 +19,10 @@ from slurm_jobs.common.errors import StageConfigError
 
 _BOM = b"\xef\xbb\xbf"
 _MOST_CHARACTERS = 2**31 - 1
-"""Of a cell: what every platform's C long holds. The library's own 131,072 are few for a document;
-its limit is one of the whole process."""
+"""Of a cell: what every platform's C long holds."""
+_LOOK_AT_CHARACTERS = 131_072
+"""Of a cell: the library's own limit. One that is longer is looked at before more is read, because
+it may be a quote that nobody closed, with all rows up to the next quote in it."""
 
 
 class _Lines:
@@ -106,7 +110,7 @@ class CsvFile:
         header, line = _header(lines, path)
         num_before = lines.num_given_bytes
         while lines.taken:
-            num_rows, num_lines = _count(lines, path, line)
+            num_rows, num_lines = _count(lines, path, line, header)
             data = b"".join(lines.taken)[num_before:]
             decoded(data, path)
             offset += num_before
@@ -120,7 +124,7 @@ class CsvFile:
         image, text = (header.index(name) for name in CSV_COLUMNS)
         row, line = block.first_row, block.line
         while True:
-            cells, num_lines = _read_record(lines, self.path, line)
+            cells, num_lines = _read_record(lines, self.path, line, header)
             if cells is None:
                 return
             if cells:  # none of an empty line
@@ -146,7 +150,7 @@ def _header(lines: _Lines, path: Path) -> tuple[tuple[str, ...], int]:
     return header, 1 + num_lines
 
 
-def _count(lines: _Lines, path: Path, line: int) -> tuple[int, int]:
+def _count(lines: _Lines, path: Path, line: int, header: Sequence[str]) -> tuple[int, int]:
     """Rows and lines of what was taken and not given; a record that goes on behind it is whole."""
     plain = lines.skip_all_plain()
     if plain:
@@ -158,7 +162,7 @@ def _count(lines: _Lines, path: Path, line: int) -> tuple[int, int]:
             num_rows += one not in {b"\n", b"\r\n"}
             num_lines += 1
         else:
-            cells, num_more = _read_record(lines, path, line + num_lines)
+            cells, num_more = _read_record(lines, path, line + num_lines, header)
             num_rows += bool(cells)
             num_lines += num_more
     return num_rows, num_lines
@@ -170,25 +174,59 @@ def _wrong_number(cells: Sequence[str], header: Sequence[str]) -> str:
     return found + (hint if len(cells) > len(header) else "")
 
 
-def _read_record(lines: _Lines, path: Path, line: int) -> tuple[list[str] | str | None, int]:
+def _read_record(
+    lines: _Lines, path: Path, line: int, header: Sequence[str] = ()
+) -> tuple[list[str] | str | None, int]:
     """The cells of the next record, or what is wrong with it, and the lines that it takes.
 
     None at the end. A wrong record whose quotes are even is over with its line.
     """
-    csv.field_size_limit(_MOST_CHARACTERS)
-    reader = csv.reader(lines, strict=True)
-    try:
-        return next(reader, None), reader.line_num
-    except csv.Error as error:
-        # With an odd quote, or over lines, nobody can tell which rows an open quote has swallowed.
-        if reader.line_num == 1 and lines.last.count('"') % 2 == 0:
-            return f"no CSV ({error})", 1
-        message = (
-            f"{path}:{line}: the row that begins here is no CSV ({error} at line "
-            f"{line + reader.line_num - 1}); a double quote that opens a text must be closed, and "
-            f"one within it written twice"
-        )
-        raise StageConfigError(message) from error
+    taken: list[str] = []
+    found: list[str] | csv.Error | None = None
+    for most in (_LOOK_AT_CHARACTERS, _MOST_CHARACTERS):
+        csv.field_size_limit(most)  # one of the whole process
+        try:
+            found = next(csv.reader(itertools.chain(taken, _kept(lines, taken)), strict=True), None)
+        except csv.Error as error:
+            found = error
+        is_long = isinstance(found, csv.Error) and "field limit" in str(found)
+        _check_text(taken[1:-1] if is_long else _lines_within(found), header, path, line)
+        if not isinstance(found, csv.Error):
+            return found, len(taken)
+        if not is_long:
+            break
+    # With an odd quote, or over lines, nobody can tell which rows an open quote has swallowed.
+    if len(taken) == 1 and lines.last.count('"') % 2 == 0:
+        return f"no CSV ({found})", 1
+    raise StageConfigError(_not_closed(path, line, f"{found} at line {line + len(taken) - 1}"))
+
+
+def _lines_within(found: list[str] | csv.Error | None) -> list[str]:
+    """The lines of the cells, but for the first of each."""
+    cells = found if isinstance(found, list) else []
+    return [line for cell in cells for line in cell.splitlines()[1:]]
+
+
+def _check_text(within: Sequence[str], header: Sequence[str], path: Path, line: int) -> None:
+    row = find_row(within, header)
+    if row:
+        problem = f"its text goes over lines, and one of them is a row by itself: {row}"
+        message = f"{_not_closed(path, line, problem)}; a text that is meant so: as JSON lines"
+        raise StageConfigError(message)
+
+
+def _kept(lines: _Lines, taken: list[str]) -> Iterator[str]:
+    """The lines, each put into `taken`."""
+    for line in lines:
+        taken.append(line)
+        yield line
+
+
+def _not_closed(path: Path, line: int, problem: str) -> str:
+    return (
+        f"{path}:{line}: the row that begins here is no CSV ({problem}); a double quote that opens "
+        f"a text must be closed, and one within it written twice"
+    )
 
 
 def decoded(data: bytes, path: Path) -> str:

@@ -108,7 +108,9 @@ def read_turn(turn: Any, role_key: str, content_key: str) -> Message:
     if not isinstance(content, list):
         message = f"{content_key} is a {type(content).__name__}, expected a string or a list"
         raise BadRowError(message)
-    return Message(role=role, content=tuple(_read_item(item) for item in content))
+    return Message(
+        role=role, content=tuple(found for item in content for found in _read_item(item))
+    )
 
 
 def _split_marks(text: str) -> list[Content]:
@@ -124,12 +126,13 @@ def _split_marks(text: str) -> list[Content]:
     return items
 
 
-def _read_item(item: Any) -> Content:
+def _read_item(item: Any) -> list[Content]:
     kind = item.get("type") if isinstance(item, Mapping) else None
     if kind == "text" and isinstance(item.get("text"), str):
-        return Content(kind="text", value=item["text"])
+        text = item["text"]
+        return _split_marks(text) if IMAGE_MARK in text else [Content(kind="text", value=text)]
     if kind == "image":
-        return image_of(item)
+        return [image_of(item)]
     message = f"content item of type {shorten(kind)}; allowed are `text` (with `text`) and `image`"
     raise BadRowError(message)
 

@@ -151,8 +151,7 @@ def _make_template(parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase)
         return made
     message = (
         f"{parts.text}: its chat template is not ChatML as Qwen2.5 writes it ({difference}); give "
-        f"processor.template: that template with {parts.image_token} in place of images, and with "
-        f"`{{% generation %}}` marks"
+        f"processor.template: that template with {parts.image_token} in place of images"
     )
     raise StageConfigError(message)
 

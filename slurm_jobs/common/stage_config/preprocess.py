@@ -43,8 +43,9 @@ class ComposedProcessor:
     """Token of that tokenizer that stands for a patch of an image. Qwen2.5's has this one."""
 
     template: InputPath | None = None
-    """File of a chat template (Jinja) with images and `{% generation %}` marks. Without one: ChatML
-    with the default system prompt of the tokenizer's own template, if that is ChatML, too."""
+    """File of a chat template (Jinja) with images; marks (`{% generation %}`) are welcome, and not
+    needed. Without one: ChatML with the default system prompt of the tokenizer's own template, if
+    that is ChatML, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

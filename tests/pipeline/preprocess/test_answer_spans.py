@@ -72,6 +72,54 @@ def test_templates_of_families_need_no_marks(kind: str, marked: str) -> None:
         np.testing.assert_array_equal(other.supervised, one.supervised)
 
 
+PROMPT = "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}{% endif %}"
+HEADER_LEFT_OUT = {
+    "after the assistant": (
+        "{% endfor %}" + PROMPT,
+        "{% endfor %}" + PROMPT.replace("prompt", "prompt and messages[-1]['role'] != 'assistant'"),
+        CHATS["two answers in a row"],
+    ),
+    "of the first turn": (
+        "{% endfor %}" + PROMPT,
+        PROMPT.replace("if add", "if loop.last and add") + "{% endfor %}",
+        [message("assistant", "Hello."), *ASKED],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HEADER_LEFT_OUT)
+def test_the_header_of_an_answer_is_never_learned(tmp_path: Path, case: str) -> None:
+    """Phi-3-vision's prompt has none after an answer; within a loop there is none at the start."""
+    old, new, messages = HEADER_LEFT_OUT[case]
+    plain = without_marks(CHAT_TEMPLATE)
+    assert plain.count(old) == 1
+    chat = chats_of(tmp_path, plain.replace(old, new))
+    assert chat.encode_conversation(ASKED).supervised.any()
+    with pytest.raises(
+        TemplateRefusedError, match=r"^it does .* not with '<\|start\|>assistant\\n'"
+    ):
+        chat.encode_conversation(messages)
+
+
+def test_a_prompt_without_the_header_of_an_answer_is_refused(tmp_path: Path) -> None:
+    old, new, messages = HEADER_LEFT_OUT["after the assistant"]
+    chat = chats_of(tmp_path, CHAT_TEMPLATE.replace(old, new))
+    assert len(chat.encode_prompt(messages[:1]).input_ids)
+    with pytest.raises(TemplateRefusedError, match="prompt for an answer does not end with '<"):
+        chat.encode_prompt(messages[:-1])
+
+
+def test_a_message_shows_where_texts_differ_and_no_more(tmp_path: Path) -> None:
+    said = "{{ item['text'] }}"
+    shortening = "{{ item['text'] if message is sameas messages[-1] else 'hm' }}"
+    chat = chats_of(tmp_path, without_marks(CHAT_TEMPLATE).replace(said, shortening, 1))
+    long = message("assistant", "word " * 2_000)
+    with pytest.raises(TemplateRefusedError) as caught:
+        chat.encode_conversation([message("user", "What?"), long, *MORE])
+    assert "turn 2 cannot be told from its text" in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
 def test_what_follows_the_end_of_a_turn_is_not_learned(tmp_path: Path) -> None:
     """As the line break that templates of the kind of ChatML end turns with."""
     chat = chats_of(tmp_path, without_marks(CHAT_TEMPLATE))

@@ -114,15 +114,17 @@ def test_csv_row_with_too_many_or_too_few_cells_is_bad_and_hides_no_other(tmp_pa
 def test_chat_images_stand_inline_or_in_a_list(tmp_path: Path) -> None:
     inline = [{"type": "image", "path": "x.png"}, {"type": "text", "text": "ok?"}]
     listed = [{"type": "image"}, {"type": "text", "text": "ok?"}]
+    marked = [{"type": "text", "text": "<image>\nok?"}]
     rows = read_chat(
         tmp_path,
         {"messages": [{"role": "user", "content": inline}, ANSWER]},
         {"messages": [{"role": "user", "content": listed}, ANSWER], "images": ["x.png"]},
         {"messages": [{"role": "user", "content": "<image>\nok?"}, ANSWER], "images": ["x.png"]},
+        {"messages": [{"role": "user", "content": marked}, ANSWER], "images": ["x.png"]},
         {"messages": [{"role": "user", "content": "ok?"}, ANSWER], "images": ["x.png"]},
     )
     expected = [("user", [("image", "x.png"), ("text", "ok?")]), ("assistant", [("text", "yes")])]
-    assert [said(row) for row in rows] == [expected] * 4
+    assert [said(row) for row in rows] == [expected] * 5
     assert {row.source for row in rows} == {"x.png"}
 
 

@@ -10,6 +10,7 @@ import pytest
 from pipeline.preprocess.tokenizer import load_chat_tokenizer
 from slurm_jobs.common.errors import StageConfigError
 from tests.pipeline.build import CHAT_TEMPLATE, write_processor
+from tests.pipeline.kinds import without_marks
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ NOT_THE_USERS = "{% if message['role'] == 'assistant' %}{% generation %}"
     [
         (
             (NOT_THE_USERS, NOT_THE_USERS.replace("== 'assistant'", "!= 'user'")),
-            r"marks 'testrule<\|end\|>', 'testanswer<\|end\|>' as .* conversation of system, user",
+            r"gives 'testrule<\|end\|>', 'testanswer<\|end\|>' as .* conversation of system, user",
         ),
         (
             (NOT_THE_USERS, NOT_THE_USERS.replace("'assistant'", "'assistant' or loop.index > 2")),
@@ -58,7 +59,7 @@ NOT_THE_USERS = "{% if message['role'] == 'assistant' %}{% generation %}"
         ),
         (
             (NOT_THE_USERS, NOT_THE_USERS + "{{ 'assistant: ' }}"),
-            r"marks 'assistant: testanswer<\|end\|>' as .*, expected 'testanswer'",
+            r"gives 'assistant: testanswer<\|end\|>' as .*, expected 'testanswer'",
         ),
         (
             ("{{ '<|start|>' + message['role'] + '\n' }}", PRINTS_SYSTEM),
@@ -195,9 +196,21 @@ def test_template_whose_learned_turns_do_not_end_where_generation_stops_is_refus
 ) -> None:
     assert change[0] in CHAT_TEMPLATE
     folder = write_processor(tmp_path / "processor", template=CHAT_TEMPLATE.replace(*change, 1))
-    words = rf"marks '{learned}' as .* `eos_token` \('<\|end\|>'\), where generation stops; print"
+    words = (
+        rf"by the .* '{learned}' is .* `eos_token` \('<\|end\|>'\), where generation stops; print"
+    )
     with pytest.raises(StageConfigError, match=words):
         load_chat_tokenizer(folder, "<image>")
+
+
+def test_a_template_without_marks_is_not_asked_for_them_where_turns_end_otherwise(
+    tmp_path: Path,
+) -> None:
+    template = without_marks(CHAT_TEMPLATE).replace("<|end|>", "<|pad|>")
+    words = r"set `eos_token` to the token that ends turns in tokenizer_config\.json$"
+    with pytest.raises(StageConfigError, match=words) as caught:
+        load_chat_tokenizer(write_processor(tmp_path / "processor", template=template), "<image>")
+    assert "generation %}" not in str(caught.value)
 
 
 def test_end_token_that_is_set_to_the_templates_end_of_turn_is_taken(tmp_path: Path) -> None:

@@ -146,6 +146,36 @@ def test_text_of_a_whole_document_is_one_cell_of_csv(tmp_path: Path, quote: str,
     assert text in [content.value for said in rows[0].messages for content in said.content]
 
 
+@pytest.mark.parametrize("name", ["{}.png", "photos/{}.JPG", "key-{}"])
+@pytest.mark.parametrize(
+    ("num_rows", "last"), [(20, 'a pipe of 6"'), (20_000, 'a pipe of 6"'), (20_000, "a pipe")]
+)
+def test_rows_that_an_open_quote_swallows_are_an_error(
+    tmp_path: Path, name: str, num_rows: int, last: str
+) -> None:
+    lines = [f"{name.format(row)},a picture of number {row} on a table" for row in range(num_rows)]
+    lines[2] = f'{name.format(2)},"a quote that nobody closes'
+    lines[-3] = f"{name.format(num_rows - 3)},{last}"
+    path = tmp_path / "m.csv"
+    path.write_text("\n".join(["image_path,text", *lines, ""]))
+    swallowed = name.format(3).replace(".", r"\.")
+    with pytest.raises(StageConfigError, match=rf"m\.csv:4: .* row by itself: '{swallowed},a pict"):
+        open_manifest(path)
+
+
+@pytest.mark.parametrize("first", ["image_path,text", "text,image_path"])
+def test_text_over_lines_with_commas_is_a_text(tmp_path: Path, first: str) -> None:
+    verse = "Roses are red, violets are blue\nnone is so sweet, none is as true"
+    text = "\n".join(f"{verse} {number}" for number in range(3_000))
+    cells = {"image_path": "a.png", "text": f'"{text}"'}
+    row = ",".join(cells[name] for name in first.split(","))
+    path = tmp_path / "m.csv"
+    path.write_text(f"{first}\n{row}\n{row}\n")
+    rows = list(open_manifest(path).rows(range(2)))
+    assert [row.problem for row in rows] == ["", ""]
+    assert text in [content.value for said in rows[1].messages for content in said.content]
+
+
 def test_manifest_that_is_gone_or_cut_short_is_told(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text(f"{GOOD}\n" * 10)
