@@ -19,10 +19,12 @@ from slurm_jobs.spec.entry_points import entry_point_problems, module_problems
 from slurm_jobs.spec.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.files import Files, read_text_of
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
+from slurm_jobs.spec.idle_settings import idle_setting_notes
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
 from slurm_jobs.spec.matrix import as_in_the_file
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.override_order import expand_with, marked_earlier
+from slurm_jobs.spec.row_notes import row_notes
 from slurm_jobs.spec.stage_checks import form_problems, limit_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.stage_references import reference_problems
@@ -50,6 +52,8 @@ class LoadedSpec:
     """For the places of problems that are found later."""
     left_out: tuple[str, ...] = ()
     """In words, earlier overrides whose stage is no more."""
+    notes: tuple[Problem, ...] = ()
+    """What may be so and is hardly meant, each at its place."""
 
 
 def load_spec(
@@ -88,7 +92,8 @@ def load_spec(
     except SpecError as error:
         told = as_in_the_file(error.problems, document, expanded.origins)
         raise SpecError(marked_earlier(told, earlier, typed)) from None
-    return dataclasses.replace(loaded, left_out=expanded.left_out)
+    notes = tuple(as_in_the_file(loaded.notes, document, expanded.origins))
+    return dataclasses.replace(loaded, left_out=expanded.left_out, notes=notes)
 
 
 def load_document(
@@ -123,7 +128,15 @@ def load_document(
         spec_dir=spec_dir,
         overrides=tuple(overrides),
         document=document,
+        notes=tuple(_notes(views, configs, document)),
     )
+
+
+def _notes(
+    views: Mapping[str, StageView], configs: Mapping[str, Any], document: YamlDocument
+) -> list[Problem]:
+    notes = [*idle_setting_notes(views, configs, document), *row_notes(views, configs, document)]
+    return _sorted(notes)
 
 
 def _agreement_problems(
