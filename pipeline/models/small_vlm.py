@@ -32,8 +32,9 @@ from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.pixels import PixelScale
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.model_kinds import SMALL_VLM
 
-MODEL_TYPE = "small_vlm"
+MODEL_TYPE = SMALL_VLM
 WEIGHTS_NAME = "model.safetensors"
 
 

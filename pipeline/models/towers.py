@@ -7,7 +7,7 @@ neither is resized, because rows made up at random would pass for learned ones.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,14 +24,9 @@ from pipeline.models.facts import DataFacts
 from pipeline.models.loading import load_part, read_config_values
 from pipeline.preprocess.tokenizer import load_tokenizer
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.model_kinds import LANGUAGE_PART, VISION_PART, PartKind, wrong_part
 from slurm_jobs.common.stage_config.model import LanguageConfig, VisionConfig
 
-_SIGLIP_TYPES, _QWEN2_TYPES = ("siglip", "siglip_vision_model"), ("qwen2",)
-_SIGLIP = "a SigLIP or fixed-resolution SigLIP 2 (model_type siglip or siglip_vision_model)"
-_FLEXIBLE = (
-    "; this is a SigLIP 2 of flexible resolution (NaFlex), which takes images in another layout"
-)
-_QWEN2 = "a Qwen2 or Qwen2.5 causal language model (model_type qwen2)"
 _VISION_KEY, _LANGUAGE_KEY = "model.vision.path", "model.language.path"
 _RGB = 3
 
@@ -53,7 +48,7 @@ def read_vision_config(config: VisionConfig) -> SiglipVisionConfig:
         StageConfigError: no encoder of this kind is there, or sizes were given that it has not.
     """
     assert config.path is not None
-    _check_kind(_VISION_KEY, config.path, _SIGLIP_TYPES, _SIGLIP)
+    _check_kind(_VISION_KEY, config.path, VISION_PART)
     # Of a whole SigLIP this takes the vision model's part.
     found = SiglipVisionConfig.from_pretrained(config.path, local_files_only=True)
     found.vision_use_head = False
@@ -74,7 +69,7 @@ def read_language_config(config: LanguageConfig) -> Qwen2Config:
         StageConfigError: no such model is there, or sizes were given that it has not.
     """
     assert config.path is not None
-    _check_kind(_LANGUAGE_KEY, config.path, _QWEN2_TYPES, _QWEN2)
+    _check_kind(_LANGUAGE_KEY, config.path, LANGUAGE_PART)
     found = Qwen2Config.from_pretrained(config.path, local_files_only=True)
     sizes = {
         "num_kv_heads": found.num_key_value_heads,
@@ -193,16 +188,11 @@ def _check_given(key: str, path: str, given: Mapping[str, int], found: Mapping[s
         raise StageConfigError(message)
 
 
-def _check_kind(key: str, path: str, model_types: Collection[str], expected: str) -> None:
+def _check_kind(key: str, path: str, part: PartKind) -> None:
     """Refuse another kind of model, and weights that are packed: they could not be trained."""
-    values = read_config_values(path, key)
-    kind = values.get("model_type")
-    if kind not in model_types:
-        more = _FLEXIBLE if str(kind).startswith("siglip2") else ""
-        message = f"{key} {path}: model_type is {kind!r}, expected {expected}{more}"
-        raise StageConfigError(message)
-    if values.get("quantization_config") is not None:
-        message = f"{path}: its weights are quantised (quantization_config); take the plain model"
+    wrong = wrong_part(read_config_values(path, key), part)
+    if wrong:
+        message = f"{key} {path}: {wrong}"
         raise StageConfigError(message)
 
 

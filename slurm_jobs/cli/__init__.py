@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn, TextIO, cast
 
 from slurm_jobs import __version__
-from slurm_jobs.common.errors import FileError, Problem, SlurmJobsError
+from slurm_jobs.common.errors import FileError, SlurmJobsError
 
 VERBS = {
     "init": "copy the starter specs and cluster profiles into a folder",
@@ -166,23 +166,13 @@ def _error_as_json(error: SlurmJobsError) -> str:
 
 
 def _print_error(error: SlurmJobsError) -> None:
+    from slurm_jobs.cli.arguments import with_short_path
     from slurm_jobs.common.errors import SpecError
 
     if isinstance(error, SpecError):
         for problem in error.problems:
-            print(_with_short_path(problem), file=sys.stderr)
+            print(with_short_path(problem), file=sys.stderr)
         number = len(error.problems)
         print(f"{number} problem{'s' if number > 1 else ''} found", file=sys.stderr)
     else:
         print(f"slurm-jobs: {error}", file=sys.stderr)
-
-
-def _with_short_path(problem: Problem) -> Problem:
-    """A problem whose file is named as the user would type it."""
-    import dataclasses
-    from pathlib import Path
-
-    from slurm_jobs.cli.arguments import shown_path
-
-    is_file = problem.file.startswith("/")
-    return dataclasses.replace(problem, file=shown_path(Path(problem.file))) if is_file else problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import shlex
 import shutil
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.errors import InputError, Problem
 from slurm_jobs.common.files import dump_json
 
 
@@ -144,3 +145,9 @@ def shown_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def with_short_path(problem: Problem) -> Problem:
+    """A problem whose file is named as the user would type it."""
+    is_file = problem.file.startswith("/")
+    return dataclasses.replace(problem, file=shown_path(Path(problem.file))) if is_file else problem

@@ -6,7 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_jobs.cli.arguments import add_json, add_spec, print_json, shown_path
+from slurm_jobs.cli.arguments import (
+    add_json,
+    add_spec,
+    print_json,
+    shown_path,
+    with_short_path,
+)
 from slurm_jobs.common.hidden import looks_secret
 
 if TYPE_CHECKING:
@@ -36,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     refuse_uncopyable(code_sources(loaded.spec, Path(loaded.spec_dir)))
     stages = loaded.spec.stages
     notes = [*(check_cluster(loaded) if options.cluster else ()), *secret_notes(loaded)]
+    notes += [str(with_short_path(note)) for note in loaded.notes]
     notes += [d.instead for s in stages for d in stage_dependencies(s, loaded.spec) if d.instead]
     notes += [*module_notes(loaded), *table_notes(loaded.spec)]
     if options.json:

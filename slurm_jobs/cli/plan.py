@@ -6,7 +6,14 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import add_json, add_spec, duration_text, print_json, shown_path
+from slurm_jobs.cli.arguments import (
+    add_json,
+    add_spec,
+    duration_text,
+    print_json,
+    shown_path,
+    with_short_path,
+)
 from slurm_jobs.common.ranges import ranges_text
 
 if TYPE_CHECKING:
@@ -42,7 +49,8 @@ def run(options: argparse.Namespace) -> int:
     limits = limits_if_near(profile)
     plan = plan_spec(loaded, profile, limits)
     scripts = render_scripts(loaded, profile, plan)
-    notes = [*dependency_notes(plan), *limits.problems]
+    notes = [str(with_short_path(note)) for note in loaded.notes]
+    notes += [*dependency_notes(plan), *limits.problems]
     if options.json:
         refuse_impossible(loaded, plan, limits)
         print_json(plan_values(plan, scripts, notes))

@@ -34,7 +34,8 @@ class Submission:
     plan: Plan
     jobs: tuple[SubmittedJob, ...]
     notes: tuple[str, ...] = ()
-    """What could not be asked of the cluster, and what waits otherwise than the spec says."""
+    """What the spec hardly means, what could not be asked of the cluster, and what waits otherwise
+    than the spec says."""
 
 
 def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submission:
@@ -64,7 +65,7 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
         undo.pop_all()  # there is a run from here on, and soon its jobs
         record_provenance(context, number, loaded.overrides)
         jobs = submit_plan(context, plan, Connections(), turn=turn, on_job=on_job)
-    notes = (*dependency_notes(plan), *limits.problems)
+    notes = (*map(str, loaded.notes), *dependency_notes(plan), *limits.problems)
     return Submission(paths=paths, plan=plan, jobs=tuple(jobs), notes=notes)
 
 

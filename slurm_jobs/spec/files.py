@@ -56,6 +56,13 @@ class Files:
         ):  # a name too long, a folder closed to us, ~nobody
             return False
 
+    def lacks(self, path: str) -> bool:
+        """Whether it can be seen that nothing lies at `path`; not where the way is closed to us."""
+        try:
+            return not self.exists(path)
+        except (OSError, ValueError, RuntimeError):
+            return False
+
     def expand(self, path: str) -> str:
         """`path` with a leading `~` or `$NAME` replaced, if that is known."""
         variables = self.variables or {}

@@ -15,17 +15,16 @@ from typing import Any
 
 from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import Problem, SpecError
-from slurm_jobs.spec.accelerate_checks import accelerate_problems
 from slurm_jobs.spec.entry_points import entry_point_problems, module_problems
+from slurm_jobs.spec.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.files import Files, read_text_of
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
-from slurm_jobs.spec.manifest_checks import manifest_problems
+from slurm_jobs.spec.idle_settings import idle_setting_notes
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
 from slurm_jobs.spec.matrix import as_in_the_file
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.override_order import expand_with, marked_earlier
-from slurm_jobs.spec.path_checks import path_problems, runs_dir_problems
-from slurm_jobs.spec.processor_checks import processor_problems
+from slurm_jobs.spec.row_notes import row_notes
 from slurm_jobs.spec.stage_checks import form_problems, limit_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.stage_references import reference_problems
@@ -53,6 +52,8 @@ class LoadedSpec:
     """For the places of problems that are found later."""
     left_out: tuple[str, ...] = ()
     """In words, earlier overrides whose stage is no more."""
+    notes: tuple[Problem, ...] = ()
+    """What may be so and is hardly meant, each at its place."""
 
 
 def load_spec(
@@ -91,7 +92,8 @@ def load_spec(
     except SpecError as error:
         told = as_in_the_file(error.problems, document, expanded.origins)
         raise SpecError(marked_earlier(told, earlier, typed)) from None
-    return dataclasses.replace(loaded, left_out=expanded.left_out)
+    notes = tuple(as_in_the_file(loaded.notes, document, expanded.origins))
+    return dataclasses.replace(loaded, left_out=expanded.left_out, notes=notes)
 
 
 def load_document(
@@ -114,7 +116,7 @@ def load_document(
     problems += entry_point_problems(views, document, spec_dir, files.read_text)
     if not profile_problems:
         problems += module_problems(views, document, spec_dir, files, profile)
-    problems += _elsewhere(problems, _file_problems(marked, document, files, profile))
+    problems += _elsewhere(problems, file_problems(marked, document, files, profile))
     problems = [*document.problems, *_beside_yaml(document, problems), *profile_problems]
     if spec is None or problems:
         raise SpecError(_sorted(problems))
@@ -126,7 +128,15 @@ def load_document(
         spec_dir=spec_dir,
         overrides=tuple(overrides),
         document=document,
+        notes=tuple(_notes(views, configs, document)),
     )
+
+
+def _notes(
+    views: Mapping[str, StageView], configs: Mapping[str, Any], document: YamlDocument
+) -> list[Problem]:
+    notes = [*idle_setting_notes(views, configs, document), *row_notes(views, configs, document)]
+    return _sorted(notes)
 
 
 def _agreement_problems(
@@ -172,33 +182,6 @@ def _beside_yaml(document: YamlDocument, problems: Sequence[Problem]) -> list[Pr
     for path in document.tagged:
         said += [problem_at(document, path, "", at_key=at_key) for at_key in (False, True)]
     return _elsewhere(said, problems)
-
-
-def _file_problems(
-    marked: Sequence[MarkedString],
-    document: YamlDocument,
-    files: Files,
-    profile: ClusterProfile | None,
-) -> list[Problem]:
-    """What is wrong with the files and folders that a spec names."""
-    return [
-        *_path_problems(marked, document, files, profile),
-        *processor_problems(marked, document, files.holds, files.read_text),
-        *manifest_problems(marked, document, files),
-        *accelerate_problems(marked, document, files),
-        *runs_dir_problems(marked, document, files.write_obstacle),
-    ]
-
-
-def _path_problems(
-    marked: Sequence[MarkedString],
-    document: YamlDocument,
-    files: Files,
-    profile: ClusterProfile | None,
-) -> list[Problem]:
-    runs_here = profile is not None and profile.scheduler == "local"
-    known = files.variables
-    return path_problems(marked, document, files.holds, known_variables=known, runs_here=runs_here)
 
 
 def _sorted(problems: list[Problem]) -> list[Problem]:
@@ -281,7 +264,7 @@ def read_profile(file: str, files: Files) -> ClusterProfile:
     around = Surroundings(base_dir=base_dir, expand=files.expand)
     given = values if profile is None else profile.model_dump(mode="json")
     plain, marked = resolve_marked(ClusterProfile, given, around)
-    more = _path_problems(marked, document, files, profile)
+    more = named_path_problems(marked, document, files, profile)
     problems += _elsewhere(problems, more)
     problems = [*document.problems, *_beside_yaml(document, problems)]
     if problems:

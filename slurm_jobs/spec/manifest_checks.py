@@ -1,4 +1,7 @@
-"""Whether manifests that a spec names have rows and columns; rows are left to the job. PURE."""
+"""Whether manifests that a spec names have a format, rows and columns; rows are left to the job.
+
+PURE.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from slurm_jobs.common.csv_columns import wrong_columns
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.table_columns import wrong_table_columns
+from slurm_jobs.common.text_formats import UNKNOWN_FORMAT
 from slurm_jobs.spec.files import Files, TableFacts
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.model import RunSpec
@@ -21,6 +25,13 @@ _MANIFESTS: dict[Path, str] = {
     ("config", "evaluate", "manifest"): "evaluate on",
 }
 """Where a built-in stage names a manifest, and what it is to do with the rows."""
+
+_BLANKS = " \t\r\n\v\f"
+"""What the reader of rows takes for blank."""
+
+_MAY_BE_ONE = ("{", "[", "PAR1", "\ufffd")
+"""Beginnings of manifests that are no CSV: JSON, or a table that this Python cannot look into (the
+last stands for bytes that are no UTF-8)."""
 
 
 def manifest_problems(
@@ -46,7 +57,9 @@ def _wrong(manifest: str, verb: str, files: Files) -> str:
     text = files.small_text(manifest)
     if text is not None and _is_empty(text, is_csv=is_csv):
         return f" has no rows; there is nothing to {verb}"
-    line = files.first_line(manifest) if is_csv else None
+    line = files.first_line(manifest)
+    if not is_csv:
+        return _wrong_format(text if text is not None else line)
     if line is None or (text is None and not line.strip()):  # the whole file may be blank
         return ""
     try:
@@ -55,6 +68,13 @@ def _wrong(manifest: str, verb: str, files: Files) -> str:
         return ""
     wrong = wrong_columns(header)
     return f":1: {wrong}" if wrong else ""
+
+
+def _wrong_format(beginning: str | None) -> str:
+    start = (beginning or "").lstrip(_BLANKS)
+    if not start or start.startswith(_MAY_BE_ONE):
+        return ""
+    return f": {UNKNOWN_FORMAT}"
 
 
 def _wrong_table(table: TableFacts, verb: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 OWN_SLURM_KEYS = {
     "array": "array.num_slices and array.max_running",
@@ -34,18 +35,68 @@ OWN_SLURM_KEYS = {
 """Options of sbatch that have a key of their own, and which."""
 
 _NAMES = """
-    account acctg-freq batch bb bbf begin cluster-constraint comment constraint container
-    container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu deadline delay-boot
-    distribution exclude exclusive export export-file extra extra-node-info get-user-env gid
-    gpu-bind gpu-freq gres gres-flags hint hold ignore-pbs input licenses mail-type mail-user
-    mcs-label mem-bind mem-per-cpu mem-per-gpu mincpus network nice no-kill no-requeue nodefile
-    nodelist ntasks-per-core ntasks-per-gpu ntasks-per-socket overcommit oversubscribe partition
-    power prefer priority profile propagate qos quiet reboot requeue reservation resv-ports
-    segment sockets-per-node spread-job switches thread-spec threads-per-core tmp tres-bind
-    tres-per-task uid use-min-nodes verbose wait-all-nodes wckey
+    account acctg-freq batch bb bbf begin cluster-constraint comment consolidate-segments constraint
+    container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu deadline
+    delay-boot distribution exclude exclusive export export-file extra extra-node-info get-user-env
+    gid gpu-bind gpu-freq gpus-per-socket gres gres-flags hint hold ignore-pbs input licenses
+    mail-type mail-user mcs-label mem-bind mem-per-cpu mem-per-gpu mincpus network nice no-kill
+    no-requeue nodefile nodelist ntasks-per-core ntasks-per-gpu ntasks-per-socket oom-kill-step
+    overcommit oversubscribe partition power prefer priority profile propagate qos quiet reboot
+    requeue reservation resv-ports segment share sockets-per-node spread-job spread-segments stepmgr
+    switches thread-spec threads-per-core time-min tmp tres-bind tres-per-task uid use-min-nodes
+    verbose wait-all-nodes wckey
 """
 _OTHERS = frozenset(_NAMES.split())
-"""The rest of them (Slurm 24.11), for hints alone: `slurm:` takes any name."""
+"""The rest of them (Slurm 25.05). `slurm:` takes other names, too, which newer versions or the
+plugins of a site have, but for those that are nearly one of these."""
+
+_MEANT: Mapping[str, str] = {
+    "cpus": "cpus-per-task",
+    "memory": "mem",
+    "queue": "partition",
+    "time-limit": "time",
+    "timelimit": "time",
+    "walltime": "time",
+}
+"""Words for what sbatch calls otherwise, from Slurm's own tables and other schedulers."""
+
+_RESOURCE = re.compile(r"\bresources\.(\w+)")
+_ONE_SLIP_FROM, _TWO_SLIPS_FROM = 5, 8
+"""Letters of a name in which so many are taken for slips: a shorter one is near to too much."""
+
+
+def near_option(key: str) -> str:
+    """The option of sbatch that `key` is meant to be, with dashes; empty if it may be right.
+
+    One letter left out, put in, replaced or swapped with the next is a slip, two in a long name.
+    """
+    option = key.replace("_", "-")
+    if option in _OTHERS or option in OWN_SLURM_KEYS:
+        return ""
+    num_allowed = (len(option) >= _ONE_SLIP_FROM) + (len(option) >= _TWO_SLIPS_FROM)
+    words = sorted({*_OTHERS, *OWN_SLURM_KEYS, *_MEANT})
+    slips = {word: _num_slips(option, word) for word in words}
+    near = min(slips, key=slips.__getitem__)
+    return _MEANT.get(near, near) if slips[near] <= num_allowed else ""
+
+
+def is_resource(key: str) -> bool:
+    """Whether `key` is one of the keys beside `slurm:` that stand for options of sbatch."""
+    return any(key in _RESOURCE.findall(place) for place in OWN_SLURM_KEYS.values())
+
+
+def _num_slips(one: str, other: str) -> int:
+    """Optimal string alignment: the fewest slips that make one word of the other."""
+    rows = [list(range(len(other) + 1))]
+    for i, letter in enumerate(one, start=1):
+        row = [i]
+        for j, wanted in enumerate(other, start=1):
+            cost = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and wanted == one[i - 2]:
+                cost = min(cost, rows[-2][j - 2] + 1)
+            row.append(cost)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 def own_key(key: str) -> str | None:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from slurm_jobs.common.config_values import PathMarker
 from slurm_jobs.spec.markers import NodePathMarker, ProgramMarker
-from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, own_key
+from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, is_resource, near_option, own_key
 from slurm_jobs.spec.validation import did_you_mean
 
 BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report")
@@ -56,7 +56,7 @@ def check_slurm_key(key: str) -> str:
     """The long name of an sbatch option that slurm-jobs does not set itself.
 
     Raises:
-        ValueError: it is none, or has a key of its own.
+        ValueError: it is none, nearly one, or has a key of its own.
     """
     if not _SLURM_KEY.fullmatch(key):
         message = f"`{key}` is no long name of an sbatch option (small letters, digits, - and _)"
@@ -64,6 +64,15 @@ def check_slurm_key(key: str) -> str:
     own = own_key(key)
     if own is not None:
         message = f"`{key}` has a key of its own: {own}"
+        raise ValueError(message)
+    if is_resource(key):
+        message = f"`{key}` is no option of sbatch, but a key of `resources`; write it beside slurm"
+        raise ValueError(message)
+    near = near_option(key)
+    if near:
+        own = own_key(near)
+        more = f" It has a key of its own: {own}" if own else ""
+        message = f"`{key}` is no option of sbatch; did you mean `{near}`?{more}"
         raise ValueError(message)
     return key
 

@@ -320,11 +320,12 @@ def test_users_package_called_pipeline_does_not_break_ours_nor_ours_theirs(local
     local.write("pipeline/__init__.py", "raise RuntimeError('the wrong pipeline')")
     for name in ("tokenizer", "preprocessor_config", "processor_config"):
         local.write(f"pipeline/{name}.json", "{}")
+    local.write("rows.csv", 'image_path,text\na.png,"never closed\n')
     local.write("demo.yaml", _small_preprocess())
     status = local.wait(local.submit("demo.yaml"))
     reason = stage_of(status, "preprocess")["slices"][0]["reason"]
     assert "the wrong pipeline" not in reason
-    assert "user_stages.py: neither a `.csv` file" in reason  # ours was reached, and complains
+    assert "rows.csv:2: the row that begins here is no CSV" in reason  # ours was reached
 
     local.write("pipeline/__init__.py", "")
     local.write(
@@ -344,7 +345,7 @@ cluster: local
 stages:
   preprocess:
     run: preprocess
-    config: {manifest: user_stages.py, processor: ./pipeline}
+    config: {manifest: rows.csv, processor: ./pipeline}
 """
 
 

@@ -15,6 +15,7 @@ from pipeline.preprocess.manifests.text_manifest import TextFormat, TextManifest
 from pipeline.preprocess.manifests.values import CaptionWords
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
+from slurm_jobs.common.text_formats import UNKNOWN_FORMAT
 
 _TABLES: dict[str, OpenTable] = {"parquet": ParquetTable, "arrow": ArrowTable}
 
@@ -71,10 +72,7 @@ def _text_format(path: Path, words: CaptionWords) -> TextFormat:
         return JsonList(path)
     if first == b"{":
         return JsonLines(path)
-    message = (
-        f"{path}: neither a `.csv` file, nor JSON lines (first character `{{`), nor a JSON list "
-        f"(`[`), nor Parquet"
-    )
+    message = f"{path}: {UNKNOWN_FORMAT}"
     raise StageConfigError(message)
 
 

@@ -102,3 +102,22 @@ def test_a_module_of_another_python_is_noted_with_the_nearest_beside_the_spec(
     (note,) = json.loads(capsys.readouterr().out)["notes"]
     assert "`wordcuont` does not lie beside the spec" in note
     assert note.endswith("did you mean `wordcount`?")
+
+
+def test_a_setting_without_effect_is_noted_at_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "dataset.json").write_text("{}")
+    config = "{device: cpu, strategy: single, num_steps: 1, dataset: set, memory_share: 0.8}"
+    stages = f"stages:\n  t:\n    run: train\n    config: {config}\n"
+    (tmp_path / "spec.yaml").write_text(f"name: s\ncluster: local\n{stages}")
+    assert check("spec.yaml") == 0
+    note = "spec.yaml:6:87: stages.t.config.memory_share: `0.8` has no effect: "
+    assert f"\nnote: {note}" in capsys.readouterr().out
+    assert check("spec.yaml", "--json") == 0
+    (told,) = json.loads(capsys.readouterr().out)["notes"]
+    assert told.startswith(note)
+    assert check("spec.yaml", "--set", "stages.t.config.num_microbatches=auto") == 0
+    assert "note: " not in capsys.readouterr().out

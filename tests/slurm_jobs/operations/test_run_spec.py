@@ -76,6 +76,7 @@ def test_a_limit_that_the_run_has_already_is_no_problem_of_another_override(tmp_
 
 def test_a_file_of_accelerate_is_not_looked_into_again_for_another_override(tmp_path: Path) -> None:
     (tmp_path / "accelerate.yaml").write_text("distributed_type: MULTI_CPU")
+    (tmp_path / "dataset.json").write_text("{}")
     file = tmp_path / "spec.yaml"
     file.write_text(
         f"{SPEC}  train:\n    run: train\n    resources: {{tasks_per_node: 2}}\n    config:\n"

@@ -65,6 +65,17 @@ def test_a_submit_goes_on_where_any_question_is_answered(
     assert submission.notes
 
 
+def test_a_submit_tells_of_settings_without_effect(slurm: FakeSlurm, spec: Path) -> None:
+    slurm.says("sinfo", "")
+    slurm.says("sbatch", "Submitted batch job 12")
+    (spec.parent / "dataset.json").write_text("{}")
+    config = "{device: cpu, strategy: single, num_steps: 1, dataset: ., memory_share: 0.8}"
+    spec.write_text(f"name: s\ncluster: auto\nstages: {{t: {{run: train, config: {config}}}}}\n")
+    note = submit(load(spec)).notes[0]
+    assert note.startswith(f"{spec}:3:")
+    assert "stages.t.config.memory_share: `0.8` has no effect" in note
+
+
 def test_a_run_remembers_the_cluster_and_the_user_that_have_its_jobs(
     slurm: FakeSlurm, spec: Path
 ) -> None:

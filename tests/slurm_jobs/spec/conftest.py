@@ -16,6 +16,7 @@ def check(tmp_path: Path) -> Check:
     """Problems as `LINE:COLUMN: message`; those of other files keep their file's name."""
 
     def run(text: str | bytes, *, overrides: tuple[str, ...] = (), **files: str) -> list[str]:
+        (tmp_path / "dataset.json").write_text("{}")  # so that `dataset: .` names a finished one
         for name, content in files.items():
             (tmp_path / name.replace("__", ".")).write_text(content, encoding="utf-8")
         file = tmp_path / "spec.yaml"

@@ -121,3 +121,47 @@ def test_a_csv_whose_first_line_may_name_the_columns_is_left_to_the_job(
     check: Check, tmp_path: Path, text: str
 ) -> None:
     assert found(check, tmp_path, "m.csv", text) == []
+
+
+HELD_OUT = SPEC.replace("{name}", "m.csv") + (
+    "  c: {{run: consolidate, after: p}}\n"
+    "  t: {{run: train, after: c, config: {{device: cpu, strategy: single, num_steps: 1,\n"
+    "      evaluate: {{manifest: {name}}}}}}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        ("held.csv", "path,caption\na.png,words\n", ":1: column image_path, text missing"),
+        ("held.csv", HEADER, " has no rows; there is nothing to evaluate on"),
+        ("held.txt", "a.png words\n", ": neither a `.csv` file, nor JSON lines"),
+    ],
+)
+def test_held_out_rows_are_looked_at_as_those_to_preprocess_are(
+    check: Check, tmp_path: Path, name: str, text: str, wrong: str
+) -> None:
+    (tmp_path / "m.csv").write_text(HEADER + "a.png,words\n")
+    (tmp_path / name).write_text(text)
+    (line,) = check(HELD_OUT.format(name=name))
+    assert line.startswith(f"11:28: stages.t.config.evaluate.manifest: {name}{wrong}")
+
+
+@pytest.mark.parametrize("rows", ["", ROWS])
+@pytest.mark.parametrize("start", ["image_path,text\n", "\ufeff a,b\n", '"a"\n', "- a\n"])
+def test_a_file_of_no_known_format_is_a_problem_at_its_line(
+    check: Check, tmp_path: Path, start: str, rows: str
+) -> None:
+    assert found(check, tmp_path, "m.tsv", start + rows) == [
+        (
+            "7:17: stages.p.config.manifest: m.tsv: neither a `.csv` file, nor JSON lines (first "
+            "character `{`), nor a JSON list (`[`), nor Parquet"
+        )
+    ]
+
+
+@pytest.mark.parametrize("text", ["\ufeff\n {}\n", "[{}]", '{"messages": []}\n' + ROWS])
+def test_json_is_known_by_its_first_character_whatever_its_name(
+    check: Check, tmp_path: Path, text: str
+) -> None:
+    assert found(check, tmp_path, "rows", text) == []

@@ -12,10 +12,15 @@ stages:
   p:
     run: preprocess
     config:
-      manifest: spec.yaml
+      manifest: m.jsonl
       processor: proc
 """
 FILES = ("tokenizer.json", "preprocessor_config.json", "processor_config.json")
+
+
+@pytest.fixture(autouse=True)
+def _manifest(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text("{}\n")
 
 
 def folder_with(tmp_path: Path, **texts: str) -> None:

@@ -1,0 +1,49 @@
+"""What is wrong with the files and folders that a spec or a profile names, as far as seen. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.accelerate_checks import accelerate_problems
+from slurm_jobs.spec.dataset_checks import dataset_problems
+from slurm_jobs.spec.files import Files
+from slurm_jobs.spec.manifest_checks import manifest_problems
+from slurm_jobs.spec.markers import MarkedString
+from slurm_jobs.spec.model_checks import model_problems
+from slurm_jobs.spec.path_checks import path_problems, runs_dir_problems
+from slurm_jobs.spec.processor_checks import processor_problems
+from slurm_jobs.spec.target_checks import target_problems
+from slurm_jobs.spec.yaml_values import YamlDocument
+
+
+def file_problems(
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    files: Files,
+    profile: ClusterProfile | None,
+) -> list[Problem]:
+    """Of a spec."""
+    return [
+        *named_path_problems(marked, document, files, profile),
+        *processor_problems(marked, document, files.holds, files.read_text),
+        *manifest_problems(marked, document, files),
+        *dataset_problems(marked, document, files),
+        *model_problems(marked, document, files),
+        *target_problems(document, marked, files),
+        *accelerate_problems(marked, document, files),
+        *runs_dir_problems(marked, document, files.write_obstacle),
+    ]
+
+
+def named_path_problems(
+    marked: Sequence[MarkedString],
+    document: YamlDocument,
+    files: Files,
+    profile: ClusterProfile | None,
+) -> list[Problem]:
+    """Of a spec or a profile: paths that cannot be meant, or that must exist and do not."""
+    runs_here = profile is not None and profile.scheduler == "local"
+    known = files.variables
+    return path_problems(marked, document, files.holds, known_variables=known, runs_here=runs_here)

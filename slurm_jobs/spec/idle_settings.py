@@ -1,0 +1,212 @@
+"""Settings of built-in stages that nothing reads, because of what others say. PURE.
+
+They are noted and not refused: `--set stages.train.config.batching.kind=shuffled` is a way to try
+something, and may leave settings of the other way behind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.model_kinds import LANGUAGE_PART, SMALL_VLM, VISION_PART
+from slurm_jobs.common.stage_config.model import RANDOM_LANGUAGE, RANDOM_VISION
+from slurm_jobs.spec.graph import Views
+from slurm_jobs.spec.validation import describe, path_text, problem_at
+from slurm_jobs.spec.yaml_values import Path, YamlDocument
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rule:
+    """Keys that have no effect where something else is said."""
+
+    keys: tuple[str, ...]
+    """Dotted, below the config."""
+    is_idle: Callable[[Any], bool]
+    """Of the config."""
+    why: str
+    """With what to do."""
+
+
+def idle_setting_notes(
+    views: Views, configs: Mapping[str, Any], document: YamlDocument
+) -> list[Problem]:
+    """A note for each setting that is not as by default and has no effect, at its place.
+
+    Args:
+        views: the stages.
+        configs: of the built-in ones, without problems.
+        document: for places.
+    """
+    notes: list[Problem] = []
+    for name, config in configs.items():
+        run, place = views[name].run or "", ("stages", name, "config")
+        for rule in _RULES.get(run, ()):
+            if rule.is_idle(config):
+                notes += _each(config, place, rule.keys, rule.why, document)
+        if run == "train":
+            notes += _phase_notes(config, place, document)
+        if run == "preprocess":
+            notes += _prompt_notes(config, place, configs, document)
+    return notes
+
+
+def _notes(
+    config: Any, place: Path, key: str, why: str, document: YamlDocument
+) -> Iterator[Problem]:
+    """One, where the key has another value than by default."""
+    value, steps = config, key.split(".")
+    for step in steps:
+        fields = {field.name: field.default for field in dataclasses.fields(value)}
+        value, default = getattr(value, step), fields[step]
+    if value == default:
+        return
+    path = (*place, *steps)
+    shown = "this" if dataclasses.is_dataclass(value) else _shown(value)
+    message = f"{path_text(path)}: {shown} has no effect: {why}"
+    yield problem_at(document, path, message, at_key=dataclasses.is_dataclass(value))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return describe(list(value))
+    return f"`{value}`" if isinstance(value, str) else describe(value)
+
+
+_ROWS = ("batching.strategy", "batching.max_tokens", "batching.max_images")
+_ROWS_WHY = (
+    "only `kind: packed` fills rows, and `auto`, which may choose it; set one of them, or leave it "
+    "out"
+)
+_PHASES_WHY = "each phase has its own; change those, or leave it out"
+_PROMPT_WHY = "rows of JSON have their own words; give captions (CSV), or leave it out"
+
+
+def _phase_notes(config: Any, place: Path, document: YamlDocument) -> Iterator[Problem]:
+    """What phases say themselves, and the training for nothing; and the rows of each phase."""
+    is_read = not config.phases or any(phase.batching is None for phase in config.phases)
+    if is_read and not _packs(config):
+        yield from _each(config, place, _ROWS, _ROWS_WHY, document)
+    for number, phase in enumerate(config.phases):
+        if phase.batching is not None and not _packs(phase):
+            yield from _each(phase, (*place, "phases", number), _ROWS, _ROWS_WHY, document)
+    names = [field.name for field in dataclasses.fields(config.phases[0])] if config.phases else []
+    for name in names:
+        has_own = all(getattr(phase, name) is not None for phase in config.phases)
+        if has_own and hasattr(config, name):
+            yield from _notes(config, place, name, _PHASES_WHY, document)
+
+
+def _prompt_notes(
+    config: Any, place: Path, configs: Mapping[str, Any], document: YamlDocument
+) -> Iterator[Problem]:
+    """Of a prompt for captions, where no manifest has any: held-out rows take it, too."""
+    evaluated = [getattr(one, "evaluate", None) for one in configs.values()]
+    manifests = [config.manifest, *(one.manifest for one in evaluated if one is not None)]
+    if all(_is_json(manifest) for manifest in manifests if manifest is not None):
+        yield from _each(config, place, ("prompt", "system_prompt"), _PROMPT_WHY, document)
+
+
+def _is_json(manifest: str) -> bool:
+    return PurePosixPath(manifest).suffix.lower() in {".json", ".jsonl"}
+
+
+def _each(
+    config: Any, place: Path, keys: Sequence[str], why: str, document: YamlDocument
+) -> Iterator[Problem]:
+    for key in keys:
+        yield from _notes(config, place, key, why, document)
+
+
+def _packs(config: Any) -> bool:
+    return config.batching.kind in {"packed", "auto"}
+
+
+def _looks_for_microbatches(config: Any) -> bool:
+    given = [phase.num_microbatches or config.num_microbatches for phase in config.phases]
+    return "auto" in (given or [config.num_microbatches])
+
+
+def _is_whole(config: Any) -> bool:
+    model = config.model
+    return bool(model.type != SMALL_VLM or model.path is not None)
+
+
+_EVALUATION = ("image_root", "num_samples", "max_new_tokens", "batch_size")
+_LOOKS = ("num_loss_samples", "num_answers")
+_SIZES = (
+    *(f"{VISION_PART.name}.{size}" for size in RANDOM_VISION),
+    *(f"{LANGUAGE_PART.name}.{size}" for size in RANDOM_LANGUAGE),
+)
+_RULES: Mapping[str, Sequence[_Rule]] = {
+    "preprocess": (
+        _Rule(
+            keys=("image_quality",),
+            is_idle=lambda config: config.image_format not in {"jpeg", "webp"},
+            why="the format of images keeps every pixel; set `image_format: jpeg`, or leave it out",
+        ),
+    ),
+    "consolidate": (
+        _Rule(
+            keys=("shard_mb",),
+            is_idle=lambda config: bool(config.num_shards or config.samples_per_shard),
+            why="num_shards or samples_per_shard says their size; leave one of them out",
+        ),
+    ),
+    "train": (
+        _Rule(
+            keys=("memory_share",),
+            is_idle=lambda config: not _looks_for_microbatches(config),
+            why="no number is looked for; set `num_microbatches: auto`, or leave it out",
+        ),
+        _Rule(
+            keys=("stream.urls", "stream.shuffle_buffer"),
+            is_idle=lambda config: config.reader == "index",
+            why="`reader: index` streams nothing; set `reader: webdataset`, or leave it out",
+        ),
+        _Rule(
+            keys=tuple(f"evaluate.{key}" for key in (*_EVALUATION, *_LOOKS)),
+            is_idle=lambda config: config.evaluate.manifest is None,
+            why="nothing is held out; give `evaluate.manifest`, or leave it out",
+        ),
+        _Rule(
+            keys=tuple(f"evaluate.{key}" for key in _LOOKS),
+            is_idle=lambda c: c.evaluate.manifest is not None and c.evaluate.every_steps is None,
+            why="training goes on without looks; set `evaluate.every_steps`, or leave it out",
+        ),
+        _Rule(
+            keys=("scaler.init_scale", "scaler.growth_interval", "scaler.max_skips"),
+            is_idle=lambda config: config.device == "cpu" and config.precision == "auto",
+            why="a CPU computes in fp32 and scales no loss; set `precision: fp16`, or leave it out",
+        ),
+        _Rule(
+            keys=("staging.num_threads", "staging.max_mb_per_s", "staging.max_gb"),
+            is_idle=lambda config: config.staging.mode == "off",
+            why="`staging.mode: off` copies nothing; set another mode, or leave it out",
+        ),
+        _Rule(
+            keys=("profile.ranks", "profile.memory", "profile.stacks"),
+            is_idle=lambda config: config.profile.steps is None,
+            why="no steps are recorded; give `profile.steps`, or leave it out",
+        ),
+        _Rule(
+            keys=("trackers.every_steps", "trackers.project"),
+            is_idle=lambda config: not config.trackers.use,
+            why="no tracker is told; name one in `trackers.use`, or leave it out",
+        ),
+        _Rule(
+            keys=("model.attention", "model.trust_remote_code"),
+            is_idle=lambda config: config.model.type == SMALL_VLM,
+            why="it is of transformers' models; set `type: hugging_face`, or leave it out",
+        ),
+        _Rule(
+            keys=tuple(f"model.{size}" for size in _SIZES),
+            is_idle=_is_whole,
+            why="a whole model has the sizes of its folder; begin without one, or leave it out",
+        ),
+    ),
+}

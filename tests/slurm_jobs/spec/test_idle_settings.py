@@ -1,0 +1,166 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.operations.load import load
+
+Notes = Callable[..., list[str]]
+
+SPEC = """\
+name: a
+cluster: local
+stages:
+  m: {{shell: make}}
+  p:
+    run: preprocess
+    after: m
+    config: {{manifest: "${{m.output_dir}}/{manifest}", processor: "${{m.output_dir}}/p", {p}}}
+  c: {{run: consolidate, after: p, config: {{{c}}}}}
+  t:
+    run: train
+    after: [c, m]
+    config: {{device: cpu, strategy: single, {t}}}
+"""
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Notes:
+    """Notes on a spec of one chain as `LINE: message`."""
+
+    def run(
+        t: str = "num_steps: 1",
+        *,
+        p: str = "",
+        c: str = "",
+        manifest: str = "m.csv",
+        overrides: tuple[str, ...] = (),
+    ) -> list[str]:
+        file = tmp_path / "spec.yaml"
+        file.write_text(SPEC.format(manifest=manifest, p=p, c=c, t=t))
+        found = load(file, overrides=overrides).notes
+        return [f"{note.line}: {note.message}" for note in found]
+
+    return run
+
+
+def test_a_spec_of_defaults_has_no_notes(notes: Notes) -> None:
+    assert notes() == []
+
+
+def test_a_setting_that_nothing_reads_is_noted_at_its_place_with_the_remedy(
+    tmp_path: Path, notes: Notes
+) -> None:
+    assert notes("num_steps: 1, memory_share: 0.8") == [
+        (
+            "13: stages.t.config.memory_share: `0.8` has no effect: no number is looked for; set "
+            "`num_microbatches: auto`, or leave it out"
+        )
+    ]
+    (note,) = load(tmp_path / "spec.yaml").notes
+    assert (note.line, note.column) == (13, 73)
+
+
+@pytest.mark.parametrize(
+    ("t", "keys"),
+    [
+        (
+            "batching: {strategy: bfd, max_tokens: 9000, max_images: 9}",
+            ["batching.strategy", "batching.max_tokens", "batching.max_images"],
+        ),
+        ("batching: {kind: grouped, max_tokens: 9000}", ["batching.max_tokens"]),
+        ("stream: {shuffle_buffer: 5}", ["stream.shuffle_buffer"]),
+        ("evaluate: {num_samples: 5, num_answers: 3}", ["num_samples", "num_answers"]),
+        ("evaluate: {manifest: '${m.output_dir}/h.csv', num_answers: 3}", ["evaluate.num_answers"]),
+        ("scaler: {max_skips: 3}", ["scaler.max_skips"]),
+        ("staging: {mode: 'off', max_gb: 3}", ["staging.max_gb"]),
+        ("profile: {memory: true}", ["profile.memory"]),
+        ("trackers: {project: x}", ["trackers.project"]),
+        ("model: {attention: eager}", ["model.attention"]),
+        (
+            "model: {path: '${m.output_dir}/v', vision: {num_layers: 2}}",
+            ["model.vision.num_layers"],
+        ),
+        (
+            "model: {type: hugging_face, name: a/b, language: {num_layers: 2}}",
+            ["model.language.num_layers"],
+        ),
+    ],
+)
+def test_what_a_training_does_not_read_is_noted(notes: Notes, t: str, keys: list[str]) -> None:
+    found = notes(f"num_steps: 1, {t}")
+    assert len(found) == len(keys)
+    for note, key in zip(found, keys, strict=True):
+        assert f"{key}: " in note
+        assert " has no effect: " in note
+
+
+@pytest.mark.parametrize(
+    "t",
+    [
+        "num_microbatches: auto, memory_share: 0.8",
+        "batching: {kind: packed, strategy: bfd, max_tokens: 9000}",
+        "batching: {kind: auto, max_images: 9}",
+        "reader: webdataset, stream: {shuffle_buffer: 5}",
+        "evaluate: {manifest: '${m.output_dir}/h.csv', num_samples: 5}",
+        "evaluate: {manifest: '${m.output_dir}/h.csv', every_steps: 2, num_answers: 3}",
+        "precision: fp16, scaler: {max_skips: 3}",
+        "staging: {max_gb: 3}",
+        "profile: {steps: [0, 0], memory: true}",
+        "trackers: {use: [tensorboard], every_steps: 3}",
+        "model: {type: hugging_face, name: a/b, attention: eager}",
+        "model: {vision: {num_layers: 2}, language: {num_layers: 2}}",
+        "memory_share: 0.9, evaluate: {num_samples: null}",  # as by default
+    ],
+)
+def test_what_is_read_is_not_noted(notes: Notes, t: str) -> None:
+    assert notes(f"num_steps: 1, {t}") == []
+
+
+def test_what_each_phase_says_itself_is_noted_where_the_training_says_it(notes: Notes) -> None:
+    phases = (
+        "phases: [{name: a, num_steps: 1, schedule: {kind: constant}},"
+        " {name: b, num_steps: 1, schedule: {kind: cosine}}]"
+    )
+    (note,) = notes(f"{phases}, schedule: {{warmup_share: 0.1}}, optimizer: {{beta1: 0.8}}")
+    assert "stages.t.config.schedule: this has no effect: each phase has its own" in note
+
+
+def test_rows_are_noted_in_the_phase_that_has_none(notes: Notes) -> None:
+    phases = (
+        "phases: [{name: a, num_steps: 1, batching: {max_tokens: 9000}},"
+        " {name: b, num_steps: 1, num_microbatches: auto}]"
+    )
+    (note,) = notes(f"{phases}, memory_share: 0.5, batching: {{kind: packed, max_tokens: 9000}}")
+    assert "stages.t.config.phases[0].batching.max_tokens: `9000` has no effect" in note
+
+
+@pytest.mark.parametrize(
+    ("p", "c", "manifest", "keys"),
+    [
+        ("image_quality: 80", "", "m.csv", ["p.config.image_quality"]),
+        ("image_quality: 80, image_format: jpeg", "", "m.csv", []),
+        ("prompt: Say it", "", "m.jsonl", ["p.config.prompt"]),
+        ("prompt: Say it", "", "m.csv", []),
+        ("prompt: Say it", "", "m.parquet", []),
+        ("", "shard_mb: 8, num_shards: 3", "m.csv", ["c.config.shard_mb"]),
+        ("", "shard_mb: 8", "m.csv", []),
+    ],
+)
+def test_what_the_stages_before_do_not_read_is_noted(
+    notes: Notes, p: str, c: str, manifest: str, keys: list[str]
+) -> None:
+    found = notes(p=p, c=c, manifest=manifest)
+    assert [note.split(": ")[1] for note in found] == [f"stages.{key}" for key in keys]
+
+
+def test_a_prompt_that_held_out_captions_take_is_read(notes: Notes) -> None:
+    held_out = "num_steps: 1, evaluate: {manifest: '${m.output_dir}/h.csv'}"
+    assert notes(held_out, p="prompt: Say it", manifest="m.jsonl") == []
+
+
+def test_an_override_that_leaves_settings_idle_is_taken_and_noted(notes: Notes) -> None:
+    packed = "num_steps: 1, batching: {kind: packed, max_tokens: 9000}"
+    assert notes(packed) == []
+    (note,) = notes(packed, overrides=("stages.t.config.batching.kind=shuffled",))
+    assert "batching.max_tokens: `9000` has no effect" in note

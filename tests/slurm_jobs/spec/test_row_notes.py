@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.operations.load import load
+
+SPEC = """\
+name: a
+cluster: local
+stages:
+  m: {{shell: make}}
+  p:
+    run: preprocess
+    after: m
+    config: {{manifest: "${{m.output_dir}}/m.csv", processor: "${{m.output_dir}}/p", {p}}}
+  c: {{run: consolidate, after: p}}
+  t:
+    run: train
+    after: {after}
+    config: {{device: cpu, strategy: single, {t}}}
+"""
+
+
+def notes(folder: Path, t: str, *, p: str = "max_tokens: 1024", after: str = "c") -> list[str]:
+    file = folder / "spec.yaml"
+    file.write_text(SPEC.format(p=p, t=t, after=after))
+    return [f"{note.line}:{note.column}: {note.message}" for note in load(file).notes]
+
+
+def test_rows_shorter_than_a_sample_may_be_are_noted_with_the_remedy(tmp_path: Path) -> None:
+    assert notes(tmp_path, "num_steps: 1, batching: {kind: packed, max_tokens: 512}") == [
+        (
+            "13:96: stages.t.config.batching.max_tokens: a row holds 512 tokens, and stage `p` "
+            "lets a sample have 1,024: one that has more than a row ends the training before its "
+            "first step; set it to 1024 or more, or max_tokens of stage `p` to 512"
+        )
+    ]
+
+
+def test_the_default_of_preprocess_counts_and_so_do_images(tmp_path: Path) -> None:
+    rows = "num_steps: 1, batching: {kind: auto, max_tokens: 512, max_images: 2}"
+    tokens, images = notes(tmp_path, rows, p="")
+    assert "lets a sample have 2,048" in tokens
+    assert "a row holds 2 images, and stage `p` lets a sample have 8" in images
+
+
+@pytest.mark.parametrize(
+    ("t", "after"),
+    [
+        ("batching: {kind: packed, max_tokens: 1024, max_images: 8}", "c"),
+        ("batching: {kind: packed}", "c"),
+        ("batching: {kind: packed, max_tokens: 512}, dataset: '${m.output_dir}/d'", "[c, m]"),
+        ("batching: {kind: packed, max_tokens: 512}, dataset: .", "m"),
+    ],
+)
+def test_rows_that_are_long_enough_and_samples_of_elsewhere_are_not_noted(
+    tmp_path: Path, t: str, after: str
+) -> None:
+    (tmp_path / "dataset.json").write_text("{}")
+    assert notes(tmp_path, f"num_steps: 1, {t}", after=after) == []
+
+
+def test_a_data_set_that_is_named_is_followed_to_its_samples(tmp_path: Path) -> None:
+    rows = "num_steps: 1, dataset: '${c.output_dir}', batching: {kind: packed, max_tokens: 512}"
+    assert len(notes(tmp_path, rows)) == 1
+
+
+def test_phases_are_noted_where_their_rows_are_said_and_once(tmp_path: Path) -> None:
+    phases = (
+        "phases: [{name: a, num_steps: 1}, {name: b, num_steps: 1}, {name: d, num_steps: 1, "
+        "batching: {kind: packed, max_tokens: 256}}], batching: {kind: packed, max_tokens: 512}"
+    )
+    own, shared = notes(tmp_path, phases)
+    assert "stages.t.config.phases[2].batching.max_tokens: a row holds 256" in own
+    assert "stages.t.config.batching.max_tokens: a row holds 512" in shared

@@ -1,0 +1,68 @@
+from collections.abc import Callable
+
+import pytest
+
+from slurm_jobs.spec.model import Resources
+from slurm_jobs.spec.sbatch_options import is_resource
+
+Check = Callable[..., list[str]]
+
+SPEC = """\
+name: a
+cluster: {cluster}
+stages:
+  s:
+    shell: make
+    resources: {{slurm: {{{options}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("patition", "`patition` is no option of sbatch; did you mean `partition`?"),
+        ("node-list", "did you mean `nodelist`?"),
+        ("mail_tpye", "did you mean `mail-type`?"),
+        ("acount", "did you mean `account`?"),
+        (
+            "time_limt",
+            "did you mean `time`? It has a key of its own: resources.timeout_min",
+        ),
+        ("walltime", "did you mean `time`?"),
+        ("gpu_per_node", "did you mean `gpus-per-node`? It has a key of its own"),
+        ("queue", "did you mean `partition`?"),
+        ("mem_gb", "`mem_gb` is no option of sbatch, but a key of `resources`; write it beside"),
+    ],
+)
+def test_what_is_nearly_an_option_of_sbatch_is_refused_with_the_nearest(
+    check: Check, key: str, message: str
+) -> None:
+    (line,) = check(SPEC.format(cluster="local", options=f"qos: x, {key}: 1"))
+    assert line.startswith("6:33: stages.s.resources.slurm: ")
+    assert message in line
+
+
+def test_options_of_a_profile_are_looked_at_too(check: Check) -> None:
+    text = SPEC.format(cluster="c.yaml", options="qos: x")
+    lines = check(text, c__yaml="slurm: {patition: cpu}\ngpu_slurm: {constriant: a}\n")
+    assert ["`partition`" in lines[0], "`constraint`" in lines[1]] == [True, True]
+    assert [line.partition(": ")[0] for line in lines] == ["c.yaml:1:9", "c.yaml:2:13"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("partition", "mail-type", "mail_type", "mem_per_gpu", "segment"),
+        # of the plugin pyxis, of others, and words that nobody knows
+        *("container_image", "container-mounts", "container-writable", "no-container-mount-home"),
+        *("ear", "ear-policy", "gpumode", "nvmps", "x11", "perf", "bee", "something-new"),
+    ],
+)
+def test_options_of_newer_versions_and_of_plugins_are_passed_on(check: Check, key: str) -> None:
+    assert check(SPEC.format(cluster="local", options=f"{key}: 1")) == []
+
+
+def test_keys_that_stand_for_options_are_those_of_resources() -> None:
+    assert {key for key in Resources.model_fields if is_resource(key)} == {
+        *Resources.model_fields.keys() - {"slurm"}
+    }

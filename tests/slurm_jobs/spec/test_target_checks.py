@@ -1,0 +1,104 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Check = Callable[..., list[str]]
+
+SPEC = """\
+name: a
+cluster: local
+stages:
+  t:
+    run: train
+    config:
+      device: cpu
+      strategy: single
+      num_steps: 1
+      dataset: .
+      model: {{type: hugging_face, path: m}}
+      adapters: {{targets: [{targets}]}}
+"""
+KEY = "stages.t.config.adapters.targets"
+NAMES = (
+    "language_model.model.layers.0.self_attn.q_proj.weight",
+    "language_model.model.layers.0.self_attn.q_proj.bias",
+    "language_model.model.layers.0.mlp.down_proj.weight",
+    "visual.blocks.0.attn.qkv.weight",
+)
+
+
+@pytest.fixture(autouse=True)
+def _model(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text('{"model_type": "qwen2_5_vl"}')
+
+
+@pytest.fixture
+def _index(tmp_path: Path) -> None:
+    index = {"weight_map": dict.fromkeys(NAMES, "model-00001-of-00001.safetensors")}
+    (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+@pytest.mark.parametrize(
+    ("target", "meant"),
+    [
+        ("q_proj", "*.q_proj"),
+        ("all-linear", "*.all-linear"),
+        ("langauge", "language"),
+        ("''", "*.q_proj"),
+    ],
+)
+def test_a_word_that_no_full_name_is_made_of_is_refused_whatever_the_model(
+    check: Check, target: str, meant: str
+) -> None:
+    (line,) = check(SPEC.format(targets=f"language, {target}"))
+    assert line.startswith(f"12:38: {KEY}[1]: {target.strip(chr(39))!r} names no linear layer")
+    assert line.endswith(f"did you mean `{meant}`?")
+
+
+@pytest.mark.usefixtures("_index")
+@pytest.mark.parametrize("target", ["*.q_porj", "model.visual.blocks.*.attn.qvk", "*_porj"])
+def test_a_pattern_whose_last_word_no_layer_ends_with_is_refused(check: Check, target: str) -> None:
+    (line,) = check(SPEC.format(targets=f"'{target}'"))
+    assert line.startswith(f"12:28: {KEY}[0]: {target!r} matches no layer of the model: none ends")
+    assert "some that there are: down_proj, lm_head, q_proj, qkv" in line
+
+
+@pytest.mark.usefixtures("_index")
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("language", "lm_head", "*.q_proj", "*_proj", "*[qk]_proj", "model.visual.*"),
+        # how names begin is left to the job: loading changes it
+        *("model.language_model.layers.0.mlp.down_proj", "hf.*.layers.9.mlp.down_proj"),
+    ],
+)
+def test_a_pattern_that_may_match_is_left_to_the_job(check: Check, target: str) -> None:
+    assert check(SPEC.format(targets=f"'{target}'")) == []
+
+
+def test_without_an_index_of_the_weights_nothing_is_said_of_patterns(check: Check) -> None:
+    assert check(SPEC.format(targets="'*.q_porj'")) == []
+
+
+@pytest.mark.usefixtures("_index")
+def test_patterns_of_quantize_are_looked_at_too(check: Check) -> None:
+    quantize = "quantize: {targets: ['*.qkw'], skip: [qkv]}"
+    lines = check(f"{SPEC.format(targets='language')}      {quantize}\n")
+    assert ["did you mean `qkv`?" in lines[0], "did you mean `*.qkv`?" in lines[1]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("{targets: language}", "12:27: stages.t.config.adapters.targets: expected a list"),
+        ("{targets: []}", "targets is empty: give `language`, or patterns"),
+        ("{targets: [3]}", "expected text, found `3`"),
+    ],
+)
+def test_targets_of_another_kind_are_one_problem(check: Check, given: str, message: str) -> None:
+    text = SPEC.format(targets="").replace("{targets: []}", given)
+    (line,) = check(text)
+    assert message in line
