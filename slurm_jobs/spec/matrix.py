@@ -92,7 +92,7 @@ def _renamed_problem(problem: Problem, origins: Mapping[str, str]) -> Problem:
     def of_the_file(match: re.Match[str]) -> str:
         return match[1] + origins.get(match[2], match[2])
 
-    message = re.sub(r"^(stages\.)([\w-]+)", of_the_file, problem.message)
+    message = re.sub(r"(^stages\.|`stages\.)([\w-]+)", of_the_file, problem.message)
     if "there is no stage" not in message:
         message = re.sub(r"(\bstage `)([\w-]+)", of_the_file, message)
     return dataclasses.replace(problem, message=message)

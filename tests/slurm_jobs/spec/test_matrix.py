@@ -126,7 +126,10 @@ def test_a_mistake_is_told_once_at_its_place_under_the_name_in_the_file(check: C
     text = SWEEP.replace('nodes: "${matrix.nodes}"}\n    env', "nodes: x, mem: 2}\n    env")
     assert [line.partition(" (allowed")[0] for line in check(text)] == [
         "9:24: stages.train.resources.nodes: expected a whole number, found the text `x`",
-        "9:27: unknown key `mem`; sbatch's `mem` has a key of its own: resources.mem_gb",
+        (
+            "9:27: unknown key `mem`; sbatch's `mem` has a key of its own: resources.mem_gb "
+            "(`mem_gb: 64`)"
+        ),
     ]
 
 
@@ -171,6 +174,14 @@ def test_a_mistake_is_told_once_at_its_place_under_the_name_in_the_file(check: C
             "task: [a, b]",
             "task: a",
             "stages.train.matrix.task: expected a list of values, found the text `a`; write [a]",
+        ),
+        (
+            "nodes: [1, 2]",
+            "nodes: 1-3",
+            (
+                "stages.train.matrix.nodes: expected a list of values, found the text `1-3`; write "
+                "[1, 2, 3]"
+            ),
         ),
     ],
 )
