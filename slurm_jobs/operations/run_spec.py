@@ -12,6 +12,7 @@ from typing import Any
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import InputError, Problem, SpecError
 from slurm_jobs.common.files import read_json, write_json_atomic, write_text_atomic
+from slurm_jobs.common.hidden import hidden_setting
 from slurm_jobs.operations.load import load, profile_of
 from slurm_jobs.run.create import write_resolved_spec
 from slurm_jobs.run.paths import RunPaths
@@ -163,7 +164,7 @@ def _with_sources(
     for problem in problems:
         pairs = zip(overrides, without, strict=True)
         causes = [override for override, left in pairs if problem.message not in left]
-        source = " ".join(source_of(override) for override in causes or overrides)
+        source = " ".join(source_of(hidden_setting(each)) for each in causes or overrides)
         yield problem, str(paths.resolved_spec) if problem.message in before else source
 
 

@@ -169,6 +169,11 @@ def test_of_several_overrides_those_are_named_without_which_all_would_be_well(
     )
     device = "stages.train.config.device=cuda"
     assert refused(made, retries, device).startswith(f"--set {device}: stage `train` trains on GPU")
+    alone, token = "stages.train.resources={}", "stages.q.environment.HF_TOKEN=hf_abcdefgh"
+    said = refused(made, alone, token, alone)
+    assert said.startswith(f"--set {alone} --set stages.q.environment.HF_TOKEN=")
+    assert "stage `train` trains with fsdp2, which needs two ranks or more" in said
+    assert "hf_abcdefgh" not in said
 
 
 def test_what_a_run_has_wrong_already_is_not_blamed_on_an_override(tmp_path: Path) -> None:
