@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.errors import InputError, Problem, SpecError
 from slurm_jobs.common.files import read_json, write_json_atomic, write_text_atomic
+from slurm_jobs.common.hidden import hidden_setting
 from slurm_jobs.operations.load import load, profile_of
 from slurm_jobs.run.create import write_resolved_spec
 from slurm_jobs.run.paths import RunPaths
@@ -19,7 +20,7 @@ from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.loader import LoadedSpec, load_document
 from slurm_jobs.spec.matrix_changes import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
-from slurm_jobs.spec.overrides import apply_overrides, steps_of
+from slurm_jobs.spec.overrides import apply_overrides, source_of, steps_of
 from slurm_jobs.spec.stage_checks import limit_problems
 from slurm_jobs.spec.yaml_values import YamlDocument
 
@@ -104,11 +105,27 @@ def _from_file(
 
 
 def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]) -> RunSpec:
-    """With `overrides`; files are not looked for again, they may have served."""
+    """With `overrides`; files are not looked for again, they may have served.
+
+    Raises:
+        SpecError: what the overrides make wrong, told at those that do.
+    """
     text = paths.resolved_spec.read_text(encoding="utf-8")
     if not overrides:
         return RunSpec.model_validate_json(text, strict=True)
+    try:
+        return _put_in(text, origin, overrides)
+    except SpecError as error:
+        told = [
+            problem
+            if problem.file != origin["spec_file"]
+            else replace(problem, file=source, line=0, column=0)
+            for problem, source in _with_sources(error.problems, paths, origin, overrides)
+        ]
+        raise SpecError(told) from None
 
+
+def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> RunSpec:
     def read_text(file: str) -> str:
         if file.endswith((".yaml", ".yml")):
             return "{}"  # the cluster profile: the run's own is used
@@ -121,6 +138,34 @@ def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str
     problems = (*document.problems, *limit_problems(document, overrides))
     document = replace(document, problems=problems)
     return load_document(document, text, files, overrides=overrides).spec
+
+
+def _with_sources(
+    problems: Sequence[Problem],
+    paths: RunPaths,
+    origin: Mapping[str, Any],
+    overrides: Sequence[str],
+) -> Iterator[tuple[Problem, str]]:
+    """Each problem with the overrides without which it is none; what no override made is the run's.
+
+    A run's values have no line that a user could look at.
+    """
+    text = paths.resolved_spec.read_text(encoding="utf-8")
+
+    def messages(chosen: Sequence[str]) -> set[str]:
+        try:
+            _put_in(text, origin, chosen)
+        except SpecError as error:
+            return {problem.message for problem in error.problems}
+        return set()
+
+    before = messages(())
+    without = [messages([*overrides[:n], *overrides[n + 1 :]]) for n in range(len(overrides))]
+    for problem in problems:
+        pairs = zip(overrides, without, strict=True)
+        causes = [override for override, left in pairs if problem.message not in left]
+        source = " ".join(source_of(hidden_setting(each)) for each in causes or overrides)
+        yield problem, str(paths.resolved_spec) if problem.message in before else source
 
 
 def file_differs(paths: RunPaths) -> bool:

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.flow_text import flow_text
 from slurm_jobs.spec.matrix_forms import wrong_axes, wrong_form
 from slurm_jobs.spec.matrix_names import Combination, combination_names, value_text
 from slurm_jobs.spec.matrix_places import StagePlaces, kinds_by_parent
+from slurm_jobs.spec.plain_text import shortened
 from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
@@ -92,7 +94,7 @@ def _renamed_problem(problem: Problem, origins: Mapping[str, str]) -> Problem:
     def of_the_file(match: re.Match[str]) -> str:
         return match[1] + origins.get(match[2], match[2])
 
-    message = re.sub(r"^(stages\.)([\w-]+)", of_the_file, problem.message)
+    message = re.sub(r"(^stages\.|`stages\.)([\w-]+)", of_the_file, problem.message)
     if "there is no stage" not in message:
         message = re.sub(r"(\bstage `)([\w-]+)", of_the_file, message)
     return dataclasses.replace(problem, message=message)
@@ -152,15 +154,18 @@ def _combinations(matrix: Any) -> Sequence[Combination]:
 
 
 def _taken_twice(document: YamlDocument, families: Mapping[str, _Family]) -> list[Problem]:
-    """Combinations that would have the name of another stage, so that one would be lost."""
-    taken = dict.fromkeys(name for name in document.value["stages"] if name not in families)
+    """Combinations of two stages that would have one name, so that one of them would be lost."""
+    taken: dict[str, str] = {}
     problems = []
     for name, family in families.items():
-        for member in family.names:
-            if member in taken:
-                message = f"a combination would be called `{member}`, as another stage is"
+        for member, combination in zip(family.names, family.combinations, strict=True):
+            first = taken.setdefault(member, name)
+            if first != name:
+                message = (
+                    f"the combination {shortened(flow_text(dict(combination)))} would be called "
+                    f"`{member}`, as one of stage `{first}` is; rename one of the two stages"
+                )
                 problems.append(_problem(document, name, message))
-            taken[member] = None
     return problems
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.matrix_names import axis_variable, value_text
+from slurm_jobs.spec.list_remedies import list_remedy
+from slurm_jobs.spec.matrix_names import axis_variable
 from slurm_jobs.spec.model import MAX_STAGES
 from slurm_jobs.spec.validation import describe, problem_at
 from slurm_jobs.spec.value_types import check_axis
@@ -43,7 +44,7 @@ def wrong_form(matrix: Any) -> tuple[Path, str]:
     if isinstance(matrix, dict):
         for axis, values in matrix.items():
             if not isinstance(values, list) or not values:
-                remedy = f"; write [{value_text(values)}]" if values not in ({}, [], None) else ""
+                remedy = "" if values in ({}, []) else list_remedy(axis, values, lambda _list: None)
                 return (axis,), f"expected a list of values, found {describe(values)}{remedy}"
         if _has_equal_variables(matrix):
             return (), _EQUAL_VARIABLES

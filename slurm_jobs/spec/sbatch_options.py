@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slurm_jobs.spec.flow_text import flow_text
 
 OWN_SLURM_KEYS = {
     "array": "array.num_slices and array.max_running",
@@ -33,6 +36,17 @@ OWN_SLURM_KEYS = {
     "wrap": "shell",
 }
 """Options of sbatch that have a key of their own, and which."""
+
+FORMS = {
+    "resources.cpus_per_task": "cpus_per_task: 8",
+    "resources.gpus_per_node and resources.gpu": "gpus_per_node: 4, gpu: a100",
+    "resources.mem_gb": "mem_gb: 64",
+    "resources.nodes": "nodes: 2",
+    "resources.signal_lead_s": "signal_lead_s: 120",
+    "resources.tasks_per_node": "tasks_per_node: 4",
+    "resources.timeout_min": "timeout_min: 720",
+}
+"""How those of a stage's resources are written, in YAML."""
 
 _NAMES = """
     account acctg-freq batch bb bbf begin cluster-constraint comment consolidate-segments constraint
@@ -104,17 +118,21 @@ def own_key(key: str) -> str | None:
     return OWN_SLURM_KEYS.get(key.replace("_", "-"))
 
 
-def option_hint(key: str, known: Sequence[str]) -> str:
+def option_hint(key: str, known: Sequence[str], value: Any) -> str:
     """What to do with an unknown `key` that is an option of sbatch, or nearly one; or nothing."""
     place = _place_of_options(known)
     if place is None:
         return ""
-    own = own_key(key)
-    if own is not None:
-        return f"; sbatch's `{key}` has a key of its own: {own}"
     option = key.replace("_", "-")
+    is_gpus = option == "gres" and str(value).startswith("gpu")
+    own = own_key("gpus" if is_gpus else key)
+    if own is not None:
+        form = f" (`{FORMS[own]}`)" if own in FORMS else ""
+        return f"; sbatch's `{key}` has a key of its own: {own}{form}"
     if option in _OTHERS:
-        return f"; `{key}` belongs under `{place}`"
+        is_plain = isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 60)
+        form = f": write `slurm: {flow_text({key: value})}`" if is_plain else ""
+        return f"; `{key}` belongs under `{place}`{form}"
     # What is nearer to a key that is known here is left to the caller.
     near = difflib.get_close_matches(option[:100], sorted({*known, *_OTHERS}), n=1, cutoff=0.75)
     is_option = bool(near) and near[0] in _OTHERS

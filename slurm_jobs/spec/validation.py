@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import json
 import re
 import types
@@ -15,11 +16,16 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.foreign_keys import Hint, foreign_key, places_elsewhere
+from slurm_jobs.spec.list_remedies import list_remedy
+from slurm_jobs.spec.mapping_forms import mapping_remedy
+from slurm_jobs.spec.model_keys import known_keys, refusal
 from slurm_jobs.spec.plain_text import printable, shortened
 from slurm_jobs.spec.sbatch_options import option_hint
+from slurm_jobs.spec.value_paths import known_part, named_first, named_in
 from slurm_jobs.spec.value_remedies import value_remedy
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
@@ -97,7 +103,7 @@ def readable_fields(
     except ValueError as error:
         if not any(re.search(rf"\b{key}\b", str(error)) for key in unreadable):
             problems.append(_own_check_problem(document, prefix, str(error), values))
-        unreadable.update(map(str, _named_first(str(error), values)))
+        unreadable.update(map(str, named_first(str(error), values)[:1]))
     return types.SimpleNamespace(**found), frozenset(unreadable), problems
 
 
@@ -135,7 +141,7 @@ def _of_meant_branches(values: Any, entries: Iterable[Any]) -> list[Any]:
 
     def is_meant(location: tuple[str | int, ...]) -> bool:
         outer, depth = location[:-1], len(location)
-        is_branch = len(_known_part(values, location)) < depth
+        is_branch = len(known_part(values, location)) < depth
         others = (o for o, length in deep if length > depth and o[: depth - 1] == outer)
         return not is_branch or not any(others)
 
@@ -143,16 +149,12 @@ def _of_meant_branches(values: Any, entries: Iterable[Any]) -> list[Any]:
 
 
 def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, entry: Any) -> Problem:
-    location = _known_part(values, entry["loc"])
+    location = known_part(values, entry["loc"])
     path = (*prefix, *location)
     kind = entry["type"]
     name = path_text(path) or "the file"
     if kind in _UNKNOWN:
-        key = str(location[-1])
-        known = known_keys(target, location[:-1])
-        shown = f"unknown key `{shortened(key)}`"
-        hint = option_hint(key, known) or did_you_mean(key, known)
-        message = f"{shown}{hint} (allowed: {', '.join(known)})"
+        message = _unknown_key(target, values, prefix, location, entry["input"])
         return problem_at(document, path, message, at_key=True)
     if kind in _MISSING:
         key = str(entry["loc"][-1])
@@ -163,51 +165,86 @@ def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, ent
             message = f"{path_text(path[:-1]) or 'the file'}: {error}"
             return problem_at(document, path, message, at_key=True)
         return _own_check_problem(document, path, error, entry["input"])
-    message = _value_message(name, kind, entry)
+    message = _value_message(target, name, location, entry)
     at_key = isinstance(entry["input"], (dict, list)) or entry["input"] is None
     return problem_at(document, path, message, at_key=at_key)
 
 
-def _value_message(name: str, kind: str, entry: Any) -> str:
-    found = describe(entry["input"])
+def _unknown_key(target: Any, values: Any, prefix: Path, location: Path, value: Any) -> str:
+    key = str(location[-1])
+    known = known_keys(target, location[:-1])
+    foreign = foreign_key(target, values, location)
+    meant = _foreign_hint(foreign, prefix) if foreign is not None else ""
+    places = places_elsewhere(target, location)
+    shown = " or ".join(f"`{path_text((*prefix, *place))}`" for place in places)
+    elsewhere = f"; here it is {shown}" if shown else ""
+    is_below = all(place[: len(location) - 1] == location[:-1] for place in places)
+    hints = (
+        option_hint(key, known, value),
+        meant if foreign is not None and foreign.is_near else "",
+        elsewhere if is_below else "",
+        did_you_mean(key, known),
+        elsewhere,
+        meant,
+    )
+    hint = next(filter(None, hints), "")
+    return f"unknown key `{shortened(key)}`{hint} (allowed: {', '.join(known)})"
+
+
+def _foreign_hint(hint: Hint, prefix: Path) -> str:
+    own = hint.own
+    if not own.path:
+        return f"; {own.note}"
+    note = f", {own.note}" if own.note else ""
+    if not hint.place:
+        where = f"`{own.path}` in the config of the stage that runs `{own.stage}`"
+        return f"; here it is {where}: write `{hint.example}` there{note}"
+    place = path_text((*prefix, *hint.place))
+    return f"; here it is `{place}`: write `{hint.example}`{note}"
+
+
+def _value_message(target: Any, name: str, location: Path, entry: Any) -> str:
+    kind, found = entry["type"], describe(entry["input"])
     if kind == "literal_error":
         allowed = entry["ctx"]["expected"].replace("'", "`")
         near = did_you_mean(str(entry["input"]), re.findall(r"`([^`]+)`", allowed))
         return f"{name}: found {found}; allowed: {allowed}{near}"
     if kind in _EXPECTED:
-        remedy = value_remedy(name, kind, entry["input"])
+        remedy = _remedy(target, name, location, entry)
         return f"{name}: expected {_EXPECTED[kind]}, found {found}{remedy}"
     if kind in {"string_too_short", "too_short"}:
         return f"{name}: must not be empty"
     return f"{name}: {entry['msg'].replace('Input should be', 'must be')}, found {found}"
 
 
+def _remedy(target: Any, name: str, location: Path, entry: Any) -> str:
+    """What to write instead of a value of the wrong kind, where that can be told."""
+    kind, value = entry["type"], entry["input"]
+    if _EXPECTED[kind] == "keys and values":
+        return mapping_remedy(target, location, value)
+    if _EXPECTED[kind] == "a list":
+        found = list_remedy(name, value, functools.partial(refusal, target, location))
+        return found or mapping_remedy(target, location, value)
+    return value_remedy(name, kind, value)
+
+
 def _own_check_problem(document: YamlDocument, path: Path, error: str, values: Any) -> Problem:
-    """What a value's own check says, at the key that it names first, if it names one."""
-    named = _named_first(error, values)
+    """What a value's own check says, at the key that it names first, if it names one.
+
+    Of several keys that it names, the one that was set on the command line is the cause.
+    """
+    every = named_in(error, values)
+    named = next((n for n in every if _is_set(document, path, n)), named_first(error, values))
     at_key = isinstance(values, dict) and not named
     message = f"{path_text(path) or 'the file'}: {error}"
     return problem_at(document, (*path, *named), message, at_key=at_key)
 
 
-def _named_first(error: str, values: Any) -> Path:
-    """The key that a config's own check names in its first word (`num_steps is 0: ...`)."""
-    key = error.partition(" ")[0].rpartition(".")[2]
-    return (key,) if isinstance(values, dict) and key in values else ()
-
-
-def _known_part(values: Any, location: tuple[str | int, ...]) -> Path:
-    """The part of pydantic's location that exists in the values (it adds branches of unions)."""
-    path: list[str | int] = []
-    for step in location:
-        if isinstance(values, dict) and step in values:
-            values = values[step]
-        elif isinstance(values, list) and isinstance(step, int) and step < len(values):
-            values = values[step]  # the same words, another type for mypy
-        else:
-            continue
-        path.append(step)
-    return tuple(path)
+def _is_set(document: YamlDocument, path: Path, named: Path) -> bool:
+    """Whether what is named below `path` was set by itself, on the command line."""
+    place = (*path, *named)
+    lengths = range(len(path) + 1, len(place) + 1)
+    return any(place[:length] in document.sources for length in lengths)
 
 
 def describe(value: Any) -> str:
@@ -240,39 +277,3 @@ def _merge(problems: list[Problem]) -> list[Problem]:
         else:
             merged.setdefault(key, problem)
     return list(merged.values())
-
-
-def known_keys(target: Any, location: Path) -> list[str]:
-    """The keys that the model reached from `target` through `location` knows."""
-    for step in location:
-        target = _step_into(_with_keys(target), step)
-    target = _with_keys(target)
-    if isinstance(target, type) and issubclass(target, BaseModel):
-        return list(target.model_fields)
-    if dataclasses.is_dataclass(target):
-        return [field.name for field in dataclasses.fields(target)]
-    return []
-
-
-def _step_into(target: Any, step: str | int) -> Any:
-    if isinstance(target, type) and issubclass(target, BaseModel):
-        return target.model_fields[str(step)].annotation
-    if dataclasses.is_dataclass(target):
-        return typing.get_type_hints(target)[str(step)]
-    arguments = typing.get_args(target)
-    return arguments[-1] if typing.get_origin(target) is dict else arguments[0]
-
-
-def _with_keys(target: Any) -> Any:
-    """A type without what is around it; of a union the branch that has keys, else the first."""
-    if typing.get_origin(target) is typing.Annotated:
-        return _with_keys(typing.get_args(target)[0])
-    if typing.get_origin(target) not in {typing.Union, types.UnionType}:
-        return target
-    branches = [_with_keys(a) for a in typing.get_args(target) if a is not type(None)]
-    return next((b for b in branches if _has_keys(b)), branches[0])
-
-
-def _has_keys(target: Any) -> bool:
-    is_model = isinstance(target, type) and issubclass(target, BaseModel)
-    return is_model or dataclasses.is_dataclass(target)

@@ -36,8 +36,6 @@ def value_remedy(key: str, kind: str, value: Any) -> str:
     """`; ` and the remedy for a `value` of `key` that is not of pydantic's `kind`; or nothing."""
     if kind == "string_type" and isinstance(value, (int, float)):
         return "; put quotes around it"
-    if kind in {"list_type", "tuple_type"}:
-        return _list_remedy(key, value)
     if kind not in {"int_type", "float_type"} or not isinstance(value, str):
         return ""
     if _fits(number(value.strip()), kind):
@@ -48,16 +46,6 @@ def value_remedy(key: str, kind: str, value: Any) -> str:
         return ""
     shown = converted if isinstance(converted, int) else f"{converted:.6g}"
     return f"; its unit stands in the name: write {shown}"
-
-
-def _list_remedy(key: str, value: Any) -> str:
-    """How to write a list that was given as one value, or as its numbered items."""
-    if isinstance(value, str) and value and not set(value) & set("[]{},#\n"):
-        quote = '"' if ":" in value or value.strip() != value else ""
-        return f"; write [{quote}{value}{quote}]"
-    if isinstance(value, dict) and value and all(str(step).isdigit() for step in value):
-        return f"; the first item has the number 0: {key}.0"
-    return ""
 
 
 def _in_unit(unit: str, amount: str, given_unit: str) -> int | float | None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.cluster.profile import LOCAL
-from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.files import read_json
+from slurm_jobs.common.errors import InputError, SpecError
+from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.operations.load import load
 from slurm_jobs.operations.run_spec import file_differs, keep_spec, spec_of
 from slurm_jobs.run.create import create_run
@@ -86,6 +86,107 @@ def test_a_file_of_accelerate_is_not_looked_into_again_for_another_override(tmp_
     made = create_run(load(file), LOCAL)
     (tmp_path / "accelerate.yaml").unlink()
     assert spec_of(made, ["stages.q.retries=1"], update_spec=False).spec.stages["q"].retries == 1
+
+
+TRAIN = f"""\
+{SPEC}  train:
+    run: train
+    resources: {{tasks_per_node: 2}}
+    config: {{dataset: ., num_steps: 10, device: cpu}}
+"""
+
+
+def refused(paths: RunPaths, *overrides: str) -> str:
+    with pytest.raises(SpecError) as caught:
+        spec_of(paths, overrides, update_spec=False)
+    (problem,) = caught.value.problems
+    return str(problem)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "stages.train.config.num_epochs=2",
+            "stages.train.config: num_steps is 10 and num_epochs is 2.0: give exactly one of them",
+        ),
+        (
+            "stages.train.config.num_steps=null",
+            (
+                "stages.train.config: none of num_steps, num_epochs and phases is given: give "
+                "exactly one of them"
+            ),
+        ),
+        (
+            "stages.train.config.profile.steps=[20, 40]",
+            (
+                "stages.train.config: profile.steps begins at step 20, and the training has 10, "
+                "counted from 0: name earlier ones"
+            ),
+        ),
+        (
+            "stages.train.config.profile.steps=20-40",
+            (
+                "stages.train.config.profile.steps: expected a list, found the text `20-40`; write "
+                "[20, 40]"
+            ),
+        ),
+        (
+            "stages.train.config.strategy=single",
+            (
+                "stage `train` has 2 ranks, but `strategy: single` uses one; say `strategy: fsdp2` "
+                "or `strategy: ddp`, or ask for one rank"
+            ),
+        ),
+        (
+            "stages.train.resources.tasks_per_node=1",
+            (
+                "stage `train` trains with fsdp2, which needs two ranks or more, but nodes x "
+                "tasks_per_node is 1; ask for more, or say `strategy: single`"
+            ),
+        ),
+        ("stages.train.after=[nobody]", "stage `train` comes after `nobody`, which is no stage"),
+    ],
+)
+def test_what_an_override_makes_wrong_of_a_run_is_told_at_the_override(
+    tmp_path: Path, override: str, message: str
+) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(TRAIN)
+    made = create_run(load(file), LOCAL)
+    assert refused(made, override).startswith(f"--set {override}: {message}")
+
+
+def test_of_several_overrides_those_are_named_without_which_all_would_be_well(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(TRAIN)
+    made = create_run(load(file), LOCAL)
+    retries, lanes = "stages.q.retries=1", "stages.train.config.num_lanes=4"
+    ranks = "stages.train.resources.tasks_per_node=8"
+    assert refused(made, retries, ranks, lanes).startswith(
+        f"--set {lanes}: stages.train.config.num_lanes: 4 lanes cannot be shared out"
+    )
+    device = "stages.train.config.device=cuda"
+    assert refused(made, retries, device).startswith(f"--set {device}: stage `train` trains on GPU")
+    alone, token = "stages.train.resources={}", "stages.q.environment.HF_TOKEN=hf_abcdefgh"
+    said = refused(made, alone, token, alone)
+    assert said.startswith(f"--set {alone} --set stages.q.environment.HF_TOKEN=")
+    assert "stage `train` trains with fsdp2, which needs two ranks or more" in said
+    assert "hf_abcdefgh" not in said
+
+
+def test_what_a_run_has_wrong_already_is_not_blamed_on_an_override(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(TRAIN)
+    made = create_run(load(file), LOCAL)
+    resolved = read_json(made.resolved_spec)
+    resolved["stages"]["train"]["config"]["num_lanes"] = 7
+    write_json_atomic(made.resolved_spec, resolved)
+    said = refused(made, "stages.q.retries=1")
+    assert said.startswith(f"{made.resolved_spec}: ")
+    assert "num_lanes" in said
 
 
 def test_with_the_file_read_anew_axes_may_be_set(paths: RunPaths) -> None:

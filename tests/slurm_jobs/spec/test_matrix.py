@@ -96,7 +96,10 @@ def test_where_a_value_makes_no_name_its_number_does(matrix: str, expected: list
 def test_no_stage_is_lost_to_the_name_of_a_combination(check: Check) -> None:
     text = "  a: {shell: x, matrix: {p: [b-1]}}\n  a-b: {shell: x, matrix: {q: [1]}}\n"
     (line,) = check(HEAD + text)
-    assert "a combination would be called `a-" in line
+    assert line.endswith(
+        "stages.a-b.matrix: the combination {q: 1} would be called `a-b-1`, as one of stage `a` "
+        "is; rename one of the two stages"
+    )
 
 
 def test_the_name_in_the_file_is_found_again() -> None:
@@ -126,7 +129,10 @@ def test_a_mistake_is_told_once_at_its_place_under_the_name_in_the_file(check: C
     text = SWEEP.replace('nodes: "${matrix.nodes}"}\n    env', "nodes: x, mem: 2}\n    env")
     assert [line.partition(" (allowed")[0] for line in check(text)] == [
         "9:24: stages.train.resources.nodes: expected a whole number, found the text `x`",
-        "9:27: unknown key `mem`; sbatch's `mem` has a key of its own: resources.mem_gb",
+        (
+            "9:27: unknown key `mem`; sbatch's `mem` has a key of its own: resources.mem_gb "
+            "(`mem_gb: 64`)"
+        ),
     ]
 
 
@@ -171,6 +177,14 @@ def test_a_mistake_is_told_once_at_its_place_under_the_name_in_the_file(check: C
             "task: [a, b]",
             "task: a",
             "stages.train.matrix.task: expected a list of values, found the text `a`; write [a]",
+        ),
+        (
+            "nodes: [1, 2]",
+            "nodes: 1-3",
+            (
+                "stages.train.matrix.nodes: expected a list of values, found the text `1-3`; write "
+                "[1, 2, 3]"
+            ),
         ),
     ],
 )

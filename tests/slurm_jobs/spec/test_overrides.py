@@ -115,6 +115,23 @@ def test_a_wrong_value_is_reported_at_the_option_and_not_at_the_file(check: Chec
     ]
 
 
+@pytest.mark.parametrize(
+    "override",
+    ["stages.train.config.num_epochs=2", "stages.train.config.reader=webdataset"],
+)
+def test_of_keys_that_contradict_each_other_the_one_that_was_set_is_told(
+    check: Check, override: str
+) -> None:
+    text = (
+        "name: a\ncluster: local\nstages:\n  train:\n    run: train\n"
+        "    resources: {tasks_per_node: 2}\n"
+        "    config: {dataset: ., num_steps: 5, device: cpu, batching: {kind: grouped}}\n"
+    )
+    assert check(text) == []
+    (line,) = check(text, overrides=(override,))
+    assert line.startswith(f"--set {override}: stages.train.config: ")
+
+
 def test_an_override_mends_what_the_file_has_wrong(check: Check) -> None:
     text = TEXT.replace("config:", "retries: many")
     assert len(check(text)) == 1

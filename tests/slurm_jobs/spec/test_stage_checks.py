@@ -51,7 +51,7 @@ def test_a_sound_training_stage_has_no_problem(check: Check) -> None:
         (
             "tasks_per_node: 2",
             "device: cpu, profile: {steps: [20, 40]}",
-            "7:5",
+            "7:71",
             "profile.steps begins at step 20, and the training has 10",
         ),
         ("tasks_per_node: 2", "device: cpu, learn: [visoin]", "7:61", "did you mean `vision`?"),

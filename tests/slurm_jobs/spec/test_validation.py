@@ -3,8 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
-from slurm_jobs.spec.model import Resources, RunSpec
-from slurm_jobs.spec.validation import did_you_mean, known_keys, path_text, validate_values
+from slurm_jobs.spec.model import Resources
+from slurm_jobs.spec.validation import did_you_mean, path_text, validate_values
 from slurm_jobs.spec.yaml_values import read_yaml
 
 Check = Callable[..., list[str]]
@@ -114,10 +114,13 @@ def test_an_unknown_key_suggests_the_nearest_and_lists_all() -> None:
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
-        ("partition", "`partition` belongs under `slurm:`"),
-        ("mem_per_cpu", "`mem_per_cpu` belongs under `slurm:`"),
+        ("partition", "`partition` belongs under `slurm:`: write `slurm: {partition: 1}`"),
+        ("mem_per_cpu", "`mem_per_cpu` belongs under `slurm:`: write `slurm: {mem_per_cpu: 1}`"),
         ("partiton", "did you mean `partition`, under `slurm:`?"),
-        ("time", "sbatch's `time` has a key of its own: resources.timeout_min"),
+        (
+            "time",
+            "sbatch's `time` has a key of its own: resources.timeout_min (`timeout_min: 720`)",
+        ),
         ("timeout", "did you mean `timeout_min`?"),
         ("gpu_per_node", "did you mean `gpus_per_node`?"),
     ],
@@ -136,7 +139,10 @@ def test_options_of_sbatch_in_a_profile_and_beside_resources_are_sent_to_theirs(
     lines = check(text, c__yaml="partiton: gpu\n")
     assert [line.partition(" (allowed")[0] for line in lines] == [
         "c.yaml:1:1: unknown key `partiton`; did you mean `partition`, under `slurm:`?",
-        "6:5: unknown key `partition`; `partition` belongs under `resources.slurm:`",
+        (
+            "6:5: unknown key `partition`; `partition` belongs under `resources.slurm:`: write "
+            "`slurm: {partition: gpu}`"
+        ),
     ]
 
 
@@ -234,9 +240,3 @@ def test_a_spec_that_is_no_mapping_is_one_problem(check: Check, text: str) -> No
 
 def test_path_text_is_written_as_users_write_it() -> None:
     assert path_text(("stages", "train", "setup", 0)) == "stages.train.setup[0]"
-
-
-def test_known_keys_are_found_through_dicts_lists_and_optionals() -> None:
-    assert known_keys(RunSpec, ("stages", "x", "array")) == [
-        *("num_slices", "max_running", "slices_per_task")
-    ]

@@ -1,0 +1,194 @@
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.foreign_keys import foreign_key
+from slurm_jobs.spec.foreign_words import OWN_KEYS, OwnKey
+from slurm_jobs.spec.model_keys import known_keys
+from slurm_jobs.spec.stage_configs import config_class
+from slurm_jobs.spec.validation import validate_values
+from slurm_jobs.spec.yaml_values import read_yaml
+
+Check = Callable[..., list[str]]
+
+WORDS = [(word, own) for words, own in OWN_KEYS for word in words.split()]
+NEEDED = {
+    "train": {"num_steps": 1000, "adapters": {"rank": 8}},
+    "preprocess": {"manifest": "rows.csv", "processor": "models/processor"},
+}
+SPEC = """\
+name: a
+cluster: local
+stages:
+  train:
+    run: train
+    resources: {tasks_per_node: 2}
+    config:
+      dataset: .
+      num_steps: 10
+      device: cpu
+"""
+
+
+def wrong_in(stage: str, example: str) -> list[Problem]:
+    """What a stage's config refuses of an example, beside the keys that it cannot do without."""
+    document = read_yaml(f"{{{example}}}", "f")
+    assert document.problems == ()
+    needed: dict[str, Any] = {**NEEDED[stage]}
+    if {"num_epochs", "phases"} & document.value.keys():
+        del needed["num_steps"]
+    if "learn" in document.value:
+        del needed["adapters"]
+    _, problems = validate_values(config_class(stage), document, {**needed, **document.value}, ())
+    return problems
+
+
+def test_each_word_stands_in_the_table_once_and_is_no_key_here() -> None:
+    words = [word for word, _ in WORDS]
+    assert len(words) == len(set(words))
+    assert not set(words) & set(known_keys(config_class("train"), ()))
+    assert all(word == word.lower().replace("-", "_") for word in words)
+
+
+@pytest.mark.parametrize(("word", "own"), WORDS)
+def test_the_key_that_a_hint_names_is_there_and_takes_its_example(word: str, own: OwnKey) -> None:
+    hint = foreign_key(config_class("train"), {word: 1}, (word,))
+    assert hint is not None
+    if not own.path:
+        assert own.note.startswith("leave it out: ")
+        return
+    steps = own.path.split(".")
+    assert steps[-1] in known_keys(config_class(own.stage), tuple(steps[:-1]))
+    value = read_yaml(f"{{{hint.example}}}", "f").value
+    for step in steps:
+        value = value[step]
+    assert value is not None
+    assert wrong_in(own.stage, hint.example) == []
+    for also in re.findall(r"`([^`]+: [^`]+)`", own.note):
+        assert wrong_in(own.stage, also) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "place", "example"),
+    [
+        ("lr", "optimizer.learning_rate", "optimizer: {learning_rate: 1e-4}"),
+        ("learning_rate", "optimizer.learning_rate", "optimizer: {learning_rate: 1e-4}"),
+        ("lora", "adapters", "adapters: {rank: 16}"),
+        ("lora_r", "adapters.rank", "adapters: {rank: 16}"),
+        ("lora_alpha", "adapters.alpha", "adapters: {alpha: 32}"),
+        ("bf16", "precision", "precision: bf16"),
+        ("fp16", "precision", "precision: fp16"),
+        ("gradient_accumulation_steps", "num_microbatches", "num_microbatches: 4"),
+        ("report_to", "trackers.use", "trackers: {use: [tensorboard]}"),
+        ("per_device_train_batch_size", "global_batch_size", "global_batch_size: 64"),
+        ("num_train_epochs", "num_epochs", "num_epochs: 3"),
+        ("max_steps", "num_steps", "num_steps: 1000"),
+        ("warmup_steps", "schedule.warmup_share", "schedule: {warmup_share: 0.05}"),
+        ("warmup_ratio", "schedule.warmup_share", "schedule: {warmup_share: 0.05}"),
+        ("logging_steps", "log_every_steps", "log_every_steps: 50"),
+        ("save_steps", "checkpoint.every_steps", "checkpoint: {every_steps: 500}"),
+        ("save_total_limit", "checkpoint.keep_last", "checkpoint: {keep_last: 2}"),
+        (
+            *("eval_steps", "evaluate.every_steps"),
+            "evaluate: {manifest: data/heldout.jsonl, every_steps: 500}",
+        ),
+        ("gradient_checkpointing", "activation_checkpointing", "activation_checkpointing: true"),
+        ("deepspeed", "strategy", "strategy: fsdp2"),
+        ("fsdp", "strategy", "strategy: fsdp2"),
+        ("load_in_4bit", "quantize", "quantize: {kind: nf4}"),
+        ("optim", "optimizer.kind", "optimizer: {kind: adamw}"),
+        ("dataloader_num_workers", "num_loader_threads", "num_loader_threads: 4"),
+        ("packing", "batching.kind", "batching: {kind: packed}"),
+        ("Gradient-Checkpointing", "activation_checkpointing", "activation_checkpointing: true"),
+    ],
+)
+def test_a_key_of_another_tool_is_told_with_its_place_and_form_here(
+    check: Check, key: str, place: str, example: str
+) -> None:
+    (line,) = check(f"{SPEC}      {key}: 1\n")
+    hint = f"here it is `stages.train.config.{place}`: write `{example}`"
+    assert line.startswith(f"11:7: unknown key `{key}`; {hint}")
+    assert "(allowed: device, dataset, model, " in line
+
+
+def test_what_another_stage_is_asked_is_sent_there(check: Check) -> None:
+    for key in ("max_length", "max_seq_length"):
+        (line,) = check(f"{SPEC}      {key}: 4096\n")
+        assert line.startswith(
+            f"11:7: unknown key `{key}`; here it is `max_tokens` in the config of the stage that "
+            "runs `preprocess`: write `max_tokens: 2048` there"
+        )
+
+
+def test_what_no_key_does_here_is_to_be_left_out(check: Check) -> None:
+    (line,) = check(f"{SPEC}      output_dir: out\n")
+    assert line.startswith("11:7: unknown key `output_dir`; leave it out: what a stage makes lies")
+
+
+@pytest.mark.parametrize(
+    ("config", "hint"),
+    [
+        (
+            "optimizer: {lr: 1e-4}",
+            "`stages.train.config.optimizer.learning_rate`: write `learning_rate: 1e-4`",
+        ),
+        (
+            "optimizer: {warmup_steps: 10}",
+            (
+                "`stages.train.config.schedule.warmup_share`: write `schedule: {warmup_share: "
+                "0.05}`, a share of all steps"
+            ),
+        ),
+        ("warmup_share: 0.1", "`stages.train.config.schedule.warmup_share`"),
+        ("optimizer: {log_every_steps: 5}", "`stages.train.config.log_every_steps`"),
+        (
+            "every_steps: 5",
+            (
+                "`stages.train.config.checkpoint.every_steps` or "
+                "`stages.train.config.evaluate.every_steps` or "
+                "`stages.train.config.trackers.every_steps`"
+            ),
+        ),
+    ],
+)
+def test_a_key_within_another_or_beside_it_is_sent_to_its_place(
+    check: Check, config: str, hint: str
+) -> None:
+    (line,) = check(f"{SPEC}      {config}\n")
+    assert f"; here it is {hint} (allowed: " in line
+
+
+def test_a_word_that_means_another_key_of_its_mapping_is_that_one(check: Check) -> None:
+    (line,) = check(f"{SPEC}      evaluate: {{steps: 5}}\n")
+    assert "unknown key `steps`; did you mean `every_steps`?" in line
+
+
+def test_a_phase_has_keys_of_its_own(check: Check) -> None:
+    phases = "phases: [{name: a, num_steps: 2, lr: 1}, {name: b, num_steps: 2, bf16: true}]"
+    lines = check(SPEC.replace("num_steps: 10", phases))
+    place = "stages.train.config.phases[0].optimizer.learning_rate"
+    assert f"`{place}`: write `optimizer: {{learning_rate: 1e-4}}`" in lines[0]
+    assert "`stages.train.config.precision`: write `precision: bf16`" in lines[1]
+
+
+def test_settings_beside_config_are_sent_into_it_and_those_of_resources_there(
+    check: Check,
+) -> None:
+    lines = check(f"{SPEC}    lr: 1\n    timeout_min: 5\n")
+    assert "`stages.train.config.optimizer.learning_rate`: write `config: {optimizer: " in lines[0]
+    assert "unknown key `timeout_min`; here it is `stages.train.resources.timeout_min`" in lines[1]
+    (line,) = check(SPEC.replace("{tasks_per_node: 2}", "{tasks_per_node: 2, retries: 1}"))
+    assert "unknown key `retries`; here it is `stages.train.retries`" in line
+
+
+def test_words_of_training_mean_nothing_in_other_stages(check: Check) -> None:
+    (line,) = check("name: a\ncluster: local\nstages:\n  s: {shell: x, lr: 1}\n")
+    assert line.startswith("4:17: unknown key `lr` (allowed: ")
+
+
+def test_in_a_matrix_the_hint_has_the_name_in_the_file_and_is_told_once(check: Check) -> None:
+    (line,) = check(f"{SPEC}      lr: 1\n    matrix: {{seed: [1, 2]}}\n")
+    assert "here it is `stages.train.config.optimizer.learning_rate`" in line

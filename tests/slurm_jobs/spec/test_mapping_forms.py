@@ -1,0 +1,135 @@
+import re
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slurm_jobs.spec.mapping_forms import FORMS, mapping_remedy
+from slurm_jobs.spec.model import Resources, RunSpec, Stage
+from slurm_jobs.spec.model_keys import fields_of, is_model, with_keys
+from slurm_jobs.spec.stage_configs import config_class
+from slurm_jobs.spec.validation import validate_values
+from slurm_jobs.spec.yaml_values import Path, read_yaml
+
+Check = Callable[..., list[str]]
+
+TRAIN = config_class("train")
+OF_A_STAGE = ("array", "on_resume", "resources")
+LEFT_OUT = "; for none leave it out"
+SPEC = """\
+name: a
+cluster: local
+stages:
+  train:
+    run: train
+    resources: {tasks_per_node: 2}
+    config:
+      dataset: .
+      num_steps: 10
+      device: cpu
+"""
+
+
+def models_below(target: Any) -> dict[Path, str]:
+    """The settings of a model that hold keys, or lists of such, and the models' names."""
+    found: dict[Path, str] = {}
+    for key, hint in fields_of(target).items():
+        bare = with_keys(hint)
+        is_list = typing.get_origin(bare) in {list, tuple}
+        model = with_keys(typing.get_args(bare)[0]) if is_list else bare
+        if is_model(model):
+            found[key,] = model.__name__
+            below = {} if is_list else models_below(model)
+            found |= {(key, *path): name for path, name in below.items()}
+    return found
+
+
+def refused(place: Path, value: Any) -> list[str]:
+    """What a training refuses of a value at a place, beside what that place cannot do without."""
+    needed: dict[str, Any] = {
+        "num_steps": 1000,
+        **({"strategy": "accelerate"} if place[0] == "accelerate" else {}),
+        **({"adapters": {"rank": 8}} if place[0] == "quantize" else {}),
+    }
+    if place[0] == "phases":
+        del needed["num_steps"]
+    for step in reversed(place):
+        value = {step: value}
+    document = read_yaml("a", "f")
+    return [p.message for p in validate_values(TRAIN, document, {**needed, **value}, ())[1]]
+
+
+def test_every_setting_of_a_training_that_holds_keys_has_a_form() -> None:
+    names = {*models_below(TRAIN).values(), *(n for n in models_below(Stage).values())}
+    assert names == set(FORMS)
+
+
+@pytest.mark.parametrize(
+    "value", [True, False, None, 3, 1e-4, "nonsense", "text", "auto", "off", ["a"]]
+)
+@pytest.mark.parametrize("place", models_below(TRAIN))
+def test_the_form_that_is_shown_is_taken(place: Path, value: Any) -> None:
+    remedy = mapping_remedy(TRAIN, place, value)
+    if remedy == LEFT_OUT:
+        assert value is False
+        return
+    shown = re.fullmatch(r"; write (?:for example )?`(.+)`(?: for none)?", remedy)
+    assert shown is not None
+    document = read_yaml(f"{{{shown[1]}}}", "f")
+    assert document.problems == ()
+    assert list(document.value) == [place[-1]]
+    assert refused(place, document.value[place[-1]]) == []
+
+
+@pytest.mark.parametrize("key", OF_A_STAGE)
+def test_the_form_of_a_stages_own_settings_is_taken(key: str) -> None:
+    shown = re.search("`(.+)`", mapping_remedy(Stage, (key,), "x"))
+    assert shown is not None
+    values = {"shell": "x", **read_yaml(f"{{{shown[1]}}}", "f").value}
+    assert validate_values(Stage, read_yaml("a", "f"), values, ())[1] == []
+
+
+@pytest.mark.parametrize(
+    ("config", "place", "found", "remedy"),
+    [
+        ("compile: true", "compile", "`true`", "write `compile: {}`"),
+        ("compile: inductor", "compile", "the text `inductor`", "write `compile: {backend: induc"),
+        ("compile: false", "compile", "`false`", "for none leave it out"),
+        ("quantize: true", "quantize", "`true`", "write for example `quantize: {kind: nf4}`"),
+        ("quantize: nf4", "quantize", "the text `nf4`", "write `quantize: {kind: nf4}`"),
+        (
+            *("trackers: tensorboard", "trackers", "the text `tensorboard`"),
+            "write `trackers: {use: [tensorboard]}`",
+        ),
+        ("adapters: lora", "adapters", "the text `lora`", "write for example `adapters: {rank: 16"),
+        ("adapters: 8", "adapters", "`8`", "write `adapters: {rank: 8}`"),
+        ("batching: packed", "batching", "the text `packed`", "write `batching: {kind: packed}`"),
+        ("staging: false", "staging", "`false`", 'write `staging: {mode: "off"}` for none'),
+        ("evaluate: false", "evaluate", "`false`", "for none leave it out"),
+        (
+            *("model: models/qwen", "model", "the text `models/qwen`"),
+            "write `model: {type: hugging_face, path: models/qwen}`",
+        ),
+    ],
+)
+def test_one_value_in_place_of_keys_is_told_with_the_form(
+    check: Check, config: str, place: str, found: str, remedy: str
+) -> None:
+    (line,) = check(f"{SPEC}      {config}\n")
+    start = f"stages.train.config.{place}: expected keys and values, found {found}; {remedy}"
+    assert line.partition(": ")[2].startswith(start)
+
+
+def test_items_of_a_list_are_shown_in_one_and_by_themselves(check: Check) -> None:
+    (line,) = check(SPEC.replace("num_steps: 10", "phases: projector"))
+    assert line.endswith("; write `phases: [{name: projector, num_steps: 1000}]`")
+    (line,) = check(f"{SPEC}      levels: [finding]\n")
+    assert line.endswith(
+        "levels[0]: expected keys and values, found the text `finding`; write `{name: finding}`"
+    )
+
+
+def test_what_has_no_name_has_no_form() -> None:
+    assert mapping_remedy(Resources, (), None) == ""
+    assert mapping_remedy(RunSpec, ("stages", "s", "config"), 3) == ""
