@@ -28,6 +28,7 @@ goes in, for one row and for several. torch's own limit, for all phases, is as m
 MAX_VARIANTS = 64
 """More fail the attempt, because it goes on without end; a warning came long before."""
 _REMEDY = "leave `compile` out"
+_CALLED = {"vision": "vision tower", "language": "language model"}
 
 
 def compile_layers(model: VisionLanguageModel, config: CompileConfig, device: torch.device) -> None:
@@ -43,9 +44,11 @@ def compile_layers(model: VisionLanguageModel, config: CompileConfig, device: to
         device: Of the training.
 
     Raises:
-        StageConfigError: nothing can be compiled here; and at a call, a layer cannot be.
+        StageConfigError: nothing can be compiled here, or not this tower; and at a call, a layer
+            cannot be.
     """
     check_can_compile(config, device)
+    check_towers(model, config)
     # It cuts what is compiled where buckets of gradients end, for the sake of overlapping their
     # reduction with the backward pass: layers are small enough for that as they are.
     torch._dynamo.config.optimize_ddp = False  # noqa: SLF001 - no public way
@@ -77,6 +80,35 @@ def check_can_compile(config: CompileConfig, device: torch.device) -> None:
             f"CUDA builds of torch bring it), or {_REMEDY}"
         )
         raise StageConfigError(message)
+
+
+def check_towers(model: VisionLanguageModel, config: CompileConfig) -> None:
+    """See that layers of the towers that the config names can be compiled, as far as is known.
+
+    Raises:
+        StageConfigError: those of the vision tower cannot.
+    """
+    if "vision" in config.towers and model.why_vision_not_compiled:
+        message = (
+            f"compile.towers is [{', '.join(config.towers)}], and this model's vision tower cannot "
+            f"be compiled: {model.why_vision_not_compiled}; leave `vision` out of compile.towers"
+        )
+        raise StageConfigError(message)
+
+
+def describe_compiling(model: VisionLanguageModel, config: CompileConfig) -> str:
+    """Which layers are compiled, and why others are not, for the log."""
+    by_name = dict(zip(("vision", "language"), model.towers(), strict=True))
+    numbers = {name: len(by_name[name]) for name in config.towers}
+    counts = [
+        f"{number} layer{'' if number == 1 else 's'} of the {_CALLED[name]}"
+        for name, number in numbers.items()
+    ]
+    said = f"{config.backend} compiles {' and '.join(counts)} when first called"
+    if "vision" in config.towers:
+        return said
+    why = model.why_vision_not_compiled or "compile.towers does not name it"
+    return f"{said}; the vision tower is not compiled: {why}"
 
 
 def _compile(layer: Any, config: CompileConfig) -> None:

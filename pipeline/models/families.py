@@ -43,6 +43,8 @@ class Family:
     """Whether `vision_feature_layer` may leave the last layers of the vision tower unused."""
     marks_images: bool = False
     """Whether generation wants `mm_token_type_ids`, from which it numbers the tokens."""
+    why_vision_not_compiled: str = ""
+    """Why layers of the vision tower cannot be compiled; empty where they can."""
     follow_from_grids: FollowFromGrids | None = None
     """Where pictures have sizes of their own: what the vision tower is told beside them."""
 
@@ -87,6 +89,12 @@ def _native(_config: Any, facts: DataFacts) -> NativePatches:
     )
 
 
+_HANDED_OUT = "its layers hand out what lies between them"
+_BY_PICTURE = (
+    "its layers attend picture by picture, in a loop over lengths that are values of a tensor, so "
+    "that each other set of pictures would be compiled for anew"
+)
+
 _LLAVA_PROJECTOR = ("model.multi_modal_projector.",)
 _QWEN_MERGER = ("model.visual.merger.",)
 
@@ -96,12 +104,14 @@ FAMILIES: Mapping[str, Family] = {
         make_layout=_stacked,
         projector=_LLAVA_PROJECTOR,
         has_feature_layer=True,
+        why_vision_not_compiled=_HANDED_OUT,
     ),
     "llava_next": Family(
         image_kind="tiled",
         make_layout=_anyres,
         projector=(*_LLAVA_PROJECTOR, "model.image_newline"),
         has_feature_layer=True,
+        why_vision_not_compiled=_HANDED_OUT,
     ),
     "idefics3": Family(image_kind="tiled", make_layout=_one_row, projector=("model.connector.",)),
     "smolvlm": Family(image_kind="tiled", make_layout=_one_row, projector=("model.connector.",)),
@@ -110,6 +120,7 @@ FAMILIES: Mapping[str, Family] = {
         make_layout=_native,
         projector=_QWEN_MERGER,
         marks_images=True,
+        why_vision_not_compiled=_BY_PICTURE,
         follow_from_grids=lengths_and_places,
     ),
     "qwen2_5_vl": Family(
@@ -117,6 +128,7 @@ FAMILIES: Mapping[str, Family] = {
         make_layout=_native,
         projector=_QWEN_MERGER,
         marks_images=True,
+        why_vision_not_compiled=_BY_PICTURE,
         follow_from_grids=with_windows,
     ),
     "qwen3_vl": Family(
@@ -124,6 +136,7 @@ FAMILIES: Mapping[str, Family] = {
         make_layout=_native,
         projector=(*_QWEN_MERGER, "model.visual.deepstack_merger_list."),
         marks_images=True,
+        why_vision_not_compiled=_BY_PICTURE,
         follow_from_grids=with_learned_places,
     ),
 }

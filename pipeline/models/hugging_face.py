@@ -42,6 +42,7 @@ class HuggingFaceVLM(VisionLanguageModel):
         self.hf = hf
         self.family = family
         self.facts = facts
+        self.why_vision_not_compiled = family.why_vision_not_compiled
         self.layout: ImageLayout = family.make_layout(hf.config, facts)
         unused = {id(parameter) for parameter in _unused_parameters(hf, family)}
         self._unused = frozenset(n for n, p in self.named_parameters() if id(p) in unused)

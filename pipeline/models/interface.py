@@ -46,6 +46,8 @@ class VisionLanguageModel(nn.Module, abc.ABC):
     """How it takes images."""
     num_levels: int = 1
     """Chained targets of a sample."""
+    why_vision_not_compiled: str = ""
+    """Why layers of the vision tower cannot be compiled; empty where they can."""
 
     def __init__(self) -> None:
         super().__init__()

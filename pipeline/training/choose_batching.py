@@ -54,8 +54,8 @@ def choose_batching(trial: Trial, folder: Path) -> TrainConfig:
         if trial.ranks.rank == 0:
             write_json_atomic(file, {"key": key, "kind": kind, "tokens_per_s": rates})
             log.info(
-                "batching: %s (%s)",
-                kind, ", ".join(f"{name} {rate:.0f} tokens/s" for name, rate in rates.items()),
+                "batching: auto takes %s (%s)",
+                kind, ", ".join(f"{name} {rate:,.0f} tokens/s" for name, rate in rates.items()),
             )  # fmt: skip
     return replace(config, batching=replace(config.batching, kind=kind))
 
@@ -86,7 +86,7 @@ def _measure(trial: Trial, folder: Path) -> dict[str, float]:
             except NoRoomError as error:
                 refused = error
                 if trial.ranks.rank == 0:
-                    log.info("batching: not %s: %s", kind, error)
+                    log.info("batching: auto does not take %s: %s", kind, error)
         if refused is not None and not readers:
             raise refused
         rates: dict[str, list[float]] = {kind: [] for kind in readers}

@@ -219,12 +219,23 @@ def _token_rate(ranks: Ranks, reporter: TrainingReporter) -> float | None:
 def _announce(job: Job, num_parameters: int, planned: Sequence[PlannedPhase]) -> None:
     if job.ranks.rank != 0:
         return
+    num_threads = job.workplace.num_compute_threads
     log.info(
-        "%d parameters, %s over %d ranks, %s, %d threads each; %s",
-        num_parameters,
-        job.config.strategy,
-        job.ranks.num_ranks,
-        job.workplace.precision,
-        job.workplace.num_compute_threads,
-        ", ".join(f"{p.phase.name} {p.num_steps} steps".strip() for p in planned),
+        "plan: %s parameters, each rank with %d CPU thread%s; %s",
+        f"{num_parameters:,}",
+        num_threads,
+        "" if num_threads == 1 else "s",
+        ", then ".join(_describe_phase(phase) for phase in planned),
+    )
+
+
+def _describe_phase(planned: PlannedPhase) -> str:
+    """`lora: 1,000 steps of 64 samples, each rank's share at once`."""
+    layout, what = planned.plan.layout, "rows" if planned.plan.packs is not None else "samples"
+    number = layout.num_microbatches
+    pieces = "at once" if number == 1 else f"in {number:,} microbatches"
+    name = f"{planned.phase.name}: " if planned.phase.name else ""
+    return (
+        f"{name}{planned.num_steps:,} steps of {layout.global_batch_size:,} {what}, each rank's "
+        f"share {pieces}"
     )

@@ -56,6 +56,8 @@ def settle_microbatches(trial: Trial, folder: Path) -> TrainConfig:
         if ranks.rank == 0:
             write_json_atomic(file, {**choices, kind: {"key": key, **asdict(found)}})
             _announce(found, config)
+    elif ranks.rank == 0:
+        log.info("num_microbatches: auto takes %d, as an earlier attempt found", number)
     return replace(config, num_microbatches=number)
 
 
@@ -98,14 +100,23 @@ def _checked(choice: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _announce(found: Found, config: TrainConfig) -> None:
+    number, num_rows = found.num_microbatches, found.num_rows
+    allowed_bytes = found.use.capacity_bytes * config.memory_share
     log.info(
-        "num_microbatches: %d of %d rows each, %.3g GB of %.3g GB (%.0f %% of %.3g GB), found in "
-        "%.1f s",
-        found.num_microbatches,
-        found.num_rows,
-        found.use.peak_bytes / GB,
-        found.use.capacity_bytes * config.memory_share / GB,
+        "num_microbatches: auto takes %s of %s a step on each rank (batching: %s): the heaviest "
+        "needs %s of the %s that memory_share allows (%.0f %% of %s); found in %.1f s",
+        f"{number:,} microbatch{'' if number == 1 else 'es'}",
+        f"{num_rows:,} row{'' if num_rows == 1 else 's'}",
+        config.batching.kind,
+        _gb_text(found.use.peak_bytes),
+        _gb_text(allowed_bytes),
         100 * config.memory_share,
-        found.use.capacity_bytes / GB,
+        _gb_text(found.use.capacity_bytes),
         found.search_s,
     )
+
+
+def _gb_text(num_bytes: float) -> str:
+    """`0.0123 GB`, `61.2 GB`, `1,230 GB`: no exponent, whatever the size."""
+    size = num_bytes / GB
+    return f"{size:,.0f} GB" if size >= 100 else f"{size:.3g} GB"

@@ -13,7 +13,7 @@ import torch
 from pipeline.data.batch import ModelNeeds
 from pipeline.data.levels import LevelRules
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, make_unloaded
-from pipeline.models.compiling import compile_layers
+from pipeline.models.compiling import compile_layers, describe_compiling
 from pipeline.models.parts import set_trainable
 from pipeline.models.quantized import compute_in, quantize_model
 from pipeline.models.recompute import recompute_layers
@@ -27,6 +27,7 @@ from pipeline.training.ranks import Ranks
 from pipeline.training.scaling import Scaling
 from pipeline.training.strategies import Spread, Strategy, StrategyFacts, choose_strategy
 from pipeline.training.strategies.base import MakeOptimizer, count_parameters
+from pipeline.training.strategies.describing import describe_spread
 from pipeline.training.strategies.effect import (
     check_effect,
     check_equal_weights,
@@ -95,7 +96,7 @@ def build_and_spread(
     check_effect(spread, facts, config, workplace, ranks.num_ranks, file=file)
     check_quantized(bare, packed, ranks)
     if ranks.rank == 0:
-        log.info("spread: %s", facts)
+        _announce(config, spread, facts)
     return SpreadModel(
         strategy=strategy,
         spread=spread,
@@ -105,6 +106,12 @@ def build_and_spread(
         learning=learning,
         level_rules=make_level_rules(config.levels, data.tokenizer),
     )
+
+
+def _announce(config: TrainConfig, spread: Spread, facts: StrategyFacts) -> None:
+    log.info("strategy: %s", describe_spread(config.strategy, spread, facts))
+    if config.compile is not None:
+        log.info("compile: %s", describe_compiling(spread.bare, config.compile))
 
 
 def _optimizer_of(phase: Phase) -> MakeOptimizer:

@@ -145,6 +145,7 @@ class Trackers:
         self._context = context
         self._names = config.use if context.rank == 0 else ()
         self._open: dict[str, Any] | None = None
+        self._early: list[tuple[int, dict[str, float]]] = []
 
     @property
     def are_waiting(self) -> bool:
@@ -175,13 +176,23 @@ class Trackers:
                 own_id = self._try(name, self._first_words, name, tracker, settings)
                 kept |= {} if own_id is None else {name: own_id}
         self._try(_KEPT_FILE, self._keep, identity, kept)
+        early, self._early = self._early, []
+        for num_steps_done, values in early:
+            self.log(values, num_steps_done)
 
     def are_due(self, num_steps_done: int) -> bool:
         """Whether they are to be told of this step."""
         return bool(self._open) and num_steps_done % self._config.every_steps == 0
 
     def log(self, values: Mapping[str, float], num_steps_done: int) -> None:
-        """Tell all of them."""
+        """Tell all of them; what comes before they are open, as they are opened.
+
+        They open where this attempt goes on, after looks that an earlier one left undone. Opened
+        before these, they would take steps between for steps that are made again.
+        """
+        if self.are_waiting:
+            self._early.append((num_steps_done, dict(values)))
+            return
         for name, tracker in list((self._open or {}).items()):
             self._try(name, tracker.log, dict(values), step=num_steps_done)
 

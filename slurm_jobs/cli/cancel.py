@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from slurm_jobs.cli.arguments import add_json, add_run, print_json
 from slurm_jobs.common.errors import InputError
+
+NOTHING = "nothing to cancel: no job is queued or running"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,25 +21,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask once, then cancel."""
-    from slurm_jobs.operations.cancel import cancel
+    """See whether there is anything to cancel, ask once, then cancel."""
+    from slurm_jobs.operations.cancel import cancel, is_anything_to_cancel
     from slurm_jobs.run.find import find_run
 
-    run_dir = find_run(options.run)
-    what = f"stage `{options.stage}` of {run_dir.name}" if options.stage else run_dir.name
-    if not options.yes and not _confirmed(what):
-        if options.json:
-            print_json({"run_dir": str(run_dir), "cancelled": []})
-        else:
-            print("nothing was cancelled")
-        return 0
-    ids = cancel(run_dir, stage=options.stage)
-    if options.json:
+    run_dir, stage = find_run(options.run), options.stage
+    if not (options.yes or is_anything_to_cancel(run_dir, stage=stage)):
+        return _told(run_dir, [], NOTHING, as_json=options.json)
+    what = f"stage `{stage}` of {run_dir.name}" if stage else run_dir.name
+    if not (options.yes or _confirmed(what)):
+        return _told(run_dir, [], "nothing was cancelled", as_json=options.json)
+    ids = cancel(run_dir, stage=stage)
+    said = f"cancelled: {' '.join(ids)}" if ids else NOTHING
+    return _told(run_dir, ids, said, as_json=options.json)
+
+
+def _told(run_dir: Path, ids: list[str], said: str, *, as_json: bool) -> int:
+    if as_json:
         print_json({"run_dir": str(run_dir), "cancelled": ids})
-    elif ids:
-        print(f"cancelled: {' '.join(ids)}")
     else:
-        print("nothing to cancel: no job is queued or running")
+        print(said)
     return 0
 
 

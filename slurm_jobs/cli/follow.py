@@ -29,12 +29,14 @@ PROGRESS_INTERVAL_S = 30.0
 """Between two lines that tell only how far a stage is."""
 
 
-def follow(run_dir: Path, *, quiet: bool) -> RunStatus | None:
+def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunStatus | None:
     """Look until the run ends; None if the user ended the watching, which is then said.
 
     Args:
         run_dir: the run's folder.
         quiet: show nothing.
+        tells_failures: leave on the screen which slices failed; False where the caller tells it
+            at the end, and only how many is to be seen until then.
     """
     from rich.console import Console
 
@@ -44,8 +46,8 @@ def follow(run_dir: Path, *, quiet: bool) -> RunStatus | None:
             (last,) = deque(_looks(run_dir), maxlen=1)
             return last.status
         if console.is_terminal and not console.is_dumb_terminal:
-            return _follow_live(run_dir, console)
-        return _follow_lines(run_dir)
+            return _follow_live(run_dir, console, keeps_failure=tells_failures)
+        return _follow_lines(run_dir, tells_failures=tells_failures)
     except KeyboardInterrupt:
         folder = shown_path(run_dir)
         print(
@@ -68,7 +70,7 @@ def _looks(
     )
 
 
-def _follow_live(run_dir: Path, console: Console) -> RunStatus:
+def _follow_live(run_dir: Path, console: Console, *, keeps_failure: bool) -> RunStatus:
     from rich.live import Live
 
     from slurm_jobs.cli.live_view import live_view
@@ -85,15 +87,17 @@ def _follow_live(run_dir: Path, console: Console) -> RunStatus:
         for seen in looks:  # noqa: B007 - the function above shows it
             live.refresh()
         ended = True
+        if not keeps_failure:
+            seen = replace(seen, failure=None)
     return seen.status
 
 
-def _follow_lines(run_dir: Path) -> RunStatus:
+def _follow_lines(run_dir: Path, *, tells_failures: bool) -> RunStatus:
     shown: dict[str, str] = {}
     told: set[FailedAttempt] = set()
     began_s = time.monotonic()
     last_progress_s = began_s
-    for seen in _looks(run_dir, told=told):
+    for seen in _looks(run_dir, told=told if tells_failures else None):
         now_s = time.monotonic()
         is_time = now_s - last_progress_s > PROGRESS_INTERVAL_S
         last_progress_s = now_s if is_time else last_progress_s

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from slurm_jobs.common.records import CompletionRecord
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_attempt
 
 if TYPE_CHECKING:
     from slurm_jobs.reconcile import SliceStatus
@@ -29,8 +30,9 @@ def rank_logs(
 ) -> list[Path]:
     """Rank logs of the slices' newest (or the given) attempts.
 
-    With `since`, an attempt by slice: of that one and all later. Where a slice has none: its
-    supervisor's own, which also holds what set-up lines printed.
+    With `since`, an attempt by slice: of that one and all later. Where a slice has none, or the
+    given attempt of it began and has none: its supervisor's own, which also holds what set-up
+    lines printed.
     """
     folder = paths.logs_dir(stage)
     found: dict[int, list[tuple[int, int, Path]]] = {}
@@ -45,16 +47,30 @@ def rank_logs(
         newest = max((number for number, _, _ in ranks), default=0)
         first = newest if since is None else since.get(part.slice_index, 1)
         wanted: Collection[int] = {attempt} if attempt else range(first, newest + 1)
-        logs += [p for n, r, p in sorted(ranks) if n in wanted and rank in {None, r}]
-        if not ranks:
-            logs += supervisor_logs(paths, stage, [part])
-    return logs
+        tried = sorted(one for one in ranks if one[0] in wanted)
+        logs += [path for _, owner, path in tried if rank in {None, owner}]
+        if not ranks or (attempt and not tried):
+            logs += supervisor_logs(paths, stage, [part], attempt=attempt)
+    return list(dict.fromkeys(logs))
 
 
-def supervisor_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) -> list[Path]:
-    """Logs of the slices' newest jobs, each once."""
-    named = [paths.job_log(stage, part.job_id) for part in slices if part.job_id is not None]
-    return [log for log in dict.fromkeys(named) if log.exists()]
+def supervisor_logs(
+    paths: RunPaths, stage: str, slices: Sequence[SliceStatus], *, attempt: int | None = None
+) -> list[Path]:
+    """Logs of the slices' newest jobs, or of those that made the given attempt, each once.
+
+    A job has one log for all of its attempts, after a retry or a requeue, too.
+    """
+    ids = [_job_id(paths, stage, part, attempt) for part in slices]
+    named = [paths.job_log(stage, job_id) for job_id in dict.fromkeys(ids) if job_id is not None]
+    return [log for log in named if log.exists()]
+
+
+def _job_id(paths: RunPaths, stage: str, part: SliceStatus, attempt: int | None) -> str | None:
+    if attempt is None or attempt == part.attempt:
+        return part.job_id
+    record = read_attempt(paths, stage, part.slice_index, attempt)
+    return None if record is None else record.job_id
 
 
 def explaining_logs(

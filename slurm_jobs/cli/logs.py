@@ -147,9 +147,9 @@ def _chosen_logs(
 
     paths, name = RunPaths(run_dir), stage.stage.name
     chosen = _chosen_slices(stage, options)
-    if options.supervisor:
-        return supervisor_logs(paths, name, chosen)
     rank, attempt = options.rank, options.attempt
+    if options.supervisor:
+        return supervisor_logs(paths, name, chosen, attempt=attempt)
     return rank_logs(paths, name, chosen, rank=rank, attempt=attempt, since=since)
 
 

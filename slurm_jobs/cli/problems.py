@@ -55,8 +55,8 @@ def source_lines(status: RunStatus) -> list[str]:
     return [*silent, *(f"note: {note}" for note in status.notes)]
 
 
-def problem_lines(run_dir: Path, status: RunStatus) -> list[str]:
-    """What failed, where and why, and what to type next."""
+def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) -> list[str]:
+    """What failed, where and why, `with_logs` where its log lies, and what to type next."""
     lines = source_lines(status)
     failed = [
         (stage, part)
@@ -64,7 +64,7 @@ def problem_lines(run_dir: Path, status: RunStatus) -> list[str]:
         for part in stage.slices
         if part.status in {"failed", "unknown", "cancelled"}
     ]
-    lines += _shortened(run_dir, failed, where_all_are="--json has all")
+    lines += _shortened(run_dir, failed, where_all_are="--json has all", with_logs=with_logs)
     barred = [stage.stage.name for stage in status.stages if _is_barred_for_nothing(stage, status)]
     lines += [
         f"{name} stranded: what it comes after is complete by its records, failed for the scheduler"
@@ -75,10 +75,19 @@ def problem_lines(run_dir: Path, status: RunStatus) -> list[str]:
 
 
 def _shortened(
-    run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]], *, where_all_are: str
+    run_dir: Path,
+    failed: list[tuple[StageStatus, SliceStatus]],
+    *,
+    where_all_are: str,
+    with_logs: bool = False,
 ) -> list[str]:
     """The first failures, a line each, and how many more there are."""
-    lines = [problem_line(run_dir, stage, part) for stage, part in failed[:MAX_PROBLEMS_SHOWN]]
+    lines = []
+    for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
+        lines.append(problem_line(run_dir, stage, part))
+        log = _failure_log(run_dir, stage.stage.name, part) if with_logs else None
+        if log is not None:
+            lines.append(f"  log: {shown_path(log)}")
     if len(failed) > MAX_PROBLEMS_SHOWN:
         lines.append(f"... and {len(failed) - MAX_PROBLEMS_SHOWN} more ({where_all_are})")
     return lines
@@ -152,6 +161,13 @@ def _record(run_dir: Path, stage: str, part: SliceStatus) -> CompletionRecord | 
     return read_completion(RunPaths(run_dir), stage, part.ending)
 
 
+def _failure_log(run_dir: Path, stage: str, part: SliceStatus) -> Path | None:
+    """The log that most likely tells why a slice failed; None of what did not fail."""
+    if part.status != "failed":
+        return None
+    return failure_log(RunPaths(run_dir), stage, part, _record(run_dir, stage, part))
+
+
 def last_failure(run_dir: Path, status: RunStatus) -> Failure | None:
     """The slice that failed last, as its records tell, with the end of its log."""
     paths = RunPaths(run_dir)
@@ -165,7 +181,7 @@ def last_failure(run_dir: Path, status: RunStatus) -> Failure | None:
         return None
     _, stage, part = max(failed, key=lambda found: found[0])
     name = stage.stage.name
-    log = failure_log(paths, name, part, _record(run_dir, name, part))
+    log = _failure_log(run_dir, name, part)
     return Failure(
         line=problem_line(run_dir, stage, part),
         log=log,

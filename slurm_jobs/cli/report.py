@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,17 +29,23 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def write_report(run_dir: Path, *, as_json: bool = False) -> None:
+def write_report(run_dir: Path, *, as_json: bool = False, told: Collection[str] = ()) -> None:
     """Print the report, and write page and JSON into the run folder.
 
     Printing comes first: where no page can be kept (a full disk) or is (another user's run),
     that is said, and the report has been told all the same.
+
+    Args:
+        run_dir: the run's folder.
+        as_json: print everything as JSON.
+        told: attempts whose failure this terminal tells elsewhere, see `told.without_failures`.
     """
     from rich.console import Console
 
     from slurm_jobs.report.json_form import report_to_json
     from slurm_jobs.report.stage import ask, keep_report, make_report
     from slurm_jobs.report.terminal import print_report
+    from slurm_jobs.report.told import without_failures
     from slurm_jobs.run.paths import RunPaths
 
     paths = RunPaths(run_dir)
@@ -47,7 +54,7 @@ def write_report(run_dir: Path, *, as_json: bool = False) -> None:
     if as_json:
         print_json(report_to_json(report))
     else:
-        print_report(report, Console())
+        print_report(without_failures(report, told), Console())
         for problem in asked.problems:
             print(f"could not be asked: {problem}")
     try:

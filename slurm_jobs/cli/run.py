@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     run_dir = submission.paths.run_dir
     if not options.json:
         print(f"run folder: {shown_path(run_dir)}\n")
-    status, code = watch(run_dir, quiet=options.json)
+    status, code = watch(run_dir, quiet=options.json, tells_failures=False)
     if status is not None and options.json:
         from slurm_jobs.cli.status import status_values
 
@@ -38,16 +38,37 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _finish(run_dir: Path, status: RunStatus) -> None:
+    """The report, then each failure once, with its log, and what to type next."""
     from slurm_jobs.cli.problems import problem_lines
     from slurm_jobs.cli.report import write_report
 
-    for line in problem_lines(run_dir, status):
-        print(line)
-
     print()
-    write_report(run_dir)
-    if status.status != "completed":
-        return
+    write_report(run_dir, told=_failed_attempts(status))
+    lines = problem_lines(run_dir, status, with_logs=True)
+    for line in ["", *lines] if lines else ():
+        print(line)
+    if status.status == "completed":
+        _print_next(run_dir, status)
+
+
+def _failed_attempts(status: RunStatus) -> frozenset[str]:
+    """The attempts whose failures `problem_lines` tells, or counts."""
+    from slurm_jobs.report.words import attempt_name
+
+    return frozenset(
+        attempt_name(
+            stage.stage.name,
+            part.slice_index,
+            part.attempt if part.ending is None else part.ending.attempt,
+            part.job_id,
+        )
+        for stage in status.stages
+        for part in stage.slices
+        if part.status == "failed"
+    )
+
+
+def _print_next(run_dir: Path, status: RunStatus) -> None:
     folder = shown_path(run_dir)
     last = next(
         stage.stage.name for stage in reversed(status.stages) if stage.stage.run != "report"

@@ -39,12 +39,20 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def watch(run_dir: Path, *, quiet: bool) -> tuple[RunStatus | None, int]:
-    """Follow a run; the status at its end (None if the user ended the watching), and exit code."""
+def watch(
+    run_dir: Path, *, quiet: bool, tells_failures: bool = True
+) -> tuple[RunStatus | None, int]:
+    """Follow a run; the status at its end (None if the user ended the watching), and exit code.
+
+    Args:
+        run_dir: the run's folder.
+        quiet: show nothing.
+        tells_failures: see `follow`.
+    """
     from slurm_jobs.cli.follow import follow
     from slurm_jobs.cli.status import exit_code
 
-    status = follow(run_dir, quiet=quiet)
+    status = follow(run_dir, quiet=quiet, tells_failures=tells_failures)
     return status, INTERRUPTED_EXIT_CODE if status is None else exit_code(status)
 
 

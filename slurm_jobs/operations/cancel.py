@@ -33,13 +33,7 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
             that those are cancelled is written down, and they do no work should they start.
         FileError: the jobs were cancelled, and this could not be written down.
     """
-    paths = RunPaths(run_dir)
-    run = read_run(run_dir)
-    origins = {s.name: s.origin for s in run.stages}
-    stages = list(origins)
-    if stage is not None:
-        stages = stages_named(stage, origins, where=f"run {run.meta.run_id}: ")
-    refuse_elsewhere(paths, run.meta)
+    paths, run, stages = _meant(run_dir, stage)
     try:
         return _cancel(paths, run, stages)
     except OSError as error:  # a full disk must not keep anybody from ending jobs
@@ -50,6 +44,30 @@ def cancel(run_dir: Path, *, stage: str | None = None) -> list[str]:
             f"be written down: {error}"
         )
         raise FileError(message) from error
+
+
+def is_anything_to_cancel(run_dir: Path, *, stage: str | None = None) -> bool:
+    """Whether `cancel` would find anything that has not ended; looks, and changes nothing.
+
+    Raises:
+        InputError: as `cancel`.
+        SchedulerError: the scheduler could not be asked.
+    """
+    _, run, stages = _meant(run_dir, stage)
+    # What another command is about to submit is not seen yet, and `cancel` says that it is at it.
+    return run.is_submitting or bool(_to_cancel(run_dir, stages).intents)
+
+
+def _meant(run_dir: Path, stage: str | None) -> tuple[RunPaths, RunRecords, list[str]]:
+    """The run, on which this user may act here, and its stages that are meant."""
+    paths = RunPaths(run_dir)
+    run = read_run(run_dir)
+    origins = {s.name: s.origin for s in run.stages}
+    stages = list(origins)
+    if stage is not None:
+        stages = stages_named(stage, origins, where=f"run {run.meta.run_id}: ")
+    refuse_elsewhere(paths, run.meta)
+    return paths, run, stages
 
 
 def _cancel(paths: RunPaths, run: RunRecords, stages: list[str]) -> list[str]:

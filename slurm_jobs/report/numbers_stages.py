@@ -10,6 +10,7 @@ import numpy as np
 
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.reconcile import Status
+from slurm_jobs.report import words
 from slurm_jobs.report.inputs import StageInputs
 from slurm_jobs.report.intervals import max_overlap, merge, total_s
 from slurm_jobs.report.model import Distribution, StageNumbers
@@ -90,8 +91,8 @@ def _slices_per_task(facts: Sequence[AttemptFacts]) -> int:
 def _failure(fact: AttemptFacts) -> str:
     bar = fact.bar
     reason = bar.reason or "no reason was written down"
-    attempt = f"attempt {bar.attempt}" if bar.attempt else "no attempt record"
-    return f"{bar.stage}, slice {bar.slice_index}, {attempt}, job {bar.job_id}: {reason}"
+    name = words.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
+    return f"{name}: {reason}"
 
 
 def _running(stage: StageInputs, facts: Sequence[AttemptFacts], status: Status) -> Quantity:

@@ -22,6 +22,12 @@ def stage_name(name: str, *, is_former: bool) -> str:
     return f"{name} (former)" if is_former else name
 
 
+def attempt_name(stage: str, slice_index: int, attempt: int, job_id: str | None) -> str:
+    """`train, slice 0, attempt 1, job 12`; attempt 0 has no record."""
+    which = f"attempt {attempt}" if attempt else "no attempt record"
+    return f"{stage}, slice {slice_index}, {which}, job {job_id}"
+
+
 def why_stranded(stages: Iterable[StageNumbers]) -> list[str]:
     """`alarm, last stranded: not needed: ...`: why stages can never start, a line for each why."""
     names: dict[str, list[str]] = {}

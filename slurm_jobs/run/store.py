@@ -10,8 +10,10 @@ from typing import Any
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.records import (
+    AttemptRecord,
     CompletionName,
     CompletionRecord,
+    attempt_from_json,
     completion_from_json,
     known_fields,
     parse_attempt_name,
@@ -120,6 +122,16 @@ def read_stage_records(paths: RunPaths, stage: str) -> StageRecords:
 
 def _names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def read_attempt(
+    paths: RunPaths, stage: str, slice_index: int, attempt: int
+) -> AttemptRecord | None:
+    """The record that an attempt started; None if none has."""
+    try:
+        return attempt_from_json(read_json(paths.attempt(stage, slice_index, attempt)))
+    except FileNotFoundError:
+        return None
 
 
 def read_completion(paths: RunPaths, stage: str, name: CompletionName) -> CompletionRecord:

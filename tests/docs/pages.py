@@ -28,6 +28,8 @@ STAND_INS = {
     "clusters/ours.yaml": "scheduler: slurm\n",
     "data/train.jsonl": "{}\n",
     "data/heldout.jsonl": "{}\n",
+    "data/colour.jsonl": "{}\n",
+    "data/size.jsonl": "{}\n",
     "helpers/__init__.py": "",
     "tables/codes.csv": "",
     **{

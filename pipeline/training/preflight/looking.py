@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.data.info import DatasetInfo
 from pipeline.models import DataFacts, VisionLanguageModel
-from pipeline.models.compiling import check_can_compile
+from pipeline.models.compiling import check_can_compile, check_towers
 from pipeline.models.weight_files import check_weight_files
 from pipeline.training.checkpoint.files import list_checkpoints
 from pipeline.training.evaluate import evaluation_dtype
@@ -83,9 +83,7 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
         check_can_compile(config.compile, job.workplace.device)
     if config.strategy != "fsdp2" or job.ranks.rank == 0:  # who reads them
         check_weight_files(config.model)
-    shell = make_shell(config, planned.facts, job.workplace)
-    if config.strategy == "fsdp2" and job.ranks.num_ranks > 1:
-        check_can_be_shared(shell)
+    shell = _make_shell(job, planned)
     sizes = read_sizes(shell, gathered_units(shell, config, planned.file))
     learned = what_learns(shell, planned.phases)
     needs = _needs(job, planned, sizes, learned)
@@ -111,6 +109,17 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
             **disk,
         },
     )
+
+
+def _make_shell(job: Job, planned: Planned) -> VisionLanguageModel:
+    """The model without weights, which can be compiled and shared as the config says."""
+    config = job.config
+    shell = make_shell(config, planned.facts, job.workplace)
+    if config.compile is not None:
+        check_towers(shell, config.compile)
+    if config.strategy == "fsdp2" and job.ranks.num_ranks > 1:
+        check_can_be_shared(shell)
+    return shell
 
 
 def _needs(

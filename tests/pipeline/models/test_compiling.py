@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from pipeline.models import build_model
-from pipeline.models.compiling import chosen_layers, compile_layers, count_compiled
+from pipeline.models import build_model, compiling
+from pipeline.models.compiling import (
+    chosen_layers,
+    compile_layers,
+    count_compiled,
+    describe_compiling,
+)
 from pipeline.models.recompute import count_recomputed, recompute_layers
 from pipeline.models.small_vlm import SmallVLM
 from pipeline.models.work import read_work
@@ -95,14 +100,42 @@ def test_a_warning_says_that_it_goes_on_and_on(caplog: pytest.LogCaptureFixture)
     assert "layers have been compiled more than 1 times" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava_next"])
 def test_a_layer_that_cannot_be_compiled_is_named_with_the_remedy(
+    make_kind: Callable[[str], Kind], name: str
+) -> None:
+    """Which is why towers of these families are refused: see below."""
+    kind = make_kind(name)
+    model = kind.build().train()
+    for layer in model.towers()[0]:
+        compiling._compile(layer, BOTH)
+    with pytest.raises(StageConfigError, match=r"layers \w+ cannot be compiled; leave"):
+        passes(kind, model)
+
+
+def test_a_vision_tower_that_cannot_be_compiled_is_refused_with_the_reason(
     make_kind: Callable[[str], Kind],
 ) -> None:
-    kind = make_kind("qwen2_5_vl")
-    model = kind.build().train()
-    compile_layers(model, BOTH, CPU)
-    with pytest.raises(StageConfigError, match="Qwen2_5_VLVisionBlock cannot be compiled; leave"):
-        passes(kind, model)
+    model = make_kind("qwen2_5_vl").build().train()
+    expected = r"compile.towers is \[vision, language\], .* picture by picture, .*; leave `vision`"
+    with pytest.raises(StageConfigError, match=expected):
+        compile_layers(model, BOTH, CPU)
+    assert count_compiled(model) == 0
+
+
+def test_the_log_says_which_layers_are_compiled_and_why_others_are_not(
+    make_kind: Callable[[str], Kind],
+) -> None:
+    language = CompileConfig(backend="eager")
+    said = "eager compiles 2 layers of the language model when first called"
+    assert describe_compiling(make(), language) == (
+        f"{said}; the vision tower is not compiled: compile.towers does not name it"
+    )
+    assert describe_compiling(make(), BOTH).startswith(
+        "eager compiles 2 layers of the vision tower and 2 layers of the language model"
+    )
+    told = describe_compiling(make_kind("qwen2_5_vl").build(), language)
+    assert "the vision tower is not compiled: its layers attend picture by picture" in told
 
 
 def test_an_environment_that_switches_compiling_off_is_refused() -> None:

@@ -24,6 +24,7 @@ from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.tiny import ROWS, write_chains, write_dataset, write_tiny
 from tests.pipeline.training.strategies.trainer import workplace_of
 from tests.pipeline.training.test_accelerate_stage import FSDP, make_attempts
+from tests.pipeline.training.test_trackers import curve
 from tests.pipeline.training.tiny_runs import tiny_config
 
 LEVELS = [
@@ -254,6 +255,20 @@ def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkey
     run_blind(run, monkeypatch)
     run.run_here()
     assert [look.step for look in looks_of(run)] == [3, 5]
+
+
+def test_looks_that_are_made_up_for_are_told_to_trackers_and_erase_no_curve(
+    made, make_train_run, monkeypatch
+):
+    phases = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
+    trackers = {"use": ["tensorboard"], "every_steps": 1}
+    run = make_train_run(**looking_again(made, num_steps=None, phases=phases, trackers=trackers))
+    run_blind(run, monkeypatch)
+    run.run_here()
+    looks = {look.step: look.loss for look in looks_of(run)}
+    assert list(looks) == [3, 5]
+    assert curve(run.output_dir, "evaluation/loss") == looks
+    assert list(curve(run.output_dir)) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.slow

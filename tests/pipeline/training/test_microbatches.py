@@ -91,7 +91,8 @@ def test_the_number_is_the_smallest_that_fits(peaks, memory, make_train_run, row
     assert (choice["num_microbatches"], choice["num_rows"]) == (32 // rows, rows)
     assert numbers_of(run) == {32 // rows}
     assert max(map(int, choice["tried"])) <= 2 * rows, "no more is tried than may fit"
-    assert f"num_microbatches: {32 // rows} of {rows} rows each" in caplog.text
+    counted = {1: "32 microbatches of 1 row", 8: "4 microbatches of 8 rows"}[rows]
+    assert f"num_microbatches: auto takes {counted} a step on each rank" in caplog.text
     spans, _ = read_spans(spans_path(run.timing_dir(), 0))
     (noted,) = [span for span in spans if span["name"] == "microbatch_search"]
     assert noted["num_microbatches"] == 32 // rows
@@ -114,7 +115,7 @@ def test_what_is_learned_is_bit_for_bit_that_of_the_number_given_by_hand(
 
 
 def test_a_resume_takes_the_number_that_was_found_and_another_device_does_not(
-    peaks, memory, make_train_run
+    peaks, memory, make_train_run, caplog
 ):
     memory.plant(room_for(peaks, 8))
     run = make_train_run(**AUTO, checkpoint={"every_min": None, "every_steps": 1})
@@ -124,7 +125,9 @@ def test_a_resume_takes_the_number_that_was_found_and_another_device_does_not(
     kept["shuffled"]["num_microbatches"] = 16
     file.write_text(json.dumps(kept))
     shutil.rmtree(run.output_dir / "checkpoints/step-00000002")
-    assert run.run_here()["resumed_from_step"] == 1
+    with caplog.at_level("INFO"):
+        assert run.run_here()["resumed_from_step"] == 1
+    assert "num_microbatches: auto takes 16, as an earlier attempt found" in caplog.text
     assert numbers_of(run) == {16}
     shutil.rmtree(run.output_dir / "checkpoints/step-00000002")
     run.run_here(activation_checkpointing=True)  # another use of memory

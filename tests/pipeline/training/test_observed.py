@@ -1,5 +1,7 @@
 """What a training leaves for those who want to know where its time went, besides step records."""
 
+import re
+
 import pytest
 
 from slurm_jobs.common.operator_table import operators_path, read_operators, trace_path
@@ -81,3 +83,17 @@ def test_two_ranks_learn_the_same_with_kernels_of_inductor_within_rounding(make_
     assert compiled.losses() == pytest.approx(plain.losses(), rel=1e-4)
     steps = read_steps(steps_path(compiled.timing_dir(), 1)).steps
     assert steps["compile_s"][0] > 0
+
+
+def test_the_log_says_in_words_how_the_model_is_spread_and_what_is_made(make_train_run, caplog):
+    caplog.set_level("INFO")
+    make_train_run(num_steps=2).run_here()
+    assert "StrategyFacts(" not in caplog.text
+    (strategy,) = [m for m in caplog.messages if m.startswith("strategy: ")]
+    assert "; forward and backward passes compute in fp32" in strategy
+    (plan,) = [m for m in caplog.messages if m.startswith("plan: ")]
+    assert re.fullmatch(
+        r"plan: [\d,]+ parameters, each rank with \d+ CPU threads?; 2 steps of \d+ samples, each "
+        r"rank's share (at once|in \d+ microbatches)",
+        plan,
+    )

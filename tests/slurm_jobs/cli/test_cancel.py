@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs import cli
+from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.paths import RunPaths
-from tests.slurm_jobs.run.fabricate import make_run, submit
+from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import FakeSlurm, make_fake_slurm, queue_row
 
 
@@ -34,11 +35,13 @@ def paths(tmp_path: Path) -> RunPaths:
     return made
 
 
-def cancel(paths: RunPaths, answer: str, monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+def cancel(
+    paths: RunPaths, answer: str, monkeypatch: pytest.MonkeyPatch, *words: str, expect: int = 0
+) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     with pytest.raises(SystemExit) as ended:
         cli.main(["cancel", str(paths.run_dir), *words])
-    assert ended.value.code == 0
+    assert ended.value.code == expect
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "n\n", "yeah no"])
@@ -68,3 +71,49 @@ def test_a_yes_cancels_and_the_question_is_no_part_of_the_json(
     cancel(paths, "Yes\n", monkeypatch, "--json")
     assert json.loads(capsys.readouterr().out)["cancelled"] == ["1"]
     assert len(slurm.calls("scancel")) == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--stage", "a"]])
+def test_where_there_is_nothing_to_cancel_nobody_is_asked(
+    slurm: FakeSlurm,
+    paths: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+) -> None:
+    end(paths, "a", [0])
+    slurm.says("squeue", "")
+    monkeypatch.setattr(Terminal, "isatty", lambda _: not words)
+    before = len(read_ledger(paths.ledger_dir))
+    cancel(paths, "", monkeypatch, *words)
+    assert capsys.readouterr() == ("nothing to cancel: no job is queued or running\n", "")
+    cancel(paths, "", monkeypatch, *words, "--json")
+    assert json.loads(capsys.readouterr().out)["cancelled"] == []
+    assert (slurm.calls("scancel"), len(read_ledger(paths.ledger_dir))) == ([], before)
+
+
+def test_where_nobody_can_answer_what_lives_needs_a_yes(
+    slurm: FakeSlurm,
+    paths: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Terminal, "isatty", lambda _: False)
+    cancel(paths, "", monkeypatch, expect=2)
+    assert "nobody can answer here; add --yes" in capsys.readouterr().err
+    assert slurm.calls("scancel") == []
+    cancel(paths, "", monkeypatch, "--yes")
+    assert len(slurm.calls("scancel")) == 1
+
+
+def test_a_misspelt_stage_is_told_before_anybody_is_asked(
+    slurm: FakeSlurm,
+    paths: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cancel(paths, "y\n", monkeypatch, "--stage", "b", expect=2)
+    said = capsys.readouterr().err
+    assert "no stage `b`" in said
+    assert "[y/N]" not in said
+    assert slurm.calls("squeue") == []

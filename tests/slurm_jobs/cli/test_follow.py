@@ -15,6 +15,7 @@ from rich.console import Console
 
 from slurm_jobs.api import Run
 from slurm_jobs.cli.follow import follow, lines_of
+from slurm_jobs.cli.live_view import FOOTER
 from slurm_jobs.cli.watch import end_lines, watch
 from slurm_jobs.common.files import write_bytes_atomic
 from slurm_jobs.reconcile import Status
@@ -349,3 +350,43 @@ def test_looks_are_further_apart_than_an_answer_is_kept() -> None:
     from slurm_jobs.run.answer_cache import FRESH_S
 
     assert INTERVAL_S["slurm"] > FRESH_S
+
+
+@pytest.mark.parametrize("tells_failures", [True, False])
+def test_the_last_view_leaves_failures_to_who_tells_them_at_the_end(
+    script: Script,
+    slurm: FakeSlurm,
+    paths: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    tells_failures: bool,
+) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
+    monkeypatch.setattr("rich.console.Console", lambda: console)
+
+    def fail_one() -> None:
+        end(paths, "a", [0], "failed", reason="no space left", failed_rank=0)
+        slurm.says("squeue", queue_row("1_0", "FAILED") + queue_row("1_1", "RUNNING"))
+
+    def end_all() -> None:
+        end(paths, "a", [1])
+        slurm.says("squeue", queue_row("1_0", "FAILED"))
+
+    script.events = [fail_one, end_all]
+    follow(paths.run_dir, quiet=False, tells_failures=tells_failures)
+    meanwhile, _, last = screen.getvalue().rpartition(FOOTER)
+    assert "no space left" in meanwhile
+    assert ("no space left" in last) is tells_failures
+
+
+def test_lines_of_change_leave_failures_to_who_tells_them_at_the_end(
+    script: Script, slurm: FakeSlurm, paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def end_all() -> None:
+        end(paths, "a", [0], "failed", reason="no space left", failed_rank=0)
+        end(paths, "a", [1])
+        slurm.says("squeue", queue_row("1_0", "FAILED"))
+
+    script.events = [end_all]
+    watch(paths.run_dir, quiet=False, tells_failures=False)
+    assert lines(capsys)[-1] == "a: failed (1/2, 1 failed)"

@@ -79,6 +79,17 @@ def test_a_list_says_each_combination() -> None:
     assert list(stages(text)) == ["a-1e-05-1", "a-0_0003-8"]
 
 
+def test_a_list_among_the_values_of_a_combination_stays_a_list() -> None:
+    matrix = "[{task: t, classes: [red, green]}, {task: u, classes: [small]}]"
+    config = '{levels: [{classes: "${matrix.classes}"}]}'
+    found = stages(HEAD + f"  a: {{shell: x, matrix: {matrix}, config: {config}}}\n")
+    levels = {name: stage["config"]["levels"] for name, stage in found.items()}
+    assert levels == {
+        "a-t-red_green": [{"classes": ["red", "green"]}],
+        "a-u-small": [{"classes": ["small"]}],
+    }
+
+
 @pytest.mark.parametrize(
     ("matrix", "expected"),
     [

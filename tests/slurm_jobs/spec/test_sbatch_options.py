@@ -72,7 +72,6 @@ def test_keys_that_stand_for_options_are_those_of_resources() -> None:
     }
 
 
-
 def test_every_key_of_resources_that_an_option_is_sent_to_has_a_form_that_is_taken() -> None:
     of_resources = {own for own in OWN_SLURM_KEYS.values() if own.startswith("resources.")}
     assert of_resources == set(FORMS)

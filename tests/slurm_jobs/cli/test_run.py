@@ -1,0 +1,71 @@
+"""What `run` prints of a run on this machine, of shell stages that are real processes."""
+
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs import cli
+from slurm_jobs.cli.arguments import command_text
+
+SPEC = """
+name: words
+cluster: local
+stages:
+  good: {shell: "true"}
+  bad: {shell: "echo no such word; exit 3", after: good, retries: RETRIES}
+  late: {shell: "true", after: bad}
+"""
+
+
+def run(folder: Path, spec: str, monkeypatch: pytest.MonkeyPatch, *, expect: int) -> Path:
+    """The run's folder as it is shown from here."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")  # or what is looked for may stand on two lines
+    (folder / "words.yaml").write_text(spec)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run", "words.yaml"])
+    assert ended.value.code == expect
+    (run_dir,) = Path("runs").iterdir()
+    return run_dir
+
+
+def test_a_failure_is_told_once_at_the_end_with_its_log_and_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = run(tmp_path, SPEC.replace("RETRIES", "0"), monkeypatch, expect=1)
+    printed = capsys.readouterr().out
+    assert printed.count("exit code 3") == 1
+    log = run_dir / "logs" / "bad" / "s00000.a0001.rank-00000.log"
+    assert printed.splitlines()[-5:] == [
+        "",
+        "bad failed (local: FAILED): rank 0 on local0 ended with exit code 3",
+        f"  log: {log}",
+        f"next: {command_text('logs', str(run_dir), 'bad')}",
+        f"then: {command_text('resume', str(run_dir))}",
+    ]
+    assert log.read_text() == "no such word\n"
+    assert "(bad failed)" in printed  # the report's first sentence
+    page = (run_dir / "report" / "report.html").read_text()
+    assert "exit code 3" in page  # who opens it has not read the terminal
+
+
+def test_of_a_task_that_was_tried_again_each_failure_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, SPEC.replace("RETRIES", "1"), monkeypatch, expect=1)
+    told = [line for line in capsys.readouterr().out.splitlines() if "exit code 3" in line]
+    assert [line.strip() for line in told] == [
+        "failed: bad, slice 0, attempt 1, job 2: rank 0 on local0 ended with exit code 3",
+        "bad failed (local: FAILED): attempt 2: rank 0 on local0 ended with exit code 3",
+    ]
+
+
+def test_a_run_that_completed_ends_with_what_to_try_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = SPEC.replace("exit 3", "true").replace("RETRIES", "0")
+    run_dir = run(tmp_path, spec, monkeypatch, expect=0)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4] == "Try next:"
+    assert lines[-1] == f"  {command_text('report', str(run_dir), '--json')}"
+    assert "failed" not in "\n".join(lines)
