@@ -133,6 +133,8 @@ def option_hint(key: str, known: Sequence[str], value: Any) -> str:
         is_plain = isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= 60)
         form = f": write `slurm: {flow_text({key: value})}`" if is_plain else ""
         return f"; `{key}` belongs under `{place}`{form}"
+    if is_resource(key):
+        return ""
     # What is nearer to a key that is known here is left to the caller.
     near = difflib.get_close_matches(option[:100], sorted({*known, *_OTHERS}), n=1, cutoff=0.75)
     is_option = bool(near) and near[0] in _OTHERS
