@@ -214,7 +214,10 @@ def test_row_in_which_the_assistant_says_nothing_is_rejected(
 
 
 def test_image_token_in_a_text_is_rejected(processor_dir: Path, tmp_path: Path) -> None:
-    row = make_row(tmp_path, user("IMAGE", "the word <image>"), assistant("x"))
+    write_image(tmp_path / "a.png")
+    path = tmp_path / "m.csv"
+    path.write_text("image_path,text\na.png,the word <image>\n")
+    (row,) = read_manifest(path)
     assert rejection(make_encoder(processor_dir, tmp_path), row) == "image_token_in_text"
 
 

@@ -152,6 +152,7 @@ def test_what_an_override_makes_wrong_of_a_run_is_told_at_the_override(
     tmp_path: Path, override: str, message: str
 ) -> None:
     file = tmp_path / "spec.yaml"
+    (tmp_path / "dataset.json").write_text("{}")
     file.write_text(TRAIN)
     made = create_run(load(file), LOCAL)
     assert refused(made, override).startswith(f"--set {override}: {message}")
@@ -161,6 +162,7 @@ def test_of_several_overrides_those_are_named_without_which_all_would_be_well(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "spec.yaml"
+    (tmp_path / "dataset.json").write_text("{}")
     file.write_text(TRAIN)
     made = create_run(load(file), LOCAL)
     retries, lanes = "stages.q.retries=1", "stages.train.config.num_lanes=4"
@@ -179,6 +181,7 @@ def test_of_several_overrides_those_are_named_without_which_all_would_be_well(
 
 def test_what_a_run_has_wrong_already_is_not_blamed_on_an_override(tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
+    (tmp_path / "dataset.json").write_text("{}")
     file.write_text(TRAIN)
     made = create_run(load(file), LOCAL)
     resolved = read_json(made.resolved_spec)
