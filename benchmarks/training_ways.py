@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.training_job import Found, StepEnd, TrainingJob
+from slurm_jobs.common.errors import StageConfigError
 
 
 def train_ours(job: TrainingJob, kind: str) -> list[StepEnd]:
@@ -73,6 +74,10 @@ def train(way: str, job: TrainingJob) -> Found | None:
     try:
         steps = WAYS[way](job)
     except torch.OutOfMemoryError:
+        return None
+    except StageConfigError as error:  # the stage tells it with its remedy
+        if not isinstance(error.__cause__, torch.OutOfMemoryError):
+            raise
         return None
     memory = torch.cuda.max_memory_allocated() if is_gpu else None
     return Found(steps=tuple(steps), memory_peak_bytes=memory)

@@ -169,8 +169,13 @@ class HuggingFaceVLM(VisionLanguageModel):
             pad_token_id=pad_id,
             eos_token_id=end_id,
         )
+        # Sharded models would otherwise meet at each token, also with ranks that ask nothing.
         found = self.hf.generate(
-            input_ids=ids, attention_mask=mask, generation_config=settings, **vision
+            input_ids=ids,
+            attention_mask=mask,
+            generation_config=settings,
+            synced_gpus=False,
+            **vision,
         )
         answers = found[:, ids.shape[1] :].tolist()  # SYNC: the answers come to the host
         return [before(answer, end_id) for answer in answers]

@@ -14,7 +14,8 @@ from benchmarks.training_data import REAL, TINY, make_config, make_processor
 from benchmarks.training_job import Found, StepEnd, TrainingJob
 from benchmarks.training_rows import ALL_WAYS, compare_learning, compare_speed
 from benchmarks.training_stage import run_train
-from benchmarks.training_ways import WAYS
+from benchmarks.training_ways import WAYS, train
+from slurm_jobs.common.errors import StageConfigError
 
 STEP = StepEnd(unix_s=0.0, num_tokens=100, model_flops=1e12, loss=2.0, grad_norm=1.5)
 JOB = TrainingJob(
@@ -54,6 +55,24 @@ def test_each_way_takes_the_fastest_of_what_fits() -> None:
     assert fastest({8: found_at(2.0), 16: found_at(1.0), 32: None}) == 16
     with pytest.raises(RuntimeError, match="not even 8 samples at once fit"):
         fastest({8: None, 16: None})
+
+
+def test_what_does_not_fit_is_told_as_that_however_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage gives an error of its own, which the error of the card has caused."""
+
+    def fail(_job: TrainingJob) -> list[StepEnd]:
+        message = "no memory left"
+        raise StageConfigError(message) from torch.OutOfMemoryError(message)
+
+    def refuse(_job: TrainingJob) -> list[StepEnd]:
+        message = "another problem"
+        raise StageConfigError(message)
+
+    monkeypatch.setitem(WAYS, "ours", fail)
+    monkeypatch.setitem(WAYS, "Trainer", refuse)
+    assert train("ours", JOB) is None
+    with pytest.raises(StageConfigError, match="another problem"):
+        train("Trainer", JOB)
 
 
 def test_another_scale_of_gradients_is_seen_where_losses_are_the_same() -> None:

@@ -17,7 +17,11 @@ class PartWriter(dcp.FileSystemWriter):
     """Syncs what it wrote and reads it back for the checksum, on the rank that wrote it."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        super().__init__(folder, single_file_per_rank=True, sync_files=True)
+        # What is written lies on the host already. Ahead of 0 torch would look for a GPU to copy
+        # from, and wait for all that training has queued there.
+        super().__init__(
+            folder, single_file_per_rank=True, sync_files=True, per_thread_copy_ahead=0
+        )
         self._folder = folder
         self._own_rank = rank
         self.parts: dict[str, FileFacts] = {}

@@ -26,6 +26,7 @@ from pipeline.training.strategies.base import (
     autocast,
     read_facts,
 )
+from pipeline.training.strategies.fsdp_groups import look_at_what_learns
 from pipeline.training.strategies.fully_sharded import policies_of
 from pipeline.training.strategies.gathering import gathered
 from slurm_jobs.common.accelerate_file import AccelerateFile
@@ -83,6 +84,7 @@ class Accelerated:
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
         """As `Strategy`: under ddp prepared anew; sharded, what is frozen is always looked at."""
         if not isinstance(spread.model, DistributedDataParallel):
+            look_at_what_learns(spread.model)
             return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
         # Its hooks would reduce beside those of the new one for as long as it lives.
         spread.model._remove_autograd_hooks()  # type: ignore[no-untyped-call]  # noqa: SLF001

@@ -29,6 +29,7 @@ from pipeline.training.strategies.base import (
     count_parameters,
     read_facts,
 )
+from pipeline.training.strategies.fsdp_groups import look_at_what_learns
 from pipeline.training.strategies.gathering import gathered
 from pipeline.training.strategies.loading import share_weights
 from pipeline.training.strategies.mesh import Place, make_mesh
@@ -75,7 +76,8 @@ class FullySharded:
         return Spread(model=bare, bare=bare, optimizer=make_optimizer(bare))
 
     def respread(self, spread: Spread, make_optimizer: MakeOptimizer) -> Spread:
-        """As `Strategy`; what is frozen is looked at in every pass."""
+        """As `Strategy`; what is frozen is looked at in every pass, and its type here."""
+        look_at_what_learns(spread.model)
         return dataclasses.replace(spread, optimizer=make_optimizer(spread.bare))
 
     def forward_context(self) -> AbstractContextManager[None]:

@@ -8,24 +8,21 @@ from collections.abc import Iterator
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
+from pipeline.training.strategies.fsdp_groups import forget_passes, groups_of, units_within
+
 
 @contextlib.contextmanager
 def gathered(model: nn.Module) -> Iterator[None]:
     """Weights whole, in the precision of computing; entered and left by all ranks at once.
 
     Within, passes without gradients enter no collective, so that each rank may make its own. What
-    torch was told of resharding is put back as it was.
+    torch was told of resharding is put back as it was, and it forgets these passes.
     """
     if isinstance(model, FSDPModule):
         # Torch takes the first module that runs for the root, and keeps the root's weights between
         # the passes only if nobody has said otherwise. Before a first step nothing has run.
         model._get_fsdp_state()._lazy_init()  # noqa: SLF001 - no public way
-    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    groups = [
-        group
-        for unit in units
-        for group in unit._get_fsdp_state()._fsdp_param_groups  # noqa: SLF001 - no public way
-    ]
+    units, groups = units_within(model), groups_of(model)
     kept = [group.post_forward_mesh_info for group in groups]
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
@@ -35,5 +32,6 @@ def gathered(model: nn.Module) -> Iterator[None]:
     finally:
         for unit in units:
             unit.reshard()
+        forget_passes(model)
         for group, mesh_info in zip(groups, kept, strict=True):
             group.post_forward_mesh_info = mesh_info

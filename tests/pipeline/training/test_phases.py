@@ -89,6 +89,14 @@ def test_each_phase_teaches_what_it_names_and_keeps_what_learned_before(whole):
     assert last
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_what_was_frozen_as_a_whole_learns_in_half_precision_later(made, make_train_run, precision):
+    """Torch looks at what learns in a unit before its first pass alone."""
+    run = make_train_run(**config_of(made, phases=[PROJECTOR, LORA], precision=precision))
+    result = run.run_here(**config_for("fsdp2"))
+    assert [phase["num_steps"] for phase in result["phases"]] == list(NUM_STEPS[:2])
+
+
 def test_what_is_in_no_phase_stays_bit_for_bit(made, whole):
     before = load_file(made[1] / "model.safetensors")
     after = load_file(whole[0].output_dir / "model/model.safetensors")
