@@ -55,14 +55,13 @@ def evaluate(
     out_dir: Path,
     ranks: Ranks,
     workplace: Workplace,
+    dtype: torch.dtype,
     ending: Ending,
 ) -> dict[str, Any]:
-    """Generate on every rank's share; `evaluation.json` and `generations.jsonl` on rank 0.
-
-    Each rank loads what was exported, on a GPU rounded to the precision of training.
+    """Generate on every rank's share with what was exported, in weights of `dtype`.
 
     Returns:
-        The content of `evaluation.json`; an empty dict on the other ranks.
+        The content of `evaluation.json`, which rank 0 writes; an empty dict on the other ranks.
 
     Raises:
         StageConfigError: no row can be used, on rank 0; or as `read_manifest`.
@@ -70,7 +69,7 @@ def evaluate(
     """
     preprocess = facts.info.preprocess
     asker = Asker(
-        model=load_trained(model_dir, facts, workplace).to(workplace.device).eval(),
+        model=load_trained(model_dir, facts, dtype).to(workplace.device).eval(),
         levels=levels,
         encoder=make_encoder(config, manifest, preprocess, processor_dir),
         facts=facts,
@@ -100,18 +99,23 @@ def _conclude(
     return _write(generations, problems, out_dir)
 
 
-def load_trained(folder: Path, facts: DataFacts, workplace: Workplace) -> VisionLanguageModel:
+def load_trained(folder: Path, facts: DataFacts, dtype: torch.dtype) -> VisionLanguageModel:
     """The model that a training exported, with its heads, on the CPU."""
-    dtype = evaluation_dtype(workplace)
     model = load_model(folder, facts, dtype=dtype)
     load_heads(model, folder)
     model.heads.to(dtype)
     return model
 
 
-def evaluation_dtype(workplace: Workplace) -> torch.dtype:
-    """Of the weights that answer: on a GPU half of them would not find room as fp32."""
-    return workplace.dtype if workplace.device.type == "cuda" else torch.float32
+def evaluation_dtype(workplace: Workplace, strategy: str) -> torch.dtype:
+    """Of the weights that answer: on a GPU rounded, where as fp32 they might find no room.
+
+    Under fp16 with `ddp` and `single` they had room there as fp32, and training summed in fp32:
+    Qwen2's overflow in fp16 alone, and answer with `!` (transformers#33294, QwenLM/Qwen3#826).
+    """
+    was_whole = workplace.precision == "fp16" and strategy in {"ddp", "single"}
+    rounds = workplace.device.type == "cuda" and not was_whole
+    return workplace.dtype if rounds else torch.float32
 
 
 def check_heldout(

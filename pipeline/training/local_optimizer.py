@@ -68,7 +68,7 @@ class LocalOptimizer(torch.optim.Optimizer):
                 assert _whole_or_shard(parameter).data_ptr() == local.data_ptr()
                 gradient = parameter.grad
                 local.grad = None if gradient is None else _whole_or_shard(gradient)
-        self._inner.step()
+        self._inner.step()  # SYNC: bitsandbytes waits for the GPU after each parameter
         for _, _, found in self._groups():
             for local in found:
                 local.grad = None

@@ -104,7 +104,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         share = _accumulate(setup, copies, batches, shares, is_first=step == start_step)
         norm = _clip(setup)
         # SYNC: once a step the loop waits for the device, when gradients are queued and before the
-        # update: what is not finite must not be applied. The update itself is queued.
+        # update: what is not finite must not be applied. The update is queued (see LocalOptimizer).
         local_loss, grad_norm = torch.stack([share, norm]).tolist()
         recorder.lap("optimizer_s")
 

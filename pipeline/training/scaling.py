@@ -17,6 +17,27 @@ from pipeline.training.device import Workplace
 from slurm_jobs.common.stage_config.sharding import ScalerConfig
 
 
+class _Scaler(torch.amp.GradScaler):
+    """Divides gradients that lie in the host's memory, too, once the scale has come there."""
+
+    def _unscale_grads_(
+        self,
+        optimizer: torch.optim.Optimizer,
+        inv_scale: torch.Tensor,
+        found_inf: torch.Tensor,
+        allow_fp16: bool,
+    ) -> dict[torch.device, torch.Tensor]:
+        """As torch, which copies both to the host without waiting for them (2.13)."""
+        if inv_scale.device.type != "cpu" and _lie_on_host(optimizer):
+            inv_scale, found_inf = inv_scale.cpu(), found_inf.cpu()  # SYNC: offloaded ones alone
+        return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
+
+
+def _lie_on_host(optimizer: torch.optim.Optimizer) -> bool:
+    parameters = (each for group in optimizer.param_groups for each in group["params"])
+    return any(each.grad is not None and each.grad.device.type == "cpu" for each in parameters)
+
+
 class Scaling:
     """Around `torch.amp.GradScaler`; a `Stateful` of torch.distributed.checkpoint."""
 
@@ -26,7 +47,7 @@ class Scaling:
         self.num_skips_in_a_row = 0
         self.num_skips = 0
         """Of the whole training."""
-        self._scaler = torch.amp.GradScaler(
+        self._scaler = _Scaler(
             workplace.device.type,
             init_scale=config.init_scale,
             growth_interval=config.growth_interval,

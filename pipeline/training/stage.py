@@ -15,7 +15,7 @@ from pipeline.timing import SpanLog
 from pipeline.timing.system_sampler import sample_system
 from pipeline.training.device import give_back_memory, prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
-from pipeline.training.evaluate import check_heldout, evaluate
+from pipeline.training.evaluate import check_heldout, evaluate, evaluation_dtype
 from pipeline.training.export import export_model
 from pipeline.training.fit import Trained, fit
 from pipeline.training.job import Job, versions
@@ -175,6 +175,7 @@ def _evaluate(
             out_dir=job.context.output_dir,
             ranks=job.ranks,
             workplace=job.workplace,
+            dtype=evaluation_dtype(job.workplace, job.config.strategy),
             ending=ending,
         )
         job.ranks.barrier()

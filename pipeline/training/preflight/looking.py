@@ -193,6 +193,9 @@ def _judge_node(job: Job, need: MemoryNeed, sizes: ModelSizes, remedy: str) -> V
     context, on_cpu = job.context, job.workplace.device.type == "cpu"
     least_bytes = need.offloaded_bytes + (need.least_bytes if on_cpu else 0)
     expected_bytes = need.offloaded_bytes + (need.expected_bytes if on_cpu else 0)
+    if job.config.checkpoint.mode == "async":  # from the first save on
+        expected_bytes += need.saved_bytes
+        remedy += "; or save at once (`checkpoint: {mode: sync}`)"
     read_bytes = stored_bytes(sizes)  # before they are shared out, or moved to the card
     if job.config.strategy == "fsdp2":
         read_bytes = read_bytes if context.node_rank == 0 else 0
@@ -210,7 +213,7 @@ def _judge_node(job: Job, need: MemoryNeed, sizes: ModelSizes, remedy: str) -> V
 def _judge_ending(job: Job, sizes: ModelSizes, device: DeviceFacts) -> tuple[EndingNeed, list[str]]:
     """What export and evaluation need, and warnings: the training itself may run."""
     evaluates = job.config.evaluate.manifest is not None
-    itemsize = evaluation_dtype(job.workplace).itemsize if evaluates else None
+    itemsize = evaluation_dtype(job.workplace, job.config.strategy).itemsize if evaluates else None
     need = ending_need(sizes, evaluation_itemsize=itemsize)
     warnings = judge_ending(
         need,

@@ -55,6 +55,11 @@ class MemoryNeed:
         return self.state_bytes - self.buffers_bytes if self.offloads else 0
 
     @property
+    def saved_bytes(self) -> int:
+        """What a checkpoint takes of the rank: learned weights, as large as their gradients."""
+        return self.gradients_bytes + self.optimizer_bytes
+
+    @property
     def least_bytes(self) -> int:
         """What must be on the device at one time."""
         if self.offloads:

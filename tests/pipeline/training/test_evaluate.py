@@ -113,18 +113,21 @@ def test_heldout_rows_that_can_no_longer_be_used_after_training_fail_the_evaluat
 
 
 @pytest.mark.parametrize(
-    ("device", "precision", "dtype"),
-    [("cuda", "bf16", torch.bfloat16), ("cuda", "fp16", torch.float16),
-     ("cuda", "fp32", torch.float32), ("cpu", "bf16", torch.float32)],
+    ("device", "precision", "strategy", "dtype"),
+    [("cuda", "bf16", "ddp", torch.bfloat16), ("cuda", "fp16", "fsdp2", torch.float16),
+     ("cuda", "fp16", "ddp", torch.float32), ("cuda", "fp16", "single", torch.float32),
+     ("cuda", "fp32", "ddp", torch.float32), ("cpu", "bf16", "fsdp2", torch.float32)],
 )  # fmt: skip
-def test_weights_are_halved_on_a_gpu_that_trained_in_half_precision(device, precision, dtype):
+def test_weights_are_halved_on_a_gpu_but_under_fp16_where_it_held_them_whole(
+    device, precision, strategy, dtype
+):
     place = Workplace(device=torch.device(device), precision=precision, num_compute_threads=1)
-    assert evaluation_dtype(place) == dtype
+    assert evaluation_dtype(place, strategy) == dtype
 
 
 def test_weights_in_half_precision_answer(make_train_run, tmp_path, monkeypatch):
     """On a CPU, as they would on a GPU."""
-    monkeypatch.setattr(evaluate, "evaluation_dtype", lambda workplace: workplace.dtype)
+    monkeypatch.setattr(stage, "evaluation_dtype", lambda workplace, _: workplace.dtype)
     loaded = []
     monkeypatch.setattr(evaluate, "load_heads", lambda model, _: loaded.append(model))
     manifest = write_csv_manifest(tmp_path / "heldout", 3)

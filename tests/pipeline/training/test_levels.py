@@ -7,7 +7,7 @@ import json
 import pytest
 from safetensors.torch import load_file
 
-from pipeline.training import evaluate
+from pipeline.training import stage
 from slurm_jobs.common.errors import StageError
 from tests.pipeline.models.tiny import CHAINS, write_chains, write_tiny
 from tests.pipeline.training.tiny_runs import tiny_config
@@ -88,7 +88,7 @@ def test_sample_that_does_not_fit_the_levels_is_named(made, make_train_run, leve
 
 def test_classes_are_told_by_heads_in_half_precision(made, make_train_run, monkeypatch):
     """On a CPU, as they would be on a GPU."""
-    monkeypatch.setattr(evaluate, "evaluation_dtype", lambda workplace: workplace.dtype)
+    monkeypatch.setattr(stage, "evaluation_dtype", lambda workplace, _: workplace.dtype)
     source = made[0].parents[1] / "source" / "rows.jsonl"
     settings = {"manifest": str(source), "max_new_tokens": 2}
     changes = {"num_steps": 1, "precision": "bf16", "evaluate": settings}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.training.device import Workplace
-from pipeline.training.scaling import Scaling
+from pipeline.training.scaling import Scaling, _Scaler
 from slurm_jobs.common.stage_config.sharding import ScalerConfig
 from slurm_jobs.common.timings import read_steps, steps_path
 
@@ -42,6 +42,29 @@ def test_nothing_is_scaled_under_other_precisions(precision):
     assert take_step(off) == (2.0, 2.0, 0.0)
     assert not off.is_on
     assert off.state_dict() == {}
+
+
+class OnCard:
+    """Stands in for a number that is still to be computed on a GPU: whoever reads it waits."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, number):
+        self.number, self.num_waits = number, 0
+
+    def cpu(self):
+        self.num_waits += 1
+        return torch.tensor(self.number)
+
+
+def test_gradients_on_the_host_are_divided_by_a_scale_that_has_come_there():
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    weight.grad = torch.tensor([16.0])
+    optimizer = torch.optim.SGD([weight])
+    inverse, is_infinite = OnCard(0.125), OnCard(0.0)
+    _Scaler("cpu")._unscale_grads_(optimizer, inverse, is_infinite, False)
+    assert weight.grad.item() == 2.0
+    assert (inverse.num_waits, is_infinite.num_waits) == (1, 1)
 
 
 def test_an_agreed_skip_halves_the_scale_though_this_rank_saw_no_overflow():

@@ -71,6 +71,10 @@ def test_a_whole_model_holds_weights_gradients_and_two_moments():
     assert found.state_bytes == found.least_bytes == 16 * num + 160 + 12 + 16
 
 
+def test_the_copy_that_is_written_beside_the_steps_is_a_checkpoint():
+    assert need().saved_bytes == checkpoint_bytes(SIZES, ALL_FLOATS, "adamw")
+
+
 def test_what_is_frozen_has_neither_gradient_nor_state():
     found = need(learned=("bias",))
     assert (found.gradients_bytes, found.optimizer_bytes) == (20, 44)
