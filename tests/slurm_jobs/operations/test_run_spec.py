@@ -265,3 +265,16 @@ def test_a_phase_follows_the_keys_of_its_training_that_it_left_out(tmp_path: Pat
     own = ["stages.train.config.phases.0.optimizer.weight_decay=0.1", *overrides]
     values = spec_of(made, own, update_spec=False).spec.stages["train"].config
     assert values["phases"][0]["optimizer"] == {"learning_rate": 1e-3, "weight_decay": 0.1}
+
+
+def test_a_stage_that_became_its_combinations_is_told_with_them_and_the_remedy(
+    paths: RunPaths,
+) -> None:
+    assert refused(paths, "stages.t.retries=2") == (
+        "--set stages.t.retries=2: stage `t` has a matrix, and is its combinations by now: set "
+        "each by its name (--set stages.t-1.retries=...; those are t-1, t-2), or all of them by "
+        "--update-spec beside this --set, which reads the spec's file anew"
+    )
+    given = spec_of(paths, ["stages.t.retries=2"], update_spec=True)
+    assert [stage.retries for stage in given.spec.stages.values()] == [0, 2, 2]
+    assert "there is no stage `u`" in refused(paths, "stages.u.retries=2")

@@ -84,6 +84,11 @@ def test_what_may_be_right_is_left_to_the_job(check: Check, config: str) -> None
     assert check(train("tasks_per_node: 2", config)) == []
 
 
+def test_a_gpu_is_not_taken_for_a_cpu(check: Check) -> None:
+    (line,) = check(train("tasks_per_node: 2", "device: gpu"))
+    assert line.endswith("allowed: `cuda` or `cpu`; did you mean `cuda`?")
+
+
 def test_a_mistake_within_phases_is_not_told_as_a_training_without_length(check: Check) -> None:
     config = "device: cpu, phases: [{name: a, num_steps: 2, lerning_rate: 3}]"
     (line,) = check(train("tasks_per_node: 2", config).replace("num_steps: 10, ", ""))
