@@ -11,6 +11,7 @@ from slurm_jobs.common.stage_config.phases import as_training
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
 
 if TYPE_CHECKING:
+    from slurm_jobs.common.stage_config.phases import PhaseConfig
     from slurm_jobs.common.stage_config.train import TrainConfig
 
 
@@ -63,12 +64,15 @@ def _problems_of_phases(config: TrainConfig) -> Iterator[str]:
         try:
             as_training(config, number)
         except ValueError as error:
-            key, _, rest = str(error).partition(" ")
-            own = key.partition(".")[0]
-            if getattr(phase, own, None) is None:
-                yield f"phases.{number} ({phase.name}): {error}"
-            else:
-                yield f"phases.{number}.{key} of phase {phase.name} {rest}"
+            yield _of_phase(phase, number, str(error))
+
+
+def _of_phase(phase: PhaseConfig, number: int, message: str) -> str:
+    """A message that begins with a key of a training, with phase and place."""
+    key, _, rest = message.partition(" ")
+    if getattr(phase, key.partition(".")[0], None) is None:
+        return f"phases.{number} ({phase.name}): {message}"
+    return f"phases.{number}.{key} of phase {phase.name} {rest}"
 
 
 def _levels_problem(config: TrainConfig) -> str | None:
@@ -124,14 +128,22 @@ def _scaler_problem(config: TrainConfig) -> str | None:
 
 
 def _quantize_problem(config: TrainConfig) -> str | None:
-    if config.quantize is None:
+    quantize = config.quantize
+    if quantize is None:
         return None
-    return config.quantize.problem(
-        learning=[phase.learn for phase in config.phases] or [config.learn],
-        has_adapters=config.adapters is not None,
-        strategy=config.strategy,
-        precision=config.precision,
-    )
+
+    def problem(learn: tuple[str, ...] | None) -> str | None:
+        return quantize.problem(
+            learn=learn,
+            has_adapters=config.adapters is not None,
+            strategy=config.strategy,
+            precision=config.precision,
+        )
+
+    if (found := problem(config.learn)) is not None:
+        return found
+    told = ((phase, number, problem(phase.learn)) for number, phase in enumerate(config.phases))
+    return next((_of_phase(phase, number, said) for phase, number, said in told if said), None)
 
 
 def _compile_problem(config: TrainConfig) -> str | None:

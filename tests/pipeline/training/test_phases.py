@@ -290,6 +290,10 @@ def test_a_phase_reads_a_data_set_of_its_own(made, make_train_run, tmp_path):
             "phases.1.optimizer.kind of phase projector is paged_adamw and device is cpu",
         ),
         ({"profile": {"steps": [7, 8]}, "phases": [PROJECTOR, LORA]}, "the training has 7"),
+        (
+            {"quantize": {"kind": "nf4"}, "phases": [LORA, {**PROJECTOR, "learn": ["language"]}]},
+            "phases.1.learn of phase projector names language, and quantize has the language",
+        ),
         ({"reader": "webdataset"}, "reader is webdataset and there are phases"),
         ({"phases": [PROJECTOR]}, "adapters are given, and learn names them nowhere"),
     ],
