@@ -128,7 +128,7 @@ def takes(value: dict[str, Any]) -> str:
 
 
 def bounds(value: dict[str, Any]) -> str:
-    """` from 1 to 100`, as far as there are bounds."""
+    """` from 1 to 100`, or ` from 0, below 1`, as far as there are bounds."""
     text = ""
     if "minimum" in value:
         text += f" from {value['minimum']:,}"
@@ -136,6 +136,8 @@ def bounds(value: dict[str, Any]) -> str:
         text += f" above {value['exclusiveMinimum']:g}"
     if "maximum" in value:
         text += f" to {value['maximum']:,}".replace(".0", "")
+    if "exclusiveMaximum" in value:
+        text += f"{',' if text else ''} below {value['exclusiveMaximum']:g}"
     return text
 
 

@@ -7,24 +7,13 @@ enough to go on from. A training without phases is one phase, in the stage's own
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_jobs.common.stage_config.phases import PhaseConfig
+from slurm_jobs.common.stage_config.phases import as_training
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 PHASES_DIR = "phases"
-_OWN = (
-    "learn",
-    "dataset",
-    "global_batch_size",
-    "num_microbatches",
-    "batching",
-    "optimizer",
-    "schedule",
-)
-"""Fields that a phase may have otherwise than its training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,23 +43,6 @@ def phases_of(config: TrainConfig) -> tuple[Phase, ...]:
     if not config.phases:
         return (Phase(number=0, name="", config=config),)
     return tuple(
-        Phase(number=number, name=phase.name, config=_resolve(config, phase, number))
+        Phase(number=number, name=phase.name, config=as_training(config, number))
         for number, phase in enumerate(config.phases)
-    )
-
-
-def _resolve(config: TrainConfig, phase: PhaseConfig, number: int) -> TrainConfig:
-    given = {name: getattr(phase, name) for name in _OWN}
-    learns_adapters = phase.learn is None or "adapters" in phase.learn
-    return dataclasses.replace(
-        config,
-        phases=(),
-        adapters=config.adapters if learns_adapters else None,
-        quantize=config.quantize
-        if learns_adapters
-        else None,  # the base's hash tells it all the same
-        seed=config.seed + number,  # or each phase would begin with the samples of the one before
-        num_steps=phase.num_steps,
-        num_epochs=phase.num_epochs,
-        **{name: value for name, value in given.items() if value is not None},
     )

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _STARTS = {
     "anew": "`{}` begins at step 0, as it was asked for; its checkpoints so far are kept beside "
     "the new ones",
+    "changed": "`{}` begins at step 0, as what it learns has changed; its checkpoints so far are "
+    "kept beside the new ones",
     "goes on": "`{}` goes on from its newest checkpoint: what changed is no part of what it learns",
     "depends": "`{}` begins at step 0 where what it learns or its data differ, and keeps its "
     "checkpoints so far beside the new ones; else it goes on from its newest checkpoint",

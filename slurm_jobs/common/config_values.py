@@ -13,7 +13,7 @@ import dataclasses
 import operator
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 
@@ -69,6 +69,27 @@ Share = Annotated[float, Bounds(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Bounds(ge=0, lt=1)]
 """A number from 0, below 1."""
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SomeKeysOf:
+    """Marks a mapping as some keys of a config; `with_keys_of` has the others from another one."""
+
+    whole: type[Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        """Validated as a whole config is; what stays are the keys that were given."""
+        return {
+            "type": "function-wrap",
+            "function": {"type": "no-info", "function": _keys_given},
+            "schema": handler.generate_schema(self.whole),
+        }
+
+
+def _keys_given(values: Any, validate: Callable[[Any], Any]) -> dict[str, Any]:
+    whole = validate(values)
+    return {key: getattr(whole, key) for key in values}
+
+
 InputPath = Annotated[str, PathMarker(must_exist=True)]
 """A file or folder that must exist, or be another stage's output, before the stage starts."""
 OutputPath = Annotated[str, PathMarker()]
@@ -85,6 +106,16 @@ def build_config(cls: type[ConfigT], values: Mapping[str, Any]) -> ConfigT:
     """
     hints = typing.get_type_hints(cls)
     return cls(**{key: _build_value(hints.get(key, Any), value) for key, value in values.items()})
+
+
+def with_keys_of(config: ConfigT, given: Mapping[str, Any]) -> ConfigT:
+    """`config`, with the keys of `given` as they are there.
+
+    Raises:
+        TypeError: a key that it does not know (only a bug can cause that here).
+    """
+    own = {name: getattr(config, name) for name in typing.get_type_hints(type(config))}
+    return build_config(type(config), {**own, **given})
 
 
 def check_bounds(config: Any) -> None:

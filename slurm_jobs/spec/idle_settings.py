@@ -15,6 +15,7 @@ from typing import Any
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.model_kinds import LANGUAGE_PART, SMALL_VLM, VISION_PART
 from slurm_jobs.common.stage_config.model import RANDOM_LANGUAGE, RANDOM_VISION
+from slurm_jobs.common.stage_config.phases import OWN, as_training
 from slurm_jobs.spec.graph import Views
 from slurm_jobs.spec.validation import describe, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
@@ -88,17 +89,33 @@ _PROMPT_WHY = "rows of JSON have their own words; give captions (CSV), or leave 
 
 def _phase_notes(config: Any, place: Path, document: YamlDocument) -> Iterator[Problem]:
     """What phases say themselves, and the training for nothing; and the rows of each phase."""
-    is_read = not config.phases or any(phase.batching is None for phase in config.phases)
-    if is_read and not _packs(config):
-        yield from _each(config, place, _ROWS, _ROWS_WHY, document)
-    for number, phase in enumerate(config.phases):
-        if phase.batching is not None and not _packs(phase):
-            yield from _each(phase, (*place, "phases", number), _ROWS, _ROWS_WHY, document)
-    names = [field.name for field in dataclasses.fields(config.phases[0])] if config.phases else []
-    for name in names:
-        has_own = all(getattr(phase, name) is not None for phase in config.phases)
-        if has_own and hasattr(config, name):
-            yield from _notes(config, place, name, _PHASES_WHY, document)
+    phases = list(config.phases)
+    parts = [as_training(config, number) for number in range(len(phases))]
+    for key in _ROWS:
+        readers = [w for w, phase in zip(parts, phases, strict=True) if not _says(phase, key)]
+        readers = readers if phases else [config]
+        if readers and not any(map(_packs, readers)):
+            yield from _notes(config, place, key, _ROWS_WHY, document)
+    for number, (part, phase) in enumerate(zip(parts, phases, strict=True)):
+        keys = [key for key in _ROWS if _says(phase, key) and not _packs(part)]
+        yield from _each(part, (*place, "phases", number), keys, _ROWS_WHY, document)
+    for key in _keys_of(phases[0]) if phases else ():
+        if all(_says(phase, key) for phase in phases):
+            yield from _notes(config, place, key, _PHASES_WHY, document)
+
+
+def _keys_of(phase: Any) -> Iterator[str]:
+    """Those that a phase says and its training may have; dotted, within a mapping."""
+    for name in OWN:
+        value = getattr(phase, name)
+        yield from (f"{name}.{key}" for key in value) if isinstance(value, Mapping) else [name]
+
+
+def _says(phase: Any, key: str) -> bool:
+    """Whether a phase has a value of its own for a key of its training."""
+    name, _, within = key.partition(".")
+    value = getattr(phase, name)
+    return value is not None and (not within or within in value)
 
 
 def _prompt_notes(

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from slurm_jobs.common.config_values import SomeKeysOf
 from slurm_jobs.spec.yaml_values import Path
 
 
@@ -53,7 +54,9 @@ def places_of(target: Any, key: str) -> list[Path]:
 def with_keys(target: Any) -> Any:
     """A type without what is around it; of a union the branch that has keys, else the first."""
     if typing.get_origin(target) is typing.Annotated:
-        return with_keys(typing.get_args(target)[0])
+        bare, *marks = typing.get_args(target)
+        part = next((mark for mark in marks if isinstance(mark, SomeKeysOf)), None)
+        return with_keys(bare) if part is None else part.whole
     if typing.get_origin(target) not in {typing.Union, types.UnionType}:
         return target
     branches = [with_keys(a) for a in typing.get_args(target) if a is not type(None)]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.matrix_names import origin_of
 from slurm_jobs.spec.plain_text import printable
 from slurm_jobs.spec.validation import did_you_mean
 from slurm_jobs.spec.yaml_values import Path, Place, YamlDocument, read_yaml
@@ -61,7 +62,7 @@ def _apply(document: YamlDocument, override: str) -> YamlDocument:
     if not equals or not all(steps):
         message = "write KEY.KEY=VALUE, such as stages.train.resources.nodes=1"
         return _with_problem(document, source, message)
-    parsed = read_yaml(text, source)
+    parsed = read_yaml(text, source, key=steps[-1])
     if parsed.problems:
         moved = tuple(dataclasses.replace(p, line=0) for p in parsed.problems)
         return dataclasses.replace(document, problems=(*document.problems, *moved))
@@ -83,10 +84,7 @@ def _put(holder: Any, steps: Sequence[str], value: Any) -> Path:
         LookupError: the way leads through something without such a key.
     """
     if lacks_stage(holder, steps):
-        stages = holder.get("stages") or {}
-        known = f"(stages: {', '.join(stages)})"
-        message = f"there is no stage `{steps[1]}`{did_you_mean(steps[1], stages)} {known}"
-        raise LookupError(message)
+        raise LookupError(_no_stage(holder.get("stages") or {}, steps))
     path: Path = ()
     made: Path | None = None
     for i, step in enumerate(steps):
@@ -99,6 +97,23 @@ def _put(holder: Any, steps: Sequence[str], value: Any) -> Path:
         holder = _at(holder, index)
     assert made is not None
     return made
+
+
+def _no_stage(stages: dict[str, Any], steps: Sequence[str]) -> str:
+    """That there is no such stage, with the remedy; one with a matrix became its combinations."""
+    name, rest = steps[1], ".".join(steps[2:])
+    members = [
+        member
+        for member, stage in stages.items()
+        if isinstance(stage, dict) and origin_of(member, stage.get("matrix")) == name
+    ]
+    if members:
+        return (
+            f"stage `{name}` has a matrix, and is its combinations by now: set each by its name "
+            f"(--set stages.{members[0]}.{rest}=...; those are {', '.join(members)}), or all of "
+            "them by --update-spec beside this --set, which reads the spec's file anew"
+        )
+    return f"there is no stage `{name}`{did_you_mean(name, stages)} (stages: {', '.join(stages)})"
 
 
 def _container(next_step: str) -> Any:

@@ -85,7 +85,11 @@ def _hub_hint(item: MarkedString) -> str:
     is_model = item.path[-1:] == ("processor",) or item.path[-2:] in _MODEL_FOLDERS
     if not is_model or not _HUB_NAME.fullmatch(item.given):
         return ""
-    return "; names on a hub are not taken: download it first, and give the folder"
+    folder = "download it first, and give the folder"
+    if item.path[-2:] == ("model", "path"):
+        named = f"model: {{type: hugging_face, name: {item.given}}}"
+        return f"; a model on a hub is named by `{named}`; or {folder}"
+    return f"; names on a hub are not taken: {folder}"
 
 
 def runs_dir_problems(

@@ -6,11 +6,12 @@ and begins where none is, whatever `preprocess` would have let through.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.references import REFERENCE, referenced_stage
+from slurm_jobs.common.stage_config.phases import as_training
 from slurm_jobs.spec.graph import Views
 from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
@@ -31,22 +32,25 @@ def row_notes(views: Views, configs: Mapping[str, Any], document: YamlDocument) 
     for name, config in configs.items():
         if views[name].run != "train":
             continue
-        for place, batching, dataset in _readings(config):
+        for place, own, batching, dataset in _readings(config):
             source = _preprocess_of(views, name, dataset)
             if batching.kind not in {"packed", "auto"} or source is None:
                 continue
-            path = ("stages", name, "config", *place, "batching")
-            notes += _short(path, batching, source, configs[source], document)
+            for key in _short(batching, configs[source]):
+                below = (*place, "batching", key) if key in own else ("batching", key)
+                path = ("stages", name, "config", *below)
+                message = _message(path, getattr(batching, key), source, configs[source])
+                notes.append(problem_at(document, path, message))
     return list(dict.fromkeys(notes))
 
 
-def _readings(config: Any) -> Iterator[tuple[Path, Any, str | None]]:
-    """Of each phase: where its batching stands below the config, the batching, and its data set."""
+def _readings(config: Any) -> Iterator[tuple[Path, Collection[str], Any, str | None]]:
+    """Of each phase: its place, its own keys of batching, the whole of that, its data set."""
     for number, phase in enumerate(config.phases):
-        place: Path = () if phase.batching is None else ("phases", number)
-        yield place, phase.batching or config.batching, phase.dataset or config.dataset
+        part = as_training(config, number)
+        yield ("phases", number), phase.batching or (), part.batching, part.dataset
     if not config.phases:
-        yield (), config.batching, config.dataset
+        yield (), (), config.batching, config.dataset
 
 
 def _preprocess_of(views: Views, train: str, dataset: str | None) -> str | None:
@@ -67,16 +71,19 @@ def _parent(views: Views, name: str, run: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _short(
-    path: Path, batching: Any, source: str, samples: Any, document: YamlDocument
-) -> Iterator[Problem]:
-    for key, unit in _LIMITS.items():
-        row, sample = getattr(batching, key), getattr(samples, key)
-        if row is None or row >= sample:
-            continue
-        message = (
-            f"{path_text((*path, key))}: a row holds {row:,} {unit}, and stage `{source}` "
-            f"lets a sample have {sample:,}: one that has more than a row ends the training before "
-            f"its first step; set it to {sample} or more, or {key} of stage `{source}` to {row}"
-        )
-        yield problem_at(document, (*path, key), message)
+def _short(batching: Any, samples: Any) -> Iterator[str]:
+    """The limits of a row that are below those of the samples."""
+    for key in _LIMITS:
+        row = getattr(batching, key)
+        if row is not None and row < getattr(samples, key):
+            yield key
+
+
+def _message(path: Path, row: int, source: str, samples: Any) -> str:
+    key = str(path[-1])
+    sample, unit = getattr(samples, key), _LIMITS[key]
+    return (
+        f"{path_text(path)}: a row holds {row:,} {unit}, and stage `{source}` "
+        f"lets a sample have {sample:,}: one that has more than a row ends the training before "
+        f"its first step; set it to {sample} or more, or {key} of stage `{source}` to {row}"
+    )

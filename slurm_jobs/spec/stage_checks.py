@@ -8,6 +8,7 @@ from typing import Any
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.references import output_dir_variable
+from slurm_jobs.common.stage_config.phases import own_values
 from slurm_jobs.spec.graph import StageView, stage_views
 from slurm_jobs.spec.model import Resources, Stage
 from slurm_jobs.spec.overrides import steps_of
@@ -19,6 +20,9 @@ FEATURES = re.compile(r"[A-Za-z0-9_.-]+(&[A-Za-z0-9_.-]+)*")
 
 _WITHOUT_LIMIT = frozenset({"consolidate", "train", "report"})
 """Built-in stages that take what there is."""
+
+_CUTS = ("num_microbatches", "global_batch_size", "batching")
+"""Settings of a training that say into what a rank's samples are cut."""
 
 
 def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
@@ -147,7 +151,7 @@ def stage_problems(
         )
         place = ("stages", name, "config", "num_lanes")
         problems.append(problem_at(document, place, message))
-    elif not {"num_microbatches", "global_batch_size", "batching"} & set(unreadable):
+    elif not {*_CUTS, "phases"} & set(unreadable):
         problems += _microbatch_problems(name, num_ranks, config, document)
     if "precision" not in unreadable:
         problems += _precision_problems(name, resources, config, document)
@@ -166,17 +170,24 @@ def _microbatch_problems(
     name: str, num_ranks: int, config: Any, document: YamlDocument
 ) -> list[Problem]:
     """A rank's samples that cannot be cut evenly; how many packed rows there are is not known."""
-    per_rank, number = config.global_batch_size // num_ranks, config.num_microbatches
-    is_packed = config.batching.kind in {"packed", "auto"}
-    if number == "auto" or is_packed or config.phases or per_rank % number == 0:
-        return []
-    message = (
-        f"stages.{name}.config.num_microbatches: the {per_rank} samples of a rank "
-        f"(global_batch_size {config.global_batch_size}, {num_ranks} ranks) cannot be cut into "
-        f"{number} of one size; take a divisor ({_divisors(per_rank)}), or `auto`"
-    )
-    place = ("stages", name, "config", "num_microbatches")
-    return [problem_at(document, place, message)]
+    problems = []
+    own = [(own_values(config, phase), number) for number, phase in enumerate(config.phases)]
+    for values, phase in own or [({}, 0)]:
+        part = {key: values.get(key, getattr(config, key)) for key in _CUTS}
+        per_rank, number = part["global_batch_size"] // num_ranks, part["num_microbatches"]
+        is_packed = part["batching"].kind in {"packed", "auto"}
+        if number == "auto" or is_packed or per_rank % number == 0:
+            continue
+        is_own = not values.keys().isdisjoint({"num_microbatches", "global_batch_size"})
+        below: Path = ("phases", phase) if is_own else ()
+        place = ("stages", name, "config", *below, "num_microbatches")
+        message = (
+            f"{path_text(place)}: the {per_rank} samples of a rank (global_batch_size "
+            f"{part['global_batch_size']}, {num_ranks} ranks) cannot be cut into {number} of one "
+            f"size; take a divisor ({_divisors(per_rank)}), or `auto`"
+        )
+        problems.append(problem_at(document, place, message))
+    return problems
 
 
 def _precision_problems(

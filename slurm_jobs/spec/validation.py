@@ -42,8 +42,8 @@ _EXPECTED = {
     "dataclass_type": "keys and values",
     "model_attributes_type": "keys and values",
 }
-
-
+_MEANT = {"gpu": "cuda"}
+"""Words that are nearer by their letters to one that means another thing (`cpu`)."""
 _UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
 _MISSING = {"missing", "missing_argument", "missing_keyword_only_argument"}
 
@@ -207,7 +207,9 @@ def _value_message(target: Any, name: str, location: Path, entry: Any) -> str:
     kind, found = entry["type"], describe(entry["input"])
     if kind == "literal_error":
         allowed = entry["ctx"]["expected"].replace("'", "`")
-        near = did_you_mean(str(entry["input"]), re.findall(r"`([^`]+)`", allowed))
+        word, words = str(entry["input"]), re.findall(r"`([^`]+)`", allowed)
+        meant = _MEANT.get(word, "")
+        near = did_you_mean(meant if meant in words else word, words)
         return f"{name}: found {found}; allowed: {allowed}{near}"
     if kind in _EXPECTED:
         remedy = _remedy(target, name, location, entry)

@@ -35,6 +35,9 @@ def named_in(error: str, values: Any) -> list[Path]:
 
 
 def _named(word: str, values: Any) -> Path:
-    """Where `batching.kind` stands among `values`: below `batching`, or beside it by itself."""
-    steps = tuple(word.split("."))
+    """Where `batching.kind` stands among `values`: below `batching`, or beside it by itself.
+
+    `phases.1.learn` stands in the second entry of a list.
+    """
+    steps: Path = tuple(int(s) if s.isdecimal() else s for s in word.split("."))
     return next((path for path in (steps, steps[-1:]) if known_part(values, path) == path), ())

@@ -29,6 +29,7 @@ _TABLES = {
 }
 """By the unit that ends a key's name: the units that can be written beside the number."""
 
+_IN_THE_NAME = "its unit stands in the name"
 _WITH_UNIT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?) ?([A-Za-z]+)")
 
 
@@ -40,12 +41,37 @@ def value_remedy(key: str, kind: str, value: Any) -> str:
         return ""
     if _fits(number(value.strip()), kind):
         return "; remove the quotes"
+    if clock := clock_remedy(key, value.strip()):
+        return f"; {clock}"
     match = _WITH_UNIT.fullmatch(value.strip())
     converted = _in_unit(key.rpartition("_")[2], match[1], match[2].lower()) if match else None
     if converted is None or not _fits(converted, kind):
         return ""
-    shown = converted if isinstance(converted, int) else f"{converted:.6g}"
-    return f"; its unit stands in the name: write {shown}"
+    return f"; {_IN_THE_NAME}: write {_shown(converted)}"
+
+
+def clock_remedy(key: str, text: str) -> str:
+    """What to write instead of a time (`12:00:00`), where `key` names its unit; or nothing."""
+    unit, parts = key.rpartition("_")[2], text.split(":")
+    if unit not in {"s", "min"} or not all(re.fullmatch("[0-9]{1,6}", part) for part in parts):
+        return ""
+
+    def told(*by_place: int) -> str:
+        seconds = sum(int(part) * each for part, each in zip(parts, by_place, strict=True))
+        converted = _in_unit(unit, str(seconds), "s")
+        assert converted is not None
+        return _shown(converted)
+
+    if len(parts) == 3:
+        return f"{_IN_THE_NAME}: write {told(3600, 60, 1)}"
+    if len(parts) == 2:
+        either = f"{told(3600, 60)} for hours and minutes, {told(60, 1)} for minutes and seconds"
+        return f"{_IN_THE_NAME}: write {either}"
+    return ""
+
+
+def _shown(converted: float) -> str:
+    return str(converted) if isinstance(converted, int) else f"{converted:.6g}"
 
 
 def _in_unit(unit: str, amount: str, given_unit: str) -> int | float | None:

@@ -17,6 +17,7 @@ import yaml
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.plain_text import BOOLS, NULLS, number, printable, shortened, trap
+from slurm_jobs.spec.value_remedies import clock_remedy
 from slurm_jobs.spec.yaml_errors import explain
 
 Path = tuple[str | int, ...]
@@ -60,9 +61,12 @@ class YamlDocument:
     problems: tuple[Problem, ...] = ()
 
 
-def read_yaml(text: str, file: str) -> YamlDocument:
-    """Read one YAML document; everything wrong with it is in `problems`, never raised."""
-    reader = _Reader(file)
+def read_yaml(text: str, file: str, *, key: str = "") -> YamlDocument:
+    """Read one YAML document; everything wrong with it is in `problems`, never raised.
+
+    `key`: of the value that it is, where it is one.
+    """
+    reader = _Reader(file, key)
     value = None
     node = _compose(text, reader)
     if node is not None:
@@ -111,8 +115,9 @@ def _place(mark: yaml.Mark) -> Place:
 class _Reader:
     """Walks a node graph once; collects places and problems."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, key: str) -> None:
         self.file = file
+        self.key = key
         self.problems: list[Problem] = []
         self.key_places: dict[Path, Place] = {}
         self.value_places: dict[Path, Place] = {}
@@ -214,7 +219,7 @@ class _Reader:
         self._refuse_tag(node, _implicit_tag(node), path)
         if node.style is not None:  # quoted or block text is text
             return self._text(node.value, place)
-        return self._plain(node.value, place)
+        return self._plain(node.value, place, str(path[-1]) if path else self.key)
 
     def _text(self, text: str, place: Place) -> str:
         if "\0" in text:
@@ -224,13 +229,15 @@ class _Reader:
             return printable(text)
         return text
 
-    def _plain(self, text: str, place: Place) -> Any:
+    def _plain(self, text: str, place: Place, key: str) -> Any:
         if text in NULLS:
             return None
         if text in BOOLS:
             return BOOLS[text]
         reason = trap(text)
         if reason is not None:
+            clock = clock_remedy(key, text)
+            reason = f"is a number to base 60 in YAML 1.1; {clock}" if clock else reason
             self.problem(place, f"`{shortened(text)}` {reason}")
             return text
         found = number(text)

@@ -11,6 +11,8 @@ from slurm_jobs.common.config_values import (
     check_bounds,
 )
 
+_NUM_ANSWERS = 16
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluateConfig:
@@ -28,7 +30,7 @@ class EvaluateConfig:
     step of each phase; null takes none."""
     num_loss_samples: Count = 64
     """Rows of such a look, the first of the manifest."""
-    num_answers: CountOrZero = 16
+    num_answers: CountOrZero = _NUM_ANSWERS
     """Of these rows, so many are answered, too, and compared."""
     max_new_tokens: Count = 64
     """Longest answer in tokens."""
@@ -49,8 +51,11 @@ class EvaluateConfig:
             )
             raise ValueError(message)
         if self.num_answers > self.num_loss_samples:
-            message = (
-                f"num_answers is {self.num_answers}: give num_loss_samples "
-                f"({self.num_loss_samples}) or less"
-            )
+            answers, most = self.num_answers, self.num_loss_samples
+            message = f"num_answers is {answers}: give num_loss_samples ({most}) or less"
+            if answers == _NUM_ANSWERS:  # left out, as like as not
+                message = (
+                    f"num_loss_samples is {most}, fewer than num_answers, which is {answers} by "
+                    f"default: give num_answers, too: {most} or less"
+                )
             raise ValueError(message)

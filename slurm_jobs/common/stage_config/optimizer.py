@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,12 +42,10 @@ class OptimizerConfig:
         return self.kind.startswith("paged_")
 
 
-def paged_problem(
-    optimizers: Iterable[OptimizerConfig | None], *, device: str, is_offloaded: bool
-) -> str | None:
+def paged_problem(optimizer: OptimizerConfig, *, device: str, is_offloaded: bool) -> str | None:
     """Why paged state would have no GPU whose memory it could leave, with the remedy."""
-    kind = next((one.kind for one in optimizers if one is not None and one.is_paged), None)
-    if kind is None or (device != "cpu" and not is_offloaded):
+    kind = optimizer.kind
+    if not optimizer.is_paged or (device != "cpu" and not is_offloaded):
         return None
     told = "device is cpu" if device == "cpu" else "sharding.cpu_offload is true"
     return (

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from slurm_jobs.common.config_values import Count, InputPath, Positive, check_bounds
+from slurm_jobs.common.config_values import (
+    Count,
+    InputPath,
+    Positive,
+    SomeKeysOf,
+    check_bounds,
+    with_keys_of,
+)
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
+from slurm_jobs.common.stage_config.profile import ProfileConfig
 from slurm_jobs.common.stage_config.reading import BatchingConfig
 
+if TYPE_CHECKING:
+    from slurm_jobs.common.stage_config.train import TrainConfig
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+OWN = (
+    "learn",
+    "dataset",
+    "global_batch_size",
+    "num_microbatches",
+    "batching",
+    "optimizer",
+    "schedule",
+)
+"""Fields that a phase may have otherwise than its training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseConfig:
-    """One phase; what it leaves out is as the training has it."""
+    """One phase; what it leaves out is the training's, of its mappings key by key."""
 
     name: str
     """Of the phase, in results and folders: small letters, digits, `-` and `_`."""
     learn: tuple[str, ...] | None = None
-    """What learns in it, as the training's `learn`."""
+    """What learns in it, in the words of the training's `learn`, which is not given beside phases.
+    Null: `adapters` where there are some, else `all`."""
     num_steps: Count | None = None
     """Optimizer steps; exactly one of `num_steps` and `num_epochs` is given."""
     num_epochs: Positive | None = None
@@ -31,12 +55,12 @@ class PhaseConfig:
     """Samples in one optimizer step."""
     num_microbatches: Count | Literal["auto"] | None = None
     """Into how many pieces each rank cuts its share of a step; `auto` as the training's."""
-    batching: BatchingConfig | None = None
-    """Which samples share a batch, and which a row of it."""
-    optimizer: OptimizerConfig | None = None
-    """AdamW's settings; its state begins anew with each phase."""
-    schedule: ScheduleConfig | None = None
-    """The learning rate as a function of the phase's own steps."""
+    batching: Annotated[Mapping[str, Any], SomeKeysOf(BatchingConfig)] | None = None
+    """Which samples share a batch, and which a row of it; keys left out are the training's."""
+    optimizer: Annotated[Mapping[str, Any], SomeKeysOf(OptimizerConfig)] | None = None
+    """AdamW's settings; keys left out are the training's. Its state begins anew with each phase."""
+    schedule: Annotated[Mapping[str, Any], SomeKeysOf(ScheduleConfig)] | None = None
+    """The learning rate over the phase's own steps; keys left out are the training's."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, naming field, value and remedy."""
@@ -50,3 +74,38 @@ class PhaseConfig:
                 f"phase {self.name}: of num_steps and num_epochs {given} given: give exactly one"
             )
             raise ValueError(message)
+
+
+def own_values(config: TrainConfig, phase: PhaseConfig) -> dict[str, Any]:
+    """What the phase has otherwise than its training `config`, by the names of that one's fields.
+
+    Whole: keys of a mapping that the phase leaves out are the training's.
+    """
+    given = {name: getattr(phase, name) for name in OWN}
+    return {
+        name: with_keys_of(getattr(config, name), value) if isinstance(value, Mapping) else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def as_training(config: TrainConfig, number: int) -> TrainConfig:
+    """The config of a training of the phase alone, counted from 0.
+
+    Raises:
+        ValueError: the phase makes no sense, as a training of its own would not.
+    """
+    phase = config.phases[number]
+    learns_adapters = phase.learn is None or "adapters" in phase.learn
+    return dataclasses.replace(
+        config,
+        phases=(),
+        adapters=config.adapters if learns_adapters else None,
+        # Without it, too: the hash of the base tells of it all the same.
+        quantize=config.quantize if learns_adapters else None,
+        profile=ProfileConfig(),  # its steps are those of all phases
+        seed=config.seed + number,  # or each phase would begin with the samples of the one before
+        num_steps=phase.num_steps,
+        num_epochs=phase.num_epochs,
+        **own_values(config, phase),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,7 +55,7 @@ class QuantizeConfig:
     def problem(
         self,
         *,
-        learning: Sequence[Sequence[str] | None],
+        learn: Collection[str] | None,
         has_adapters: bool,
         strategy: str,
         precision: str,
@@ -63,7 +63,7 @@ class QuantizeConfig:
         """What speaks against it in the rest of a `TrainConfig`, with the remedy.
 
         Args:
-            learning: What `learn` says, of each phase.
+            learn: As the config has it, or a phase.
             has_adapters: Whether there are some.
             strategy: As the config has it.
             precision: As the config has it; `auto` may become any.
@@ -73,7 +73,7 @@ class QuantizeConfig:
                 "quantize is given without adapters: weights in 4 bits cannot learn; give "
                 "adapters, which learn beside them"
             )
-        wrong = {part for parts in learning for part in parts or () if part in {"all", "language"}}
+        wrong = {"all", "language"}.intersection(learn or ())
         if wrong and "language" in self.targets:
             return (
                 f"learn names {' and '.join(sorted(wrong))}, and quantize has the language model "

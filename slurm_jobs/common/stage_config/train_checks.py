@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from slurm_jobs.common.stage_config.learn import learn_problem
 from slurm_jobs.common.stage_config.optimizer import paged_problem
+from slurm_jobs.common.stage_config.phases import as_training
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
 
 if TYPE_CHECKING:
+    from slurm_jobs.common.stage_config.phases import PhaseConfig
     from slurm_jobs.common.stage_config.train import TrainConfig
 
 
@@ -23,13 +25,13 @@ def train_problems(config: TrainConfig) -> Iterator[str | None]:
     yield _quantize_problem(config)
     yield _compile_problem(config)
     yield paged_problem(
-        (config.optimizer, *(phase.optimizer for phase in config.phases)),
-        device=config.device,
-        is_offloaded=config.sharding.cpu_offload,
+        config.optimizer, device=config.device, is_offloaded=config.sharding.cpu_offload
     )
     yield _reader_problem(config)
     yield _lanes_problem(config)
     yield _profile_problem(config)
+    yield from _problems_of_phases(config)
+    yield _idle_adapters_problem(config)
 
 
 def _length_problem(config: TrainConfig) -> str | None:
@@ -53,14 +55,24 @@ def _phases_problem(config: TrainConfig) -> str | None:
         return f"{' and '.join(given)} given beside phases: each phase has its own"
     if config.reader != "index":
         return f"reader is {config.reader} and there are phases: use `reader: index`"
-    for phase in config.phases:
-        size = phase.global_batch_size
-        if size is not None and size % config.num_lanes:
-            return (
-                f"phase {phase.name}: num_lanes is {config.num_lanes}: give a divisor of "
-                f"global_batch_size ({size})"
-            )
     return None
+
+
+def _problems_of_phases(config: TrainConfig) -> Iterator[str]:
+    """What speaks against each phase as a training of its own, with its name and place."""
+    for number, phase in enumerate(config.phases):
+        try:
+            as_training(config, number)
+        except ValueError as error:
+            yield _of_phase(phase, number, str(error))
+
+
+def _of_phase(phase: PhaseConfig, number: int, message: str) -> str:
+    """A message that begins with a key of a training, with phase and place."""
+    key, _, rest = message.partition(" ")
+    if getattr(phase, key.partition(".")[0], None) is None:
+        return f"phases.{number} ({phase.name}): {message}"
+    return f"phases.{number}.{key} of phase {phase.name} {rest}"
 
 
 def _levels_problem(config: TrainConfig) -> str | None:
@@ -73,8 +85,19 @@ def _levels_problem(config: TrainConfig) -> str | None:
 def _learn_problem(config: TrainConfig) -> str | None:
     if config.learn is not None and not config.learn:
         return "learn is empty: give a part (projector) or a pattern, or leave it out"
+    return learn_problem(config.learn or (), has_adapters=config.adapters is not None)
+
+
+def _idle_adapters_problem(config: TrainConfig) -> str | None:
+    """Of adapters that never learn; asked last, as a misspelt name may be the cause."""
     learning = [phase.learn for phase in config.phases] or [config.learn]
-    return learn_problem(learning, has_adapters=config.adapters is not None)
+    is_used = any(names is None or "adapters" in names for names in learning)
+    if config.adapters is None or is_used:
+        return None
+    return (
+        "adapters are given, and learn names them nowhere: add `adapters` to it, or leave "
+        "adapters out"
+    )
 
 
 def _strategy_problem(config: TrainConfig) -> str | None:
@@ -105,14 +128,22 @@ def _scaler_problem(config: TrainConfig) -> str | None:
 
 
 def _quantize_problem(config: TrainConfig) -> str | None:
-    if config.quantize is None:
+    quantize = config.quantize
+    if quantize is None:
         return None
-    return config.quantize.problem(
-        learning=[phase.learn for phase in config.phases] or [config.learn],
-        has_adapters=config.adapters is not None,
-        strategy=config.strategy,
-        precision=config.precision,
-    )
+
+    def problem(learn: tuple[str, ...] | None) -> str | None:
+        return quantize.problem(
+            learn=learn,
+            has_adapters=config.adapters is not None,
+            strategy=config.strategy,
+            precision=config.precision,
+        )
+
+    if (found := problem(config.learn)) is not None:
+        return found
+    told = ((phase, number, problem(phase.learn)) for number, phase in enumerate(config.phases))
+    return next((_of_phase(phase, number, said) for phase, number, said in told if said), None)
 
 
 def _compile_problem(config: TrainConfig) -> str | None:

@@ -303,6 +303,10 @@ def test_rows_of_which_none_can_be_learned_are_refused_before_the_first_step(
     ("values", "words"),
     [
         ({"every_steps": 5}, "every_steps is 5 and manifest is not given"),
+        (
+            {"manifest": "a", "num_loss_samples": 8},
+            "num_loss_samples is 8, .* num_answers, which is 16 by default: .* 8 or less",
+        ),
         ({"manifest": "a", "num_answers": 65}, r"num_answers is 65: give num_loss_samples \(64\)"),
     ],
 )

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemReader
 
 from pipeline.training.checkpoint.files import list_checkpoints
+from pipeline.training.fingerprint import describe_changes, lasting_config
 from pipeline.training.phases import phases_of
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.errors import StageConfigError
@@ -226,7 +227,7 @@ def test_two_ranks_go_through_phases_as_one_does(made, whole, make_train_run, st
         (
             {"phases": [LORA, {**PROJECTOR, "learn": ["projctor"]}]},
             ValueError,
-            "learn has 'projctor', which is no part .*; did you mean `projector`",
+            "phases.1.learn of phase projector has 'projctor', .*; did you mean `projector`",
         ),
         (
             {"phases": [LORA, {**PROJECTOR, "learn": ["projector.*"]}]},
@@ -236,7 +237,7 @@ def test_two_ranks_go_through_phases_as_one_does(made, whole, make_train_run, st
         (
             {"adapters": None, "phases": [PROJECTOR, LORA]},
             ValueError,
-            "learn names adapters, and there are none",
+            "phases.1.learn of phase lora names adapters, and there are none",
         ),
     ],
 )
@@ -276,7 +277,23 @@ def test_a_phase_reads_a_data_set_of_its_own(made, make_train_run, tmp_path):
         ({"phases": [PROJECTOR, PROJECTOR]}, "phases are called projector, projector"),
         ({"phases": [{**PROJECTOR, "num_epochs": 1.0}]}, "num_steps and num_epochs both are given"),
         ({"phases": [{**PROJECTOR, "name": "A b"}]}, "name is 'A b'"),
-        ({"phases": [{**PROJECTOR, "global_batch_size": 3}]}, "phase projector: num_lanes is 2"),
+        (
+            {"phases": [{**PROJECTOR, "global_batch_size": 3}]},
+            r"phases.0 \(projector\): num_lanes is 2",
+        ),
+        (
+            {"phases": [{**PROJECTOR, "learn": []}, LORA]},
+            "phases.0.learn of phase projector is empty",
+        ),
+        (
+            {"phases": [LORA, {**PROJECTOR, "optimizer": {"kind": "paged_adamw"}}]},
+            "phases.1.optimizer.kind of phase projector is paged_adamw and device is cpu",
+        ),
+        ({"profile": {"steps": [7, 8]}, "phases": [PROJECTOR, LORA]}, "the training has 7"),
+        (
+            {"quantize": {"kind": "nf4"}, "phases": [LORA, {**PROJECTOR, "learn": ["language"]}]},
+            "phases.1.learn of phase projector names language, and quantize has the language",
+        ),
         ({"reader": "webdataset"}, "reader is webdataset and there are phases"),
         ({"phases": [PROJECTOR]}, "adapters are given, and learn names them nowhere"),
     ],
@@ -295,3 +312,47 @@ def test_phases_take_what_they_leave_out_from_the_training(made):
     assert lora.key("learn") == "phases.1.learn"
     (only,) = phases_of(build_config(TrainConfig, {"num_steps": 1}))
     assert (only.name, only.key("learn")) == ("", "learn")
+
+
+def test_keys_that_a_phase_leaves_out_of_a_mapping_are_the_trainings_own(made):
+    """What it says is its own, null too."""
+    phases = [
+        {**LORA, "optimizer": {"learning_rate": 1, "grad_clip_norm": None}},
+        {
+            **PROJECTOR,
+            "name": "more",
+            "schedule": {"kind": "constant"},
+            "batching": {"max_images": 3},
+        },
+    ]
+    optimizer = {"kind": "adamw_8bit", "weight_decay": 0.3, "learning_rate": 3e-3, "beta2": 0.9}
+    batching = {"kind": "packed", "max_tokens": 512, "max_images": 2}
+    values = config_of(made, phases=phases, optimizer=optimizer, batching=batching)
+    first, second = (phase.config for phase in phases_of(build_config(TrainConfig, values)))
+    assert (first.optimizer.kind, first.optimizer.weight_decay) == ("adamw_8bit", 0.3)
+    assert (first.optimizer.learning_rate, first.optimizer.grad_clip_norm) == (1.0, None)
+    assert (second.optimizer.learning_rate, second.optimizer.grad_clip_norm) == (3e-3, 1.0)
+    assert (second.schedule.kind, second.schedule.warmup_share) == ("constant", 0.3)
+    assert (second.batching.kind, second.batching.max_tokens) == ("packed", 512)
+    assert (first.batching.max_images, second.batching.max_images) == (2, 3)
+
+
+def test_a_phase_that_left_a_key_out_is_done_again_where_the_training_has_it_otherwise(made):
+    """And one that says it itself stays: a checkpoint is compared by these values."""
+    own = {**LORA, "name": "own", "optimizer": {"weight_decay": 0.2}}
+
+    def lasting(weight_decay):
+        optimizer = {"learning_rate": 3e-3, "weight_decay": weight_decay}
+        config = build_config(TrainConfig, config_of(made, phases=[LORA, own], optimizer=optimizer))
+        return [lasting_config(phase.config, 1) for phase in phases_of(config)]
+
+    (before, stays), (after, stayed) = lasting(0.1), lasting(0.4)
+    assert describe_changes(before, after) == ["optimizer.weight_decay: 0.1 then, 0.4 now"]
+    assert stays == stayed
+
+
+def test_steps_to_profile_are_counted_over_all_phases(made):
+    config = build_config(
+        TrainConfig, config_of(made, phases=[PROJECTOR, LORA], profile={"steps": [5, 6]})
+    )
+    assert [phase.config.num_steps for phase in phases_of(config)] == [3, 4]

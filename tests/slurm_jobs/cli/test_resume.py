@@ -88,6 +88,7 @@ def test_a_resume_says_what_a_job_that_it_submits_asks_for_instead(
     ("start", "said"),
     [
         ("anew", "`fit` begins at step 0, as it was asked for; "),
+        ("changed", "`fit` begins at step 0, as what it learns has changed; "),
         ("goes on", "`fit` goes on from its newest checkpoint: "),
         ("depends", "`fit` begins at step 0 where what it learns or its data differ, "),
     ],

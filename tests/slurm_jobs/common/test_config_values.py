@@ -8,6 +8,7 @@ from slurm_jobs.common.config_values import (
     ShareBelowOne,
     build_config,
     check_bounds,
+    with_keys_of,
 )
 
 
@@ -56,3 +57,11 @@ def test_every_number_out_of_bounds_is_named_with_what_is_allowed() -> None:
     with pytest.raises(ValueError, match=r"rate is 0; allowed is > 0"):
         Inner(rate=0)
     assert Inner(rate=None).rate is None
+
+
+def test_keys_that_are_given_replace_those_of_a_config_and_null_is_one() -> None:
+    whole = Inner(size=3, rate=2.0, decay=0.1)
+    assert with_keys_of(whole, {"decay": 0, "rate": None}) == Inner(size=3, rate=None, decay=0.0)
+    assert with_keys_of(whole, {}) == whole
+    with pytest.raises(TypeError, match="sise"):
+        with_keys_of(whole, {"sise": 1})

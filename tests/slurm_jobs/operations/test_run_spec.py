@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.cluster.profile import LOCAL
+from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.errors import InputError, SpecError
 from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
+from slurm_jobs.common.stage_config.phases import as_training
+from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.operations.load import load
 from slurm_jobs.operations.run_spec import file_differs, keep_spec, spec_of
 from slurm_jobs.run.create import create_run
@@ -245,3 +249,32 @@ def test_the_spec_as_it_was_given_is_not_needed_to_go_on(paths: RunPaths, lost: 
     else:
         paths.given_spec.write_bytes(b"\xff")
     assert not file_differs(paths)
+
+
+def test_a_phase_follows_the_keys_of_its_training_that_it_left_out(tmp_path: Path) -> None:
+    phases = "phases: [{name: a, num_steps: 5, optimizer: {learning_rate: 1e-3}}]"
+    optimizer = "optimizer: {weight_decay: 0.3, beta1: 0.8}"
+    file = tmp_path / "spec.yaml"
+    (tmp_path / "dataset.json").write_text("{}")
+    file.write_text(TRAIN.replace("num_steps: 10", f"{phases}, {optimizer}"))
+    made = create_run(load(file), LOCAL)
+    overrides = ["stages.train.config.optimizer.weight_decay=0.5"]
+    values = spec_of(made, overrides, update_spec=False).spec.stages["train"].config
+    phase = as_training(build_config(TrainConfig, values), 0)
+    assert phase.optimizer == OptimizerConfig(learning_rate=1e-3, weight_decay=0.5, beta1=0.8)
+    own = ["stages.train.config.phases.0.optimizer.weight_decay=0.1", *overrides]
+    values = spec_of(made, own, update_spec=False).spec.stages["train"].config
+    assert values["phases"][0]["optimizer"] == {"learning_rate": 1e-3, "weight_decay": 0.1}
+
+
+def test_a_stage_that_became_its_combinations_is_told_with_them_and_the_remedy(
+    paths: RunPaths,
+) -> None:
+    assert refused(paths, "stages.t.retries=2") == (
+        "--set stages.t.retries=2: stage `t` has a matrix, and is its combinations by now: set "
+        "each by its name (--set stages.t-1.retries=...; those are t-1, t-2), or all of them by "
+        "--update-spec beside this --set, which reads the spec's file anew"
+    )
+    given = spec_of(paths, ["stages.t.retries=2"], update_spec=True)
+    assert [stage.retries for stage in given.spec.stages.values()] == [0, 2, 2]
+    assert "there is no stage `u`" in refused(paths, "stages.u.retries=2")

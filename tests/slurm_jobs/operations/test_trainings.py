@@ -4,7 +4,8 @@ import pytest
 
 from slurm_jobs.common.files import write_json_atomic
 from slurm_jobs.common.resources import JobResources
-from slurm_jobs.operations.trainings import start_of, training_starts
+from slurm_jobs.fingerprints import hash_of
+from slurm_jobs.operations.trainings import learns_otherwise, start_of, training_starts
 from slurm_jobs.plan import Plan, PlannedJob, PlannedStage
 from slurm_jobs.run.paths import RunPaths
 
@@ -41,6 +42,39 @@ def test_a_training_goes_on_where_only_what_may_change_has_changed(changes, star
     assert start_of(FIELDS, now, is_asked=True) == "anew"
 
 
+TRAINED = {
+    "config.phases": hash_of([]),
+    "config.num_epochs": "null",
+    "config.num_steps": "10",
+    "config.optimizer.learning_rate": "1",
+    "config.batching.kind": "auto",
+    "config.dataset": "d",
+    "config.strategy": "fsdp2",
+    "after.consolidate": "c",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_sure"),
+    [
+        ({"config.optimizer.learning_rate": "2"}, True),
+        ({"config.num_steps": "20"}, True),
+        ({"config.strategy": "ddp", "config.optimizer.learning_rate": "2"}, True),
+        ({"config.num_steps": "null", "config.num_epochs": "2"}, False),  # they may be as many
+        ({"config.batching.kind": "packed"}, False),  # it may have been chosen
+        ({"config.dataset": "e"}, False),
+        ({"config.strategy": "ddp"}, False),
+        ({"config.seed": "0"}, False),  # new, and perhaps the default
+        ({"after.consolidate": "d"}, False),
+        ({"config.phases": "a", "config.optimizer.learning_rate": "2"}, False),
+        ({}, False),
+    ],
+)
+def test_a_training_that_surely_learns_otherwise_is_known_before(changes, is_sure):
+    now = {**TRAINED, **changes}
+    assert learns_otherwise(TRAINED, now) == learns_otherwise(now, TRAINED) == is_sure
+
+
 def planned(fingerprint, changes=(), why="not complete"):
     stage = PlannedStage(
         name="fit", origin="", run="train", shell=None, fingerprint=fingerprint,
@@ -74,6 +108,21 @@ def test_a_training_is_compared_with_the_work_that_its_last_attempt_did(paths):
     assert training_starts(paths, planned("three", CHECKPOINT), {}) == {"fit": "goes on"}
     seed = {**CHECKPOINT, "config.seed": "1"}
     assert training_starts(paths, planned("four", seed), {}) == {"fit": "depends"}
+
+
+def test_a_training_that_learns_otherwise_than_all_its_attempts_is_said_to_begin_anew(paths):
+    before = {**FIELDS, "config.phases": hash_of([]), "config.seed": "0"}
+    stage = {"name": "fit", "fingerprint": "one", "fields": before}
+    write_json_atomic(paths.plan(1), {"stages": [stage]})
+    other = {"config.phases": hash_of([]), "config.seed": "2"}
+    assert training_starts(paths, planned("three", other), {}) == {"fit": "changed"}
+    last = {**before, "config.seed": "1"}  # it may have saved nothing, and left those of the first
+    stages = [{"name": "fit", "fingerprint": "two", "fields": last}]
+    write_json_atomic(paths.plan(2), {"stages": stages})
+    write_json_atomic(paths.attempt("fit", 0, 2), {"fingerprint": "two", "num_again": 0})
+    assert training_starts(paths, planned("three", other), {}) == {"fit": "changed"}
+    first = {**other, "config.seed": "0", "config.log_every_steps": "9"}
+    assert training_starts(paths, planned("four", first), {}) == {"fit": "depends"}
 
 
 def test_nothing_is_said_of_a_training_that_is_only_missing(paths):

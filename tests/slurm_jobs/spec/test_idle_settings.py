@@ -119,16 +119,25 @@ def test_what_is_read_is_not_noted(notes: Notes, t: str) -> None:
 
 def test_what_each_phase_says_itself_is_noted_where_the_training_says_it(notes: Notes) -> None:
     phases = (
-        "phases: [{name: a, num_steps: 1, schedule: {kind: constant}},"
-        " {name: b, num_steps: 1, schedule: {kind: cosine}}]"
+        "phases: [{name: a, num_steps: 1, schedule: {kind: constant, warmup_share: 0}},"
+        " {name: b, num_steps: 1, schedule: {warmup_share: 0.2}}]"
     )
     (note,) = notes(f"{phases}, schedule: {{warmup_share: 0.1}}, optimizer: {{beta1: 0.8}}")
-    assert "stages.t.config.schedule: this has no effect: each phase has its own" in note
+    assert "stages.t.config.schedule.warmup_share: `0.1` has no effect: each phase has its" in note
+
+
+def test_keys_that_one_phase_leaves_to_the_training_are_read(notes: Notes) -> None:
+    phases = (
+        "phases: [{name: a, num_steps: 1, batching: {kind: packed}},"
+        " {name: b, num_steps: 1, optimizer: {beta2: 0.9}, batching: {kind: grouped}}]"
+    )
+    rest = "batching: {max_tokens: 9000}, optimizer: {weight_decay: 0.2, beta2: 0.8}"
+    assert notes(f"{phases}, {rest}") == []
 
 
 def test_rows_are_noted_in_the_phase_that_has_none(notes: Notes) -> None:
     phases = (
-        "phases: [{name: a, num_steps: 1, batching: {max_tokens: 9000}},"
+        "phases: [{name: a, num_steps: 1, batching: {kind: shuffled, max_tokens: 9000}},"
         " {name: b, num_steps: 1, num_microbatches: auto}]"
     )
     (note,) = notes(f"{phases}, memory_share: 0.5, batching: {{kind: packed, max_tokens: 9000}}")

@@ -131,6 +131,22 @@ def test_a_name_on_a_hub_is_told_before_anything_is_queued(folder: Path) -> None
     )
 
 
+def test_a_whole_model_on_a_hub_is_sent_to_its_key(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    (tmp_path / "dataset.json").write_text("{}")
+    file.write_text(
+        "name: a\ncluster: local\nstages:\n  t:\n    run: train\n    config: {dataset: ., device: "
+        "cpu, strategy: single, num_steps: 1, model: {type: hugging_face, path: Org/Model-2B}}\n"
+    )
+    with pytest.raises(SpecError) as caught:
+        load(file)
+    (problem,) = caught.value.problems
+    assert problem.message.endswith(
+        "a model on a hub is named by `model: {type: hugging_face, name: Org/Model-2B}`; or "
+        "download it first, and give the folder"
+    )
+
+
 @pytest.mark.parametrize("processor", ["./Org/Model-2B", "models", "a/b/c"])
 def test_what_is_no_name_on_a_hub_is_not_taken_for_one(folder: Path, processor: str) -> None:
     (message,) = problems(folder, processor=processor)

@@ -73,3 +73,11 @@ def test_phases_are_noted_where_their_rows_are_said_and_once(tmp_path: Path) -> 
     own, shared = notes(tmp_path, phases)
     assert "stages.t.config.phases[2].batching.max_tokens: a row holds 256" in own
     assert "stages.t.config.batching.max_tokens: a row holds 512" in shared
+
+
+def test_a_limit_is_noted_where_it_is_said_though_a_phase_says_the_kind(tmp_path: Path) -> None:
+    phases = (
+        "phases: [{name: a, num_steps: 1, batching: {kind: packed}}], batching: {max_tokens: 512}"
+    )
+    (note,) = notes(tmp_path, phases)
+    assert "stages.t.config.batching.max_tokens: a row holds 512" in note

@@ -84,6 +84,11 @@ def test_what_may_be_right_is_left_to_the_job(check: Check, config: str) -> None
     assert check(train("tasks_per_node: 2", config)) == []
 
 
+def test_a_gpu_is_not_taken_for_a_cpu(check: Check) -> None:
+    (line,) = check(train("tasks_per_node: 2", "device: gpu"))
+    assert line.endswith("allowed: `cuda` or `cpu`; did you mean `cuda`?")
+
+
 def test_a_mistake_within_phases_is_not_told_as_a_training_without_length(check: Check) -> None:
     config = "device: cpu, phases: [{name: a, num_steps: 2, lerning_rate: 3}]"
     (line,) = check(train("tasks_per_node: 2", config).replace("num_steps: 10, ", ""))
@@ -211,3 +216,92 @@ def test_consolidate_that_would_start_slice_by_slice_is_refused(check: Check) ->
     assert problem.startswith("7:16: each task of `c` reads what all slices before it made"), (
         problem
     )
+
+
+PHASES = """\
+name: a
+cluster: local
+stages:
+  train:
+    run: train
+    resources: {tasks_per_node: 2}
+    config:
+      dataset: .
+      device: cpu
+      global_batch_size: 16
+      num_microbatches: 2
+      phases:
+        - {name: a, num_steps: 2}
+        - {name: b, num_steps: 2, SECOND}
+"""
+
+
+@pytest.mark.parametrize(
+    ("second", "place", "words"),
+    [
+        (
+            *("num_microbatches: 3", "14:53: stages.train.config.phases[1].num_microbatches: "),
+            "the 8 samples of a rank (global_batch_size 16, 2 ranks) cannot be cut into 3",
+        ),
+        (
+            *("learn: [visoin]", "14:42: stages.train.config: phases.1.learn of phase b has "),
+            "; did you mean `vision`?",
+        ),
+        (
+            *("optimizer: {kind: paged_adamw}", "14:53: stages.train.config: phases.1.optimizer."),
+            "kind of phase b is paged_adamw and device is cpu",
+        ),
+        (
+            *("optimizer: {wieght_decay: 1}", "14:47: unknown key `wieght_decay`"),
+            "; did you mean `weight_decay`? (allowed: kind, learning_rate, ",
+        ),
+        (
+            *("optimizer: {beta1: 1.0}", "14:54: stages.train.config.phases[1].optimizer.beta1: "),
+            "must be less than 1, found `1.0`",
+        ),
+        (
+            *("schedule: [cosine]", "14:35: stages.train.config.phases[1].schedule: "),
+            "found a list of 1; write for example `schedule: {kind: cosine}`",
+        ),
+        (
+            *("global_batch_size: 12", "14:11: stages.train.config: phases.1 (b): "),
+            "num_lanes is 8: give a divisor of global_batch_size (12)",
+        ),
+    ],
+)
+def test_a_phase_is_checked_as_a_training_is(
+    check: Check, second: str, place: str, words: str
+) -> None:
+    (line,) = check(PHASES.replace("SECOND", second))
+    assert line.startswith(place)
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "learn: [all], optimizer: {learning_rate: 1e-3, grad_clip_norm: null}",
+        "num_microbatches: 3, batching: {kind: packed, max_tokens: 64}",
+        "num_microbatches: 3, global_batch_size: 48",
+        "num_microbatches: auto",
+    ],
+)
+def test_what_a_phase_may_have_is_left_to_the_job(check: Check, second: str) -> None:
+    assert check(PHASES.replace("SECOND", second)) == []
+
+
+def test_microbatches_of_the_training_are_held_against_the_phases_that_take_them(
+    check: Check,
+) -> None:
+    text = PHASES.replace("num_microbatches: 2", "num_microbatches: 3")
+    (line,) = check(text.replace("SECOND", "num_microbatches: 4"))
+    assert line.startswith("11:25: stages.train.config.num_microbatches: the 8 samples of a rank")
+    own = text.replace("num_steps: 2}", "num_steps: 2, num_microbatches: 2}")
+    assert check(own.replace("SECOND", "num_microbatches: 4")) == []
+
+
+def test_steps_to_profile_may_lie_in_any_phase_and_not_after_the_last(check: Check) -> None:
+    text = PHASES.replace("SECOND", "learn: [all]")
+    assert check(text, overrides=("stages.train.config.profile.steps=[3, 3]",)) == []
+    (line,) = check(text, overrides=("stages.train.config.profile.steps=[4, 5]",))
+    assert "profile.steps begins at step 4, and the training has 4, counted from 0" in line

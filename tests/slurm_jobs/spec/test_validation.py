@@ -87,6 +87,7 @@ def test_a_message_says_what_is_wrong_found_and_allowed(text: str, expected: str
         ("mem_gb: 512M", "write 0.5"),
         ("mem_gb: 0.5 TB", "write 512"),
         ("mem_gb: 1048576 K", "write 1"),
+        ("timeout_min: '12:00:00'", "write 720"),
     ],
 )
 def test_a_unit_beside_the_number_is_converted_and_whole_numbers_are_written_whole(

@@ -286,3 +286,29 @@ def test_places_are_those_of_keys_and_values() -> None:
     assert document.key_places["a", "b"] == Place(line=2, column=3)
     assert document.value_places["a", "b"] == Place(line=2, column=8)
     assert document.value_places["a", "c", 1] == Place(line=4, column=7)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("timeout_min: 12:00:00", "write 720"),
+        ("timeout_min: 0:00:30", "write 0.5"),
+        ("every_s: 0:02:00", "write 120"),
+        (
+            "timeout_min: 1:30",
+            "write 90 for hours and minutes, 1.5 for minutes and seconds",
+        ),
+    ],
+)
+def test_a_time_is_told_in_the_unit_of_its_key(text: str, remedy: str) -> None:
+    (problem,) = read(text).problems
+    value = text.partition(" ")[2]
+    assert problem.message == (
+        f"`{value}` is a number to base 60 in YAML 1.1; its unit stands in the name: {remedy}"
+    )
+
+
+@pytest.mark.parametrize("text", ["name: 1:30", "timeout_min: 12:30:45.5", "every_min: 1:2:3:4"])
+def test_a_time_without_a_unit_is_left_to_its_author(text: str) -> None:
+    (problem,) = read(text).problems
+    assert "is a number to base 60 in YAML 1.1 (1:30 would be 90)" in problem.message
