@@ -124,8 +124,7 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
         text="An attempt ended after its last checkpoint; the next one did those steps again.",
         evidence=(
             (
-                f"{words.seconds(numbers.repeated_s)} "
-                f"on {words.number_of('rank', numbers.num_ranks)}, "
+                f"{words.seconds(numbers.repeated_s)}, "
                 f"{words.percent(share)} of all steps, "
                 f"over {words.number_of('attempt', numbers.num_attempts)}"
             ),

@@ -75,11 +75,28 @@ class Curves:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RankCountRates:
+    """Rates of the measured steps that so many ranks made together."""
+
+    num_ranks: int
+    num_steps: int
+    step_median_s: Quantity
+    steps_per_s: Quantity
+    tokens_per_s: Quantity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingNumbers:
     """What the step records of one stage amount to."""
 
     stage: str
     num_ranks: int
+    """Of the attempt that had most."""
+    rank_counts: tuple[int, ...]
+    """Of the attempts whose steps count, in order; the same number twice in a row is told once."""
+    rates_by_ranks: tuple[RankCountRates, ...]
+    """By number of ranks, where attempts had different ones; else empty: then all other rates are
+    of that number."""
     num_attempts: int
     num_steps: int
     """Repeated ones count once."""
