@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from slurm_jobs.report.model_values import Quantity, TimeShare
 
@@ -139,6 +140,8 @@ class TrainingNumbers:
     """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
     curves: Curves | None
     notes: tuple[str, ...] = ()
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    """`mode`, `every_min` and `every_steps` as the spec has them; empty where it does not say."""
     has_device_times: bool = False
     """Whether steps have their time on the device beside the host's."""
     is_earlier: bool = False

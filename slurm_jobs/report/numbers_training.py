@@ -7,7 +7,7 @@ left out of the statistics as warm-up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,8 @@ from slurm_jobs.report.numbers_steps import AttemptSteps, split_attempts, step_n
 from slurm_jobs.report.numbers_stragglers import find_straggler
 from slurm_jobs.run.intents import Intent
 
+TRAIN_RUN = "train"
+"""`run:` of the stage whose config is known here; a user's own may record steps, too."""
 MIN_STEPS = 20
 """Fewer measured steps than this are not judged: one slow step would be 5 % of them, which is
 the lower of XProf's bands."""
@@ -65,7 +67,7 @@ def training_numbers(
             name = stage.name if is_only else f"{stage.name} (slice {index})"
             bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
             budget = attempt_budget(attempts, bars, timings)
-            numbers = _numbers(name, attempts, budget)
+            numbers = replace(_numbers(name, attempts, budget), checkpoint=_checkpoint(stage))
             if not has_newest_steps(stage, index, intents):
                 numbers = replace(numbers, is_earlier=True, notes=(*numbers.notes, _EARLIER))
             found.append(numbers)
@@ -109,6 +111,15 @@ def _numbers(
         **rates(attempts),
         **ranks_of(attempts),
     )
+
+
+def _checkpoint(stage: StageInputs) -> Mapping[str, Any]:
+    """What the newest config of the stage says of when and how the state is saved."""
+    if stage.run != TRAIN_RUN or "checkpoint" not in stage.config:
+        return {}
+    return {
+        name: stage.config["checkpoint"].get(name) for name in ("mode", "every_min", "every_steps")
+    }
 
 
 def _too_few(num_measured: int, warmup_steps: int) -> str:
