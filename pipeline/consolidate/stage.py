@@ -118,7 +118,13 @@ def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: Pi
             f"stages.{context.stage}.config.max_reject_share=SHARE`, which keeps all parts"
         )
     elif not parts.num_samples:
-        problem = "no row became a sample"
+        parent = context.parent_running("preprocess")
+        problem = limit.nothing_left(
+            parts.rejects_by_reason,
+            parts.settings,
+            run=str(context.run_dir),
+            stage=parent.origin or parent.stage,
+        )
     if problem:
         rejects = merge_rejects(parts, own)
         message = f"{parts.settings['manifest']}: {problem}. All rejects: {rejects}"

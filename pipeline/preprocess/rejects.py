@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from slurm_jobs.common.stage_config.preprocess import CHOSEN_REASONS
+
 Reason = Literal[
     "bad_row",  # the row itself cannot be understood
     "refused_by_template",  # the chat template raises an error on its messages
@@ -29,9 +31,6 @@ Reason = Literal[
     "images_too_long",  # the image tokens alone exceed max_tokens
     "too_long",  # left out by `too_long: drop`, or nothing to learn is left of it by a cut
 ]
-
-CHOSEN_REASONS = frozenset({"too_long", "images_too_long", "too_many_images"})
-"""Rows over a limit, for which the user chose `too_long`: listed and counted, but not broken."""
 
 
 class SampleRejectedError(Exception):
@@ -77,15 +76,42 @@ class RejectLimit:
         """
         return math.ceil(Fraction(str(self.max_reject_share)) * self.num_rows)
 
+    def nothing_left(
+        self,
+        rejects_by_reason: Mapping[str, int],
+        settings: Mapping[str, Any],
+        *,
+        run: str,
+        stage: str,
+    ) -> str:
+        """That no row became a sample, for what reasons, and what to do about it.
+
+        Args:
+            rejects_by_reason: of the whole manifest.
+            settings: of the parts, which have the limits that rows may be over.
+            run: folder of the run.
+            stage: that preprocessed, as the spec names it.
+        """
+        counts = _by_count(rejects_by_reason)
+        told = f"none of {self.num_rows} rows became a sample ({_told(counts)})"
+        limits = sorted({CHOSEN_REASONS[reason] for reason in counts if reason in CHOSEN_REASONS})
+        if not limits:
+            return f"{told}; mend these rows"
+        allowed = " and ".join(f"{limit}: {settings[limit]}" for limit in limits)
+        changes = " ".join(f"--set stages.{stage}.config.{limit}=NUMBER" for limit in limits)
+        return (
+            f"{told}; {allowed} leaves out what is over it. Raise it by `slurm-jobs resume {run} "
+            f"{changes}`: the list says what each row has"
+        )
+
     def problem(self, rejects_by_reason: Mapping[str, int]) -> str | None:
         """What is wrong if more rows than allowed were lost, whoever lost them; else None."""
         broken = {r: n for r, n in rejects_by_reason.items() if r not in CHOSEN_REASONS}
         num_broken = sum(broken.values())
         if num_broken <= self.num_allowed:
             return None
-        reasons = ", ".join(f"{reason} {count}" for reason, count in _by_count(broken).items())
         return (
-            f"{num_broken} of {self.num_rows} rows cannot be used ({reasons}); "
+            f"{num_broken} of {self.num_rows} rows cannot be used ({_told(_by_count(broken))}); "
             f"max_reject_share: {self.max_reject_share} allows {self.num_allowed}"
         )
 
@@ -101,6 +127,10 @@ def add_reasons(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for by_reason in counts:
         total.update(by_reason)
     return _by_count(total)
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in counts.items())
 
 
 def _by_count(counts: Mapping[str, int]) -> dict[str, int]:

@@ -81,8 +81,8 @@ class HeldOutLog:
         if self._path is None:
             return
         log.info("step %d: %s", look.step, describe(look))
-        exact = {} if look.exact_match is None else {"evaluation/exact_match": look.exact_match}
-        self._tell(look.step, {"evaluation/loss": look.loss, **exact})
+        exact = {} if look.exact_match is None else {"look/exact_match": look.exact_match}
+        self._tell(look.step, {"look/loss": look.loss, **exact})
         about = {"attempt": self._attempt, "training": self._training, "basis": self._basis}
         line = {**asdict(look), "exact_match": look.exact_match, **about}
         try:

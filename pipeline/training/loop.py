@@ -89,19 +89,19 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
     Raises:
         StageError, StageConfigError: a loss or a gradient is not finite, or not there.
     """
-    recorder, loss = setup.recorder, None
+    recorder, loss, waited = setup.recorder, None, _waited(setup.ranks)
     copies, first = CopyAhead(setup.workplace.device), setup.first_step
     for number in watch(range(first + start_step, first + setup.num_steps)):
         step = number - first
         recorder.start_step(number)
         batches = next(setup.batches)
         recorder.lap("data_wait_s")
-        counts = setup.count(batches)
+        counts, learned = setup.count(batches), _learned(batches)
         recorder.lap("other_s")
-        shares = _shares(setup, batches)
-        recorder.lap("rank_wait_s")  # for the rank whose batch came last
+        num_learned = setup.ranks.sums(learned)
+        recorder.lap(waited)  # for the rank whose batch came last
 
-        share = _accumulate(setup, copies, batches, shares, is_first=step == start_step)
+        share = _accumulate(setup, copies, batches, num_learned, is_first=step == start_step)
         norm = _clip(setup)
         # SYNC: once a step the loop waits for the device, when gradients are queued and before the
         # update: what is not finite must not be applied. The update is queued (see LocalOptimizer).
@@ -110,7 +110,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
 
         verdict = setup.boundary.agree(step + 1, local_loss, grad_norm)
         loss = verdict.loss
-        recorder.lap("rank_wait_s")  # for the slowest rank
+        recorder.lap(waited)  # for the slowest rank
         if not verdict.is_finite:
             raise _not_finite(step, loss, local_loss, grad_norm, batches)
         learning_rate = (_skip if verdict.skip else _update)(setup, step, batches)
@@ -125,31 +125,42 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
     return LoopEnd(num_steps_done=setup.num_steps, stopped=False, final_loss=loss)
 
 
-def _shares(setup: LoopSetup, batches: Sequence[Batch]) -> list[float]:
+def _waited(ranks: Ranks) -> str:
+    """The step phase of a lap in which the ranks meet: a rank that is alone waits for nobody."""
+    return "rank_wait_s" if ranks.num_ranks > 1 else "other_s"
+
+
+def _learned(batches: Sequence[Batch]) -> list[float]:
+    """How many tokens, or answers told by class, of each level this rank learns in the step."""
+    here = zip(*(batch.learned.num_by_level for batch in batches), strict=True)
+    return [float(sum(nums)) for nums in here]
+
+
+def _shares(config: TrainConfig, num_learned: Sequence[float]) -> list[float]:
     """What one token, or answer told by class, of each level counts in the loss of the step.
 
     The loss is the sum over levels of weight and mean, over what all ranks learn of a level.
     """
-    here = zip(*(batch.learned.num_by_level for batch in batches), strict=True)
-    nums = setup.ranks.sums([float(sum(nums)) for nums in here])
-    weights = [level.weight for level in setup.config.levels] or [1.0]
-    return [weight / max(1.0, num) for weight, num in zip(weights, nums, strict=True)]
+    weights = [level.weight for level in config.levels] or [1.0]
+    return [weight / max(1.0, num) for weight, num in zip(weights, num_learned, strict=True)]
 
 
 def _accumulate(
     setup: LoopSetup,
     copies: CopyAhead,
     batches: Sequence[Batch],
-    shares: Sequence[float],
+    num_learned: Sequence[float],
     *,
     is_first: bool,
 ) -> torch.Tensor:
     """Forward and backward of each microbatch; this rank's part of the loss, on the device.
 
+    `num_learned` is what all ranks learn of each level.
+
     SYNC: within the passes models read a few values of the device.
     """
     strategy, spread = setup.strategy, setup.spread
-    num_ranks = setup.ranks.num_ranks
+    shares, num_ranks = _shares(setup.config, num_learned), setup.ranks.num_ranks
     # Gradients are averaged over the ranks; this makes the average a sum. SYNC: a few numbers.
     weights = torch.tensor([num_ranks * s for s in shares], device=setup.workplace.device)
     loss = torch.zeros((), device=setup.workplace.device)

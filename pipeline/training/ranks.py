@@ -34,7 +34,13 @@ class Ranks:
     """Of this attempt; rank 0 has it."""
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """Each value summed over all ranks; a collective of the host, in float64."""
+        """Each value summed over all ranks; a collective of the host, in float64.
+
+        A rank that is alone asks nobody: gloo would hand its values to a thread and back, which on
+        a busy node takes as long as that thread, and the interpreter, have no core.
+        """
+        if self.num_ranks == 1:
+            return [float(value) for value in values]
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor, group=self.host_group)
         return tensor.tolist()

@@ -75,7 +75,7 @@ class TrainingReporter:
         self._tell_log(num_steps_done, outcome)
 
     def tell(self, num_steps_done: int, values: Mapping[str, float]) -> None:
-        """Hand what an evaluation found to the trackers, by name: `evaluation/exact_match`."""
+        """Hand what a look at held-out samples found to the trackers, by name: `look/loss`."""
         self._trackers.log(values, num_steps_done)
 
     def _tell_progress(self, progress: Progress, num_steps_done: int, outcome: StepOutcome) -> None:

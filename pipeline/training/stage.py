@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -62,11 +63,17 @@ def train(config: TrainConfig, context: TaskContext, spans: SpanLog) -> dict[str
     try:
         result = _run(job)
     except (StageStoppedError, TimeLimitError):  # on every rank
-        leave_ranks()
+        _leave(job)
         raise
     # After any other error the process ends without leave_ranks, which might wait for the others.
-    leave_ranks()
+    _leave(job)
     return result
+
+
+def _leave(job: Job) -> None:
+    """Leave the process group; nothing that is done and saved fails for want of the span."""
+    with contextlib.suppress(OSError), job.spans.span("leave_ranks"):
+        leave_ranks()
 
 
 def _run(job: Job) -> dict[str, Any] | None:
@@ -75,11 +82,13 @@ def _run(job: Job) -> dict[str, Any] | None:
     facts = read_facts(read_dataset_info(folders[0]), load_tokenizer(folders[0] / PROCESSOR_DIR))
     found = preflight(job, phases, folders, facts)
     with (
+        contextlib.ExitStack() as ends_last,
         sample_system(job.config.sampler, job.context),
         open_sources(folders, job) as sources,
         Trackers(job.config.trackers, job.context) as trackers,
     ):
         result = _run_staged(job, phases, sources, facts, trackers)
+        ends_last.enter_context(job.spans.span("closing"))  # of what is open here
     return None if result is None else {**result, "preflight": found}
 
 

@@ -103,6 +103,10 @@ def steps_path(timing_dir: Path, rank: int) -> Path:
     return timing_dir / f"rank-{rank:05d}.steps"
 
 
+PROCESS_EXIT_SPAN = "process_exit"
+"""From when a stage's function had returned to the end of its process; its keeper writes it."""
+
+
 def spans_path(timing_dir: Path, rank: int) -> Path:
     """Where `rank` writes its spans."""
     return timing_dir / f"rank-{rank:05d}.spans.jsonl"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.report.findings_data import left_out
 from slurm_jobs.report.findings_ranks import straggler
 from slurm_jobs.report.findings_stages import (
     array_imbalance,
@@ -28,7 +29,7 @@ from slurm_jobs.report.findings_training import (
     repeated_steps,
     unexplained_time,
 )
-from slurm_jobs.report.model import Check, Finding, StageNumbers
+from slurm_jobs.report.model import Check, DataNumbers, Finding, StageNumbers
 from slurm_jobs.report.model_training import TrainingNumbers
 from slurm_jobs.report.model_values import TimeShare
 
@@ -52,11 +53,11 @@ def find(
     training: Sequence[TrainingNumbers],
     timeline: Sequence[TimeShare],
     timeline_note: str,
+    data: Sequence[DataNumbers] = (),
 ) -> tuple[tuple[Finding, ...], tuple[Check, ...]]:
     """Apply every rule; findings come strongest first, checks in the order of the rules."""
-    answers: list[Finding | Check] = [
-        rule(numbers) for numbers in training for rule in _TRAINING_RULES
-    ]
+    answers: list[Finding | Check] = [left_out(rows) for rows in data]
+    answers.extend(rule(numbers) for numbers in training for rule in _TRAINING_RULES)
     is_open = any(stage.status in {"running", "waiting"} for stage in stages)
     open_note = "the run goes on, and what is left may not wait so long" if is_open else ""
     answers.append(queue_dominates(timeline, timeline_note or open_note))

@@ -52,7 +52,7 @@ def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
         ),
         (
             f"over {words.number_of('step', numbers.num_measured)} "
-            f"on {words.number_of('rank', numbers.num_ranks)}, "
+            f"on {words.ranks(numbers.rank_counts)}, "
             f"the first {numbers.warmup_steps} of each attempt left out"
         ),
     )

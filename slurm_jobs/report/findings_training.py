@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from slurm_jobs.report import words
 from slurm_jobs.report.findings_base import (
     OWN_CHOICE,
@@ -14,6 +17,9 @@ from slurm_jobs.report.findings_base import (
 )
 from slurm_jobs.report.model import Check, Finding
 from slurm_jobs.report.model_training import TrainingNumbers
+
+_TRIGGERS = ("every_min", "every_steps")
+"""Of the config's `checkpoint`: what has a state saved before the end."""
 
 
 def data_wait(numbers: TrainingNumbers) -> Finding | Check:
@@ -93,11 +99,21 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
 
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Checkpoints that take 5 % of the step time."""
-    knob = (
-        "checkpoint.mode: async, where it is sync; or save less often: checkpoint.every_min or "
-        "every_steps, whichever comes first now (the work that a kill loses grows with it)"
+    return _stall(numbers, "checkpoint", 0.05, _save_less(numbers.checkpoint))
+
+
+def _save_less(config: Mapping[str, Any]) -> str:
+    """What is left to change, by how the stage saves now; all of it where that is not known."""
+    mode = {"async": "", "sync": "checkpoint.mode: async; or "}.get(
+        config.get("mode", ""), "checkpoint.mode: async, where it is sync; or "
     )
-    return _stall(numbers, "checkpoint", 0.05, knob)
+    given = [f"checkpoint.{n} (now {config[n]:g})" for n in _TRIGGERS if config.get(n) is not None]
+    names = given or [f"checkpoint.{name}" for name in _TRIGGERS]
+    first = ", whichever comes first" if len(names) > 1 else ""
+    return (
+        f"{mode}save less often: raise {' and '.join(names)}{first} (the work that a kill loses "
+        "grows with it)"
+    )
 
 
 def evaluation_stall(numbers: TrainingNumbers) -> Finding | Check:
@@ -124,8 +140,7 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
         text="An attempt ended after its last checkpoint; the next one did those steps again.",
         evidence=(
             (
-                f"{words.seconds(numbers.repeated_s)} "
-                f"on {words.number_of('rank', numbers.num_ranks)}, "
+                f"{words.seconds(numbers.repeated_s)}, "
                 f"{words.percent(share)} of all steps, "
                 f"over {words.number_of('attempt', numbers.num_attempts)}"
             ),

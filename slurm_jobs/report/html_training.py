@@ -25,7 +25,7 @@ def step_section(numbers: TrainingNumbers) -> Html:
     mean_s = sum(phase.seconds for phase in numbers.phases)
     caption = (
         f"Mean step {words.seconds(mean_s)} over {words.number_of('step', numbers.num_measured)} "
-        f"and {words.number_of('rank', numbers.num_ranks)}; the first {numbers.warmup_steps} of "
+        f"and {words.ranks(numbers.rank_counts)}; the first {numbers.warmup_steps} of "
         "each attempt are warm-up and left out. Host time."
     )
     return el(
@@ -58,13 +58,19 @@ def training_section(numbers: TrainingNumbers) -> Html:
 def _facts(numbers: TrainingNumbers) -> list[tuple[str, str]]:
     repeated = words.number_of("step", numbers.num_repeated_steps)
     repeated += f", {words.seconds(numbers.repeated_s)}"
+    attempts = words.number_of("attempt", numbers.num_attempts)
+    ranks = words.ranks(numbers.rank_counts)
     return [
-        ("steps", f"{numbers.num_steps:,} in {words.number_of('attempt', numbers.num_attempts)}"),
+        ("steps", f"{numbers.num_steps:,} in {attempts}, on {ranks}"),
         ("done twice", repeated if numbers.num_repeated_steps else "none"),
         *_abandoned(numbers),
         ("rate", words.with_reason(numbers.steps_per_s)),
         ("samples", words.with_reason(numbers.samples_per_s)),
         ("real tokens", words.with_reason(numbers.tokens_per_s)),
+        *(
+            (f"on {words.number_of('rank', some.num_ranks)}", words.rates(some))
+            for some in numbers.rates_by_ranks
+        ),
         ("step, median", words.with_reason(numbers.step_median_s)),
         ("step, p95", words.with_reason(numbers.step_p95_s)),
         ("padding", words.with_reason(numbers.padding_share)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,8 @@ class StageInputs:
     """What was noted of the nodes that attempts ran on, each once."""
     is_former: bool = False
     """Of an earlier plan: the spec no longer has it."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """As the spec has it, secrets too: for what is decided by it, and never shown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,6 +206,7 @@ def _read_stage(
         completions=shown_completions(completions, secrets),
         timings=_read_timings(paths.timing_stage_dir(name), problems),
         nodes=read_nodes(paths, attempts, problems),
+        config=stage.get("config") or {},
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from slurm_jobs.report.model_values import Quantity, TimeShare
 
@@ -75,11 +76,28 @@ class Curves:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RankCountRates:
+    """Rates of the measured steps that so many ranks made together."""
+
+    num_ranks: int
+    num_steps: int
+    step_median_s: Quantity
+    steps_per_s: Quantity
+    tokens_per_s: Quantity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingNumbers:
     """What the step records of one stage amount to."""
 
     stage: str
     num_ranks: int
+    """Of the attempt that had most."""
+    rank_counts: tuple[int, ...]
+    """Of the attempts whose steps count, in order; the same number twice in a row is told once."""
+    rates_by_ranks: tuple[RankCountRates, ...]
+    """By number of ranks, where attempts had different ones; else empty: then all other rates are
+    of that number."""
     num_attempts: int
     num_steps: int
     """Repeated ones count once."""
@@ -122,6 +140,8 @@ class TrainingNumbers:
     """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
     curves: Curves | None
     notes: tuple[str, ...] = ()
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    """`mode`, `every_min` and `every_steps` as the spec has them; empty where it does not say."""
     has_device_times: bool = False
     """Whether steps have their time on the device beside the host's."""
     is_earlier: bool = False

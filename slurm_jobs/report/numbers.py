@@ -42,9 +42,9 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
     shares, note = timeline(inputs, attempts, span)
     worked = tuple(stage for stage in stages if stage.run != REPORT_RUN)
     current = tuple(stage for stage in worked if not stage.is_former)
-    findings, checks = find(current, training, shares, note)
     header = _header(inputs, [(s.name, standing[s.name]) for s in current], span[1], config)
-    evaluation = evaluation_numbers(current)
+    evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
+    findings, checks = find(current, training, shares, note, data)
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks),
@@ -54,7 +54,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
         bars=tuple(f.bar for stage in worked for f in attempts[stage.name]),
         stages=stages,
         training=training,
-        data=data_numbers(inputs, results),
+        data=data,
         evaluation=evaluation,
         findings=findings,
         checks=checks,

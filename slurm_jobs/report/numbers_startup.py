@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from slurm_jobs.common.timings import PROCESS_EXIT_SPAN
 from slurm_jobs.report.inputs import RankTiming
 from slurm_jobs.report.intervals import budget
 from slurm_jobs.report.model import Bar
@@ -18,6 +19,8 @@ from slurm_jobs.report.numbers_steps import AttemptSteps
 
 _IN_LOOP = ("checkpoint", "evaluation")
 """Step phases that are shown apart from the training proper."""
+_AFTER_EXIT = "other ranks and supervisor"
+"""From the end of the rank's process to that of the attempt."""
 
 
 def attempt_budget(
@@ -74,6 +77,10 @@ def _one_attempt(
         for s in spans
         if loop is None or s["start_unix_s"] < loop[0] or s["start_unix_s"] >= loop[1]
     ]
+    exits = [s for s in spans if s["name"] == PROCESS_EXIT_SPAN]
+    if exits:  # what comes after it is no time of this rank's any more
+        gone = max(s["start_unix_s"] + s["duration_s"] for s in exits)
+        claims.append((_AFTER_EXIT, "startup", [(gone, bar.end_unix_s)]))
     loop_claim = [("loop", "loop", [loop])] if loop else []
     shares = budget(
         bar.start_unix_s,

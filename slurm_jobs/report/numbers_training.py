@@ -7,7 +7,7 @@ left out of the statistics as warm-up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +25,15 @@ from slurm_jobs.report.numbers_ranks import (
     mean_phases,
     rank_numbers,
 )
+from slurm_jobs.report.numbers_rates import ranks_of, rates, total
 from slurm_jobs.report.numbers_results import has_newest_steps
 from slurm_jobs.report.numbers_startup import attempt_budget
 from slurm_jobs.report.numbers_steps import AttemptSteps, split_attempts, step_notes
 from slurm_jobs.report.numbers_stragglers import find_straggler
 from slurm_jobs.run.intents import Intent
 
+TRAIN_RUN = "train"
+"""`run:` of the stage whose config is known here; a user's own may record steps, too."""
 MIN_STEPS = 20
 """Fewer measured steps than this are not judged: one slow step would be 5 % of them, which is
 the lower of XProf's bands."""
@@ -64,7 +67,7 @@ def training_numbers(
             name = stage.name if is_only else f"{stage.name} (slice {index})"
             bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
             budget = attempt_budget(attempts, bars, timings)
-            numbers = _numbers(name, attempts, budget)
+            numbers = replace(_numbers(name, attempts, budget), checkpoint=_checkpoint(stage))
             if not has_newest_steps(stage, index, intents):
                 numbers = replace(numbers, is_earlier=True, notes=(*numbers.notes, _EARLIER))
             found.append(numbers)
@@ -81,7 +84,6 @@ def _numbers(
     memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
     return TrainingNumbers(
         stage=name,
-        num_ranks=max(a.num_ranks for a in attempts),
         num_attempts=len(attempts),
         num_steps=sum(max(a.num_kept) for a in attempts),
         num_measured=num_measured,
@@ -98,16 +100,26 @@ def _numbers(
         ),
         straggler=find_straggler(means),
         num_repeated_steps=sum(len(r) for r in repeated),
-        repeated_s=_sum(repeated, "step_s"),
+        repeated_s=total(repeated, "step_s"),
         num_abandoned_steps=sum(len(r) for r in abandoned),
-        abandoned_s=_sum(abandoned, "step_s"),
+        abandoned_s=total(abandoned, "step_s"),
         budget=budget,
         curves=make_curves(attempts),
         notes=(*step_notes(attempts), *device_notes(attempts)),
         has_device_times=has_device_times(attempts),
         **_losses(attempts),
-        **_rates(attempts),
+        **rates(attempts),
+        **ranks_of(attempts),
     )
+
+
+def _checkpoint(stage: StageInputs) -> Mapping[str, Any]:
+    """What the newest config of the stage says of when and how the state is saved."""
+    if stage.run != TRAIN_RUN or "checkpoint" not in stage.config:
+        return {}
+    return {
+        name: stage.config["checkpoint"].get(name) for name in ("mode", "every_min", "every_steps")
+    }
 
 
 def _too_few(num_measured: int, warmup_steps: int) -> str:
@@ -134,45 +146,3 @@ def _loss(values: np.ndarray) -> Quantity:
     if not len(values):
         return missing("nats/token", "no step recorded a finite loss")
     return known(float(values.mean(dtype=np.float64)), "nats/token")
-
-
-def _rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
-    """Rates over the time of the measured steps, waits and checkpoints included.
-
-    Counted are steps that every rank recorded: a rank that lacks some must not lower the sum.
-    """
-    whole = [a for a in attempts if len(a.ranks) == a.num_ranks]
-    wall_s = sum(a.measured_s() for a in whole)
-    counted = [a.measured(i) for a in whole for i in range(len(a.ranks))]
-    measured = [a.measured(i) for a in attempts for i in range(len(a.ranks))]
-    kept = [a.kept(i) for a in attempts for i in range(len(a.ranks))]
-    step_s = np.concatenate([m["step_s"] for m in measured])
-    tokens, padding = _sum(kept, "num_tokens"), _sum(kept, "num_padding_tokens")
-    no_steps = "no step is left after the warm-up"
-    no_rate = no_steps if whole else "no attempt has step records of all its ranks"
-
-    def rate(count: float, unit: str) -> Quantity:
-        return known(count / wall_s, unit) if wall_s > 0 else missing(unit, no_rate)
-
-    def percentile(percent: float) -> Quantity:
-        if not len(step_s):
-            return missing("s", no_steps)
-        return known(float(np.percentile(step_s, percent)), "s")
-
-    slots = tokens + padding
-    return {
-        "step_median_s": percentile(50),
-        "step_p95_s": percentile(95),
-        "steps_per_s": rate(sum(len(a.measured(0)) for a in whole), "steps/s"),
-        "samples_per_s": rate(_sum(counted, "num_samples"), "samples/s"),
-        "tokens_per_s": rate(_sum(counted, "num_tokens"), "tokens/s"),
-        "padding_share": known(padding / slots, "fraction")
-        if slots
-        else missing("fraction", "the steps recorded no tokens"),
-        "num_tokens": known(tokens, "tokens"),
-        "num_samples": known(_sum(kept, "num_samples"), "samples"),
-    }
-
-
-def _sum(records: Sequence[np.ndarray], name: str) -> float:
-    return float(sum(r[name].sum(dtype=np.float64) for r in records))

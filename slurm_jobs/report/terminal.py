@@ -196,7 +196,7 @@ def _pairs(pairs: Sequence[tuple[str, str]]) -> RenderableType:
 
 def _training(numbers: TrainingNumbers) -> RenderableType:
     pairs = [
-        ("steps", f"{numbers.num_steps:,} on {words.number_of('rank', numbers.num_ranks)}"),
+        ("steps", f"{numbers.num_steps:,} on {words.ranks(numbers.rank_counts)}"),
         ("done twice", f"{numbers.num_repeated_steps:,}"),
         ("step", f"{words.quantity(numbers.step_median_s)} median"),
         ("p95", words.quantity(numbers.step_p95_s)),
@@ -210,8 +210,12 @@ def _training(numbers: TrainingNumbers) -> RenderableType:
     ratio = numbers.straggler.slowest_over_mean if numbers.straggler else None
     if ratio is not None:
         pairs.append(("own work, slowest rank over mean", f"{ratio:.3f}"))
+    by_ranks = [
+        Text(f"  on {words.number_of('rank', some.num_ranks)}: {words.rates(some)}")
+        for some in numbers.rates_by_ranks
+    ]
     caption = Text("  rank 0, from the start of each attempt to its end:", style="dim")
-    return Group(_pairs(pairs), caption, _shares(numbers.budget))
+    return Group(_pairs(pairs), *by_ranks, caption, _shares(numbers.budget))
 
 
 def _loss(numbers: TrainingNumbers) -> str:

@@ -88,7 +88,8 @@ def _rate_tile(main: TrainingNumbers | None) -> Tile:
     rate = main.tokens_per_s
     if rate.value is None:
         return Tile(label="tokens/s", value=words.NOT_KNOWN, note=rate.missing)
-    note = f"real ones, {words.number_of('rank', main.num_ranks)}"
+    mean = "mean over " if len(main.rank_counts) > 1 else ""
+    note = f"real ones, {mean}{words.ranks(main.rank_counts)}"
     return Tile(label="tokens/s", value=words.significant(rate.value), note=note)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -12,9 +12,12 @@ from slurm_jobs.report.model_values import Quantity
 
 if TYPE_CHECKING:
     from slurm_jobs.report.model import StageNumbers
+    from slurm_jobs.report.model_training import RankCountRates
 
 NOT_KNOWN = "n/a"
 """Stands where a quantity has no value; the reason stands beside it or in the notes."""
+_MOST_RANK_COUNTS = 4
+"""Of numbers of ranks that are told one after the other."""
 
 
 def stage_name(name: str, *, is_former: bool) -> str:
@@ -99,6 +102,21 @@ def count(value: float) -> str:
 def number_of(thing: str, value: int) -> str:
     """`1 attempt`, `1,234 attempts`."""
     return f"{value:,} {thing}" + ("" if value == 1 else "s")
+
+
+def ranks(counts: Sequence[int]) -> str:
+    """`1 rank`, `2 ranks`; `2, then 1 ranks` where later attempts had others."""
+    if len(counts) == 1:
+        return number_of("rank", counts[0])
+    if len(counts) > _MOST_RANK_COUNTS:
+        return f"{min(counts):,} to {max(counts):,} ranks"
+    return ", then ".join(f"{count:,}" for count in counts) + " ranks"
+
+
+def rates(given: RankCountRates) -> str:
+    """`5,900 tokens/s, 2.91 steps/s over 88 steps`, of one number of ranks."""
+    shown = f"{quantity(given.tokens_per_s)}, {quantity(given.steps_per_s)}"
+    return f"{shown} over {number_of('step', given.num_steps)}"
 
 
 def last_steps(num_steps: int) -> str:

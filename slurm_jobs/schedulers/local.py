@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from slurm_jobs.common.process import note_process, session_lives
@@ -25,6 +25,7 @@ from slurm_jobs.schedulers.local_left import (
     KILL_WAIT_S,
     RUNNER_ENDED,
     end_left_tasks,
+    end_of_left_task,
     settle_left_tasks,
 )
 from slurm_jobs.schedulers.local_state import ENDED_STATES, NO_RUNNER
@@ -43,8 +44,9 @@ class LocalScheduler:
 
     def __init__(self, *, run_dir: Path, max_cpus: int | None = None) -> None:
         self._run_dir = run_dir
+        self._paths = RunPaths(run_dir)
         self._max_cpus = max_cpus
-        self._book = LocalBook(RunPaths(run_dir).local_dir)
+        self._book = LocalBook(self._paths.local_dir)
 
     def render(self, order: JobOrder, dependencies: JobDependencies) -> str:
         """The batch script; its options are comments here, and what they ask for is kept."""
@@ -95,7 +97,7 @@ class LocalScheduler:
         """Without a runner: have what the last one left end, and note how."""
         with self._book.runner_lock(wait=False) as is_idle:
             if is_idle:
-                settle_left_tasks(RunPaths(self._run_dir), self._book)
+                settle_left_tasks(self._paths, self._book)
 
     def find(self, job_names: Sequence[str]) -> Mapping[str, str]:
         """Ids of jobs by name."""
@@ -126,7 +128,10 @@ class LocalScheduler:
             session = self._book.session(task.job_id)
             if session is not None and session_lives(session):
                 return dataclasses.replace(task, state="COMPLETING", reason=RUNNER_ENDED)
-            return dataclasses.replace(task, state="NODE_FAIL", reason=RUNNER_ENDED)
+            end_unix_s = end_of_left_task(self._paths, self._book, task)
+            return dataclasses.replace(
+                task, state="NODE_FAIL", reason=RUNNER_ENDED, end_unix_s=end_unix_s
+            )
         age_s = time.time() - (task.submit_unix_s or 0.0)
         is_left = starts is not None or age_s > RUNNER_START_S
         if task.state == "PENDING" and is_left:
@@ -153,15 +158,20 @@ class LocalScheduler:
             self._book.request("cancel", job_id)
         with self._book.runner_lock(wait=False) as is_idle:
             if is_idle:
-                end_left_tasks(self._book)
-                self._cancel_pending(self._book.take_requests("cancel"))
+                living = end_left_tasks(self._book)
+                self._cancel_pending(self._book.take_requests("cancel"), living)
 
-    def _cancel_pending(self, ids: Sequence[str]) -> None:
+    def _cancel_pending(self, ids: Sequence[str], living: Collection[str]) -> None:
         for job in self._book.jobs():
             for task_id in job.task_ids:
                 task = self._book.state(task_id)
                 if {job.job_id, task_id}.isdisjoint(ids) or task is None:
                     continue
                 if task.state not in ENDED_STATES:
-                    ended = dataclasses.replace(task, state="CANCELLED", end_unix_s=time.time())
+                    end_unix_s = None
+                    if task.state == "RUNNING":
+                        end_unix_s = end_of_left_task(self._paths, self._book, task, living)
+                    ended = dataclasses.replace(
+                        task, state="CANCELLED", end_unix_s=end_unix_s or time.time()
+                    )
                     self._book.write_state(ended)

@@ -39,6 +39,7 @@ from slurm_jobs.common.process import adopt_orphans, dies_with_parent, wait_with
 from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.task.environment import rank_variables
+from slurm_jobs.task.exit_span import note_exit
 from slurm_jobs.task.noting import end_noting, start_noting
 from slurm_jobs.task.nsight import find_rank, nsight_command, require_nsys
 from slurm_jobs.task.rank_command import rank_command, rank_environment
@@ -92,7 +93,11 @@ def keep_rank(task_dir: Path) -> int:
         return _not_started(task_dir, context, _explained(error), 1)
     if not wait_with_group(process.pid, patience_s=GROUP_PATIENCE_S, spare=noting):
         print("slurm-jobs: a process of this rank cannot be killed", file=sys.stderr, flush=True)
-    code = _checked_code(task_dir, context, process.wait())
+    code, ended_unix_s = process.wait(), time.time()
+    if code >= 0:
+        said = [result_path(task_dir, context.rank), error_path(task_dir, context.rank)]
+        note_exit(context, said, ended_unix_s)
+    code = _checked_code(task_dir, context, code)
     stopped = code == STOPPED_EXIT_CODE and (bool(asked) or not _is_shell(task_dir))
     _write_exit(task_dir, context, code, stopped=stopped)
     if noting is not None:

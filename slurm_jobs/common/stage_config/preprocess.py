@@ -14,6 +14,14 @@ from slurm_jobs.common.config_values import (
     check_bounds,
 )
 
+CHOSEN_REASONS = {
+    "too_long": "max_tokens",
+    "images_too_long": "max_tokens",
+    "too_many_images": "max_images",
+}
+"""Reasons of rejects for which the user chose `too_long`, and the limit that these rows are over:
+they are listed and counted, but not broken."""
+
 DEFAULT_PROMPT = "Describe the image."
 """What the user is taken to have asked about an image with a caption."""
 

@@ -222,6 +222,22 @@ def test_samples_left_out_as_too_long_are_no_rejects_too_many(
     assert result["rejects_by_reason"]["too_long"] == result["num_rejected"] > 0
 
 
+def test_where_every_row_is_over_a_limit_the_error_names_reasons_limit_and_remedy(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    manifest = write_csv_manifest(tmp_path / "source", 6)
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "max_tokens": 3}
+    _, parts_dir = run_preprocess(tmp_path / "prep", {**config, "num_threads": 1}, 2)
+    words = (
+        r"none of 6 rows became a sample \(images_too_long 6\); max_tokens: 3 leaves out .*"
+        r"slurm-jobs resume .* --set stages\.prep\.config\.max_tokens=NUMBER.*All rejects: .*jsonl"
+    )
+    with pytest.raises(StageConfigError, match=words):
+        run_consolidate(tmp_path / "set", parts_dir, 2)
+    kept = (tmp_path / "set" / "output" / "rejects.jsonl").read_text().splitlines()
+    assert len(kept) == 6
+
+
 def test_no_preprocess_stage_before_is_an_error_without_retry(tmp_path: Path) -> None:
     from pipeline.consolidate import run
 

@@ -267,7 +267,7 @@ def test_looks_that_are_made_up_for_are_told_to_trackers_and_erase_no_curve(
     run.run_here()
     looks = {look.step: look.loss for look in looks_of(run)}
     assert list(looks) == [3, 5]
-    assert curve(run.output_dir, "evaluation/loss") == looks
+    assert curve(run.output_dir, "look/loss") == looks
     assert list(curve(run.output_dir)) == [1, 2, 3, 4, 5]
 
 

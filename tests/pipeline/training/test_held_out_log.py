@@ -40,3 +40,10 @@ def test_looks_of_the_newest_basis_belong_together(tmp_path):
     assert [look.step for look in read_looks(path, "t")] == [6]
     assert not second.has(4)
     assert second.has(6)
+
+
+def test_what_a_look_finds_is_no_point_of_the_curve_of_the_evaluation_at_the_end(tmp_path):
+    told = {}
+    path = tmp_path / HELD_OUT_NAME
+    HeldOutLog(path, attempt=1, training="t", basis="b", tell=told.__setitem__).write(LOOK)
+    assert told == {2: {"look/loss": 0.5, "look/exact_match": 0.75}}

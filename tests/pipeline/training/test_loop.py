@@ -61,11 +61,12 @@ def setup(tmp_path, monkeypatch):
             batches=iter([[batch], [batch]]),
             workplace=SimpleNamespace(device=torch.device("cpu")),
             count=lambda _batches: COUNTS,
-            ranks=SimpleNamespace(sums=sums_after_a_wait),
+            ranks=SimpleNamespace(sums=sums_after_a_wait, num_ranks=2),
             boundary=SimpleNamespace(agree=agree_after_a_wait),
             recorder=recorder,
             look=None,
             report=lambda *_: None,
+            clock=clock,
         )
 
 
@@ -78,6 +79,32 @@ def test_both_waits_for_other_ranks_are_timed_apart_and_nothing_of_them_is_unexp
     assert steps["rank_wait_s"] == pytest.approx([2 * WAIT_S] * 2)
     assert steps["step_s"] == pytest.approx([2 * WAIT_S] * 2)
     assert steps["other_s"].tolist() == [0, 0]
+
+
+def test_a_rank_that_is_alone_waits_for_nobody_whatever_its_meetings_take(setup, tmp_path):
+    setup.ranks.num_ranks = 1
+    loop.run_steps(setup, 0)
+    setup.recorder.flush()
+    steps = read_steps(steps_path(tmp_path, 0)).steps
+    assert steps["rank_wait_s"].tolist() == [0, 0]
+    assert steps["other_s"] == pytest.approx([2 * WAIT_S] * 2)
+
+
+def test_counting_what_a_batch_has_to_teach_is_no_wait_for_other_ranks(
+    setup, tmp_path, monkeypatch
+):
+    learned = loop._learned
+
+    def counted_slowly(batches):
+        setup.clock.advance(1.0)
+        return learned(batches)
+
+    monkeypatch.setattr(loop, "_learned", counted_slowly)
+    loop.run_steps(setup, 0)
+    setup.recorder.flush()
+    steps = read_steps(steps_path(tmp_path, 0)).steps
+    assert steps["other_s"] == pytest.approx([1.0] * 2)
+    assert steps["rank_wait_s"] == pytest.approx([2 * WAIT_S] * 2)
 
 
 def test_loss_that_is_not_finite_names_step_and_samples(make_train_run):

@@ -22,7 +22,7 @@ def test_the_profiled_steps_are_those_of_the_step_records(observed_run):
     table = read_operators(operators_path(observed_run.timing_dir(), 0))
     assert (table.first_step, table.num_steps) == (2, 2)
     assert {"aten::mm", "Optimizer.step#AdamW.step"} & {row.name for row in table.operators}
-    assert 0 < table.exposed_communication_s <= table.communication_s < table.wall_s
+    assert (table.exposed_communication_s, table.communication_s) == (0.0, 0.0)  # one rank is alone
     assert trace_path(observed_run.timing_dir(), 0).stat().st_size > 0
     spans, _ = read_spans(spans_path(observed_run.timing_dir(), 0))
     assert [s["name"] for s in spans if s["name"].startswith("profile")] == [

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pipeline.training.ranks import Ranks
 from tests.pipeline.training.conftest import reserve_port
 
 ROOT = Path(__file__).parents[3]
@@ -37,3 +38,9 @@ def test_process_that_ends_right_after_it_left_the_group_does_not_abort(tmp_path
             for process in processes:
                 process.kill()
                 process.wait()
+
+
+def test_a_rank_that_is_alone_adds_up_without_a_group_to_ask():
+    alone = Ranks(rank=0, num_ranks=1, host_group=None, store=None)
+    assert alone.sums([1.5, 2.0]) == [1.5, 2.0]
+    alone.barrier()

@@ -97,8 +97,8 @@ def test_trackers_are_told_rates_since_they_were_told_last(tmp_path, clock):
 
 def test_what_an_evaluation_found_is_handed_on_whatever_the_step(tmp_path, clock):
     told = Told()
-    make(tmp_path, told).tell(7, {"evaluation/exact_match": 0.5})
-    assert told.entries == [(7, {"evaluation/exact_match": 0.5})]
+    make(tmp_path, told).tell(7, {"look/exact_match": 0.5})
+    assert told.entries == [(7, {"look/exact_match": 0.5})]
 
 
 def test_what_is_not_finite_is_not_told(tmp_path, clock):

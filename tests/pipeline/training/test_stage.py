@@ -97,7 +97,7 @@ def test_every_rank_records_every_step_and_its_phases_add_up(undisturbed):
         assert names == {
             "startup_import", "process_group", "preflight", "stage_in", "model_build",
             "checkpoint_load", "checkpoint", "checkpoint_upload", "export", "heldout_check",
-            "evaluation", "batch_plan",
+            "evaluation", "batch_plan", "closing", "leave_ranks",
         }  # fmt: skip
 
 

@@ -193,15 +193,15 @@ def test_options_that_nobody_reads_and_doubles_are_refused():
 
 def test_what_comes_before_they_are_open_is_told_when_they_are(tmp_path, services):
     with Trackers(TrackersConfig(use=("wandb",)), context_of(tmp_path)) as trackers:
-        trackers.log({"evaluation/loss": 0.5}, 3)
+        trackers.log({"look/loss": 0.5}, 3)
         trackers.start(5, "a", SETTINGS)
         trackers.log({"loss": 1.0}, 6)
     ((_, made),) = services
-    looked, stepped = (3, {"evaluation/loss": 0.5}), (6, {"loss": 1.0})
+    looked, stepped = (3, {"look/loss": 0.5}), (6, {"loss": 1.0})
     assert made.told == ["start", SETTINGS, looked, stepped, "finish"]
 
 
 def test_trackers_that_are_never_opened_are_told_nothing(tmp_path, services):
     with Trackers(TrackersConfig(use=("wandb",)), context_of(tmp_path)) as trackers:
-        trackers.log({"evaluation/loss": 0.5}, 3)
+        trackers.log({"look/loss": 0.5}, 3)
     assert services == []

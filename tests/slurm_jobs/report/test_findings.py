@@ -4,10 +4,14 @@ import dataclasses
 
 import pytest
 
+from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report.findings import find
 from slurm_jobs.report.findings_stages import array_imbalance, queue_dominates, time_request
-from slurm_jobs.report.findings_training import around_steps
+from slurm_jobs.report.findings_training import around_steps, checkpoint_stall
+from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.model_values import TimeShare, known
+from slurm_jobs.report.numbers import build_report
 
 
 def found(report):
@@ -150,3 +154,40 @@ def test_the_queue_of_a_run_that_goes_on_is_not_judged(report_of):
     going = dataclasses.replace(report.stages[0], status="waiting")
     _, checks = find([going], [], report.timeline, "")
     assert {c.rule_id: c.outcome for c in checks}["queue-wait"] == "abstained"
+
+
+@pytest.mark.parametrize(
+    ("saves", "knob"),
+    [
+        (
+            {"mode": "async", "every_min": 30.0, "every_steps": 10},
+            (
+                "save less often: raise checkpoint.every_min (now 30) and checkpoint.every_steps "
+                "(now 10), whichever comes first (the work"
+            ),
+        ),
+        (
+            {"mode": "sync", "every_min": None, "every_steps": 10},
+            "checkpoint.mode: async; or save less often: raise checkpoint.every_steps (now 10) (",
+        ),
+        ({}, "checkpoint.mode: async, where it is sync; or save less often: raise checkpoint."),
+    ],
+    ids=["async", "sync", "unknown"],
+)
+def test_advice_on_checkpoints_is_what_the_config_leaves_to_change(report_of, saves, knob):
+    training = report_of(**HEALTHY).training[0]
+    phases = tuple(
+        dataclasses.replace(p, share=0.2) if p.kind == "checkpoint" else p for p in training.phases
+    )
+    training = dataclasses.replace(training, phases=phases, checkpoint=saves)
+    assert checkpoint_stall(training).next_knob.startswith(knob)
+
+
+def test_the_mode_of_checkpoints_is_that_of_the_resolved_config(fabrication, tmp_path):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(**HEALTHY))
+    spec = read_json(paths.resolved_spec)
+    saves = {"mode": "async", "every_min": 30.0, "every_steps": None}
+    spec["stages"]["train"]["config"]["checkpoint"] = {**saves, "keep_last": 2}
+    write_json_atomic(paths.resolved_spec, spec)
+    report = build_report(read_inputs(paths, rows), ReportConfig())
+    assert report.training[0].checkpoint == saves

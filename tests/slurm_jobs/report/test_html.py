@@ -168,7 +168,7 @@ def test_text_has_a_contrast_of_at_least_four_and_a_half(scheme, ink, ground):
 
 def test_one_attempt_is_no_plural(report_of):
     page = render_html(report_of(stopped_at=None))
-    assert "400 in 1 attempt<" in page
+    assert "400 in 1 attempt, on 2 ranks<" in page
     assert not re.search(r"\b1 (attempts|ranks|steps)\b", page)
 
 

@@ -64,3 +64,9 @@ def test_only_counts_and_whole_numbers_of_an_evaluation_are_written_whole():
         "val.matches": "7",
         "match length": "12.5",
     }
+
+
+def test_numbers_of_ranks_that_changed_are_told_in_their_order():
+    assert words.ranks((1,)) == "1 rank"
+    assert words.ranks((2, 1)) == "2, then 1 ranks"
+    assert words.ranks((8, 4, 2, 1, 16)) == "1 to 16 ranks"

@@ -144,3 +144,12 @@ def test_a_task_that_has_ended_is_not_looked_for(book, start):
 
 def test_a_book_without_a_note_of_its_processes_holds_nothing_up(book):
     local_left.end_left_tasks(book)
+
+
+def test_only_tasks_whose_first_process_lived_are_told_to_have_ended_now(book, start, monkeypatch):
+    monkeypatch.setattr(local_left, "KILL_WAIT_S", 0.0)
+    task = start(IGNORES)
+    book.write_session("1", task.session)
+    assert local_left.end_left_tasks(book) == {"1"}
+    task.leader.wait()
+    assert local_left.end_left_tasks(book) == set()

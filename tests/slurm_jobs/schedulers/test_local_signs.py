@@ -1,0 +1,116 @@
+"""When a task of a killed runner was last at work; the times of its files are set by hand."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.common.records import CompletionName, TaskAccounting
+from slurm_jobs.run.orders import order_to_json
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.store import read_stage_records
+from slurm_jobs.schedulers import local_left
+from slurm_jobs.schedulers.local import LocalScheduler
+from slurm_jobs.schedulers.local_book import LocalBook
+from slurm_jobs.schedulers.local_signs import last_sign_unix_s
+from slurm_jobs.schedulers.protocol import Question
+from tests.slurm_jobs.task.orders import order
+
+VALUES = {"token": "t", "job_name": "n", "dependencies": {}, "max_running": None, "num_cpus": 1}
+START_UNIX_S = time.time() - 3600.0
+TASK = TaskAccounting(job_id="1", state="RUNNING", source="local", start_unix_s=START_UNIX_S)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    """Of a run whose only task is written down as running, an hour after it began."""
+    paths = RunPaths(tmp_path)
+    book = LocalBook(paths.local_dir)
+    book.add_job(VALUES, None)
+    book.write_state(TASK)
+    paths.job_dir("t").mkdir(parents=True)
+    write_json_atomic(paths.job_json("t"), order_to_json(order(tmp_path, scheduler="local")))
+    wrote(paths.job_log("s", "1"), 1.0)
+    wrote(paths.attempt("s", 0, 1), 2.0)
+    return paths
+
+
+def wrote(path: Path, after_s: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    os.utime(path, (START_UNIX_S + after_s, START_UNIX_S + after_s))
+
+
+def last_sign_s(paths: RunPaths) -> float:
+    records = read_stage_records(paths, "s")
+    return last_sign_unix_s(paths, order(), records, TASK) - START_UNIX_S
+
+
+def test_the_last_step_span_or_heartbeat_is_the_last_sign_of_a_task(paths: RunPaths) -> None:
+    timing_dir = paths.timing_dir("s", 0, 1)
+    for name, after_s in (
+        ("rank-00000.steps", 30.0),
+        ("rank-00000.spans.jsonl", 29.0),
+        ("node-00000.system", 31.0),
+    ):
+        wrote(timing_dir / name, after_s)
+    wrote(paths.task_dir("s", 0, 1) / "progress.json", 28.0)
+    assert last_sign_s(paths) == pytest.approx(31.0, abs=1e-3)
+
+
+def test_a_log_that_a_rank_wrote_last_is_the_last_sign_of_a_task(paths: RunPaths) -> None:
+    wrote(paths.rank_log("s", 0, 1, 1), 40.0)
+    assert last_sign_s(paths) == pytest.approx(40.0, abs=1e-3)
+
+
+def test_a_record_of_how_the_attempt_ended_is_a_sign_of_its_task(paths: RunPaths) -> None:
+    wrote(paths.completion("s", CompletionName(0, 1, "t", "stopped")), 50.0)
+    assert last_sign_s(paths) == pytest.approx(50.0, abs=1e-3)
+
+
+def test_what_an_earlier_job_wrote_for_the_slice_is_no_sign_from_before_the_start(
+    tmp_path: Path,
+) -> None:
+    paths = RunPaths(tmp_path)
+    wrote(paths.attempt("s", 0, 1), -100.0)
+    assert last_sign_s(paths) == 0.0
+
+
+def test_the_end_that_a_resume_notes_is_not_the_moment_of_the_resume(paths: RunPaths) -> None:
+    wrote(paths.timing_dir("s", 0, 1) / "rank-00000.steps", 30.0)
+    book = LocalBook(paths.local_dir)
+    local_left.settle_left_tasks(paths, book)
+    task = book.state("1")
+    assert task is not None
+    assert task.state == "NODE_FAIL"
+    assert task.end_unix_s == pytest.approx(START_UNIX_S + 30.0, abs=1e-3)
+
+
+def test_before_the_resume_the_same_end_is_told(paths: RunPaths) -> None:
+    wrote(paths.timing_dir("s", 0, 1) / "rank-00000.steps", 30.0)
+    scheduler = LocalScheduler(run_dir=paths.run_dir)
+    task = scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks["1"]
+    assert task.state == "NODE_FAIL"
+    assert task.end_unix_s == pytest.approx(START_UNIX_S + 30.0, abs=1e-3)
+
+
+def test_a_task_that_is_cancelled_a_night_after_its_runner_was_killed_ended_before(
+    paths: RunPaths,
+) -> None:
+    wrote(paths.timing_dir("s", 0, 1) / "rank-00000.steps", 30.0)
+    LocalScheduler(run_dir=paths.run_dir).cancel(["1"])
+    task = LocalBook(paths.local_dir).state("1")
+    assert task is not None
+    assert task.state == "CANCELLED"
+    assert task.end_unix_s == pytest.approx(START_UNIX_S + 30.0, abs=1e-3)
+
+
+def test_the_end_of_a_task_whose_order_cannot_be_read_is_not_made_up(paths: RunPaths) -> None:
+    paths.job_json("t").write_text("{")
+    scheduler = LocalScheduler(run_dir=paths.run_dir)
+    task = scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks["1"]
+    assert (task.state, task.end_unix_s) == ("NODE_FAIL", None)
