@@ -20,7 +20,7 @@ from slurm_jobs.missing import Missing, missing_parts
 from slurm_jobs.pieces import by_kind, cut_slices, pack_for
 from slurm_jobs.run.elements import array_indices
 from slurm_jobs.spec.graph import stage_order
-from slurm_jobs.spec.matrix_names import matrix_variables, origin_of
+from slurm_jobs.spec.matrices.matrix_names import matrix_variables, origin_of
 from slurm_jobs.spec.model import RunSpec, Stage
 
 

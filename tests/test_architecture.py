@@ -20,14 +20,14 @@ CLOCK = {"now", "today", "utcnow"}
 PURE = {
     *(
         f"slurm_jobs/spec/{name}.py"
-        for name in ("graph", "loader", "markers", "model", "overrides")
+        for name in ("graph", "loader", "markers", "model", "overrides", "schema")
     ),
-    *(f"slurm_jobs/spec/{name}.py" for name in ("path_checks", "schema", "stage_checks")),
-    "slurm_jobs/spec/stage_references.py",
     *(
         f"slurm_jobs/spec/{name}.py"
-        for name in ("stage_configs", "validation", "value_types", "yaml_values")
+        for name in ("stage_configs", "stage_references", "validation", "value_types")
     ),
+    "slurm_jobs/spec/yaml_values.py",
+    *(f"slurm_jobs/spec/checks/{n}_checks.py" for n in ("accelerate", "path", "stage")),
     *(f"slurm_jobs/run/{name}.py" for name in ("elements", "intents", "model")),
     *(f"slurm_jobs/cluster/{n}.py" for n in ("checks", "limits", "placement", "slurm_tables")),
     "slurm_jobs/causes.py",
@@ -45,7 +45,6 @@ PURE = {
     "slurm_jobs/troubles.py",
     "slurm_jobs/common/references.py",
     *(f"slurm_jobs/common/accelerate_{name}.py" for name in ("file", "fsdp")),
-    "slurm_jobs/spec/accelerate_checks.py",
 }
 NODE_ENTRIES = tuple(
     f"slurm_jobs.task.{name}" for name in ("supervisor", "rank", "call", "node_facts")

@@ -16,12 +16,12 @@ from slurm_jobs.common.hidden import hidden_setting
 from slurm_jobs.operations.load import load, profile_of
 from slurm_jobs.run.create import write_resolved_spec
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.spec.checks.stage_checks import limit_problems
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.loader import LoadedSpec, load_document
-from slurm_jobs.spec.matrix_changes import with_changed_matrices
+from slurm_jobs.spec.matrices.matrix_changes import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import apply_overrides, source_of, steps_of
-from slurm_jobs.spec.stage_checks import limit_problems
 from slurm_jobs.spec.yaml_values import YamlDocument
 
 FIXED = ("name", "cluster", "runs_dir")

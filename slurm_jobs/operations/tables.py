@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
+from slurm_jobs.spec.checks.manifest_checks import named_manifests
 from slurm_jobs.spec.files import TableFacts
-from slurm_jobs.spec.manifest_checks import named_manifests
 
 if TYPE_CHECKING:
     from slurm_jobs.spec.model import RunSpec

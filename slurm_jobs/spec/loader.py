@@ -15,17 +15,17 @@ from typing import Any
 
 from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import Problem, SpecError
+from slurm_jobs.spec.checks.file_checks import file_problems, named_path_problems
+from slurm_jobs.spec.checks.idle_settings import idle_setting_notes
+from slurm_jobs.spec.checks.row_notes import row_notes
+from slurm_jobs.spec.checks.stage_checks import form_problems, limit_problems, stage_problems
 from slurm_jobs.spec.entry_points import entry_point_problems, module_problems
-from slurm_jobs.spec.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.files import Files, read_text_of
 from slurm_jobs.spec.graph import StageView, graph_problems, stage_views
-from slurm_jobs.spec.idle_settings import idle_setting_notes
 from slurm_jobs.spec.markers import MarkedString, Surroundings, absolute, resolve_marked
-from slurm_jobs.spec.matrix import as_in_the_file
+from slurm_jobs.spec.matrices.matrix import as_in_the_file
 from slurm_jobs.spec.model import Resources, RunSpec
 from slurm_jobs.spec.override_order import expand_with, marked_earlier
-from slurm_jobs.spec.row_notes import row_notes
-from slurm_jobs.spec.stage_checks import form_problems, limit_problems, stage_problems
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.stage_references import reference_problems
 from slurm_jobs.spec.validation import did_you_mean, problem_at, readable_fields, validate_values

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.matrix import expand_matrix
-from slurm_jobs.spec.matrix_changes import with_changed_matrices
+from slurm_jobs.spec.matrices.matrix import expand_matrix
+from slurm_jobs.spec.matrices.matrix_changes import with_changed_matrices
 from slurm_jobs.spec.overrides import apply_overrides, lacks_stage, source_of, steps_of
 from slurm_jobs.spec.plain_text import printable
 from slurm_jobs.spec.yaml_values import YamlDocument

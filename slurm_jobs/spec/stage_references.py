@@ -19,7 +19,7 @@ from slurm_jobs.common.references import (
 )
 from slurm_jobs.spec.graph import StageView, Views, ancestors
 from slurm_jobs.spec.markers import references
-from slurm_jobs.spec.matrix_names import axis_variable, is_member, origin_of
+from slurm_jobs.spec.matrices.matrix_names import axis_variable, is_member, origin_of
 from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 

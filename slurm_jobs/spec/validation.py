@@ -19,14 +19,14 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.foreign_keys import Hint, foreign_key, places_elsewhere
-from slurm_jobs.spec.list_remedies import list_remedy
-from slurm_jobs.spec.mapping_forms import mapping_remedy
 from slurm_jobs.spec.model_keys import known_keys, refusal
 from slurm_jobs.spec.plain_text import printable, shortened
-from slurm_jobs.spec.sbatch_options import option_hint
+from slurm_jobs.spec.remedies.foreign_keys import Hint, foreign_key, places_elsewhere
+from slurm_jobs.spec.remedies.list_remedies import list_remedy
+from slurm_jobs.spec.remedies.mapping_forms import mapping_remedy
+from slurm_jobs.spec.remedies.sbatch_options import option_hint
+from slurm_jobs.spec.remedies.value_remedies import value_remedy
 from slurm_jobs.spec.value_paths import known_part, named_first, named_in
-from slurm_jobs.spec.value_remedies import value_remedy
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _EXPECTED = {

@@ -9,7 +9,12 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from slurm_jobs.common.config_values import PathMarker
 from slurm_jobs.spec.markers import NodePathMarker, ProgramMarker
-from slurm_jobs.spec.sbatch_options import OWN_SLURM_KEYS, is_resource, near_option, own_key
+from slurm_jobs.spec.remedies.sbatch_options import (
+    OWN_SLURM_KEYS,
+    is_resource,
+    near_option,
+    own_key,
+)
 from slurm_jobs.spec.validation import did_you_mean
 
 BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report")

@@ -17,7 +17,7 @@ import yaml
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.plain_text import BOOLS, NULLS, number, printable, shortened, trap
-from slurm_jobs.spec.value_remedies import clock_remedy
+from slurm_jobs.spec.remedies.value_remedies import clock_remedy
 from slurm_jobs.spec.yaml_errors import explain
 
 Path = tuple[str | int, ...]

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.flow_text import flow_text
-from slurm_jobs.spec.matrix_forms import wrong_axes, wrong_form
-from slurm_jobs.spec.matrix_names import Combination, combination_names, value_text
-from slurm_jobs.spec.matrix_places import StagePlaces, kinds_by_parent
+from slurm_jobs.spec.matrices.matrix_forms import wrong_axes, wrong_form
+from slurm_jobs.spec.matrices.matrix_names import Combination, combination_names, value_text
+from slurm_jobs.spec.matrices.matrix_places import StagePlaces, kinds_by_parent
 from slurm_jobs.spec.plain_text import shortened
+from slurm_jobs.spec.remedies.flow_text import flow_text
 from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 

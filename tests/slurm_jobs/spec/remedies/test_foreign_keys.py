@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.foreign_keys import foreign_key
-from slurm_jobs.spec.foreign_words import OWN_KEYS, OwnKey
 from slurm_jobs.spec.model_keys import known_keys
+from slurm_jobs.spec.remedies.foreign_keys import foreign_key
+from slurm_jobs.spec.remedies.foreign_words import OWN_KEYS, OwnKey
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.validation import validate_values
 from slurm_jobs.spec.yaml_values import read_yaml

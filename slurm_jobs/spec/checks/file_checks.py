@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.accelerate_checks import accelerate_problems
-from slurm_jobs.spec.dataset_checks import dataset_problems
+from slurm_jobs.spec.checks.accelerate_checks import accelerate_problems
+from slurm_jobs.spec.checks.dataset_checks import dataset_problems
+from slurm_jobs.spec.checks.manifest_checks import manifest_problems
+from slurm_jobs.spec.checks.model_checks import model_problems
+from slurm_jobs.spec.checks.path_checks import path_problems, runs_dir_problems
+from slurm_jobs.spec.checks.processor_checks import processor_problems
+from slurm_jobs.spec.checks.target_checks import target_problems
 from slurm_jobs.spec.files import Files
-from slurm_jobs.spec.manifest_checks import manifest_problems
 from slurm_jobs.spec.markers import MarkedString
-from slurm_jobs.spec.model_checks import model_problems
-from slurm_jobs.spec.path_checks import path_problems, runs_dir_problems
-from slurm_jobs.spec.processor_checks import processor_problems
-from slurm_jobs.spec.target_checks import target_problems
 from slurm_jobs.spec.yaml_values import YamlDocument
 
 

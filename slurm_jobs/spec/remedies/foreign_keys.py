@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.spec.foreign_words import OWN_KEYS, OwnKey
 from slurm_jobs.spec.model_keys import known_keys, places_of, type_at
+from slurm_jobs.spec.remedies.foreign_words import OWN_KEYS, OwnKey
 from slurm_jobs.spec.yaml_values import Path
 
 _BY_WORD: Mapping[str, OwnKey] = {word: own for words, own in OWN_KEYS for word in words.split()}

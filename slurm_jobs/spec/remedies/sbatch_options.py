@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slurm_jobs.spec.flow_text import flow_text
+from slurm_jobs.spec.remedies.flow_text import flow_text
 
 OWN_SLURM_KEYS = {
     "array": "array.num_slices and array.max_running",

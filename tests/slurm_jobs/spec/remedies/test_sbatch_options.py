@@ -4,7 +4,7 @@ import pytest
 
 from slurm_jobs.spec.model import Resources
 from slurm_jobs.spec.model_keys import known_keys
-from slurm_jobs.spec.sbatch_options import FORMS, OWN_SLURM_KEYS, is_resource, option_hint
+from slurm_jobs.spec.remedies.sbatch_options import FORMS, OWN_SLURM_KEYS, is_resource, option_hint
 from slurm_jobs.spec.validation import validate_values
 from slurm_jobs.spec.yaml_values import read_yaml
 

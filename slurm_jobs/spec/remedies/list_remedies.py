@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from slurm_jobs.spec.flow_text import flow_text
 from slurm_jobs.spec.plain_text import number
+from slurm_jobs.spec.remedies.flow_text import flow_text
 from slurm_jobs.spec.yaml_values import read_yaml
 
 _RANGE = re.compile(r"([0-9]{1,9}) ?(?:-|:|\.\.|to) ?([0-9]{1,9})")

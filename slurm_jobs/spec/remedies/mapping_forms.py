@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from slurm_jobs.spec.flow_text import flow_text
 from slurm_jobs.spec.model_keys import fields_of, is_model, refusal, type_at, with_keys
+from slurm_jobs.spec.remedies.flow_text import flow_text
 from slurm_jobs.spec.yaml_values import Path, read_yaml
 
 

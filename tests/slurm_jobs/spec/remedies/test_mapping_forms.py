@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.spec.mapping_forms import FORMS, mapping_remedy
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
 from slurm_jobs.spec.model_keys import fields_of, is_model, with_keys
+from slurm_jobs.spec.remedies.mapping_forms import FORMS, mapping_remedy
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.validation import validate_values
 from slurm_jobs.spec.yaml_values import Path, read_yaml

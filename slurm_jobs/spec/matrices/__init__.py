@@ -1,0 +1,1 @@
+"""One stage for each combination of a `matrix:`."""
