@@ -40,9 +40,9 @@ from benchmarks.staging_data import (
     write_dataset,
 )
 from benchmarks.table import Row, arguments, row, show
-from pipeline.data.info import INFO_NAME, SHARDS_DIR
 from pipeline.stage_in import stage_in
 from pipeline.stage_in.copy import is_sound
+from slurm_jobs.common.dataset_names import INFO_NAME, SHARDS_DIR
 from slurm_jobs.common.stage_config.staging import StagingConfig
 
 BEFORE, BESIDE = StagingConfig(mode="before"), StagingConfig(mode="beside")

@@ -15,17 +15,9 @@ import xxhash
 
 from pipeline.data.columns import ColumnsWriter
 from pipeline.data.index import INDEX_ROW, INDEX_TYPES
-from pipeline.data.info import (
-    INDEX_NAME,
-    INFO_NAME,
-    SHARDS_DIR,
-    DatasetInfo,
-    IndexInfo,
-    ShardInfo,
-    dataset_info_to_json,
-    shard_name,
-)
+from pipeline.data.info import DatasetInfo, IndexInfo, ShardInfo, dataset_info_to_json, shard_name
 from pipeline.data.shard_files import ReadCounts, ShardFiles
+from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, SHARDS_DIR
 
 SAMPLE_BYTES = 1 << 18
 SECTOR_BYTES = 512

@@ -178,9 +178,10 @@ def read_peer_work(job: TrainingJob) -> PeerWork:
     """From the model's sizes; its weights are not read."""
     import torch
 
-    from pipeline.data.info import PROCESSOR_DIR, read_dataset_info
+    from pipeline.data.info import read_dataset_info
     from pipeline.models import load_tokenizer, make_unloaded, read_facts
     from pipeline.models.work import read_work
+    from slurm_jobs.common.dataset_names import PROCESSOR_DIR
     from slurm_jobs.common.stage_config.model import ModelConfig
 
     dataset = job.folder / "consolidate"

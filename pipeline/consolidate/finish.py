@@ -17,18 +17,9 @@ from pipeline.consolidate.parts import Parts
 from pipeline.consolidate.pieces import PIECES_DIR, Piece, PiecePaths, iter_rows
 from pipeline.data.columns import ColumnsWriter
 from pipeline.data.index import INDEX_TYPES
-from pipeline.data.info import (
-    INDEX_NAME,
-    INFO_NAME,
-    PROCESSOR_DIR,
-    REJECTS_NAME,
-    SHARDS_DIR,
-    DatasetInfo,
-    IndexInfo,
-    ShardInfo,
-    dataset_info_to_json,
-)
+from pipeline.data.info import REJECTS_NAME, DatasetInfo, IndexInfo, ShardInfo, dataset_info_to_json
 from pipeline.preprocess.processors import hash_folder, processor_files
+from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.files import (
     atomic_writer,

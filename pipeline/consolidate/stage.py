@@ -18,20 +18,13 @@ from pipeline.consolidate.parts import Parts, gather_parts
 from pipeline.consolidate.pieces import Piece, PiecePaths, PieceRows, read_pieces, write_piece
 from pipeline.consolidate.shards import write_shards
 from pipeline.data.index import open_index
-from pipeline.data.info import (
-    INDEX_NAME,
-    INFO_NAME,
-    PROCESSOR_DIR,
-    REJECTS_NAME,
-    SHARDS_DIR,
-    DatasetInfo,
-    shard_name,
-)
+from pipeline.data.info import REJECTS_NAME, DatasetInfo, shard_name
 from pipeline.data.statistics import index_statistics
 from pipeline.preprocess.processors import processor_files
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.common.outputs import describe_outputs

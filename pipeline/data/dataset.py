@@ -18,12 +18,13 @@ import numpy as np
 
 from pipeline.data.gathered import Gathered, ImageRule, image_rule
 from pipeline.data.index import DatasetIndex, format_key, open_index
-from pipeline.data.info import INDEX_NAME, SHARDS_DIR, DatasetInfo, read_dataset_info
+from pipeline.data.info import DatasetInfo, read_dataset_info
 from pipeline.data.opened_shard import MappedShard
 from pipeline.data.raw_layout import Arrays, Place, RawLayout, raw_layout
 from pipeline.data.sample_format import Sample, unpack_sample
 from pipeline.data.shard_files import LOCAL, SHARED, ShardFiles
 from pipeline.data.tar import BLOCK
+from slurm_jobs.common.dataset_names import INDEX_NAME, SHARDS_DIR
 from slurm_jobs.common.errors import StageError
 
 log = logging.getLogger(__name__)

@@ -16,14 +16,11 @@ from typing import Any, Literal
 
 import xxhash
 
+from slurm_jobs.common.dataset_names import INFO_NAME
 from slurm_jobs.common.errors import StageError
 
 DATASET_FORMAT = "slurm-jobs-dataset-2"
-INFO_NAME = "dataset.json"
-INDEX_NAME = "index.arrow"
 REJECTS_NAME = "rejects.jsonl"
-PROCESSOR_DIR = "processor"
-SHARDS_DIR = "shards"
 PACKS_DIR = "packs"
 """What trainings packed; made anew where it is missing."""
 

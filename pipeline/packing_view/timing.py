@@ -20,7 +20,6 @@ import torch
 import xxhash
 
 from pipeline.data.dataset import ShardedDataset
-from pipeline.data.info import PROCESSOR_DIR
 from pipeline.data.order import rank_microbatches
 from pipeline.data.reader import BatchReader
 from pipeline.data.reading_plan import ReadingPlan
@@ -37,6 +36,7 @@ from pipeline.training.accelerate_config import asked_precision
 from pipeline.training.device import Workplace, choose_precision, threads_per_rank
 from pipeline.training.strategies.single import Single
 from pipeline.training.trial import time_step
+from slurm_jobs.common.dataset_names import PROCESSOR_DIR
 from slurm_jobs.common.machine import available_memory_bytes
 from slurm_jobs.common.stage_config.sharding import ShardingConfig
 from slurm_jobs.common.stage_config.train import TrainConfig

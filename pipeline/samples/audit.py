@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data.index import DatasetIndex, format_key
-from pipeline.data.info import SHARDS_DIR
 from pipeline.samples.reading import BROKEN, RawSample, read_head, shard_path
 from pipeline.samples.rules import NOTHING_SUPERVISED, Kind, Rules, find
+from slurm_jobs.common.dataset_names import SHARDS_DIR
 
 MOST_FINDINGS = 10_000
 """That are listed; all are counted. Where more is wrong, the set is, and not single samples."""

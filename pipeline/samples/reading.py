@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.index import DatasetIndex
-from pipeline.data.info import SHARDS_DIR, DatasetInfo
+from pipeline.data.info import DatasetInfo
 from pipeline.data.sample_format import IMAGE_PREFIX, META_SUFFIX, TOKENS_SUFFIX, view_npy
 from pipeline.data.tar import BLOCK, scan_members
+from slurm_jobs.common.dataset_names import SHARDS_DIR
 
 BROKEN = (ValueError, TypeError, KeyError, SyntaxError, ArithmeticError, RecursionError)
 """What bytes that are no sample of ours can raise where they are taken for one."""

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.data.index import is_sound_index
-from pipeline.data.info import INDEX_NAME, SHARDS_DIR, DatasetInfo, ShardInfo
+from pipeline.data.info import DatasetInfo, ShardInfo
 from pipeline.stage_in.copy import copy_verified, is_sound
 from pipeline.stage_in.pace import Pace
 from pipeline.stage_in.plan import SPARE_BYTES, CopyPlan, plan_copy
 from pipeline.stage_in.store import Lease, Store
+from slurm_jobs.common.dataset_names import INDEX_NAME, SHARDS_DIR
 from slurm_jobs.common.errors import StageError, StageStoppedError
 from slurm_jobs.common.stage_config.staging import StagingConfig
 from slurm_jobs.common.stop import stop_requested

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipeline.data.info import SHARDS_DIR
 from pipeline.stage_in.plan import OtherCopy, Room
+from slurm_jobs.common.dataset_names import SHARDS_DIR
 from slurm_jobs.common.files import atomic_writer, make_private_dir, remove_leftovers
 
 _LOCK_POLL_S = 0.1

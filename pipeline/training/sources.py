@@ -9,13 +9,14 @@ from pathlib import Path
 
 from pipeline.data.augment import check_augmentation
 from pipeline.data.dataset import ShardedDataset, open_dataset
-from pipeline.data.info import PACKS_DIR, PROCESSOR_DIR, read_dataset_info
+from pipeline.data.info import PACKS_DIR, read_dataset_info
 from pipeline.models import check_images
 from pipeline.stage_in import Staged
 from pipeline.training.job import Job
 from pipeline.training.phases import Phase
 from pipeline.training.staging import stage_together
 from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.dataset_names import PROCESSOR_DIR
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
 

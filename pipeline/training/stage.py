@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.info import PROCESSOR_DIR, read_dataset_info
+from pipeline.data.info import read_dataset_info
 from pipeline.models import DataFacts, load_tokenizer, read_facts
 from pipeline.timing import SpanLog
 from pipeline.timing.system_sampler import sample_system
@@ -29,6 +29,7 @@ from pipeline.training.spreading import SpreadModel, count_learning
 from pipeline.training.staging import describe_reading
 from pipeline.training.trackers import Trackers, check_packages
 from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.dataset_names import PROCESSOR_DIR
 from slurm_jobs.common.errors import StageStoppedError
 from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.stage_config.train import TrainConfig

@@ -15,17 +15,10 @@ import numpy as np
 
 from pipeline.consolidate.deal import shards_of_task
 from pipeline.data.index import INDEX_TYPES, DatasetIndex, open_index
-from pipeline.data.info import (
-    INDEX_NAME,
-    INFO_NAME,
-    PROCESSOR_DIR,
-    REJECTS_NAME,
-    SHARDS_DIR,
-    DatasetInfo,
-    read_dataset_info,
-)
+from pipeline.data.info import REJECTS_NAME, DatasetInfo, read_dataset_info
 from pipeline.preprocess.processors import hash_folder
 from pipeline.verify.shards import Problem, Report, ShardReader, shard_problems
+from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.common.errors import StageError
 
 _BLOCK_BYTES = 8 << 20

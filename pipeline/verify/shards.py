@@ -15,9 +15,10 @@ import numpy as np
 import xxhash
 
 from pipeline.data.index import DatasetIndex, format_key
-from pipeline.data.info import SHARDS_DIR, DatasetInfo, ShardInfo
+from pipeline.data.info import DatasetInfo, ShardInfo
 from pipeline.data.sample_format import IMAGE_PREFIX, TOKENS_SUFFIX, view_npy
 from pipeline.data.tar import END_OF_ARCHIVE, scan_members
+from slurm_jobs.common.dataset_names import SHARDS_DIR
 
 _BLOCK_BYTES = 8 << 20
 MOST_OF_A_SHARD = 100

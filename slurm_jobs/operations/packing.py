@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.common.dataset_names import INFO_NAME
 from slurm_jobs.common.errors import InputError, StageConfigError
 from slurm_jobs.common.references import substitute_references
 from slurm_jobs.operations.entry_point import (
@@ -23,7 +24,6 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.model import RunSpec, Stage
 
 _TRAIN, _CONSOLIDATE = "train", "consolidate"
-_READY = "dataset.json"
 DEFAULT_NUM_RANKS = 8
 """Where no training says how many."""
 _ROWS_PER_RANK = 8
@@ -232,8 +232,8 @@ def _remedy(
 
 
 def _refuse_unfinished(folder: Path, remedy: str) -> None:
-    if not (folder / _READY).is_file():
-        message = f"{folder}: no finished data set yet ({_READY} is missing); {remedy}"
+    if not (folder / INFO_NAME).is_file():
+        message = f"{folder}: no finished data set yet ({INFO_NAME} is missing); {remedy}"
         raise InputError(message)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, SHARDS_DIR
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.operations.entry_point import (
@@ -87,7 +88,7 @@ def named_dataset(text: str | None) -> Path | None:
     path = Path(text) if text else None
     if path is None or RunPaths(path).run_json.is_file():
         return None
-    is_one = any((path / name).exists() for name in ("dataset.json", "index.arrow", "shards"))
+    is_one = any((path / name).exists() for name in (INFO_NAME, INDEX_NAME, SHARDS_DIR))
     return path.absolute() if is_one else None
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from slurm_jobs.common.dataset_names import INFO_NAME
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.run.paths import RunPaths
 
@@ -62,7 +63,7 @@ def find_run(text: str | None) -> Path:
 
 def _of_folder(text: str, path: Path, runs_dir: Path) -> str:
     """What to say of a folder that is no run, holds none, and is no start of a run's name."""
-    if (path / "dataset.json").is_file():
+    if (path / INFO_NAME).is_file():
         return (
             f"{text} is a data set, no run: `verify`, `samples` and `packing` take it; name the "
             "run that made it"

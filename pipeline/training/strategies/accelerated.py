@@ -26,7 +26,7 @@ from pipeline.training.strategies.base import (
     autocast,
     read_facts,
 )
-from pipeline.training.strategies.fsdp_groups import look_at_what_learns
+from pipeline.training.strategies.fsdp_groups import look_at_what_learns, units_within
 from pipeline.training.strategies.fully_sharded import policies_of
 from pipeline.training.strategies.gathering import gathered
 from slurm_jobs.common.accelerate_file import AccelerateFile
@@ -129,16 +129,15 @@ class Accelerated:
             mesh={"replicate": dist.get_world_size()} if is_wrapped else _mesh_of(spread.bare),
             compute_dtypes=dtypes or [self._workplace.dtype],
             reduce_dtypes=[torch.float32] if is_wrapped else reduces,
-            num_units=sum(isinstance(module, FSDPModule) for module in spread.model.modules()),
+            num_units=len(units_within(spread.model)),
         )
         return dataclasses.replace(facts, distributed_type=kind)
 
     def close(self, spread: Spread) -> None:
         """As `Strategy`."""
         spread.optimizer.zero_grad()
-        for module in spread.model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
+        for unit in units_within(spread.model):
+            unit.reshard()
         self._unwrap(spread)
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 
 from pipeline.training.strategies.base import Spread, StrategyFacts
+from pipeline.training.strategies.fsdp_groups import units_within
 
 _SHORT = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
 """As `precision` names them."""
@@ -52,11 +52,7 @@ def _units(model: nn.Module, num_units: int) -> list[str]:
     """Of what classes the parts are that are gathered one at a time; none where nothing is."""
     if not num_units:
         return []
-    classes = Counter(
-        type(module).__name__.removeprefix("FSDP")
-        for module in model.modules()
-        if isinstance(module, FSDPModule)
-    )
+    classes = Counter(type(unit).__name__.removeprefix("FSDP") for unit in units_within(model))
     listed = ", ".join(f"{number} {name}" for name, number in classes.items())
     return [f"{_counted('unit', num_units)} gathered one at a time ({listed})"]
 

@@ -29,7 +29,7 @@ from pipeline.training.strategies.base import (
     count_parameters,
     read_facts,
 )
-from pipeline.training.strategies.fsdp_groups import look_at_what_learns
+from pipeline.training.strategies.fsdp_groups import look_at_what_learns, units_within
 from pipeline.training.strategies.gathering import gathered
 from pipeline.training.strategies.loading import share_weights
 from pipeline.training.strategies.mesh import Place, make_mesh
@@ -107,15 +107,14 @@ class FullySharded:
             mesh=dict(zip(names, self._mesh.shape, strict=True)),
             compute_dtypes=[policy.param_dtype or torch.float32 for policy in policies],
             reduce_dtypes=[policy.reduce_dtype or torch.float32 for policy in policies],
-            num_units=sum(isinstance(module, FSDPModule) for module in spread.model.modules()),
+            num_units=len(units_within(spread.model)),
         )
 
     def close(self, spread: Spread) -> None:
         """As `Strategy`."""
         spread.optimizer.zero_grad()
-        for module in spread.model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
+        for unit in units_within(spread.model):
+            unit.reshard()
 
     def _offload_policy(self) -> OffloadPolicy:
         if not self._sharding.cpu_offload:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 import torch
 import xxhash
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from pipeline.models.quantized import QuantizedLinear, quantized_layers
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
+from pipeline.training.strategies.fsdp_groups import units_within
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.quantize import storage_problem
 from slurm_jobs.common.stage_config.train import TrainConfig
@@ -75,7 +75,7 @@ def check_quantized(bare: nn.Module, expected: Mapping[str, str], ranks: Ranks) 
 
 def _hash_gathered(bare: nn.Module) -> dict[str, str]:
     layers = dict(quantized_layers(bare))
-    units = [module for module in bare.modules() if isinstance(module, FSDPModule)]
+    units = units_within(bare)
     if not units:
         return {name: _hash_layer(layer) for name, layer in layers.items()}
     found: dict[str, str] = {}

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
-DATASET_PROOF = "dataset.json"
-"""What `consolidate` writes last."""
-
-_WITHIN = frozenset({DATASET_PROOF, "index.arrow", "processor", "shards"})
+_WITHIN = frozenset({INFO_NAME, INDEX_NAME, PROCESSOR_DIR, SHARDS_DIR})
 """What lies in the folder of a data set, and may be named in its place."""
 
 
@@ -26,11 +24,11 @@ def dataset_problems(
     for item in marked:
         if not _is_dataset(item.path) or not item.given or not files.holds(item.resolved):
             continue
-        if not files.lacks(f"{item.resolved}/{DATASET_PROOF}"):
+        if not files.lacks(f"{item.resolved}/{INFO_NAME}"):
             continue
         message = (
             f"{path_text(item.path)}: {item.resolved} is no finished data set, it has no "
-            f"{DATASET_PROOF}; {_instead(item.resolved, files)}"
+            f"{INFO_NAME}; {_instead(item.resolved, files)}"
         )
         problems.append(problem_at(document, item.path, message))
     return problems
@@ -45,10 +43,10 @@ def _is_dataset(path: Path) -> bool:
 def _instead(folder: str, files: Files) -> str:
     """What to give in the place of what is none."""
     path = PurePosixPath(folder)
-    if path.name in _WITHIN and files.holds(f"{path.parent}/{DATASET_PROOF}"):
+    if path.name in _WITHIN and files.holds(f"{path.parent}/{INFO_NAME}"):
         return f"give {path.parent}"
     made = f"{folder}/data/consolidate"
-    if files.holds(f"{made}/{DATASET_PROOF}"):
+    if files.holds(f"{made}/{INFO_NAME}"):
         return f"it is a run: give {made}"
     return (
         "give the folder that `consolidate` wrote (data/STAGE of a run); one that a stage of this "

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.data.info import INFO_NAME, dataset_info_to_json, read_dataset_info
+from pipeline.data.info import dataset_info_to_json, read_dataset_info
+from slurm_jobs.common.dataset_names import INFO_NAME
 from slurm_jobs.common.errors import StageError
 
 

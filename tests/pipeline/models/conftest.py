@@ -10,9 +10,9 @@ import pytest
 from pipeline.data.batch import Batch, collate
 from pipeline.data.buffers import BufferPool
 from pipeline.data.dataset import ShardedDataset, open_dataset
-from pipeline.data.info import PROCESSOR_DIR
 from pipeline.data.sample_format import Sample
 from pipeline.models import DataFacts, VisionLanguageModel, build_model, load_tokenizer, read_facts
+from slurm_jobs.common.dataset_names import PROCESSOR_DIR
 from slurm_jobs.common.stage_config.model import ModelConfig
 from tests.pipeline.kinds import KINDS
 from tests.pipeline.models.tiny import write_dataset, write_tiny

@@ -10,12 +10,12 @@ import torch
 import yaml
 
 from pipeline.data.dataset import open_dataset
-from pipeline.data.info import PROCESSOR_DIR
 from pipeline.models import load_model, load_tokenizer, read_facts
 from pipeline.training import held_out
 from pipeline.training.batches import losses_of, to_device
 from pipeline.training.held_out_log import HELD_OUT_NAME, read_looks
 from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.dataset_names import PROCESSOR_DIR
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.train import TrainConfig

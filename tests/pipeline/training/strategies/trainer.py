@@ -14,7 +14,6 @@ from torch.distributed.tensor import DTensor
 
 from pipeline.data.batch import Batch
 from pipeline.data.dataset import open_dataset
-from pipeline.data.info import PROCESSOR_DIR
 from pipeline.models import load_tokenizer, read_facts
 from pipeline.training.batches import make_counter
 from pipeline.training.boundary import Boundary
@@ -24,6 +23,7 @@ from pipeline.training.phases import phases_of
 from pipeline.training.ranks import Ranks
 from pipeline.training.spreading import SpreadModel, build_and_spread
 from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.dataset_names import PROCESSOR_DIR
 from slurm_jobs.common.stage_config.train import TrainConfig
 from tests.contexts import make_context
 from tests.pipeline.models.conftest import Kind
