@@ -165,6 +165,7 @@ def long_manifest(demo_data, folder):
     return str(path)
 
 
+@pytest.mark.slow
 def test_stop_signal_on_one_rank_ends_the_evaluation_on_both(make_train_run, demo_data, tmp_path):
     evaluate = {
         "manifest": long_manifest(demo_data, tmp_path),
