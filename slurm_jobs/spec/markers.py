@@ -7,6 +7,7 @@ absolute in one place, whatever model it stands in.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import types
@@ -139,8 +140,14 @@ def _member(hint: Any, key: str) -> Any:
     if typing.get_origin(hint) is dict:
         return typing.get_args(hint)[1]
     if _has_fields(hint):
-        return typing.get_type_hints(hint, include_extras=True).get(key, Any)
+        return _hints(hint).get(key, Any)
     return Any
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a class's fields, evaluated once: they are asked for at each value."""
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def references(
