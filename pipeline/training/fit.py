@@ -40,7 +40,7 @@ from pipeline.training.report import TrainingReporter
 from pipeline.training.sources import Source
 from pipeline.training.spreading import SpreadModel, build_and_spread, respread
 from pipeline.training.trackers import Trackers
-from slurm_jobs.common.errors import StageStoppedError
+from slurm_jobs.common.errors import StageConfigError, StageStoppedError
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +136,8 @@ def _plan(
         made = _for_phase(job, made, phase, anew=len(phases) > 1)
         first_step = sum(before.num_steps for before in planned)
         planned.append(plan_phase(job, phase, source, made, first_step))
+    if problem := job.config.profile.why_never(sum(each.num_steps for each in planned)):
+        raise StageConfigError(problem)
     return made, planned
 
 

@@ -32,3 +32,12 @@ class ProfileConfig:
         if not self.ranks:
             message = "ranks is empty: name at least one, or leave out `profile.steps`"
             raise ValueError(message)
+
+    def why_never(self, num_steps: int) -> str | None:
+        """Why no step of a training of `num_steps` is recorded; None if some are, or none asked."""
+        if self.steps is None or self.steps[0] < num_steps:
+            return None
+        return (
+            f"profile.steps begins at step {self.steps[0]}, and the training has {num_steps}, "
+            "counted from 0: name earlier ones"
+        )

@@ -180,12 +180,7 @@ def _lanes_problem(config: TrainConfig) -> str | None:
 
 def _profile_problem(config: TrainConfig) -> str | None:
     """Of steps to profile that are never made."""
-    steps, num_steps = config.profile.steps, config.num_steps
+    num_steps = config.num_steps
     if config.phases and all(phase.num_steps for phase in config.phases):
         num_steps = sum(phase.num_steps or 0 for phase in config.phases)
-    if steps is None or num_steps is None or steps[0] < num_steps:
-        return None
-    return (
-        f"profile.steps begins at step {steps[0]}, and the training has {num_steps}, counted from "
-        "0: name earlier ones"
-    )
+    return None if num_steps is None else config.profile.why_never(num_steps)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.operator_table import operators_path, read_operators, trace_path
 from slurm_jobs.common.system_readings import read_system, system_path
 from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
@@ -97,3 +98,9 @@ def test_the_log_says_in_words_how_the_model_is_spread_and_what_is_made(make_tra
         r"rank's share (at once|in \d+ microbatches)",
         plan,
     )
+
+
+def test_steps_to_profile_beyond_those_of_the_epochs_are_told_before_the_first(make_train_run):
+    run = make_train_run(num_steps=None, num_epochs=1, profile={"steps": [500, 510]})
+    with pytest.raises(StageConfigError, match=r"begins at step 500, and the training has \d+,"):
+        run.run_here()
