@@ -127,6 +127,21 @@ def read_piece(paths: PiecePaths, dealing: str) -> Piece | None:
         raise StageError(message) from error
 
 
+def remove_other_pieces(paths: PiecePaths, dealing: str) -> None:
+    """Remove what proves shards of another dealing, before one of them is written over.
+
+    Else the other dealing, asked for again, would take what its own earlier tasks have proved
+    though the shards are of this one. Damaged files stay: who needs them says so.
+    """
+    for path in paths.info.parent.glob("piece-*.json"):
+        try:
+            other = json.loads(path.read_bytes())["dealing"]
+        except (FileNotFoundError, ValueError, TypeError, LookupError):
+            continue
+        if other != dealing:
+            path.unlink(missing_ok=True)
+
+
 def _remedy(paths: PiecePaths) -> str:
     return (
         f"consolidate slice {paths.slice_index} again (`resume --again STAGE:{paths.slice_index}`)"

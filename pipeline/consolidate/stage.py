@@ -15,12 +15,20 @@ import xxhash
 from pipeline.consolidate.deal import Deal, make_deal, shards_of_task
 from pipeline.consolidate.finish import check_processor, finish_dataset, merge_rejects
 from pipeline.consolidate.parts import Parts, gather_parts
-from pipeline.consolidate.pieces import Piece, PiecePaths, PieceRows, read_pieces, write_piece
+from pipeline.consolidate.pieces import (
+    Piece,
+    PiecePaths,
+    PieceRows,
+    read_pieces,
+    remove_other_pieces,
+    write_piece,
+)
 from pipeline.consolidate.shards import write_shards
 from pipeline.data.index import open_index
 from pipeline.data.info import REJECTS_NAME, DatasetInfo, shard_name
 from pipeline.data.statistics import index_statistics
 from pipeline.preprocess.processors import processor_files
+from pipeline.preprocess.rejects import RejectLimit
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
@@ -104,24 +112,26 @@ def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: Pi
     limit = parts.reject_limit
     if stage.max_reject_share is not None:
         limit = replace(limit, max_reject_share=stage.max_reject_share)
-    problem = limit.problem(parts.rejects_by_reason)
-    if problem:
-        problem += (
-            f"; mend these rows, or do without them by `slurm-jobs resume {context.run_dir} --set "
-            f"stages.{context.stage}.config.max_reject_share=SHARE`, which keeps all parts"
-        )
-    elif not parts.num_samples:
-        parent = context.parent_running("preprocess")
-        problem = limit.nothing_left(
-            parts.rejects_by_reason,
-            parts.settings,
-            run=str(context.run_dir),
-            stage=parent.origin or parent.stage,
-        )
+    problem = _too_few_left(parts, limit, context)
     if problem:
         rejects = merge_rejects(parts, own)
         message = f"{parts.settings['manifest']}: {problem}. All rejects: {rejects}"
         raise StageConfigError(message)
+
+
+def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str | None:
+    parent = context.parent_running("preprocess")
+    origin, run = parent.origin or parent.stage, context.run_dir
+    problem = limit.problem(parts.rejects_by_reason)
+    if problem:
+        return (
+            f"{problem}; mend these rows and type `slurm-jobs resume {run} --again {origin}`, or do "
+            f"without them by `slurm-jobs resume {run} --set "
+            f"stages.{context.stage}.config.max_reject_share=SHARE`, which keeps all parts"
+        )
+    if parts.num_samples:
+        return None
+    return limit.nothing_left(parts.rejects_by_reason, parts.settings, run=str(run), stage=origin)
 
 
 def _write_own(
@@ -141,6 +151,7 @@ def _write_own(
     folder = context.output_dir / SHARDS_DIR
     (context.output_dir / INFO_NAME).unlink(missing_ok=True)
     own.info.unlink(missing_ok=True)
+    remove_other_pieces(own, dealing)
     for path in (own.info, own.rows):
         remove_leftovers(path.parent, path.name)
     make_private_dir(folder)

@@ -175,4 +175,7 @@ def _over_white(image: Image.Image) -> Image.Image:
 
 def _scale_16_bit(image: Image.Image) -> Image.Image:
     values = np.asarray(image).astype(np.uint32)  # convert("L") would clip at 255 instead
+    transparent = image.info.get("transparency")  # the grey of a PNG that is: white
+    if isinstance(transparent, int):
+        values = np.where(values == transparent, 65535, values)
     return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8)).convert("RGB")

@@ -3,8 +3,9 @@
 What is exact is Pillow's: the image processors of transformers call it. Quicker is torch, whose
 antialiasing filters are Pillow's (bilinear, bicubic, Lanczos) in vector instructions; torchvision,
 and so transformers' other image processors, call it. Its weights have 16 bits, so a value differs
-by one step of 255 here and there; by more at edges in black and white where a picture loses height
-but gains width, for which Pillow 13 takes the vertical pass first (python-pillow/Pillow#9549). With
+by one step of 255 here and there; by up to some 25 at edges in black and white where Pillow 13
+takes the vertical pass first (python-pillow/Pillow#9549): where a picture loses height and keeps or
+gains width, and where it loses clearly more height than width. torch begins with the rows. With
 AVX2, AVX-512 and neither it gives the same pixels. Both release the interpreter's lock.
 """
 

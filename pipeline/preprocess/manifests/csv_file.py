@@ -24,6 +24,8 @@ _LOOK_AT_CHARACTERS = 131_072
 """Of a cell: the library's own limit. One that is longer is looked at before more is read, because
 it may be a quote that nobody closed, with all rows up to the next quote in it."""
 
+_CUT = "a carriage return (\\r) in the middle of the row; put a text that has one in double quotes"
+
 
 class _Lines:
     """The lines of a stream, some megabytes at a time, as the reader of records asks for them."""
@@ -31,6 +33,7 @@ class _Lines:
     def __init__(self, stream: IO[bytes], path: Path) -> None:
         self._stream = stream
         self._path = path
+        self._has_newlines = _has_newlines(path)
         self._waiting: deque[str] = deque()
         """The rest of the line of bytes that was given last: a carriage return ends a line, too."""
         self._place = 0
@@ -70,6 +73,19 @@ class _Lines:
         self._place += 1
         return line
 
+    def drop_rest(self) -> bool:
+        """Whether the record that was read last goes on behind a carriage return of its line.
+
+        Then the rest of the line is given, to nobody. A file without any newline has carriage
+        returns in their place; two of them and a newline, which Windows may make, end a line.
+        """
+        rest = "".join(self._waiting) if self._has_newlines else ""
+        if not rest.strip("\r\n"):
+            return False
+        self._waiting.clear()
+        self.num_given_bytes += len(rest.encode())
+        return True
+
     def __iter__(self) -> Iterator[str]:
         return self
 
@@ -86,6 +102,11 @@ class _Lines:
         self.last = self._waiting.popleft()
         self.num_given_bytes += len(self.last.encode())
         return self.last
+
+
+def _has_newlines(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.readline().endswith(b"\n")
 
 
 class CsvFile:
@@ -142,8 +163,8 @@ class CsvFile:
 def _header(lines: _Lines, path: Path) -> tuple[tuple[str, ...], int]:
     """The cells of the first line, which must name both columns, and the line after it."""
     first, num_lines = _read_record(lines, path, 1)
-    header = tuple(first if isinstance(first, list) else [first or ""])
-    wrong = wrong_columns(header)
+    header = tuple(first if isinstance(first, list) else [""])
+    wrong = first if isinstance(first, str) else wrong_columns(header)
     if wrong:
         message = f"{path}:1: {wrong}"
         raise StageConfigError(message)
@@ -179,7 +200,8 @@ def _read_record(
 ) -> tuple[list[str] | str | None, int]:
     """The cells of the next record, or what is wrong with it, and the lines that it takes.
 
-    None at the end. A wrong record whose quotes are even is over with its line.
+    None at the end. A wrong record whose quotes are even is over with its line, and so is one that
+    a carriage return outside of quotes would cut.
     """
     taken: list[str] = []
     found: list[str] | csv.Error | None = None
@@ -192,11 +214,12 @@ def _read_record(
         is_long = isinstance(found, csv.Error) and "field limit" in str(found)
         _check_text(taken[1:-1] if is_long else _lines_within(found), header, path, line)
         if not isinstance(found, csv.Error):
-            return found, len(taken)
+            return (_CUT if found and lines.drop_rest() else found), len(taken)
         if not is_long:
             break
     # With an odd quote, or over lines, nobody can tell which rows an open quote has swallowed.
     if len(taken) == 1 and lines.last.count('"') % 2 == 0:
+        lines.drop_rest()
         return f"no CSV ({found})", 1
     raise StageConfigError(_not_closed(path, line, f"{found} at line {line + len(taken) - 1}"))
 

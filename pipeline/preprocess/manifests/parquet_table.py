@@ -64,7 +64,7 @@ class ParquetTable:
     def _text_chunks(self, piece: int) -> Iterator[tuple[int, int]]:
         """Offset and size of the chunks that are read and hold no bytes of images."""
         group = self._metadata.row_group(piece)
-        for index in range(group.num_columns):
+        for index in range(group.num_columns if group.num_rows else 0):  # one without rows is empty
             chunk = group.column(index)
             column = self._metadata.schema.column(index)
             is_binary = chunk.physical_type == "BYTE_ARRAY" and column.logical_type.type == "NONE"

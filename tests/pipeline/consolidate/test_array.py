@@ -110,6 +110,18 @@ def test_pieces_of_another_dealing_do_not_count_and_leave_nothing(
     assert not (folder / "pieces" / "work-00007").exists()
 
 
+def test_shards_that_another_dealing_wrote_over_are_proved_by_no_earlier_piece(
+    tmp_path: Path, parts_dir: Path, expected: dict[str, bytes]
+) -> None:
+    for index in range(2):
+        run_task(tmp_path / "set", parts_dir, index, 2)
+    run_task(tmp_path / "set", parts_dir, 0, 2, num_shards=9)
+    _, folder = run_task(tmp_path / "set", parts_dir, 0, 2)
+    assert not (folder / "dataset.json").exists()
+    run_task(tmp_path / "set", parts_dir, 1, 2)
+    assert files_of(folder) == expected
+
+
 @pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 3), (3, 1)])
 def test_another_number_of_tasks_begins_anew(
     tmp_path: Path, parts_dir: Path, expected: dict[str, bytes], before: int, after: int

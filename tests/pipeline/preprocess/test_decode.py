@@ -103,6 +103,13 @@ def test_16_bit_grey_is_scaled_and_not_clipped(decoding: ImageDecoding) -> None:
 
 
 @every_way
+def test_transparent_16_bit_grey_is_white(decoding: ImageDecoding) -> None:
+    values = np.array([[0, 32896, 65535]], dtype=np.uint16)
+    pixels = load(encode(Image.fromarray(values), transparency=32896), decoding)
+    assert pixels[0, :, 0].tolist() == [0, 255, 255]
+
+
+@every_way
 @pytest.mark.parametrize(
     ("mode", "kind"),
     [

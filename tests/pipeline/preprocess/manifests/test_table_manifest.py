@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +46,14 @@ LAYOUTS: list[Write] = [parquet_folder, write_saved]
 
 def said(row: ManifestRow) -> list[tuple[str, list[tuple[str, str]]]]:
     return [(m.role, [(item.kind, item.value) for item in m.content]) for m in row.messages]
+
+
+def test_groups_without_rows_are_no_mistake(tmp_path: Path) -> None:
+    table = pa.table({"image_path": ["1.jpg", "2.jpg"], "text": ["a", "b"]})
+    with pq.ParquetWriter(tmp_path / "m.parquet", table.schema, use_dictionary=False) as writer:
+        for part in (table, table.slice(0, 0), table):
+            writer.write_table(part)
+    assert open_manifest(tmp_path / "m.parquet").num_rows == 4
 
 
 @pytest.mark.parametrize("write", LAYOUTS)

@@ -163,6 +163,47 @@ def test_rows_that_an_open_quote_swallows_are_an_error(
         open_manifest(path)
 
 
+CUT = "a carriage return"
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("b.png,a ball.\rIt is not red", CUT),
+        ("b.png,a ball.\rc.png,words", CUT),
+        ('b.png,"a ball."\rIt is not red', CUT),
+        ('b.png,a "ball"x\r"c.png",words', CUT),
+        ('b.png,"a"ball\rc.png,words', "no CSV"),
+        ('b.png,"a ball.\rIt is not red"', ""),
+        ("b.png,a ball.\r", ""),
+        ("\rb.png,a ball.", ""),
+    ],
+)
+@pytest.mark.parametrize("last", ["c.png,words\n", "c.png,words", "c.png,words\r\n"])
+def test_carriage_return_cuts_no_text(tmp_path: Path, row: str, problem: str, last: str) -> None:
+    path = tmp_path / "m.csv"
+    path.write_bytes(f"image_path,text\na.png,words\n{row}\n{last}".encode())
+    rows = list(open_manifest(path).rows(range(open_manifest(path).num_rows)))
+    assert [bool(each.problem) for each in rows] == [False, bool(problem), False]
+    assert problem in rows[1].problem
+    assert [each.source for each in (rows[0], rows[2])] == ["a.png", "c.png"]
+
+
+def test_last_row_that_a_carriage_return_cuts_is_told_without_a_newline_too(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_bytes(b"image_path,text\na.png,words\nb.png,a ball.\rIt is not red")
+    rows = list(open_manifest(path).rows(range(open_manifest(path).num_rows)))
+    assert [CUT in each.problem for each in rows] == [False, True]
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\r\r\n", "\n\r", "\n"])
+def test_lines_of_csv_end_as_any_system_ends_them(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "m.csv"
+    path.write_bytes(end.join(["image_path,text", "a.png,one", "b.png,two", ""]).encode())
+    rows = list(open_manifest(path).rows(range(open_manifest(path).num_rows)))
+    assert [(each.problem, each.source) for each in rows] == [("", "a.png"), ("", "b.png")]
+
+
 @pytest.mark.parametrize("first", ["image_path,text", "text,image_path"])
 def test_text_over_lines_with_commas_is_a_text(tmp_path: Path, first: str) -> None:
     verse = "Roses are red, violets are blue\nnone is so sweet, none is as true"
