@@ -125,8 +125,8 @@ def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str
     problem = limit.problem(parts.rejects_by_reason)
     if problem:
         return (
-            f"{problem}; mend these rows and type `slurm-jobs resume {run} --again {origin}`, or do "
-            f"without them by `slurm-jobs resume {run} --set "
+            f"{problem}; mend these rows and type `slurm-jobs resume {run} --again {origin}`, or "
+            f"do without them by `slurm-jobs resume {run} --set "
             f"stages.{context.stage}.config.max_reject_share=SHARE`, which keeps all parts"
         )
     if parts.num_samples:
@@ -144,20 +144,9 @@ def _write_own(
     dealing: str,
     guard: StopGuard,
 ) -> Piece:
-    """Write this task's shards, and the piece that proves them.
-
-    While one task is at work, the data set is not whole, and no other can finish it.
-    """
-    folder = context.output_dir / SHARDS_DIR
-    (context.output_dir / INFO_NAME).unlink(missing_ok=True)
-    own.info.unlink(missing_ok=True)
-    remove_other_pieces(own, dealing)
-    for path in (own.info, own.rows):
-        remove_leftovers(path.parent, path.name)
-    make_private_dir(folder)
+    """Write this task's shards, and the piece that proves them."""
     shards = shards_of_task(deal.num_shards, own.slice_index, own.num_slices)
-    for shard in shards:
-        remove_leftovers(folder, shard_name(shard))
+    _make_room(shards, context.output_dir, own, dealing)
     progress = Progress(context.task_dir, "samples", len(deal.places(shards)))
     with atomic_writer(own.workplace / own.rows.name) as stream:
         index = PieceRows(stream, len(deal.places(shards)))
@@ -165,7 +154,7 @@ def _write_own(
             parts,
             deal,
             shards,
-            folder,
+            context.output_dir / SHARDS_DIR,
             index=index,
             progress=progress,
             guard=guard,
@@ -175,6 +164,22 @@ def _write_own(
     piece = index.finish(dealing, written)
     write_piece(own, piece)
     return piece
+
+
+def _make_room(shards: range, output_dir: Path, own: PiecePaths, dealing: str) -> None:
+    """Take away what proves shards that are about to be written, and what killed attempts left.
+
+    While one task is at work, the data set is not whole, and no other can finish it.
+    """
+    (output_dir / INFO_NAME).unlink(missing_ok=True)
+    own.info.unlink(missing_ok=True)
+    remove_other_pieces(own, dealing)
+    for path in (own.info, own.rows):
+        remove_leftovers(path.parent, path.name)
+    folder = output_dir / SHARDS_DIR
+    make_private_dir(folder)
+    for shard in shards:
+        remove_leftovers(folder, shard_name(shard))
 
 
 def _own_numbers(piece: Piece) -> dict[str, Any]:
