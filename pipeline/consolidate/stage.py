@@ -119,7 +119,7 @@ def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: Pi
             stage=parent.origin or parent.stage,
         )
     if problem:
-        rejects = merge_rejects(parts, own)
+        rejects, _ = merge_rejects(parts, own)
         message = f"{parts.settings['manifest']}: {problem}. All rejects: {rejects}"
         raise StageConfigError(message)
 

@@ -5,7 +5,7 @@ is compared when: at open the file's size, its columns and their length; by `who
 its checksum in `dataset.json`, before anything is decided from it; and by who reads a sample the
 sample's bytes with the checksum in its row, which proves that row's place, too. A node's copy is
 compared in every column when it is opened, because another index is there to be read in its place.
-`slurm-jobs verify` compares everything.
+`slurm-jobs verify` compares every column, and each sample.
 """
 
 from __future__ import annotations
