@@ -10,8 +10,11 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 from pipeline.consolidate.parts import Parts
 from pipeline.consolidate.pieces import PIECES_DIR, Piece, PiecePaths, iter_rows
@@ -29,7 +32,8 @@ from slurm_jobs.common.files import (
     write_json_atomic,
 )
 
-_SHARD = re.compile(r"shard-\d+\.tar")
+SHARD_FILE = re.compile(r"shard-\d+\.tar")
+_BLOCK_BYTES = 1 << 20
 _LEFT = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
 """What `atomic_writer` has not finished, and of which file."""
 
@@ -47,10 +51,12 @@ def finish_dataset(
     shards = tuple(shard for piece in pieces for shard in piece.shards)
     _remove_other_shards(folder / SHARDS_DIR, {shard.name for shard in shards})
     _copy_processor(parts, own.workplace, folder / PROCESSOR_DIR)
-    merge_rejects(parts, own)
+    _, rejects_xxh3 = merge_rejects(parts, own)
     index = _write_index(paths, pieces, own.workplace / INDEX_NAME)
     _move(own.workplace / INDEX_NAME, folder)
-    info = _describe(parts, pieces, shards, seed=seed, index=index)
+    info = replace(
+        _describe(parts, pieces, shards, seed=seed, index=index), rejects_xxh3=rejects_xxh3
+    )
     write_json_atomic(own.workplace / INFO_NAME, dataset_info_to_json(info))
     _move(own.workplace / INFO_NAME, folder)
     _tidy(folder / PIECES_DIR, paths)
@@ -72,7 +78,7 @@ def _remove_other_shards(folder: Path, names: set[str]) -> None:
     for path in folder.iterdir():
         left = _LEFT.fullmatch(path.name)
         meant = path.name if left is None else left[1]
-        if _SHARD.fullmatch(meant) and meant not in names:
+        if SHARD_FILE.fullmatch(meant) and meant not in names:
             path.unlink(missing_ok=True)
 
 
@@ -111,23 +117,25 @@ def _copy_processor(parts: Parts, workplace: Path, folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def merge_rejects(parts: Parts, own: PiecePaths) -> Path:
-    """Write the rejects of all parts as one list, and return its path.
+def merge_rejects(parts: Parts, own: PiecePaths) -> tuple[Path, str]:
+    """Write the rejects of all parts as one list, and return its path and its xxh3-64.
 
     Raises:
         StageError: the list of a part is missing.
     """
-    merged = own.workplace / REJECTS_NAME
+    merged, digest = own.workplace / REJECTS_NAME, xxhash.xxh3_64()
     with atomic_writer(merged) as stream:
         for part in parts.paths:
             try:
                 with part.rejects.open("rb") as source:
-                    shutil.copyfileobj(source, stream)
+                    while block := source.read(_BLOCK_BYTES):
+                        digest.update(block)
+                        stream.write(block)
             except FileNotFoundError as error:
                 message = f"{part.rejects}: missing; preprocess slice {part.slice_index} again"
                 raise StageError(message) from error
     _move(merged, own.output_dir)
-    return own.output_dir / REJECTS_NAME
+    return own.output_dir / REJECTS_NAME, digest.hexdigest()
 
 
 def _write_index(paths: Sequence[PiecePaths], pieces: Sequence[Piece], path: Path) -> IndexInfo:

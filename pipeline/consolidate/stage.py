@@ -114,7 +114,7 @@ def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: Pi
         limit = replace(limit, max_reject_share=stage.max_reject_share)
     problem = _too_few_left(parts, limit, context)
     if problem:
-        rejects = merge_rejects(parts, own)
+        rejects, _ = merge_rejects(parts, own)
         message = f"{parts.settings['manifest']}: {problem}. All rejects: {rejects}"
         raise StageConfigError(message)
 

@@ -88,6 +88,8 @@ class DatasetInfo:
     """What shaped the samples: limits, prompts, hashes of manifest and processor, versions."""
     shards: tuple[ShardInfo, ...]
     index: IndexInfo
+    rejects_xxh3: str | None = None
+    """xxh3-64 of `rejects.jsonl`, in hexadecimal; None in a `dataset.json` of an older version."""
 
     @property
     def num_bytes(self) -> int:
@@ -96,9 +98,14 @@ class DatasetInfo:
 
     @property
     def fingerprint(self) -> str:
-        """xxh3-128 over all fields, in hexadecimal: equal for equal data sets."""
-        values = json.dumps(dataclasses.asdict(self), sort_keys=True)
-        return xxhash.xxh3_128_hexdigest(values.encode())
+        """xxh3-128 over all fields but that of the rejects: equal for equal samples.
+
+        In hexadecimal. Without it a data set keeps its copies on nodes and its checkpoints where
+        only a word of the rejects, or the version that listed them, is another.
+        """
+        values = dataclasses.asdict(self)
+        del values["rejects_xxh3"]
+        return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
 def shard_name(shard: int) -> str:

@@ -12,7 +12,7 @@ from pipeline.preprocess.processors import hash_folder
 from pipeline.preprocess.storage import LOSSY_FORMATS
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
 
-_DECIDE_PIXELS_AND_TOKENS = ("pillow", "simplejpeg", "torch", "transformers")
+_DECIDE_PIXELS_AND_TOKENS = ("pillow", "simplejpeg", "tokenizers", "torch", "transformers")
 """Packages whose version a sample depends on; which build of a version (`+cpu`) does not matter."""
 
 

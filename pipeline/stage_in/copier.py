@@ -85,6 +85,8 @@ class Copier:
                 return False
             self._lease.clean()
             has_index = self._has_index()
+            if not has_index:  # nobody reads a damaged one, should the disk take no other
+                (self._lease.folder / INDEX_NAME).unlink(missing_ok=True)
             plan = self._plan_shards(has_index=has_index)
         if not has_index:
             self._copy_index()

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from pipeline.consolidate.deal import shards_of_task
+from pipeline.consolidate.finish import SHARD_FILE
 from pipeline.data.index import INDEX_TYPES, DatasetIndex, open_index
 from pipeline.data.info import REJECTS_NAME, DatasetInfo, read_dataset_info
 from pipeline.preprocess.processors import hash_folder
@@ -48,7 +50,11 @@ def run(arguments: Mapping[str, Any], report: Report) -> dict[str, Any]:
 
 
 def slices_to_redo(problems: list[Problem], info: DatasetInfo | None, num_tasks: int) -> list[int]:
-    """The array tasks that wrote the shards with problems; any one writes all other files anew."""
+    """The array tasks that wrote the shards with problems; any one writes all other files anew.
+
+    None where that would mend nothing, because all that is wrong is foreign.
+    """
+    problems = [problem for problem in problems if not problem.is_foreign]
     if info is None:
         return list(range(num_tasks)) if problems else []
     shards = {problem.shard for problem in problems if problem.shard is not None}
@@ -137,12 +143,8 @@ def _num_keys_twice(index: DatasetIndex, info: DatasetInfo) -> int:
 
 
 def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
-    """Files that should not be there, the processor, and the list of rejects."""
-    known = {shard.name for shard in info.shards}
-    there = sorted(path.name for path in (folder / SHARDS_DIR).glob("*") if path.is_file())
-    for name in (name for name in there if name not in known and not name.startswith(".")):
-        message = f"no shard of this data set: {INFO_NAME} names {info.num_shards} others"
-        yield Problem(file=f"{SHARDS_DIR}/{name}", message=message)
+    """What should not be there, the processor, and the list of rejects."""
+    yield from _unknown_files(folder, info)
     processor = folder / PROCESSOR_DIR
     expected = info.preprocess["processor_xxh3"]
     found = f"xxh3 {hash_folder(processor)}" if processor.is_dir() else "missing"
@@ -150,11 +152,47 @@ def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
         yield Problem(file=PROCESSOR_DIR, message=f"{found}, expected xxh3 {expected}")
     rejects = folder / REJECTS_NAME
     num_expected = int(info.preprocess["num_rows"]) - info.num_samples
-    found = f"{_num_lines(rejects)} rejects" if rejects.is_file() else "missing"
+    found, xxh3 = "missing", ""
+    if rejects.is_file():
+        num_lines, xxh3 = _lines_and_hash(rejects)
+        found = f"{num_lines} rejects"
     if found != f"{num_expected} rejects":
         yield Problem(file=REJECTS_NAME, message=f"{found}, expected {num_expected} rejects")
+    elif info.rejects_xxh3 not in (None, xxh3):
+        message = f"xxh3 {xxh3}, expected {info.rejects_xxh3}"
+        yield Problem(file=REJECTS_NAME, message=message)
 
 
-def _num_lines(path: Path) -> int:
+def _unknown_files(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
+    """Shards too many, and folders, which a reader of all files below would take for a part."""
+    known = {shard.name for shard in info.shards}
+    for path in _listed(folder / SHARDS_DIR):
+        file = f"{SHARDS_DIR}/{path.name}"
+        if path.is_dir():
+            yield _foreign(file)
+        elif path.name not in known:
+            message = f"no shard of this data set: {INFO_NAME} names {info.num_shards} others"
+            is_foreign = SHARD_FILE.fullmatch(path.name) is None
+            yield Problem(file=file, message=message, is_foreign=is_foreign)
+    for path in _listed(folder / PROCESSOR_DIR):
+        if path.is_dir():
+            yield _foreign(f"{PROCESSOR_DIR}/{path.name}")
+
+
+def _listed(folder: Path) -> list[Path]:
+    """What lies in a folder; hidden files are the file system's or a killed attempt's."""
+    return sorted(path for path in folder.glob("*") if not path.name.startswith("."))
+
+
+def _foreign(file: str) -> Problem:
+    message = "a folder that is none of this data set's; remove it, or keep it elsewhere"
+    return Problem(file=file, message=message, is_foreign=True)
+
+
+def _lines_and_hash(path: Path) -> tuple[int, str]:
+    num_lines, digest = 0, xxhash.xxh3_64()
     with path.open("rb") as stream:
-        return sum(block.count(b"\n") for block in iter(lambda: stream.read(_BLOCK_BYTES), b""))
+        while block := stream.read(_BLOCK_BYTES):
+            num_lines += block.count(b"\n")
+            digest.update(block)
+    return num_lines, digest.hexdigest()

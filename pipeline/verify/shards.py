@@ -39,6 +39,8 @@ class Problem:
     """Its number, where the problem is one shard's."""
     key: str | None = None
     """Of the sample, where the problem is one sample's."""
+    is_foreign: bool = False
+    """Nothing of a data set's: `consolidate` leaves it where it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,6 +5,7 @@ Appends and locks are not to be trusted on NFS; `rename` and `link` are.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import uuid
@@ -44,9 +45,49 @@ def private_umask() -> Iterator[None]:
         os.umask(before)
 
 
-def _create(path: Path) -> IO[bytes]:
-    """A new file, its owner's alone whatever the umask allows."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE), "wb")
+class _NamedFile(io.FileIO):
+    """Open for writing; an error of a write, as on a full disk, says which file it was to become.
+
+    That of the system call has no name. What else fails while the file is written, as a read of
+    another one, keeps its own.
+    """
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._path = path
+        super().__init__(fd, "wb")
+
+    def write(self, data: Any, /) -> int:
+        with _naming(self._path):
+            return super().write(data)
+
+    def close(self) -> None:
+        """Where a file system over a network tells of a quota."""
+        with _naming(self._path):
+            super().close()
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Give `path` to an error of the file system that names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _create(temp: Path, path: Path) -> IO[bytes]:
+    """A new file, its owner's alone whatever the umask allows; errors name `path`."""
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE)
+    block_bytes = max(os.fstat(fd).st_blksize, io.DEFAULT_BUFFER_SIZE)
+    return io.BufferedWriter(_NamedFile(fd, path), block_bytes)
+
+
+def _sync(stream: IO[bytes], path: Path) -> None:
+    stream.flush()
+    with _naming(path):
+        os.fsync(stream.fileno())
 
 
 def _temp_name(path: Path) -> Path:
@@ -73,11 +114,10 @@ def atomic_writer(path: Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
     """
     temp = _temp_name(path)
     try:
-        with _create(temp) as stream:
+        with _create(temp, path) as stream:
             yield stream
-            stream.flush()
             if sync:
-                os.fsync(stream.fileno())
+                _sync(stream, path)
         temp.replace(path)
     except BaseException:
         with suppress(FileNotFoundError):
@@ -136,10 +176,9 @@ def create_once(path: Path, data: bytes) -> bool:
     """
     temp = _temp_name(path)
     try:
-        with _create(temp) as stream:
+        with _create(temp, path) as stream:
             stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+            _sync(stream, path)
         try:
             os.link(temp, path)
         except FileExistsError:

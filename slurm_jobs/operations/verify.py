@@ -171,6 +171,8 @@ def _remedy(place: DatasetPlace, found: Mapping[str, Any], command_text: Callabl
     run_dir = str(place.paths.run_dir)
     if found["is_unfinished"]:
         return f"{command_text('resume', run_dir)}, which does what is missing"
+    if not found["slices"]:
+        return "remove what is no file of the data set; no stage does, and none has to run again"
     again = place.stage
     if len(found["slices"]) < place.num_tasks:
         again += f":{ranges_text(found['slices'])}"

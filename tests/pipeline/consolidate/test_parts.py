@@ -96,6 +96,23 @@ def test_parts_of_different_manifests_are_not_mixed(tmp_path: Path, processor_di
         run_consolidate(tmp_path / "set", parts_dir, 2)
 
 
+@pytest.mark.parametrize("name", ["pillow", "simplejpeg", "tokenizers", "torch", "transformers"])
+def test_parts_of_different_versions_of_what_makes_samples_are_not_mixed(
+    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A second version is not to be had: its number is made up."""
+    from pipeline.preprocess import run, settings
+
+    parts_dir = preprocess_23(tmp_path, processor_dir)
+    real = settings.version
+    monkeypatch.setattr(settings, "version", lambda of: "0.0" if of == name else real(of))
+    manifest = tmp_path / "source" / "train.csv"
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "num_threads": 1}
+    run(config, make_context(tmp_path / "prep", slice_index=1, num_slices=2))
+    with pytest.raises(StageError, match=r"part-00001\.json.*\(versions differ\)"):
+        run_consolidate(tmp_path / "set", parts_dir, 2)
+
+
 @pytest.mark.parametrize("text", ["null", "5", "[]", "{}"])
 def test_file_that_describes_no_part_is_named_once(
     tmp_path: Path, processor_dir: Path, text: str

@@ -161,15 +161,15 @@ def test_verifying_that_is_stopped_half_way_is_begun_anew(
 def test_the_index_is_copied_once_and_anew_where_it_is_damaged(
     dataset_dir: Path, tmp_path: Path
 ) -> None:
-    inodes = []
+    files = []
     for damage in (None, b"", b"PAR1", None):
         with stage_in(dataset_dir, tmp_path, BEFORE) as staged:
             path = staged.folder / "index.arrow"
             assert path.read_bytes() == (dataset_dir / "index.arrow").read_bytes()
-            inodes.append(path.stat().st_ino)
+            files.append((path.stat().st_ino, path.stat().st_mtime_ns))
         if damage is not None:
             path.write_bytes(damage)
-    first, again, mended, mended_again = inodes
+    first, again, mended, mended_again = files
     assert first == again != mended != mended_again
 
 

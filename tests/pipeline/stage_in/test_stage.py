@@ -109,6 +109,47 @@ def test_copy_of_another_boot_is_verified_and_healed(
     assert (shard.read_bytes(), index.read_bytes()) == good
 
 
+def lose_a_column(dataset_dir: Path, folder: Path, column: str) -> None:
+    """Pages of the local index that were lost in a crash read as zeros."""
+    path = folder / "index.arrow"
+    data = path.read_bytes()
+    values = getattr(open_dataset(dataset_dir).index, column).tobytes()
+    assert data.count(values) == 1
+    path.write_bytes(data.replace(values, bytes(len(values))))
+
+
+@pytest.mark.parametrize("takes", ["no new index", "no change at all"])
+def test_a_damaged_index_on_a_disk_that_mends_nothing_is_left_for_the_shared_one(
+    dataset_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: str
+) -> None:
+    with stage_in(dataset_dir, tmp_path, BEFORE) as staged:
+        lose_a_column(dataset_dir, staged.folder, "xxh3")
+        index = staged.folder / "index.arrow"
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(copier, "copy_verified", fails)
+    if takes == "no change at all":
+        monkeypatch.setattr(Path, "unlink", fails)
+    with stage_in(dataset_dir, tmp_path, BEFORE) as staged:
+        assert "Input/output error" in staged.reason
+        assert index.exists() is (takes == "no change at all")
+        assert keys_of(dataset_dir, staged.folder) == keys_of(dataset_dir)
+
+
+@pytest.mark.parametrize("column", ["xxh3", "offset", "num_tokens", "key"])
+def test_a_rank_that_does_not_copy_reads_no_damaged_index(
+    dataset_dir: Path, tmp_path: Path, column: str
+) -> None:
+    with stage_in(dataset_dir, tmp_path, BEFORE) as staged:
+        lose_a_column(dataset_dir, staged.folder, column)
+    with stage_in(dataset_dir, tmp_path, BEFORE, copies=False) as staged:
+        assert keys_of(dataset_dir, staged.folder) == keys_of(dataset_dir)
+        values = open_dataset(dataset_dir, staged.folder).index.whole(column)
+    assert (values == getattr(open_dataset(dataset_dir).index, column)).all()
+
+
 def test_damaged_source_is_named_with_both_hashes(dataset_dir: Path, tmp_path: Path) -> None:
     shared = damage_shard(dataset_dir, tmp_path / "shared")
     with pytest.raises(StageError, match=r"shard-000002\.tar: .*xxh3 \w{16}, expected \w{16}"):

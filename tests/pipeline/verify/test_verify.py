@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from pipeline.data.index import format_key
 from pipeline.verify import run, shards
 from pipeline.verify.dataset import slices_to_redo
 from pipeline.verify.shards import Problem
+from tests.pipeline.build import preprocess_with_3_bad_rows_of_40, run_consolidate
 
 
 @pytest.fixture
@@ -145,6 +147,52 @@ def test_processor_that_was_changed_or_lost_is_told(folder: Path) -> None:
 def test_list_of_rejects_that_was_cut_is_told(folder: Path) -> None:
     (folder / "rejects.jsonl").write_text("{}\n")
     assert problems_of(folder) == [("rejects.jsonl", None, "1 rejects, expected 0 rejects")]
+
+
+@pytest.fixture
+def with_rejects(tmp_path: Path, processor_dir: Path) -> Path:
+    """A data set of 37 samples and 3 rejects, in 2 shards, made by 2 tasks."""
+    parts = preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 2, max_reject_share=0.5)
+    return Path(run_consolidate(tmp_path / "rejects", parts, 2, num_shards=2)[1])
+
+
+def test_list_of_rejects_with_other_words_is_told(with_rejects: Path) -> None:
+    path = with_rejects / "rejects.jsonl"
+    assert problems_of(with_rejects) == []
+    flip(path, 10)
+    ((file, key, message),) = problems_of(with_rejects)
+    assert (file, key) == ("rejects.jsonl", None)
+    assert message.startswith("xxh3 ")
+    assert message.endswith(f"expected {read_dataset_info(with_rejects).rejects_xxh3}")
+    path.write_bytes(b"{}\n" * 3)
+    assert problems_of(with_rejects)[0][0] == "rejects.jsonl"
+    path.write_bytes(b"{}\n" * 2)
+    assert problems_of(with_rejects)[0][2] == "2 rejects, expected 3 rejects"
+
+
+def test_data_set_of_a_version_without_that_checksum_is_compared_with_what_it_has(
+    with_rejects: Path,
+) -> None:
+    path = with_rejects / "dataset.json"
+    values = json.loads(path.read_text())
+    del values["rejects_xxh3"]
+    path.write_text(json.dumps(values))
+    assert read_dataset_info(with_rejects).fingerprint == values["fingerprint"]
+    assert problems_of(with_rejects) == []
+    (with_rejects / "rejects.jsonl").write_bytes(b"")
+    assert problems_of(with_rejects)[0][2] == "0 rejects, expected 3 rejects"
+
+
+@pytest.mark.parametrize("where", ["shards/more", "processor/additional_chat_templates"])
+def test_folder_that_is_none_of_the_data_set_is_told_and_makes_no_slice_run_again(
+    folder: Path, where: str
+) -> None:
+    (folder / where).mkdir()
+    shutil.copy(folder / "shards" / "shard-000000.tar", folder / where)
+    found = verify(folder)
+    assert [(p["file"], p["is_foreign"]) for p in found["problems"]] == [(where, True)]
+    assert "remove it" in found["problems"][0]["message"]
+    assert found["slices"] == []
 
 
 @pytest.mark.parametrize(

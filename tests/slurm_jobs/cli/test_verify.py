@@ -125,6 +125,16 @@ def test_folder_within_a_run_is_known_as_the_stages(
     assert "--again c-a, which" in value["remedy"]
 
 
+def test_what_only_the_user_can_remove_makes_nothing_run_again(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (paths.output_dir("c-a") / "shards" / "more").mkdir()
+    code, out, _ = verify(capsys, paths.run_dir, "--stage", "c-a")
+    assert code == 1
+    assert "shards/more: a folder that is none of this data set's; remove it" in out
+    assert out.splitlines()[-1].startswith("next: remove what is no file of the data set")
+
+
 def test_data_set_that_is_not_finished_asks_for_a_resume_alone(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:

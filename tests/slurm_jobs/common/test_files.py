@@ -1,10 +1,13 @@
 """Whole or not at all, and exactly once, whatever ends the writer."""
 
+import errno
 import os
+import resource
 import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from slurm_jobs.common.files import (
     private_umask,
     read_json,
     remove_leftovers,
+    write_bytes_atomic,
     write_json_atomic,
     write_text_atomic,
 )
@@ -151,3 +155,51 @@ def test_a_file_name_that_is_no_utf8_is_written_and_reads_back(tmp_path: Path) -
     assert "cafés" in (tmp_path / "a").read_text(encoding="utf-8")  # what is UTF-8 stays legible
     write_text_atomic(tmp_path / "c", f"{name} é")
     assert (tmp_path / "c").read_text(encoding="utf-8") == "caf\\udce9.txt é"
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """A write beyond 1,000 bytes of a file fails: the kernel names no file then, either."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def write_in_blocks(path: Path, data: bytes) -> None:
+    with atomic_writer(path, sync=False) as stream:
+        for start in range(0, len(data), 100):
+            stream.write(data[start : start + 100])
+
+
+@pytest.mark.usefixtures("full_disk")
+@pytest.mark.parametrize("write", [write_bytes_atomic, create_once, write_in_blocks])
+@pytest.mark.parametrize("num_bytes", [2000, 2 << 20])
+def test_a_write_that_fails_names_the_file_that_was_to_be(
+    tmp_path: Path, write: Callable[[Path, bytes], object], num_bytes: int
+) -> None:
+    with pytest.raises(OSError, match=r"File too large: '.*/shard\.tar'") as told:
+        write(tmp_path / "shard.tar", bytes(num_bytes))
+    assert (told.value.errno, told.value.filename) == (errno.EFBIG, str(tmp_path / "shard.tar"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sync_that_fails_names_the_file_and_keeps_the_kind_of_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broken server is not to be had: its error is made up."""
+
+    def fails(_: int) -> None:
+        raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(TimeoutError) as told:
+        write_text_atomic(tmp_path / "record.json", "{}")
+    assert told.value.filename == str(tmp_path / "record.json")
+
+
+def test_an_error_of_what_is_read_is_not_told_of_what_is_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="Input/output error") as told:  # noqa: SIM117
+        with atomic_writer(tmp_path / "f"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+    assert told.value.filename is None
