@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.files import dump_json
+from slurm_jobs.spec.plain_text import trap
 from slurm_jobs.spec.schema import profile_schema, spec_schema
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,7 +112,9 @@ def takes(value: dict[str, Any]) -> str:
         kinds = [takes(v) for v in value["anyOf"] if v.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in value:
-        return ", ".join(f"`{word}`" for word in value["enum"])
+        return ", ".join(
+            f'`"{word}"`' if trap(str(word)) else f"`{word}`" for word in value["enum"]
+        )
     if "const" in value:
         return f"`{value['const']}`"
     kind = value.get("type", "")

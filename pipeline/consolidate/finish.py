@@ -91,14 +91,16 @@ def check_processor(parts: Parts) -> None:
     if not parts.processor_dir.is_dir():
         message = (
             f"{parts.processor_dir}: the processor that the parts were made with is no longer "
-            f"there; put it back, or preprocess all slices again with another"
+            f"there; put it back, or preprocess all slices again with another by `{parts.again} "
+            f"--set stages.{parts.parent.stage}.config.processor=FOLDER`"
         )
         raise StageConfigError(message)
     found, expected = hash_folder(parts.processor_dir), parts.settings["processor_xxh3"]
     if found != expected:
         message = (
             f"{parts.processor_dir}: xxh3 {found}, but the parts were made with {expected}; the "
-            f"processor changed since preprocess, so preprocess all slices again"
+            f"processor changed since preprocess, so preprocess all slices again by "
+            f"`{parts.again}`"
         )
         raise StageConfigError(message)
 

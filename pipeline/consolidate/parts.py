@@ -19,7 +19,7 @@ import xxhash
 from pipeline.data.tar import END_OF_ARCHIVE
 from pipeline.preprocess.part import PartIndex, PartPaths, read_part_index
 from pipeline.preprocess.rejects import RejectLimit, add_reasons
-from slurm_jobs.common.context import ParentStage
+from slurm_jobs.common.context import ParentStage, again_command
 from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.files import dump_json
 
@@ -32,6 +32,8 @@ _NUM_THREADS = 16
 class Parts:
     """What a preprocess stage left behind."""
 
+    parent: ParentStage
+    """That made them."""
     paths: tuple[PartPaths, ...]
     first_sample: np.ndarray
     """int64 [num_parts + 1]: part p has samples first_sample[p] to first_sample[p + 1], counted in
@@ -53,6 +55,11 @@ class Parts:
         """Of all parts."""
         return int(self.first_sample[-1])
 
+    @property
+    def again(self) -> str:
+        """The command that makes all of them anew."""
+        return again_command(self.parent.run_dir, self.parent.stage)
+
     def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The part of each sample, and its row there; `numbers` count over all parts."""
         part = np.searchsorted(self.first_sample, numbers, side="right") - 1
@@ -72,10 +79,11 @@ def gather_parts(parent: ParentStage) -> Parts:
     _check_all_there(paths)
     with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="part") as pool:
         indexes = list(pool.map(_read_index, paths))
-    _check_same_data(paths, indexes)
+    _check_same_data(parent, paths, indexes)
     said = [(i.num_samples, i.samples_xxh3, i.xxh3) for i in indexes]
     words = dump_json([indexes[0].settings, indexes[0].model_inputs, said])
     return Parts(
+        parent=parent,
         paths=paths,
         first_sample=np.cumsum([0, *(index.num_samples for index in indexes)], dtype=np.int64),
         num_bytes=sum(index.num_bytes - len(END_OF_ARCHIVE) for index in indexes),
@@ -133,7 +141,9 @@ def _read_index(path: PartPaths) -> PartIndex:
     return index
 
 
-def _check_same_data(paths: Sequence[PartPaths], indexes: Sequence[PartIndex]) -> None:
+def _check_same_data(
+    parent: ParentStage, paths: Sequence[PartPaths], indexes: Sequence[PartIndex]
+) -> None:
     next_row = 0
     for path, index in zip(paths, indexes, strict=True):
         same = index.settings == indexes[0].settings and index.model_inputs == (
@@ -149,7 +159,8 @@ def _check_same_data(paths: Sequence[PartPaths], indexes: Sequence[PartIndex]) -
             message = (
                 f"{path.index}: made under other settings than {paths[0].index.name} "
                 f"({', '.join(differing) or 'slices or processor'} differ); the manifest or the "
-                f"config changed between array tasks, so preprocess all slices again"
+                f"config changed between array tasks, so preprocess all slices again by "
+                f"`{again_command(parent.run_dir, parent.stage)}`"
             )
             raise StageError(message)
         next_row = index.end_row

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from slurm_jobs.common.context import again_command
 from slurm_jobs.common.stage_config.preprocess import CHOSEN_REASONS
 
 Reason = Literal[
@@ -96,7 +97,7 @@ class RejectLimit:
         told = f"none of {self.num_rows} rows became a sample ({_told(counts)})"
         limits = sorted({CHOSEN_REASONS[reason] for reason in counts if reason in CHOSEN_REASONS})
         if not limits:
-            return f"{told}; mend these rows"
+            return f"{told}; mend these rows, and then `{again_command(run, stage)}`"
         allowed = " and ".join(f"{limit}: {settings[limit]}" for limit in limits)
         changes = " ".join(f"--set stages.{stage}.config.{limit}=NUMBER" for limit in limits)
         return (

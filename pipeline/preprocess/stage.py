@@ -33,7 +33,7 @@ from pipeline.preprocess.tokenizer import load_tokenizer
 from pipeline.preprocess.work import RowResult, RowWorker
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.context import TaskContext, again_command
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import (
     atomic_writer,
@@ -231,8 +231,9 @@ def _keep_rejects(
         first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
         told = first.message.removeprefix(f"{first.place}: ")
         message = (
-            f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; mend these rows, or "
-            f"do without them by `slurm-jobs resume {context.run_dir} --set "
+            f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; mend these rows, and "
+            f"then `{again_command(context.run_dir, context.stage)}` (all slices are of one "
+            f"manifest), or do without them by `slurm-jobs resume {context.run_dir} --set "
             f"stages.{context.stage}.config.max_reject_share=SHARE` (the share of `consolidate` "
             f"is for finished parts). First: {first.place}: {told}. All of this slice: "
             f"{paths.rejects}"

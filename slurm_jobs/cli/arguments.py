@@ -99,6 +99,11 @@ def print_json(value: object) -> None:
     print(dump_json(value), end="")
 
 
+def number_text(number: int, word: str) -> str:
+    """`no shards`, `1 shard`, `1,234 shards`."""
+    return f"{f'{number:,}' if number else 'no'} {word}{'' if number == 1 else 's'}"
+
+
 def duration_text(seconds: float) -> str:
     """`47 s`, `3 min 20 s`, `2 h 05 min`, `3 d 02 h`."""
     whole = round(seconds)

@@ -12,6 +12,7 @@ from slurm_jobs.cli.arguments import (
     add_json,
     check_place,
     command_text,
+    number_text,
     positive,
     print_json,
     shown_path,
@@ -161,8 +162,8 @@ def head_lines(found: SamplesFound) -> Iterator[str]:
     from slurm_jobs.report.words_statistics import statistics_lines
 
     yield (
-        f"{shown_path(found.place.folder)}: {found.num_samples:,} samples in "
-        f"{found.num_shards:,} shard{'' if found.num_shards == 1 else 's'}"
+        f"{shown_path(found.place.folder)}: {number_text(found.num_samples, 'sample')} in "
+        f"{number_text(found.num_shards, 'shard')}"
     )
     if found.statistics is not None:
         yield from statistics_lines(found.statistics)

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import add_json, command_text, positive, print_json, shown_path
+from slurm_jobs.cli.arguments import (
+    add_json,
+    command_text,
+    number_text,
+    positive,
+    print_json,
+    shown_path,
+)
 
 if TYPE_CHECKING:
     from slurm_jobs.operations.verify import Verdict
@@ -74,17 +81,18 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
     counts, number = verdict.counts, len(verdict.problems)
     folder = shown_path(verdict.place.folder)
     held = (
-        f"{counts['num_samples']:,} samples in {counts['num_shards']:,} shards, "
+        f"{number_text(counts['num_samples'], 'sample')} in "
+        f"{number_text(counts['num_shards'], 'shard')}, "
         f"{_size_text(counts['num_bytes'])}: "
         if counts
         else ""
     )
-    yield f"{folder}: {held}{_number_text(number, 'problem')} found"
+    yield f"{folder}: {held}{number_text(number, 'problem')} found"
     for file, problems in groupby(verdict.problems, key=lambda problem: problem["file"]):
         listed = list(problems)
         yield from (f"  {_problem_text(problem)}" for problem in listed[:_MOST_OF_A_FILE])
         if len(listed) > _MOST_OF_A_FILE:
-            more = _number_text(len(listed) - _MOST_OF_A_FILE, "more problem")
+            more = number_text(len(listed) - _MOST_OF_A_FILE, "more problem")
             yield f"  {file}: {more}; --json lists all"
     if verdict.remedy:
         yield f"next: {verdict.remedy}"
@@ -94,10 +102,6 @@ def _problem_text(problem: Any) -> str:
     sample = f"sample {problem['key']}: " if problem["key"] is not None else ""
     message = str(problem["message"])
     return f"{problem['file']}: {sample}{message}"
-
-
-def _number_text(number: int, word: str) -> str:
-    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"
 
 
 def _size_text(num_bytes: int) -> str:

@@ -29,6 +29,16 @@ class ParentStage:
     origin: str = ""
     """Its name in the spec, where it is one combination of a matrix and the only parent so."""
 
+    @property
+    def run_dir(self) -> Path:
+        """Folder of the run that it belongs to, which holds its output as `data/STAGE`."""
+        return self.output_dir.parent.parent
+
+
+def again_command(run_dir: Path | str, stage: str) -> str:
+    """What a user types for all slices of a stage to run again, complete or not."""
+    return f"slurm-jobs resume {run_dir} --again {stage}"
+
 
 def parent_to_json(parent: ParentStage) -> dict[str, Any]:
     """The parent as JSON values."""

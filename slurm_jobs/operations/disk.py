@@ -8,10 +8,12 @@ import stat
 from pathlib import Path
 
 from slurm_jobs.operations.tables import table_facts
-from slurm_jobs.spec.files import Files
+from slurm_jobs.spec.files import Beginning, Files
 
 SMALL_BYTES = 64 * 1024
 """A longer file is not read to see whether it says anything."""
+MOST_SIZES = 1000
+"""Files of a folder whose sizes are asked for: each may be a question to a file server."""
 
 
 def disk_files(*, to_write: bool = False) -> Files:
@@ -25,6 +27,8 @@ def disk_files(*, to_write: bool = False) -> Files:
         variables=os.environ,
         small_text=_small_text,
         first_line=_first_line,
+        beginning=_beginning,
+        sizes_in=_sizes_in,
         table=table_facts,
         modules_in=_modules_in,
         has_module=_has_module,
@@ -53,6 +57,38 @@ def _first_line(file: str) -> str | None:
         return line.decode("utf-8-sig") if len(line) < SMALL_BYTES else None
     except (OSError, ValueError):
         return None
+
+
+def _beginning(file: str) -> Beginning | None:
+    path = Path(file)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        with path.open("rb") as stream:
+            data = stream.read(SMALL_BYTES + 1)
+    except (OSError, ValueError):
+        return None
+    return Beginning(data=data[:SMALL_BYTES], is_whole=len(data) <= SMALL_BYTES)
+
+
+def _sizes_in(folder: str) -> dict[str, int | None] | None:
+    try:
+        with os.scandir(folder) as listing:
+            entries = list(listing)
+        if len(entries) > MOST_SIZES:
+            return {entry.name: None for entry in entries}
+        return {entry.name: _size_of(entry) for entry in entries}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError):
+        return None
+
+
+def _size_of(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat().st_size
+    except OSError:  # a link to nowhere
+        return -1
 
 
 def _modules_in(folder: str) -> frozenset[str]:

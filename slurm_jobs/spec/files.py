@@ -24,6 +24,15 @@ class TableFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Beginning:
+    """The first bytes of a file."""
+
+    data: bytes
+    is_whole: bool
+    """Whether the file has no more."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Files:
     """How the loader looks at the file system."""
 
@@ -36,6 +45,11 @@ class Files:
     """Text of a file of a few lines; None of a longer one, and where nobody looks."""
     first_line: Callable[[str], str | None] = lambda _file: None
     """First line of a file in UTF-8; None of another or an endless one, and where nobody looks."""
+    beginning: Callable[[str], Beginning | None] = lambda _file: None
+    """How a file begins; None where nobody can look."""
+    sizes_in: Callable[[str], Mapping[str, int | None] | None] = lambda _folder: None
+    """Bytes of what lies in a folder, by name, None each where there is very much; nothing where
+    there is no such folder; None where nobody can look."""
     table: Callable[[str], TableFacts | None] = lambda _path: None
     """What can be seen of a table; None of what is none, and where nobody looks."""
     modules_in: Callable[[str], Collection[str]] = lambda _folder: ()

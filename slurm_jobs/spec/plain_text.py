@@ -16,7 +16,7 @@ NULLS = {"", "~", "null", "Null", "NULL"}
 _TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"(?i:yes|no|on|off|y|n)"),
-        "is a truth value in YAML 1.1 and text in YAML 1.2; write true, false, or quotes around it",
+        "is a truth value in YAML 1.1 and text in YAML 1.2; quote it; a switch takes true or false",
     ),
     (
         re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"),

@@ -18,7 +18,8 @@ class StagingConfig:
 
     mode: Literal["beside", "before", "off"] = "beside"
     """`beside`: training begins at once, and reads from the shared file system what is not here
-    yet. `before`: it begins when the copy is done. `off`: it reads the shared file system."""
+    yet. `before`: it begins when the copy is done. `"off"`, in quotes: it reads the shared file
+    system."""
     num_threads: Count = 4
     """Shards that a node copies at a time."""
     max_mb_per_s: Positive | None = None

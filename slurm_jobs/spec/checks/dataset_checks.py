@@ -1,7 +1,8 @@
-"""Whether folders that a training names as data sets are finished ones; none is read. PURE."""
+"""Whether folders that a training names as data sets are finished ones, with their shards. PURE."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
@@ -24,14 +25,44 @@ def dataset_problems(
     for item in marked:
         if not _is_dataset(item.path) or not item.given or not files.holds(item.resolved):
             continue
-        if not files.lacks(f"{item.resolved}/{INFO_NAME}"):
-            continue
-        message = (
-            f"{path_text(item.path)}: {item.resolved} is no finished data set, it has no "
-            f"{INFO_NAME}; {_instead(item.resolved, files)}"
+        wrong = (
+            f" is no finished data set, it has no {INFO_NAME}; {_instead(item.resolved, files)}"
+            if files.lacks(f"{item.resolved}/{INFO_NAME}")
+            else _wrong_shards(item.resolved, files)
         )
-        problems.append(problem_at(document, item.path, message))
+        if wrong:
+            message = f"{path_text(item.path)}: {item.resolved}{wrong}"
+            problems.append(problem_at(document, item.path, message))
     return problems
+
+
+def _wrong_shards(folder: str, files: Files) -> str:
+    """The first shard that is gone or of another size, and how many are; what they say is not read.
+
+    What `dataset.json` does not say so that it can be understood is left to the job.
+    """
+    expected, found = _shards_of(folder, files), files.sizes_in(f"{folder}/{SHARDS_DIR}")
+    if found is None:
+        return ""
+    wrong = [name for name, size in expected.items() if found.get(name, -1) not in {None, size}]
+    if not wrong:
+        return ""
+    first, size = wrong[0], found.get(wrong[0], -1)
+    told = "is missing" if size == -1 else f"has {size} bytes, expected {expected[first]}"
+    return (
+        f": {len(wrong)} of {len(expected)} shards missing or of another size than {INFO_NAME} "
+        f"says; the first, {SHARDS_DIR}/{first}, {told}; `slurm-jobs verify {folder}` names all "
+        "and what to do"
+    )
+
+
+def _shards_of(folder: str, files: Files) -> dict[str, int]:
+    """Bytes of each shard that a data set should have, by name."""
+    try:
+        values = json.loads(files.read_text(f"{folder}/{INFO_NAME}"))
+        return {shard["name"]: shard["num_bytes"] for shard in values["shards"]}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return {}
 
 
 def _is_dataset(path: Path) -> bool:

@@ -203,7 +203,7 @@ _RULES: Mapping[str, Sequence[_Rule]] = {
         _Rule(
             keys=("staging.num_threads", "staging.max_mb_per_s", "staging.max_gb"),
             is_idle=lambda config: config.staging.mode == "off",
-            why="`staging.mode: off` copies nothing; set another mode, or leave it out",
+            why="`staging.mode: 'off'` copies nothing; set another mode, or leave it out",
         ),
         _Rule(
             keys=("profile.ranks", "profile.memory", "profile.stacks"),

@@ -5,6 +5,7 @@ PURE.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from slurm_jobs.common.csv_columns import wrong_columns
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.table_columns import wrong_table_columns
 from slurm_jobs.common.text_formats import UNKNOWN_FORMAT
-from slurm_jobs.spec.files import Files, TableFacts
+from slurm_jobs.spec.files import Beginning, Files, TableFacts
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.validation import path_text, problem_at
@@ -32,6 +33,12 @@ _BLANKS = " \t\r\n\v\f"
 _MAY_BE_ONE = ("{", "[", "PAR1", "\ufffd")
 """Beginnings of manifests that are no CSV: JSON, or a table that this Python cannot look into (the
 last stands for bytes that are no UTF-8)."""
+
+
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"{\0", b"\0{", b"[\0", b"\0[")
+"""Beginnings of text in UTF-16: its mark, or JSON without one."""
+
+_SAVE_AS_UTF_8 = "save the manifest as UTF-8"
 
 
 def manifest_problems(
@@ -54,6 +61,10 @@ def _wrong(manifest: str, verb: str, files: Files) -> str:
     if table is not None:
         return table.problem or _wrong_table(table, verb)
     is_csv = manifest.lower().endswith(".csv")
+    beginning = files.beginning(manifest)
+    wrong = _wrong_encoding(beginning, is_csv=is_csv) if beginning else ""
+    if wrong:
+        return wrong
     text = files.small_text(manifest)
     if text is not None and _is_empty(text, is_csv=is_csv):
         return f" has no rows; there is nothing to {verb}"
@@ -68,6 +79,22 @@ def _wrong(manifest: str, verb: str, files: Files) -> str:
         return ""
     wrong = wrong_columns(header)
     return f":1: {wrong}" if wrong else ""
+
+
+def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str:
+    """That it is no UTF-8, with the line; of JSON lines, such a line is a row's matter."""
+    data = beginning.data
+    if data.startswith(_UTF_16):
+        return f":1: no UTF-8 (it begins as UTF-16 does); {_SAVE_AS_UTF_8}"
+    if not is_csv and not data.lstrip(_BLANKS.encode()).startswith(b"["):
+        return ""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data, final=beginning.is_whole)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = f"byte 0x{data[error.start]:02x}: {error.reason}"
+        return f":{line}: no UTF-8 ({byte}); {_SAVE_AS_UTF_8}"
+    return ""
 
 
 def _wrong_format(beginning: str | None) -> str:

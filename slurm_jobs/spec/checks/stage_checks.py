@@ -12,7 +12,7 @@ from slurm_jobs.common.stage_config.phases import own_values
 from slurm_jobs.spec.graph import StageView, stage_views
 from slurm_jobs.spec.model import Resources, Stage
 from slurm_jobs.spec.overrides import steps_of
-from slurm_jobs.spec.validation import path_text, problem_at
+from slurm_jobs.spec.validation import path_text, problem_at, was_set
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 FEATURES = re.compile(r"[A-Za-z0-9_.-]+(&[A-Za-z0-9_.-]+)*")
@@ -149,8 +149,7 @@ def stage_problems(
             f"evenly to {num_ranks} ranks; take a multiple of {num_ranks}, or as many ranks as "
             f"divide them ({_divisors(config.num_lanes)}): a training that goes on keeps its lanes"
         )
-        place = ("stages", name, "config", "num_lanes")
-        problems.append(problem_at(document, place, message))
+        problems.append(problem_at(document, _lanes_place(name, document), message))
     elif not {*_CUTS, "phases"} & set(unreadable):
         problems += _microbatch_problems(name, num_ranks, config, document)
     if "precision" not in unreadable:
@@ -158,6 +157,14 @@ def stage_problems(
     if "profile" not in unreadable:
         problems += _profile_problems(name, num_ranks, config, document)
     return problems
+
+
+def _lanes_place(name: str, document: YamlDocument) -> Path:
+    """The one of what makes lanes and ranks that was set on the command line, else the lanes."""
+    at_stage: Path = ("stages", name)
+    lanes: Path = (*at_stage, "config", "num_lanes")
+    ranks = [(*at_stage, "resources", key) for key in ("tasks_per_node", "nodes")]
+    return next((place for place in (lanes, *ranks) if was_set(document, at_stage, place)), lanes)
 
 
 def _divisors(number: int) -> str:

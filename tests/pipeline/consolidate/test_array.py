@@ -300,6 +300,7 @@ def test_another_processor_is_refused_before_a_shard_is_written(
     shutil.copytree(processor_dir, own)
     parts_dir = preprocess_23(tmp_path, own)
     (own / "tokenizer_config.json").write_text("{}")
-    with pytest.raises(StageConfigError, match="the processor changed since preprocess"):
+    words = r"the processor changed since preprocess, .* by `slurm-jobs resume .* --again prep`$"
+    with pytest.raises(StageConfigError, match=words):
         run_consolidate(tmp_path / "set", parts_dir, 2)
     assert not (tmp_path / "set" / "output" / "shards").exists()

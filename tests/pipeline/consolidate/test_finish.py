@@ -44,5 +44,9 @@ def test_processor_that_is_gone_is_told_and_not_tried_again(
     own = Path(shutil.copytree(processor_dir, tmp_path / "processor"))
     parts_dir = preprocess_23(tmp_path, own)
     shutil.rmtree(own)
-    with pytest.raises(StageConfigError, match=r"processor: .* is no longer there; put it back"):
+    words = (
+        r"processor: .* is no longer there; put it back, or .* by `slurm-jobs resume .* "
+        r"--again prep --set stages\.prep\.config\.processor=FOLDER`$"
+    )
+    with pytest.raises(StageConfigError, match=words):
         run_consolidate(tmp_path / "set", parts_dir, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,8 @@ def test_parts_of_different_manifests_are_not_mixed(tmp_path: Path, processor_di
     from pipeline.preprocess import run
 
     run(config, make_context(tmp_path / "prep", slice_index=1, num_slices=2))
-    with pytest.raises(StageError, match=r"part-00001.json.*manifest_xxh3"):
+    again = rf"again by `slurm-jobs resume {re.escape(str(parts_dir.parent.parent))} --again prep`$"
+    with pytest.raises(StageError, match=rf"part-00001.json.*manifest_xxh3.*{again}"):
         run_consolidate(tmp_path / "set", parts_dir, 2)
 
 

@@ -27,6 +27,12 @@ def test_share_is_rounded_up_to_whole_rows(share: float, num_rows: int, num_allo
     assert RejectLimit(max_reject_share=share, num_rows=num_rows).num_allowed == num_allowed
 
 
+def test_rows_to_mend_come_with_the_command_that_makes_all_parts_anew() -> None:
+    limit = RejectLimit(max_reject_share=1.0, num_rows=6)
+    told = limit.nothing_left({"bad_row": 6}, {}, run="runs/a", stage="prep")
+    assert told.endswith("; mend these rows, and then `slurm-jobs resume runs/a --again prep`")
+
+
 def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_dir: Path) -> None:
     config = {**csv_config(tmp_path, processor_dir), "max_tokens": 53, "max_reject_share": 0.0}
     (result,), _ = run_preprocess(tmp_path, config)

@@ -153,7 +153,8 @@ def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir
     config = base_config(tmp_path, processor_dir)
     break_rows(config, 4, 5)
     words = (
-        r"slice 0 alone 2 of 10 rows cannot be used \(missing_image 2\); .* allows 1; .*slurm-jobs "
+        r"slice 0 alone 2 of 10 rows cannot be used \(missing_image 2\); .* allows 1; mend these "
+        r"rows, and then `slurm-jobs resume .* --again prep` .*, or do without them by `slurm-jobs "
         r"resume .* stages\.prep\.config\.max_reject_share=SHARE.* First:"
     )
     with pytest.raises(StageConfigError, match=words):

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs import cli
+from slurm_jobs.cli.verify import verdict_lines
 from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.operations.verify import DatasetPlace, Verdict
 from slurm_jobs.run.orders import order_to_json
 from slurm_jobs.run.paths import RunPaths
 from tests.pipeline.build import preprocess_23, run_consolidate, write_processor
@@ -78,6 +80,13 @@ def test_sound_folder_is_0_and_says_what_was_compared(
     assert (code, err) == (0, "")
     assert out.startswith(f"{folder}: 23 samples in 4 shards, ")
     assert out.endswith("no problems found\n")
+
+
+def test_one_shard_is_no_shards(dataset_dir: Path) -> None:
+    counts = {"num_samples": 1, "num_shards": 1, "num_bytes": 512}
+    place = DatasetPlace(folder=dataset_dir)
+    (line,) = verdict_lines(Verdict(place=place, problems=(), remedy="", counts=counts))
+    assert line == f"{dataset_dir}: 1 sample in 1 shard, 512 bytes: no problems found"
 
 
 def test_damaged_folder_is_1_and_names_file_sample_and_remedy(

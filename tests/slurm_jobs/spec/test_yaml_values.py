@@ -44,7 +44,10 @@ def test_plain_text_means_what_yaml_1_2_says(text: str, value: object) -> None:
     [
         ("no", "truth value"),
         ("Yes", "truth value"),
-        ("off", "truth value"),
+        (
+            "off",
+            "truth value in YAML 1.1 and text in YAML 1.2; quote it; a switch",
+        ),
         ("n", "truth value"),
         ("1:30", "base 60"),
         ("12:30:45.5", "base 60"),

@@ -1,7 +1,11 @@
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from slurm_jobs.operations import disk
 
 Check = Callable[..., list[str]]
 
@@ -66,3 +70,54 @@ def test_the_data_set_of_a_phase_is_looked_at_too(check: Check, tmp_path: Path) 
     phases = "phases: [{name: one, num_steps: 1}, {name: two, num_steps: 1, dataset: d}]"
     (line,) = check(SPEC.format(dataset=".").replace("num_steps: 1\n", f"{phases}\n"))
     assert line.startswith("9:78: stages.t.config.phases[1].dataset: d is no finished data set")
+
+
+def finished(folder: Path, sizes: dict[str, int]) -> None:
+    """A data set of shards of these sizes."""
+    (folder / "shards").mkdir(parents=True)
+    for name, size in sizes.items():
+        (folder / "shards" / name).write_bytes(bytes(size))
+    shards = [{"name": name, "num_bytes": size} for name, size in sizes.items()]
+    (folder / "dataset.json").write_text(json.dumps({"shards": shards}))
+
+
+@pytest.mark.parametrize(
+    ("size", "told"), [(None, "is missing"), (19, "has 19 bytes, expected 20")]
+)
+def test_a_shard_that_is_gone_or_of_another_size_is_a_problem_at_the_line_of_the_data_set(
+    check: Check, tmp_path: Path, size: int | None, told: str
+) -> None:
+    finished(tmp_path / "d", {"a.tar": 10, "b.tar": 20, "c.tar": 30})
+    assert check(SPEC.format(dataset="d")) == []
+    (tmp_path / "d" / "shards" / "b.tar").unlink()
+    (tmp_path / "d" / "shards" / "c.tar").unlink()
+    if size is not None:
+        (tmp_path / "d" / "shards" / "b.tar").write_bytes(bytes(size))
+    (line,) = check(SPEC.format(dataset="d"))
+    assert line == (
+        "10:16: stages.t.config.dataset: d: 2 of 3 shards missing or of another size than "
+        f"dataset.json says; the first, shards/b.tar, {told}; `slurm-jobs verify d` names all and "
+        "what to do"
+    )
+
+
+def test_a_data_set_that_lost_its_whole_folder_of_shards_is_a_problem(
+    check: Check, tmp_path: Path
+) -> None:
+    finished(tmp_path / "d", {"a.tar": 10})
+    shutil.rmtree(tmp_path / "d" / "shards")
+    (line,) = check(SPEC.format(dataset="d"))
+    assert "d: 1 of 1 shards missing" in line
+
+
+def test_of_very_many_shards_the_names_alone_are_looked_at(
+    check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "MOST_SIZES", 2)
+    finished(tmp_path / "d", {f"{number}.tar": 10 for number in range(4)})
+    (tmp_path / "d" / "shards" / "2.tar").write_bytes(b"")
+    assert check(SPEC.format(dataset="d")) == []
+    (tmp_path / "d" / "shards" / "2.tar").unlink()
+    (line,) = check(SPEC.format(dataset="d"))
+    assert "d: 1 of 4 shards missing or of another size" in line
+    assert "shards/2.tar, is missing" in line

@@ -165,3 +165,53 @@ def test_json_is_known_by_its_first_character_whatever_its_name(
     check: Check, tmp_path: Path, text: str
 ) -> None:
     assert found(check, tmp_path, "rows", text) == []
+
+
+JSON_ROW = '{"image_path": "a.png", "text": "words"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "wrong"),
+    [
+        ("m.jsonl", JSON_ROW.encode("utf-16"), "1: no UTF-8 (it begins as UTF-16 does)"),
+        ("m.jsonl", JSON_ROW.encode("utf-16-le"), "1: no UTF-8 (it begins as UTF-16 does)"),
+        ("m.json", f"[{JSON_ROW}]".encode("utf-16-be"), "1: no UTF-8 (it begins as UTF-16 does)"),
+        ("m.csv", (HEADER + ROWS).encode("utf-16"), "1: no UTF-8 (it begins as UTF-16 does)"),
+        (
+            "m.csv",
+            (HEADER + "a.png,un caf\xe9 noir\n").encode("latin-1"),
+            "2: no UTF-8 (byte 0xe9: invalid continuation byte)",
+        ),
+        (
+            "m.json",
+            b'[\n{"image_path": "a.png", "text": "caf\xe9"}]',
+            "2: no UTF-8 (byte 0xe9: invalid continuation byte)",
+        ),
+        (
+            "m.csv",
+            (HEADER + "a.png,caf\xe9\n").encode()[:-2],
+            "2: no UTF-8 (byte 0xc3: unexpected end of data)",
+        ),
+    ],
+)
+def test_a_manifest_that_is_seen_to_be_no_utf_8_is_a_problem_with_the_line(
+    check: Check, tmp_path: Path, name: str, data: bytes, wrong: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert check(SPEC.format(name=name)) == [
+        f"7:17: stages.p.config.manifest: {name}:{wrong}; save the manifest as UTF-8"
+    ]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_character_over_the_end_of_what_is_read_is_no_mistake(
+    check: Check, tmp_path: Path, cut: int
+) -> None:
+    start = HEADER + "a.png,"
+    start += "x" * (SMALL_BYTES - len(start) - cut)
+    assert found(check, tmp_path, "m.csv", start + "\U0001f600 and more\n") == []
+
+
+def test_a_line_of_json_that_is_no_utf_8_is_left_to_the_job(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_bytes(b'{"image_path": "a.png", "text": "caf\xe9"}\n')
+    assert check(SPEC.format(name="m.jsonl")) == []

@@ -305,3 +305,25 @@ def test_steps_to_profile_may_lie_in_any_phase_and_not_after_the_last(check: Che
     assert check(text, overrides=("stages.train.config.profile.steps=[3, 3]",)) == []
     (line,) = check(text, overrides=("stages.train.config.profile.steps=[4, 5]",))
     assert "profile.steps begins at step 4, and the training has 4, counted from 0" in line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "at"),
+    [
+        ((), "7:5"),
+        (("resources.tasks_per_node=3",), "--set stages.train.resources.tasks_per_node=3"),
+        (("resources={nodes: 3}",), "--set stages.train.resources={nodes: 3}"),
+        (
+            ("resources.nodes=3", "config.num_lanes=16"),
+            "--set stages.train.config.num_lanes=16",
+        ),
+    ],
+)
+def test_lanes_that_ranks_cannot_share_are_told_at_what_was_set(
+    check: Check, overrides: tuple[str, ...], at: str
+) -> None:
+    ranks = "" if overrides else "nodes: 3"
+    text = train(ranks, "device: cpu, strategy: ddp")
+    lines = check(text, overrides=tuple(f"stages.train.{override}" for override in overrides))
+    (line,) = [line for line in lines if "lanes cannot be shared out" in line]
+    assert line.startswith(f"{at}: ")
