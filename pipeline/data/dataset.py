@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data.gathered import Gathered, ImageRule, image_rule
-from pipeline.data.index import DatasetIndex, format_key, open_index, open_whole_index
+from pipeline.data.index import DatasetIndex, format_key, open_index
 from pipeline.data.info import DatasetInfo, read_dataset_info
 from pipeline.data.opened_shard import MappedShard
 from pipeline.data.raw_layout import Arrays, Place, RawLayout, raw_layout
@@ -230,14 +230,10 @@ def _layout(info: DatasetInfo) -> RawLayout | None:
 
 
 def _open_index(info: DatasetInfo, dataset_dir: Path, local_dir: Path | None) -> DatasetIndex:
-    """From the local copy where it has a sound one.
-
-    All of that is compared: a wrong row would make a sound shard seem damaged wherever it lies.
-    """
+    """From the local copy where it has a sound one."""
     if local_dir is not None and (local_dir / INDEX_NAME).exists():
         try:
-            path = local_dir / INDEX_NAME
-            return open_whole_index(path, info.index, num_samples=info.num_samples)
+            return open_index(local_dir / INDEX_NAME, info.index, num_samples=info.num_samples)
         except (StageError, OSError) as error:
             log.warning("%s; it is read from %s", error, dataset_dir)
     return open_index(dataset_dir / INDEX_NAME, info.index, num_samples=info.num_samples)

@@ -3,9 +3,8 @@
 It is mapped, not read, so that opening it costs a millisecond whatever the number of samples. What
 is compared when: at open the file's size, its columns and their length; by `whole` a column with
 its checksum in `dataset.json`, before anything is decided from it; and by who reads a sample the
-sample's bytes with the checksum in its row, which proves that row's place, too. A node's copy is
-compared in every column when it is opened, because another index is there to be read in its place.
-`slurm-jobs verify` compares every column, and each sample.
+sample's bytes with the checksum in its row, which proves that row's place, too. `slurm-jobs verify`
+compares everything.
 """
 
 from __future__ import annotations
@@ -90,22 +89,12 @@ def format_key(number: int) -> str:
 def is_sound_index(path: Path, expected: IndexInfo, *, num_samples: int) -> bool:
     """Whether a copy of the index is the one that `dataset.json` describes, in every column."""
     try:
-        open_whole_index(path, expected, num_samples=num_samples)
+        index = open_index(path, expected, num_samples=num_samples)
+        for name in INDEX_TYPES:
+            index.whole(name)
     except (StageError, OSError):
         return False
     return True
-
-
-def open_whole_index(path: Path, expected: IndexInfo, *, num_samples: int) -> DatasetIndex:
-    """As `open_index`, and every column is compared with its checksum: reads the whole file.
-
-    Raises:
-        StageError: as `open_index`, or a column is not what `consolidate` wrote.
-    """
-    index = open_index(path, expected, num_samples=num_samples)
-    for name in INDEX_TYPES:
-        index.whole(name)
-    return index
 
 
 def open_index(path: Path, expected: IndexInfo, *, num_samples: int) -> DatasetIndex:
