@@ -48,8 +48,8 @@ class Files:
     beginning: Callable[[str], Beginning | None] = lambda _file: None
     """How a file begins; None where nobody can look."""
     sizes_in: Callable[[str], Mapping[str, int | None] | None] = lambda _folder: None
-    """Bytes of what lies in a folder, by name, None each where there is very much; nothing where
-    there is no such folder; None where nobody can look."""
+    """Bytes of what lies in a folder, by name: None each where there is very much, -1 of a link to
+    nowhere. Nothing where there is no such folder; None where nobody can look."""
     table: Callable[[str], TableFacts | None] = lambda _path: None
     """What can be seen of a table; None of what is none, and where nobody looks."""
     modules_in: Callable[[str], Collection[str]] = lambda _folder: ()
