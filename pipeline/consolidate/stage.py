@@ -125,8 +125,8 @@ def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str
     problem = limit.problem(parts.rejects_by_reason)
     if problem:
         return (
-            f"{problem}; mend these rows and type `slurm-jobs resume {run} --again {origin}`, or "
-            f"do without them by `slurm-jobs resume {run} --set "
+            f"{problem}; mend these rows, and then `{parts.again}`, or do without them by "
+            f"`slurm-jobs resume {run} --set "
             f"stages.{context.stage}.config.max_reject_share=SHARE`, which keeps all parts"
         )
     if parts.num_samples:
