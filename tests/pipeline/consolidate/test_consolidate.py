@@ -178,7 +178,8 @@ def test_too_many_rejects_name_share_reasons_lists_and_the_next_command(
     parts_dir = preprocess_with_3_bad_rows_of_40(tmp_path, processor_dir, 4)
     words = (
         r"train\.csv: 3 of 40 rows cannot be used \(missing_image 2, bad_row 1\); "
-        r"max_reject_share: 0\.01 allows 1; mend these rows, and then .*--again prep.*slurm-jobs resume .* "
+        r"max_reject_share: 0\.01 allows 1; mend these rows, and then .*--again prep.*"
+        r"slurm-jobs resume .* "
         r"stages\.consolidate\.config\.max_reject_share=SHARE.*All rejects: .*rejects\.jsonl"
     )
     with pytest.raises(StageConfigError, match=words):
