@@ -46,7 +46,7 @@ def foreign_key(target: Any, values: Any, location: Path) -> Hint | None:
     holder = location[:-1]
     place: Path = (*(config or _base(target, holder, path[0])), *path)
     is_near = place[: len(holder)] == holder
-    steps = place[len(holder) :] if is_near else path
+    steps = (place[len(holder) :] if is_near else ()) or path
     return Hint(own=own, place=place, example=_example(steps, own), is_near=is_near)
 
 

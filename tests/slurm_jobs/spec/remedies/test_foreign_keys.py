@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.model_keys import known_keys
+from slurm_jobs.spec.model_keys import fields_of, is_model, known_keys, with_keys
 from slurm_jobs.spec.remedies.foreign_keys import foreign_key
 from slurm_jobs.spec.remedies.foreign_words import OWN_KEYS, OwnKey
 from slurm_jobs.spec.stage_configs import config_class
@@ -126,6 +126,32 @@ def test_what_another_stage_is_asked_is_sent_there(check: Check) -> None:
 def test_what_no_key_does_here_is_to_be_left_out(check: Check) -> None:
     (line,) = check(f"{SPEC}      output_dir: out\n")
     assert line.startswith("11:7: unknown key `output_dir`; leave it out: what a stage makes lies")
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [name for name, hint in fields_of(config_class("train")).items() if is_model(with_keys(hint))],
+)
+def test_every_word_is_told_in_every_mapping(mapping: str) -> None:
+    known = known_keys(config_class("train"), (mapping,))
+    for word in (word for word, _ in WORDS if word not in known):
+        said = [each.message for each in wrong_in("train", f"{mapping}: {{{word}: 1}}")]
+        assert any(each.startswith(f"unknown key `{word}`") for each in said), word
+
+
+@pytest.mark.parametrize(
+    ("config", "hint"),
+    [
+        ("quantize: {load_in_4bit: true}", "`stages.train.config.quantize`: write `quantize: {kin"),
+        ("compile: {torch_compile: true}", "`stages.train.config.compile`: write `compile: {}`"),
+        ("adapters: {lora: 1}", "`stages.train.config.adapters`: write `adapters: {rank: 16}`"),
+    ],
+)
+def test_a_word_for_the_mapping_that_it_stands_in_is_told_with_its_form(
+    check: Check, config: str, hint: str
+) -> None:
+    (line, *_) = check(f"{SPEC}      {config}\n")
+    assert f"; here it is {hint}" in line
 
 
 @pytest.mark.parametrize(
