@@ -94,8 +94,10 @@ def _idle_adapters_problem(config: TrainConfig) -> str | None:
     is_used = any(names is None or "adapters" in names for names in learning)
     if config.adapters is None or is_used:
         return None
+    last = len(config.phases) - 1
+    place = f"that of a phase (phases.{last}.learn)" if config.phases else "it"
     return (
-        "adapters are given, and learn names them nowhere: add `adapters` to it, or leave "
+        f"adapters are given, and learn names them nowhere: add `adapters` to {place}, or leave "
         "adapters out"
     )
 

@@ -295,7 +295,10 @@ def test_a_phase_reads_a_data_set_of_its_own(made, make_train_run, tmp_path):
             "phases.1.learn of phase projector names language, and quantize has the language",
         ),
         ({"reader": "webdataset"}, "reader is webdataset and there are phases"),
-        ({"phases": [PROJECTOR]}, "adapters are given, and learn names them nowhere"),
+        (
+            {"phases": [PROJECTOR]},
+            r"learn names them nowhere: add `adapters` to that of a phase \(phases.0.learn\), or ",
+        ),
     ],
 )
 def test_phases_that_make_no_sense_are_refused(made, changes, words):

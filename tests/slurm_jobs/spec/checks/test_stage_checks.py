@@ -305,3 +305,13 @@ def test_steps_to_profile_may_lie_in_any_phase_and_not_after_the_last(check: Che
     assert check(text, overrides=("stages.train.config.profile.steps=[3, 3]",)) == []
     (line,) = check(text, overrides=("stages.train.config.profile.steps=[4, 5]",))
     assert "profile.steps begins at step 4, and the training has 4, counted from 0" in line
+
+
+def test_adapters_that_no_phase_learns_are_sent_to_the_learn_of_a_phase(check: Check) -> None:
+    text = PHASES.replace("num_steps: 2}", "num_steps: 2, learn: [projector]}")
+    text = text.replace("SECOND", "learn: [heads]").replace(
+        "  phases:", "  adapters: {}\n      phases:"
+    )
+    (line,) = check(text)
+    assert "add `adapters` to that of a phase (phases.1.learn), or leave adapters out" in line
+    assert check(text.replace("learn: [heads]", "learn: [heads, adapters]")) == []
