@@ -245,15 +245,15 @@ def _own_check_problem(document: YamlDocument, path: Path, error: str, values: A
     Of several keys that it names, the one that was set on the command line is the cause.
     """
     every = named_in(error, values)
-    named = next((n for n in every if _is_set(document, path, n)), named_first(error, values))
+    said = (n for n in every if was_set(document, path, (*path, *n)))
+    named = next(said, named_first(error, values))
     at_key = isinstance(values, dict) and not named
     message = f"{path_text(path) or 'the file'}: {error}"
     return problem_at(document, (*path, *named), message, at_key=at_key)
 
 
-def _is_set(document: YamlDocument, path: Path, named: Path) -> bool:
-    """Whether what is named below `path` was set by itself, on the command line."""
-    place = (*path, *named)
+def was_set(document: YamlDocument, path: Path, place: Path) -> bool:
+    """Whether `place`, below `path`, was set on the command line, and not all of `path`."""
     lengths = range(len(path) + 1, len(place) + 1)
     return any(place[:length] in document.sources for length in lengths)
 

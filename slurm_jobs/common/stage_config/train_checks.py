@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from slurm_jobs.common.stage_config.learn import learn_problem
@@ -47,9 +47,9 @@ def _length_problem(config: TrainConfig) -> str | None:
 
 
 def _phases_problem(config: TrainConfig) -> str | None:
-    names = [phase.name for phase in config.phases]
-    if len(set(names)) < len(names):
-        return f"phases are called {', '.join(names)}: give each a name of its own"
+    found = _same_name("phases", [phase.name for phase in config.phases])
+    if found is not None:
+        return found
     given = [name for name in ("num_steps", "num_epochs", "learn") if getattr(config, name)]
     if given:
         return f"{' and '.join(given)} given beside phases: each phase has its own"
@@ -76,9 +76,17 @@ def _of_phase(phase: PhaseConfig, number: int, message: str) -> str:
 
 
 def _levels_problem(config: TrainConfig) -> str | None:
-    names = [level.name for level in config.levels]
-    if len(set(names)) < len(names):
-        return f"levels are called {', '.join(names)}: give each a name of its own"
+    return _same_name("levels", [level.name for level in config.levels])
+
+
+def _same_name(key: str, names: Sequence[str]) -> str | None:
+    """Of two entries of a list that have one name, with the places of both."""
+    for number, name in enumerate(names):
+        if (first := names.index(name)) < number:
+            return (
+                f"{key}.{number}.name is {name}, as is {key}.{first}.name: give each a name of its "
+                "own"
+            )
     return None
 
 

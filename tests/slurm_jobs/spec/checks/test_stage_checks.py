@@ -315,3 +315,31 @@ def test_adapters_that_no_phase_learns_are_sent_to_the_learn_of_a_phase(check: C
     (line,) = check(text)
     assert "add `adapters` to that of a phase (phases.1.learn), or leave adapters out" in line
     assert check(text.replace("learn: [heads]", "learn: [heads, adapters]")) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("config.device=cuda", "trains on GPUs with tasks_per_node: 2"),
+        ("config.strategy=single", "stage `train` has 2 ranks, but"),
+        ("resources.tasks_per_node=1", "needs two ranks or more"),
+        ("config.phases.0.name=b", "phases.1.name is b, as is phases.0.name: give each a name"),
+        ("config.phases.1.name=a", "phases.1.name is a, as is phases.0.name: give each a name"),
+    ],
+)
+def test_what_was_set_on_the_command_line_is_told_there(
+    check: Check, override: str, words: str
+) -> None:
+    override = f"stages.train.{override}"
+    text = PHASES.replace(", SECOND", "")
+    assert check(text) == []
+    lines = check(text, overrides=(override,))
+    assert [line for line in lines if line.startswith(f"--set {override}: ") and words in line]
+    assert all(line.startswith("--set ") for line in lines)
+
+
+def test_gpus_that_are_taken_away_on_the_command_line_are_told_there(check: Check) -> None:
+    text = train("tasks_per_node: 2, gpus_per_node: 2", "strategy: ddp")
+    override = "stages.train.resources.gpus_per_node=1"
+    (line,) = check(text, overrides=(override,))
+    assert line.startswith(f"--set {override}: stage `train` trains on GPUs")
