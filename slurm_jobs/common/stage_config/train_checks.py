@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from slurm_jobs.common.model_kinds import SMALL_VLM
 from slurm_jobs.common.stage_config.learn import learn_problem
 from slurm_jobs.common.stage_config.optimizer import paged_problem
 from slurm_jobs.common.stage_config.phases import as_training
@@ -93,7 +94,11 @@ def _same_name(key: str, names: Sequence[str]) -> str | None:
 def _learn_problem(config: TrainConfig) -> str | None:
     if config.learn is not None and not config.learn:
         return "learn is empty: give a part (projector) or a pattern, or leave it out"
-    return learn_problem(config.learn or (), has_adapters=config.adapters is not None)
+    return learn_problem(
+        config.learn or (),
+        has_adapters=config.adapters is not None,
+        is_small_vlm=config.model.type == SMALL_VLM,
+    )
 
 
 def _idle_adapters_problem(config: TrainConfig) -> str | None:

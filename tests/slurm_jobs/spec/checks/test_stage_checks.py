@@ -343,3 +343,29 @@ def test_gpus_that_are_taken_away_on_the_command_line_are_told_there(check: Chec
     override = "stages.train.resources.gpus_per_node=1"
     (line,) = check(text, overrides=(override,))
     assert line.startswith(f"--set {override}: stage `train` trains on GPUs")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("model.visual.*", "vision"),
+        ("model.multi_modal_projector.*", "projector"),
+        ("model.language_model.layers.3*", "language"),
+    ],
+)
+def test_names_that_no_small_vlm_has_are_refused_with_its_own(
+    check: Check, pattern: str, meant: str
+) -> None:
+    config = f"device: cpu, learn: ['{pattern}']"
+    (line,) = check(train("tasks_per_node: 2", config))
+    assert line.startswith(f"7:61: stages.train.config: learn has '{pattern}', and model.type is ")
+    assert line.endswith(f"language. or heads.: write for example `{meant}.*`")
+    text = PHASES.replace("SECOND", f"learn: ['{pattern}']")
+    assert "phases.1.learn of phase b has" in check(text)[0]
+    other = f"{config}, model: {{type: hugging_face, name: a/b}}"
+    assert check(train("tasks_per_node: 2", other)) == []
+
+
+def test_names_that_a_small_vlm_has_may_learn(check: Check) -> None:
+    config = "device: cpu, learn: ['vision.*', '*.layers.1.*', 'language.model.*', heads]"
+    assert check(train("tasks_per_node: 2", config)) == []
