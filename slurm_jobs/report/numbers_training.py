@@ -70,6 +70,7 @@ def training_numbers(
             numbers = replace(
                 _numbers(name, attempts, budget, _loss_unit(stage)),
                 checkpoint=_checkpoint(stage),
+                saves_ahead=_saves_ahead(stage, attempts),
             )
             if not has_newest_steps(stage, index, intents):
                 numbers = replace(numbers, is_earlier=True, notes=(*numbers.notes, _EARLIER))
@@ -123,6 +124,13 @@ def _checkpoint(stage: StageInputs) -> Mapping[str, Any]:
     return {
         name: stage.config["checkpoint"].get(name) for name in ("mode", "every_min", "every_steps")
     }
+
+
+def _saves_ahead(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> bool:
+    """Whether any state was saved but where an attempt or a phase ended."""
+    saves = sum(int((a.records[a.longest]["checkpoint_s"][:-1] > 0).sum()) for a in attempts)
+    phases = stage.config.get("phases") if stage.run == TRAIN_RUN else None
+    return saves > max(0, len(phases or ()) - 1)
 
 
 def _too_few(num_measured: int, warmup_steps: int) -> str:
