@@ -15,7 +15,7 @@ from pipeline.training.phases import phases_of
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.test_trackers import curve
 from tests.pipeline.training.tiny_runs import tiny_config
@@ -116,6 +116,18 @@ def test_steps_go_on_counting_and_each_phase_has_its_own_rate(whole):
         own = rates[first : first + num_steps]
         assert own.max() == pytest.approx(peak)
         assert own[-1] < peak or num_steps == 2
+
+
+def test_the_change_of_phase_has_a_span_from_step_to_step(whole):
+    steps = read_steps(steps_path(whole[0].timing_dir(1), 0)).steps
+    spans, _ = read_spans(spans_path(whole[0].timing_dir(1), 0))
+    changes = [span for span in spans if span["name"] == "phase_change"]
+    for span, first in zip(changes, (3, 7), strict=True):
+        end = span["start_unix_s"] + span["duration_s"]
+        assert steps["start_unix_s"][first - 1] < span["start_unix_s"] < end
+        assert end <= steps["start_unix_s"][first] + 0.01
+        step_end = steps["start_unix_s"][first - 1] + steps["step_s"][first - 1]
+        assert span["start_unix_s"] <= step_end + 0.01
 
 
 def test_phases_that_have_ended_keep_their_last_checkpoint_alone(whole):
