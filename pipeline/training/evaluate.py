@@ -28,6 +28,9 @@ from slurm_jobs.common.stage_config.levels import LevelConfig
 
 log = logging.getLogger(__name__)
 
+_MISSING_IMAGE = ": no such "
+"""What is said of each image that is not where it is looked for."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
@@ -144,9 +147,11 @@ def check_heldout(
 def _nothing_to_ask(manifest: Path, problems: Sequence[str]) -> StageConfigError:
     found = f"none of its {len(problems)} rows can be used" if problems else "it has no rows"
     first = f" (first: {problems[0]})" if problems else ""
+    elsewhere = any(_MISSING_IMAGE in problem for problem in problems)
+    mend = "mend it, set evaluate.image_root, or" if elsewhere else "mend it, or"
     return StageConfigError(
-        f"evaluate.manifest {manifest}: {found}{first}; mend it, set evaluate.image_root, or leave "
-        f"evaluation out by `evaluate.manifest: null`"
+        f"evaluate.manifest {manifest}: {found}{first}; {mend} leave evaluation out by "
+        "`evaluate.manifest: null`"
     )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs import RankTiming
-from slurm_jobs.report.intervals import merge, subtract, total_s
+from slurm_jobs.report.intervals import Interval, merge, subtract, total_s
+from slurm_jobs.report.numbers_profiles import profile_times, without_profile_waits
 
 Members = Sequence[tuple[RankTiming, np.ndarray]]
 """The ranks of an attempt that recorded steps, each with its records."""
@@ -95,6 +96,7 @@ def split_attempts(
     for timing in timings:
         if timing.steps is not None and len(timing.steps.steps):
             by_attempt.setdefault(timing.attempt, []).append((timing, timing.steps.steps))
+    by_attempt = {a: without_profile_waits(members) for a, members in by_attempt.items()}
     trainings = _trainings(by_attempt, fingerprints)
     split: list[AttemptSteps] = []
     firsts: dict[str, int] = {}  # of the later attempts, by training
@@ -195,8 +197,9 @@ def _uneven(attempt: AttemptSteps) -> Iterator[str]:
 
 
 def _clock(attempt: AttemptSteps) -> Iterator[str]:
+    profiles = profile_times(attempt.ranks)
     off = (
-        _off_the_clock(attempt.measured(index), timing)
+        _off_the_clock(attempt.measured(index), timing, profiles)
         for index, timing in enumerate(attempt.ranks)
         if len(attempt.measured(index))
     )
@@ -209,19 +212,22 @@ def _clock(attempt: AttemptSteps) -> Iterator[str]:
         )
 
 
-def _off_the_clock(steps: np.ndarray, timing: RankTiming) -> tuple[float, float, int]:
+def _off_the_clock(
+    steps: np.ndarray, timing: RankTiming, profiles: Sequence[Interval]
+) -> tuple[float, float, int]:
     """By what share the wall clock and the sum of a rank's steps differ; that time; the rank.
 
-    What the rank itself says it did between two steps, as writing a profile, is none of it.
+    What the rank itself says it did between two steps is none of it, nor are the `profiles` of all.
     """
     starts, lengths = steps["start_unix_s"], steps["step_s"]
     wall_s = float(starts[-1] + lengths[-1] - starts[0])
     sum_s = float(lengths.sum(dtype=np.float64))
     if abs(wall_s - sum_s) > CLOCK_TOLERANCE * sum_s:
         gaps = merge(zip((starts + lengths)[:-1].tolist(), starts[1:].tolist(), strict=True))
-        told = merge(
+        own = [
             (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
             for span in timing.spans
-        )
+        ]
+        told = merge([*own, *profiles])
         wall_s -= total_s(gaps) - total_s(subtract(gaps, told))
     return abs(wall_s - sum_s) / sum_s if sum_s else 0.0, wall_s, timing.rank
