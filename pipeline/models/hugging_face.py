@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -155,7 +156,10 @@ class HuggingFaceVLM(VisionLanguageModel):
 
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
-        """As `VisionLanguageModel`, by transformers' own."""
+        """As `VisionLanguageModel`, by transformers' own.
+
+        Nothing of the `generation_config.json` that came with the weights takes part.
+        """
         device = self.hf.get_input_embeddings().weight.device
         pad_id, end_id = self.facts.info.pad_token_id, self.facts.eos_token_id
         ids, mask = (t.to(device) for t in pad_left([p.input_ids for p in prompts], pad_id))
@@ -170,15 +174,32 @@ class HuggingFaceVLM(VisionLanguageModel):
             eos_token_id=end_id,
         )
         # Sharded models would otherwise meet at each token, also with ranks that ask nothing.
-        found = self.hf.generate(
-            input_ids=ids,
-            attention_mask=mask,
-            generation_config=settings,
-            synced_gpus=False,
-            **vision,
-        )
+        with _without_own_settings(self.hf):
+            found = self.hf.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                generation_config=settings,
+                synced_gpus=False,
+                **vision,
+            )
         answers = found[:, ids.shape[1] :].tolist()  # SYNC: the answers come to the host
         return [before(answer, end_id) for answer in answers]
+
+
+@contextmanager
+def _without_own_settings(hf: Any) -> Iterator[None]:
+    """Have `generate` go by what it is given alone; afterwards the model's own are back.
+
+    transformers fills up what a config leaves unset (beams, penalties, suppressed tokens) with the
+    model's own: answers were not the likeliest ones, and ranks whose model had no file to read
+    said others.
+    """
+    own = hf.generation_config
+    hf.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        hf.generation_config = own
 
 
 def features_of(found: Any) -> Iterator[torch.Tensor]:
