@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from pipeline.timing.append import append_whole
+from slurm_jobs.common.files import plain_json
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +90,9 @@ class HeldOutLog:
         line = {**asdict(look), "exact_match": look.exact_match, **about}
         try:
             with self._path.open("ab+", buffering=0) as stream:
-                append_whole(stream, _line_break(stream) + json.dumps(line).encode() + b"\n")
+                append_whole(
+                    stream, _line_break(stream) + json.dumps(plain_json(line)).encode() + b"\n"
+                )
         except OSError as error:
             log.warning("a look at the held-out samples is not written down: %s", error)
 
@@ -97,6 +102,12 @@ def describe(look: Look) -> str:
     levels = ", ".join(f"{name} {loss:.4f}" for name, loss in look.level_losses.items())
     answers = f", {look.num_exact} of {look.num_answers} exact" if look.num_answers else ""
     return f"held-out loss {look.loss:.4f}{f' ({levels})' if levels else ''}{answers}"
+
+
+def lowest(looks: Iterable[Look]) -> Look | None:
+    """The look of the lowest loss, the first of equal ones; None if no loss is a number."""
+    finite = (look for look in looks if math.isfinite(look.loss))
+    return min(finite, key=lambda look: look.loss, default=None)
 
 
 def read_looks(path: Path, training: str, basis: str | None = None) -> list[Look]:
@@ -124,12 +135,21 @@ def _read_lines(path: Path, training: str) -> list[tuple[str, Look]]:
         try:
             values = json.loads(line)
             if values["training"] == training:
-                names = Look.__dataclass_fields__
-                look = Look(**{name: values[name] for name in names})
-                found.append((values.get("basis", ""), look))
-        except (ValueError, KeyError, TypeError):
+                found.append((values.get("basis", ""), _as_look(values)))
+        except (ValueError, KeyError, TypeError, AttributeError):
             log.warning("%s: a line that is damaged is left out", path)
     return found
+
+
+def _as_look(values: Mapping[str, Any]) -> Look:
+    """As it was written: null is a loss that was no number."""
+    levels = {name: _loss(value) for name, value in values["level_losses"].items()}
+    own = {name: values[name] for name in Look.__dataclass_fields__}
+    return Look(**{**own, "loss": _loss(own["loss"]), "level_losses": levels})
+
+
+def _loss(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _line_break(stream: FileIO) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 
-from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, read_looks
+from pipeline.training.held_out_log import HELD_OUT_NAME, HeldOutLog, Look, lowest, read_looks
 
 LOOK = Look(
     step=2, loss=0.5, level_losses={}, num_tokens=8, num_answers=4, num_exact=3, duration_s=0.1
@@ -47,3 +49,20 @@ def test_what_a_look_finds_is_no_point_of_the_curve_of_the_evaluation_at_the_end
     path = tmp_path / HELD_OUT_NAME
     HeldOutLog(path, attempt=1, training="t", basis="b", tell=told.__setitem__).write(LOOK)
     assert told == {2: {"look/loss": 0.5, "look/exact_match": 0.75}}
+
+
+def test_a_loss_that_is_no_number_is_null_and_never_the_lowest(tmp_path):
+    path = tmp_path / HELD_OUT_NAME
+    log = HeldOutLog(path, attempt=1, training="t", basis="b")
+    levels = {"a": math.nan, "b": 0.5}
+    log.write(replace(LOOK, step=1, loss=math.nan, level_losses=levels))
+    log.write(replace(LOOK, step=2, loss=math.inf))
+    assert lowest(read_looks(path, "t")) is None
+    log.write(replace(LOOK, step=3))
+    looks = read_looks(path, "t")
+    assert lowest(looks) == looks[2]
+    assert math.isnan(looks[0].loss)
+    assert math.isnan(looks[0].level_losses["a"])
+    first = path.read_text().splitlines()[0]
+    assert "NaN" not in first
+    assert json.loads(first)["level_losses"] == {"a": None, "b": 0.5}
