@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.data.batch import ModelNeeds
 from pipeline.models import DataFacts
 from pipeline.timing.profiling import make_profiling
 from pipeline.training.checkpoint import conclude
@@ -91,7 +92,7 @@ def fit(
         made, planned = _plan(job, phases, sources, made)
     reporter = make_reporter(job, trackers, planned)
     _announce(job, made.num_parameters, planned)
-    share = _encode_held_out(job, facts, sources[0].processor_dir)
+    share = _encode_held_out(job, facts, made.needs, sources[0].processor_dir)
     with (
         make_recorder(job, made.spread.bare, planned) as recorder,
         watch_compiling(job, functools.partial(recorder.set_apart, "compile_s"), len(planned)),
@@ -166,12 +167,14 @@ def _for_phase(job: Job, made: SpreadModel, phase: Phase, *, anew: bool) -> Spre
     return respread(made, phase, job.workplace) if anew else made
 
 
-def _encode_held_out(job: Job, facts: DataFacts, processor_dir: Path) -> HeldOutShare | None:
+def _encode_held_out(
+    job: Job, facts: DataFacts, needs: ModelNeeds, processor_dir: Path
+) -> HeldOutShare | None:
     """This rank's held-out samples, if any are looked at while training goes on."""
     if job.config.evaluate.every_steps is None:
         return None
     with job.spans.span("heldout_encode"):
-        return encode_share(job, facts, processor_dir)
+        return encode_share(job, facts, needs, processor_dir)
 
 
 def _make_held_out(

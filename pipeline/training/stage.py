@@ -158,7 +158,7 @@ def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path)
         with job.spans.span("heldout_check"):
             check_heldout(
                 job.config.evaluate,
-                num_levels=len(job.config.levels),
+                levels=job.config.levels,
                 manifest=Path(manifest),
                 preprocess=preprocess,
                 processor_dir=processor_dir,
