@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pipeline.models.interface import VisionLanguageModel
-from pipeline.models.linear_layers import find_targets
+from pipeline.models.linear_layers import find_targets, refuse_tied, root_prefix
 from pipeline.models.parts import is_adapter, without_adapters
 from pipeline.models.quantized import quantized_layers
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
@@ -36,13 +36,15 @@ def add_adapters(model: VisionLanguageModel, config: AdaptersConfig, *, seed: in
     Their weights are fp32 and depend on `seed` alone; all other parameters are frozen.
 
     Raises:
-        StageConfigError: a pattern matches no linear layer.
+        StageConfigError: a pattern matches no linear layer, or one that is the embeddings.
     """
+    names = find_targets(model, config.targets)
+    refuse_tied(model, names, "adapters.targets")
     settings = LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
         lora_dropout=config.dropout,
-        target_modules=find_targets(model, config.targets),
+        target_modules=names,
         bias="none",
     )
     with torch.random.fork_rng(devices=[]), _telling_peft(model):
@@ -148,10 +150,3 @@ def whole_modules(root: nn.Module, names: AbstractSet[str]) -> tuple[list[str], 
             found.append(name)
             left -= own
     return found, left
-
-
-def root_prefix(model: VisionLanguageModel) -> str:
-    """What names in the model have before those in `model.root()`."""
-    root = model.root()
-    (name,) = (name for name, module in model.named_modules() if module is root)
-    return f"{name}." if name else ""

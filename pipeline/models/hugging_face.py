@@ -28,6 +28,7 @@ from pipeline.models.grids import plain_arguments, tower_arguments
 from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.layouts.model import VisionInputs
+from pipeline.models.tied import without_tied
 
 _MAX_FILE_SIZE = "5GB"
 _LAYER_LISTS = ("layers", "blocks")
@@ -112,6 +113,11 @@ class HuggingFaceVLM(VisionLanguageModel):
         """As `VisionLanguageModel`."""
         return self.hf
 
+    def tied_weights(self) -> Mapping[str, str]:
+        """As `VisionLanguageModel`."""
+        tied = self.hf.all_tied_weights_keys
+        return {f"hf.{name}": f"hf.{of}" for name, of in tied.items()}
+
     def unused_parameters(self) -> frozenset[str]:
         """As `VisionLanguageModel`: layers behind the one that features are taken from."""
         return self._unused
@@ -144,9 +150,9 @@ class HuggingFaceVLM(VisionLanguageModel):
         with torch.device("meta"):
             shell = AutoModelForImageTextToText.from_config(self.hf.config)
         # A tied output head is the input embeddings, and is written once.
-        tied = shell.all_tied_weights_keys
-        own = _without_prefix(self.state_dict() if weights is None else weights)
-        whole = {name: value.detach().cpu() for name, value in own if name not in tied}
+        own = dict(_without_prefix(self.state_dict() if weights is None else weights))
+        once = without_tied(own, shell.all_tied_weights_keys)
+        whole = {name: value.detach().cpu() for name, value in once.items()}
         # Of copies, because both take out what they have dealt with.
         shell.save_pretrained(folder, state_dict=dict(whole), max_shard_size=_MAX_FILE_SIZE)
         # As text: transformers reads settings that contradict each other, but would not save them.
