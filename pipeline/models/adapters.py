@@ -116,17 +116,35 @@ def save_adapters(
     modules = _beside(root, {n.removeprefix(prefix) for n in learned if n.startswith(prefix)})
     places = tuple(f"{name}." for name in modules)
     chosen |= {name: weight for name, weight in own.items() if name.startswith(places)}
+    copies = _tied_copies(model, own, places)
+    chosen |= copies
+    modules += [name.rpartition(".")[0] for name in copies]
     # As PeftModel writes them, which has the model within two wrappers.
     written = {
         f"base_model.model.{name}": weight.detach().cpu().contiguous()
         for name, weight in chosen.items()
     }
     save_file(written, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-    told = {"base_model_name_or_path": base, "modules_to_save": modules or None}
+    told = {"base_model_name_or_path": base, "modules_to_save": sorted(modules) or None}
     settings = root.peft_config[_NAME].to_dict() | told | {"inference_mode": True}
     values = {k: sorted(v) if isinstance(v, set) else v for k, v in settings.items()}
     (folder / "adapter_config.json").write_text(json.dumps(values, indent=2, sort_keys=True))
     return written
+
+
+def _tied_copies(
+    model: VisionLanguageModel, own: Mapping[str, torch.Tensor], places: tuple[str, ...]
+) -> dict[str, torch.Tensor]:
+    """What is tied to weights of modules that peft puts a copy in the place of: it keeps the old.
+
+    All names are those within `model.root()`; `places` are what names in such modules begin with.
+    """
+    prefix = root_prefix(model)
+    tied = {
+        name.removeprefix(prefix): of.removeprefix(prefix)
+        for name, of in model.tied_weights().items()
+    }
+    return {name: own[of].clone() for name, of in tied.items() if of.startswith(places)}
 
 
 def _beside(root: nn.Module, learned: AbstractSet[str]) -> list[str]:

@@ -199,3 +199,28 @@ def test_a_tied_head_that_learned_by_itself_is_not_lost_without_a_word(
         model.save_pretrained(
             tmp_path, weights | {"hf.lm_head.weight": weights["hf.lm_head.weight"] + 1}
         )
+
+
+def test_peft_reads_tied_embeddings_that_learned_beside_adapters(
+    make_kind: Callable[[str], Kind], tied_dir: Path, tmp_path: Path
+) -> None:
+    """And a layer that has adapters, where all of it learned."""
+    model = load_model(tied_dir, make_kind("qwen2_5_vl").facts)
+    add_adapters(model, CONFIG_4, seed=0)
+    shake(model)
+    names = [n for n, _ in model.named_parameters() if "embed_tokens" in n]
+    names += [n for n, _ in model.named_parameters() if ".1.self_attn.q_proj.base_layer." in n]
+    with torch.no_grad():
+        for name in names:
+            model.get_parameter(name).add_(0.1)
+    save_adapters(model, tmp_path, model.state_dict(), base=str(tied_dir), learned=frozenset(names))
+    assert len(names) == 3
+    model.save_pretrained(tmp_path / "model", merge_adapters(model, dict(model.state_dict())))
+    base = AutoModelForImageTextToText.from_pretrained(tied_dir, dtype=torch.float32)
+    theirs = PeftModel.from_pretrained(base, tmp_path)
+    ours = AutoModelForImageTextToText.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    ids = torch.arange(5, 25)[None]
+    inputs = {"input_ids": ids, "mm_token_type_ids": torch.zeros_like(ids)}
+    expected = ours.eval()(**inputs).logits
+    torch.testing.assert_close(theirs.eval()(**inputs).logits, expected)
+    torch.testing.assert_close(theirs.merge_and_unload()(**inputs).logits, expected)
