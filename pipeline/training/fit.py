@@ -27,7 +27,7 @@ from pipeline.training.one_phase import (
     find_checkpoints,
     plan_phase,
     train_phase,
-    training_fingerprint,
+    trainings_of,
 )
 from pipeline.training.phases import Phase
 from pipeline.training.ranks import Ranks
@@ -189,7 +189,7 @@ def _make_held_out(
     told = HeldOutLog(
         job.context.output_dir / HELD_OUT_NAME if job.ranks.rank == 0 else None,
         attempt=job.context.attempt,
-        training=training_fingerprint(planned),
+        trainings=_last_steps(planned),
         basis=share.basis,
         tell=reporter.tell,
     )
@@ -204,7 +204,13 @@ def _read_looks(
         return []
     basis = None if share is None else share.basis
     path = job.context.output_dir / HELD_OUT_NAME
-    return read_looks(path, training_fingerprint(planned), basis)
+    return read_looks(path, _last_steps(planned), basis)
+
+
+def _last_steps(planned: Sequence[PlannedPhase]) -> dict[str, int]:
+    """Steps at the end of each phase, by the training that ends with it."""
+    ends = (phase.first_step + phase.num_steps for phase in planned)
+    return dict(zip(trainings_of(planned), ends, strict=True))
 
 
 def _check_stopped(end: PhaseEnd) -> None:
