@@ -81,7 +81,7 @@ def evaluate(
     )
     rows = read_rows(config, manifest, preprocess)
     own = range(ranks.rank, len(rows), ranks.num_ranks)
-    prompts, rejected = encode_prompts(asker.encoder, rows, own, num_levels=len(levels))
+    prompts, rejected = encode_prompts(asker.encoder, rows, own, levels)
     ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at their own pace
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
     shares = ranks.gather(([g for batch in batches for g in answer(asker, rows, batch)], rejected))
@@ -124,7 +124,7 @@ def evaluation_dtype(workplace: Workplace, strategy: str) -> torch.dtype:
 def check_heldout(
     config: EvaluateConfig,
     *,
-    num_levels: int,
+    levels: Sequence[LevelConfig],
     manifest: Path,
     preprocess: Mapping[str, Any],
     processor_dir: Path,
@@ -137,7 +137,7 @@ def check_heldout(
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
     rows, problems = read_rows(config, manifest, preprocess), []
     for number in range(len(rows)):
-        prompts, rejected = encode_prompts(encoder, rows, [number], num_levels=num_levels)
+        prompts, rejected = encode_prompts(encoder, rows, [number], levels)
         if prompts:
             return
         problems += rejected
@@ -199,13 +199,16 @@ def read_rows(
 
 
 def encode_prompts(
-    encoder: SampleEncoder, rows: Sequence[ManifestRow], numbers: Iterable[int], *, num_levels: int
+    encoder: SampleEncoder,
+    rows: Sequence[ManifestRow],
+    numbers: Iterable[int],
+    levels: Sequence[LevelConfig],
 ) -> tuple[list[tuple[int, EncodedPrompt]], list[str]]:
     """The prompts of these rows, of chains those of the first level, and why rows have none."""
     prompts, rejected = [], []
     for number in numbers:
         try:
-            row = first_level(rows[number], num_levels) if num_levels else rows[number]
+            row = first_level(rows[number], levels) if levels else rows[number]
             prompts.append((number, encoder.encode_prompt(row)))
         except SampleRejectedError as error:
             rejected.append(str(error))

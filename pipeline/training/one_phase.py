@@ -142,6 +142,14 @@ def training_fingerprint(phases: Sequence[PlannedPhase]) -> str:
     return fingerprint(parts[0] if len(parts) == 1 else {"phases": parts})
 
 
+def trainings_of(phases: Sequence[PlannedPhase]) -> list[str]:
+    """Of each phase, the fingerprint of the training that ends with it.
+
+    What it learned stays where only phases after it change.
+    """
+    return [training_fingerprint(phases[: number + 1]) for number in range(len(phases))]
+
+
 def find_checkpoints(
     job: Job, planned: PlannedPhase, made: SpreadModel, follows: str
 ) -> Checkpoints:
