@@ -120,8 +120,7 @@ def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: Pi
 
 
 def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str | None:
-    parent = context.parent_running("preprocess")
-    origin, run = parent.origin or parent.stage, context.run_dir
+    origin, run = parts.parent.origin or parts.parent.stage, context.run_dir
     problem = limit.problem(parts.rejects_by_reason)
     if problem:
         return (

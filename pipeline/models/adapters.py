@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pipeline.models.interface import VisionLanguageModel
-from pipeline.models.linear_layers import find_targets
+from pipeline.models.linear_layers import find_targets, refuse_tied, root_prefix
 from pipeline.models.parts import is_adapter, without_adapters
 from pipeline.models.quantized import quantized_layers
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
@@ -36,13 +36,15 @@ def add_adapters(model: VisionLanguageModel, config: AdaptersConfig, *, seed: in
     Their weights are fp32 and depend on `seed` alone; all other parameters are frozen.
 
     Raises:
-        StageConfigError: a pattern matches no linear layer.
+        StageConfigError: a pattern matches no linear layer, or one that is the embeddings.
     """
+    names = find_targets(model, config.targets)
+    refuse_tied(model, names, "adapters.targets")
     settings = LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
         lora_dropout=config.dropout,
-        target_modules=find_targets(model, config.targets),
+        target_modules=names,
         bias="none",
     )
     with torch.random.fork_rng(devices=[]), _telling_peft(model):
@@ -114,17 +116,35 @@ def save_adapters(
     modules = _beside(root, {n.removeprefix(prefix) for n in learned if n.startswith(prefix)})
     places = tuple(f"{name}." for name in modules)
     chosen |= {name: weight for name, weight in own.items() if name.startswith(places)}
+    copies = _tied_copies(model, own, places)
+    chosen |= copies
+    modules += [name.rpartition(".")[0] for name in copies]
     # As PeftModel writes them, which has the model within two wrappers.
     written = {
         f"base_model.model.{name}": weight.detach().cpu().contiguous()
         for name, weight in chosen.items()
     }
     save_file(written, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-    told = {"base_model_name_or_path": base, "modules_to_save": modules or None}
+    told = {"base_model_name_or_path": base, "modules_to_save": sorted(modules) or None}
     settings = root.peft_config[_NAME].to_dict() | told | {"inference_mode": True}
     values = {k: sorted(v) if isinstance(v, set) else v for k, v in settings.items()}
     (folder / "adapter_config.json").write_text(json.dumps(values, indent=2, sort_keys=True))
     return written
+
+
+def _tied_copies(
+    model: VisionLanguageModel, own: Mapping[str, torch.Tensor], places: tuple[str, ...]
+) -> dict[str, torch.Tensor]:
+    """What is tied to weights of modules that peft puts a copy in the place of: it keeps the old.
+
+    All names are those within `model.root()`; `places` are what names in such modules begin with.
+    """
+    prefix = root_prefix(model)
+    tied = {
+        name.removeprefix(prefix): of.removeprefix(prefix)
+        for name, of in model.tied_weights().items()
+    }
+    return {name: own[of].clone() for name, of in tied.items() if of.startswith(places)}
 
 
 def _beside(root: nn.Module, learned: AbstractSet[str]) -> list[str]:
@@ -148,10 +168,3 @@ def whole_modules(root: nn.Module, names: AbstractSet[str]) -> tuple[list[str], 
             found.append(name)
             left -= own
     return found, left
-
-
-def root_prefix(model: VisionLanguageModel) -> str:
-    """What names in the model have before those in `model.root()`."""
-    root = model.root()
-    (name,) = (name for name, module in model.named_modules() if module is root)
-    return f"{name}." if name else ""

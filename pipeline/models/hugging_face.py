@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from pipeline.models.grids import plain_arguments, tower_arguments
 from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.layouts.model import VisionInputs
+from pipeline.models.tied import without_tied
 
 _MAX_FILE_SIZE = "5GB"
 _LAYER_LISTS = ("layers", "blocks")
@@ -111,6 +113,11 @@ class HuggingFaceVLM(VisionLanguageModel):
         """As `VisionLanguageModel`."""
         return self.hf
 
+    def tied_weights(self) -> Mapping[str, str]:
+        """As `VisionLanguageModel`."""
+        tied = self.hf.all_tied_weights_keys
+        return {f"hf.{name}": f"hf.{of}" for name, of in tied.items()}
+
     def unused_parameters(self) -> frozenset[str]:
         """As `VisionLanguageModel`: layers behind the one that features are taken from."""
         return self._unused
@@ -143,9 +150,9 @@ class HuggingFaceVLM(VisionLanguageModel):
         with torch.device("meta"):
             shell = AutoModelForImageTextToText.from_config(self.hf.config)
         # A tied output head is the input embeddings, and is written once.
-        tied = shell.all_tied_weights_keys
-        own = _without_prefix(self.state_dict() if weights is None else weights)
-        whole = {name: value.detach().cpu() for name, value in own if name not in tied}
+        own = dict(_without_prefix(self.state_dict() if weights is None else weights))
+        once = without_tied(own, shell.all_tied_weights_keys)
+        whole = {name: value.detach().cpu() for name, value in once.items()}
         # Of copies, because both take out what they have dealt with.
         shell.save_pretrained(folder, state_dict=dict(whole), max_shard_size=_MAX_FILE_SIZE)
         # As text: transformers reads settings that contradict each other, but would not save them.
@@ -155,7 +162,10 @@ class HuggingFaceVLM(VisionLanguageModel):
 
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
-        """As `VisionLanguageModel`, by transformers' own."""
+        """As `VisionLanguageModel`, by transformers' own.
+
+        Nothing of the `generation_config.json` that came with the weights takes part.
+        """
         device = self.hf.get_input_embeddings().weight.device
         pad_id, end_id = self.facts.info.pad_token_id, self.facts.eos_token_id
         ids, mask = (t.to(device) for t in pad_left([p.input_ids for p in prompts], pad_id))
@@ -170,15 +180,32 @@ class HuggingFaceVLM(VisionLanguageModel):
             eos_token_id=end_id,
         )
         # Sharded models would otherwise meet at each token, also with ranks that ask nothing.
-        found = self.hf.generate(
-            input_ids=ids,
-            attention_mask=mask,
-            generation_config=settings,
-            synced_gpus=False,
-            **vision,
-        )
+        with _without_own_settings(self.hf):
+            found = self.hf.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                generation_config=settings,
+                synced_gpus=False,
+                **vision,
+            )
         answers = found[:, ids.shape[1] :].tolist()  # SYNC: the answers come to the host
         return [before(answer, end_id) for answer in answers]
+
+
+@contextmanager
+def _without_own_settings(hf: Any) -> Iterator[None]:
+    """Have `generate` go by what it is given alone; afterwards the model's own are back.
+
+    transformers fills up what a config leaves unset (beams, penalties, suppressed tokens) with the
+    model's own: answers were not the likeliest ones, and ranks whose model had no file to read
+    said others.
+    """
+    own = hf.generation_config
+    hf.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        hf.generation_config = own
 
 
 def features_of(found: Any) -> Iterator[torch.Tensor]:

@@ -160,6 +160,13 @@ class VisionLanguageModel(nn.Module, abc.ABC):
         """The module whose names are those of the model's own files."""
         return self
 
+    def tied_weights(self) -> Mapping[str, str]:
+        """Names of weights that are others by another name, and these others'.
+
+        An output head is, where it is the input embeddings.
+        """
+        return {}
+
     def unused_parameters(self) -> frozenset[str]:
         """Names of parameters on which nothing depends, and which therefore stay frozen."""
         return frozenset()

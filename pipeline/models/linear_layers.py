@@ -7,6 +7,7 @@ vision tower of most families would be meant too, without a word.
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Collection
 
 from torch import nn
 
@@ -49,3 +50,35 @@ def find_targets(
             raise StageConfigError(message)
         chosen |= found
     return sorted(chosen)
+
+
+def root_prefix(model: VisionLanguageModel) -> str:
+    """What names in the model have before those in `model.root()`."""
+    root = model.root()
+    (name,) = (name for name, module in model.named_modules() if module is root)
+    return f"{name}." if name else ""
+
+
+def refuse_tied(model: VisionLanguageModel, names: Collection[str], key: str) -> None:
+    """Weights that are others by another name are changed by none of both alone.
+
+    An export has such a weight once, as the other: what were changed of it would be lost.
+
+    Args:
+        model: Before adapters are added.
+        names: Of the linear layers that are meant, within `model.root()`.
+        key: The config's, which has the patterns, for messages.
+
+    Raises:
+        StageConfigError: one of the layers has such a weight.
+    """
+    prefix = root_prefix(model)
+    for name, of in model.tied_weights().items():
+        layer = name.removeprefix(prefix).removesuffix(".weight")
+        if layer in names:
+            message = (
+                f"{key} matches {layer}, whose weight is {of.removeprefix(prefix)} by another "
+                "name (tie_word_embeddings), and has no place of its own in an export; give "
+                f"`{_LANGUAGE}`, or patterns that leave {layer} out"
+            )
+            raise StageConfigError(message)

@@ -108,7 +108,8 @@ def load_whole(
         options: Of `from_pretrained`.
 
     Raises:
-        StageConfigError: it cannot be loaded, or weights are missing or of other sizes.
+        StageConfigError: it cannot be loaded, or weights are missing, of other sizes, or not tied
+            as the config says.
     """
     disable_progress_bar()  # one a rank, in the log
     try:
@@ -124,10 +125,25 @@ def load_whole(
             f"says ({_some(lacking)}); they would be random: copy the folder anew"
         )
         raise StageConfigError(message)
+    _check_tied(model, source)
     if found["unexpected_keys"]:
         names = _some(set(found["unexpected_keys"]))
         log.warning("%s: weights that the model has no place for are left out: %s", source, names)
     return model
+
+
+def _check_tied(model: Any, source: str) -> None:
+    """Refuse what transformers has untied, because it differs in the files: one would be lost."""
+    meant = model.get_expanded_tied_weights_keys(all_submodels=True)
+    apart = {name: of for name, of in meant.items() if name not in model.all_tied_weights_keys}
+    if apart:
+        name, of = min(apart.items())
+        message = (
+            f"{source}: config.json says that {name} is {of} (tie_word_embeddings), and the files "
+            "have both, with other values; set tie_word_embeddings to false in config.json, and "
+            "in its text_config"
+        )
+        raise StageConfigError(message)
 
 
 def make_random(config: ModelConfig, facts: DataFacts, device: torch.device) -> HuggingFaceVLM:

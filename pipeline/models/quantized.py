@@ -19,7 +19,7 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from pipeline.models.interface import VisionLanguageModel
-from pipeline.models.linear_layers import find_targets
+from pipeline.models.linear_layers import find_targets, refuse_tied
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 
@@ -154,7 +154,7 @@ def quantize_model(
         device: Where it is computed. The last bits may depend on its type.
 
     Raises:
-        StageConfigError: a pattern matches no linear layer.
+        StageConfigError: a pattern matches no linear layer, or one that is the embeddings.
     """
     root: Any = model.root()
     names = find_targets(model, config.targets, "quantize.targets")
@@ -166,6 +166,7 @@ def quantize_model(
             )
             raise StageConfigError(message)
         names = [name for name in names if not fnmatch.fnmatchcase(name, pattern)]
+    refuse_tied(model, names, "quantize.targets")
     layers = [root.get_submodule(name) for name in names]
     # Room for all of them before the first is computed: what lies between the large tensors that
     # come and go would keep the heap from taking these in again.

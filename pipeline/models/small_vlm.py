@@ -30,6 +30,7 @@ from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLa
 from pipeline.models.layouts import ImageLayout, StackedImages
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.pixels import PixelScale
+from pipeline.models.tied import without_tied
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic
 from slurm_jobs.common.model_kinds import SMALL_VLM
@@ -211,18 +212,17 @@ class SmallVLM(VisionLanguageModel):
         An output head that is the token embeddings is written once, under their name.
         """
         found = self.state_dict() if weights is None else weights
-        tied = self._tied_weights()
         whole = {
             name: tensor.detach().cpu().contiguous()
-            for name, tensor in found.items()
-            if name not in tied and not name.startswith(HEADS_PREFIX)
+            for name, tensor in without_tied(found, self.tied_weights()).items()
+            if not name.startswith(HEADS_PREFIX)
         }
         save_file(whole, folder / WEIGHTS_NAME, metadata={"format": "pt"})
         write_json_atomic(folder / "config.json", self.config.to_json())
         return whole
 
-    def _tied_weights(self) -> dict[str, str]:
-        """Names of weights that are others by another name, and these others'."""
+    def tied_weights(self) -> Mapping[str, str]:
+        """As `VisionLanguageModel`."""
         tied = self.language.all_tied_weights_keys
         return {f"language.{name}": f"language.{of}" for name, of in tied.items()}
 
@@ -236,7 +236,7 @@ class SmallVLM(VisionLanguageModel):
         model = cls(read_model_config(folder))
         try:
             weights = load_file(folder / WEIGHTS_NAME)
-            written = {n: weights[of] for n, of in model._tied_weights().items() if of in weights}
+            written = {n: weights[of] for n, of in model.tied_weights().items() if of in weights}
             model.load_state_dict({**written, **weights})
         except (OSError, RuntimeError, SafetensorError) as error:
             message = f"model folder {folder}: {WEIGHTS_NAME} does not fit config.json: {error}"

@@ -23,6 +23,7 @@ from pipeline.timing.device_clock import DeviceClock, DeviceStep
 from pipeline.timing.flops import mfu
 from slurm_jobs.common.timings import (
     DEVICE_FIELDS,
+    NOT_TRAINING,
     STEP_PHASES,
     pack_step,
     steps_header,
@@ -33,8 +34,6 @@ log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_S = 2.0
 _BYTES_PER_RSS_UNIT = 1024  # Linux counts ru_maxrss in KiB
-_NOT_TRAINING = ("checkpoint_s", "evaluation_s", "compile_s")
-"""What MFU is not of; see `pipeline.timing.flops`."""
 _NO_DEVICE_TIMES = dict.fromkeys(DEVICE_FIELDS, math.nan)
 
 
@@ -178,7 +177,7 @@ class StepRecorder:
         memory_peak_bytes, num_allocator_retries = self._read_memory()
         phases = {name: lap_ns / 1e9 for name, lap_ns in self._laps_ns.items()}
         step_s = (self._lap_ns - self._start_ns) / 1e9
-        trained_s = step_s - sum(phases[name] for name in _NOT_TRAINING)
+        trained_s = step_s - sum(phases[name] for name in NOT_TRAINING)
         share = mfu(counts.model_flops, trained_s, self._peak_flops_per_s)
         return {
             "step": self._step,

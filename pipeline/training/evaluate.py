@@ -28,6 +28,9 @@ from slurm_jobs.common.stage_config.levels import LevelConfig
 
 log = logging.getLogger(__name__)
 
+_MISSING_IMAGE = ": no such "
+"""What is said of each image that is not where it is looked for."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
@@ -78,7 +81,7 @@ def evaluate(
     )
     rows = read_rows(config, manifest, preprocess)
     own = range(ranks.rank, len(rows), ranks.num_ranks)
-    prompts, rejected = encode_prompts(asker.encoder, rows, own, num_levels=len(levels))
+    prompts, rejected = encode_prompts(asker.encoder, rows, own, levels)
     ranks.meet("evaluation", speaks=ranks.rank in (0, 1))  # nodes read at their own pace
     batches = ending.between(list(in_batches(prompts, config.batch_size)), "held-out samples")
     shares = ranks.gather(([g for batch in batches for g in answer(asker, rows, batch)], rejected))
@@ -121,7 +124,7 @@ def evaluation_dtype(workplace: Workplace, strategy: str) -> torch.dtype:
 def check_heldout(
     config: EvaluateConfig,
     *,
-    num_levels: int,
+    levels: Sequence[LevelConfig],
     manifest: Path,
     preprocess: Mapping[str, Any],
     processor_dir: Path,
@@ -134,7 +137,7 @@ def check_heldout(
     encoder = make_encoder(config, manifest, preprocess, processor_dir)
     rows, problems = read_rows(config, manifest, preprocess), []
     for number in range(len(rows)):
-        prompts, rejected = encode_prompts(encoder, rows, [number], num_levels=num_levels)
+        prompts, rejected = encode_prompts(encoder, rows, [number], levels)
         if prompts:
             return
         problems += rejected
@@ -144,9 +147,11 @@ def check_heldout(
 def _nothing_to_ask(manifest: Path, problems: Sequence[str]) -> StageConfigError:
     found = f"none of its {len(problems)} rows can be used" if problems else "it has no rows"
     first = f" (first: {problems[0]})" if problems else ""
+    elsewhere = any(_MISSING_IMAGE in problem for problem in problems)
+    mend = "mend it, set evaluate.image_root, or" if elsewhere else "mend it, or"
     return StageConfigError(
-        f"evaluate.manifest {manifest}: {found}{first}; mend it, set evaluate.image_root, or leave "
-        f"evaluation out by `evaluate.manifest: null`"
+        f"evaluate.manifest {manifest}: {found}{first}; {mend} leave evaluation out by "
+        "`evaluate.manifest: null`"
     )
 
 
@@ -194,13 +199,16 @@ def read_rows(
 
 
 def encode_prompts(
-    encoder: SampleEncoder, rows: Sequence[ManifestRow], numbers: Iterable[int], *, num_levels: int
+    encoder: SampleEncoder,
+    rows: Sequence[ManifestRow],
+    numbers: Iterable[int],
+    levels: Sequence[LevelConfig],
 ) -> tuple[list[tuple[int, EncodedPrompt]], list[str]]:
     """The prompts of these rows, of chains those of the first level, and why rows have none."""
     prompts, rejected = [], []
     for number in numbers:
         try:
-            row = first_level(rows[number], num_levels) if num_levels else rows[number]
+            row = first_level(rows[number], levels) if levels else rows[number]
             prompts.append((number, encoder.encode_prompt(row)))
         except SampleRejectedError as error:
             rejected.append(str(error))

@@ -87,16 +87,25 @@ def ask_chains(asker: Asker, rows: Sequence[ManifestRow]) -> list[dict[str, Leve
     return chains
 
 
-def first_level(row: ManifestRow, num_levels: int) -> ManifestRow:
+def first_level(row: ManifestRow, levels: Sequence[LevelConfig]) -> ManifestRow:
     """The row up to its first answer.
 
     Raises:
-        SampleRejectedError: it has more or fewer answers than there are levels.
+        SampleRejectedError: it has more or fewer answers than there are levels, or one that is
+            none of its level's classes.
     """
-    num_turns = len(_turns(row))
-    if num_turns != num_levels:
-        message = f"{row.origin}: {num_turns} assistant turns, and there are {num_levels} levels"
+    turns = _turns(row)
+    if len(turns) != len(levels):
+        message = f"{row.origin}: {len(turns)} assistant turns, and there are {len(levels)} levels"
         raise SampleRejectedError(reason="bad_row", message=message)
+    for level, turn in zip(levels, turns, strict=True):
+        answer = turn.text.strip()
+        if level.head == "classes" and answer not in level.classes:
+            message = (
+                f"{row.origin}, level {level.name}: the answer {answer!r} is none of the "
+                f"{len(level.classes)} classes"
+            )
+            raise SampleRejectedError(reason="bad_row", message=message)
     return row_up_to(row, 0, ())
 
 

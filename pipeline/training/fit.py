@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.data.batch import ModelNeeds
 from pipeline.models import DataFacts
 from pipeline.timing.profiling import make_profiling
 from pipeline.training.checkpoint import conclude
@@ -26,7 +27,7 @@ from pipeline.training.one_phase import (
     find_checkpoints,
     plan_phase,
     train_phase,
-    training_fingerprint,
+    trainings_of,
 )
 from pipeline.training.phases import Phase
 from pipeline.training.ranks import Ranks
@@ -91,7 +92,7 @@ def fit(
         made, planned = _plan(job, phases, sources, made)
     reporter = make_reporter(job, trackers, planned)
     _announce(job, made.num_parameters, planned)
-    share = _encode_held_out(job, facts, sources[0].processor_dir)
+    share = _encode_held_out(job, facts, made.needs, sources[0].processor_dir)
     with (
         make_recorder(job, made.spread.bare, planned) as recorder,
         watch_compiling(job, functools.partial(recorder.set_apart, "compile_s"), len(planned)),
@@ -166,12 +167,14 @@ def _for_phase(job: Job, made: SpreadModel, phase: Phase, *, anew: bool) -> Spre
     return respread(made, phase, job.workplace) if anew else made
 
 
-def _encode_held_out(job: Job, facts: DataFacts, processor_dir: Path) -> HeldOutShare | None:
+def _encode_held_out(
+    job: Job, facts: DataFacts, needs: ModelNeeds, processor_dir: Path
+) -> HeldOutShare | None:
     """This rank's held-out samples, if any are looked at while training goes on."""
     if job.config.evaluate.every_steps is None:
         return None
     with job.spans.span("heldout_encode"):
-        return encode_share(job, facts, processor_dir)
+        return encode_share(job, facts, needs, processor_dir)
 
 
 def _make_held_out(
@@ -186,7 +189,7 @@ def _make_held_out(
     told = HeldOutLog(
         job.context.output_dir / HELD_OUT_NAME if job.ranks.rank == 0 else None,
         attempt=job.context.attempt,
-        training=training_fingerprint(planned),
+        trainings=_last_steps(planned),
         basis=share.basis,
         tell=reporter.tell,
     )
@@ -201,7 +204,13 @@ def _read_looks(
         return []
     basis = None if share is None else share.basis
     path = job.context.output_dir / HELD_OUT_NAME
-    return read_looks(path, training_fingerprint(planned), basis)
+    return read_looks(path, _last_steps(planned), basis)
+
+
+def _last_steps(planned: Sequence[PlannedPhase]) -> dict[str, int]:
+    """Steps at the end of each phase, by the training that ends with it."""
+    ends = (phase.first_step + phase.num_steps for phase in planned)
+    return dict(zip(trainings_of(planned), ends, strict=True))
 
 
 def _check_stopped(end: PhaseEnd) -> None:

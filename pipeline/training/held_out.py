@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import xxhash
 
-from pipeline.data.batch import collate
+from pipeline.data.batch import Batch, ModelNeeds, collate
 from pipeline.data.buffers import BufferPool
 from pipeline.data.gathered import image_rule
 from pipeline.data.sample_format import Sample
@@ -54,7 +54,9 @@ class HeldOutShare:
     """Equal, on rank 0, where losses may be compared: a hash of all ranks' samples."""
 
 
-def encode_share(job: Job, facts: DataFacts, processor_dir: Path) -> HeldOutShare:
+def encode_share(
+    job: Job, facts: DataFacts, needs: ModelNeeds, processor_dir: Path
+) -> HeldOutShare:
     """This rank's part of the rows that are looked at; rows that cannot be used are left out.
 
     A collective.
@@ -71,7 +73,7 @@ def encode_share(job: Job, facts: DataFacts, processor_dir: Path) -> HeldOutShar
     samples: dict[int, Sample] = {}
     for number in own:
         try:
-            samples[number] = _encode(encoder, rows[number])
+            samples[number] = _encode_fitting(encoder, rows[number], facts, needs)
         except SampleRejectedError as error:
             log.warning("held-out sample left out: %s", error)
     (num_samples,) = job.ranks.sums([float(len(samples))])
@@ -82,7 +84,7 @@ def encode_share(job: Job, facts: DataFacts, processor_dir: Path) -> HeldOutShar
         )
         raise StageConfigError(message)
     asked = [number for number in own if number < config.num_answers]
-    prompts, _ = encode_prompts(encoder, rows, asked, num_levels=len(job.config.levels))
+    prompts, _ = encode_prompts(encoder, rows, asked, job.config.levels)
     return HeldOutShare(
         samples=list(samples.values()),
         rows=rows,
@@ -110,6 +112,19 @@ def _hash(sample: Sample) -> str:
     return digest.hexdigest()
 
 
+def _encode_fitting(
+    encoder: SampleEncoder, row: ManifestRow, facts: DataFacts, needs: ModelNeeds
+) -> Sample:
+    """The sample of a row; one that does not fit the levels would end the first look."""
+    sample = _encode(encoder, row)
+    if needs.levels is not None:
+        try:
+            _collate([sample], facts, needs)
+        except ValueError as error:
+            raise SampleRejectedError(reason="bad_row", message=str(error)) from error
+    return sample
+
+
 def _encode(encoder: SampleEncoder, row: ManifestRow) -> Sample:
     planned = encoder.images.plan(row)
     tokens = encoder.finish(encoder.expand(encoder.tokenise(row), planned, row), row)
@@ -120,6 +135,17 @@ def _encode(encoder: SampleEncoder, row: ManifestRow) -> Sample:
         labels=tokens.labels,
         images=made.images,
         meta={"original_sizes": made.original_sizes},
+    )
+
+
+def _collate(samples: Sequence[Sample], facts: DataFacts, needs: ModelNeeds) -> Batch:
+    return collate(
+        [[sample] for sample in samples],
+        rule=image_rule(facts.info),
+        needs=needs,
+        pad_token_id=facts.info.pad_token_id,
+        epoch=0,
+        buffers=BufferPool(pin_memory=False),
     )
 
 
@@ -167,14 +193,7 @@ class HeldOut:
         for start in range(0, len(samples), size):
             if stop_requested():
                 break
-            batch = collate(
-                [[sample] for sample in samples[start : start + size]],
-                rule=image_rule(self._facts.info),
-                needs=self._made.needs,
-                pad_token_id=self._facts.info.pad_token_id,
-                epoch=0,
-                buffers=BufferPool(pin_memory=False),
-            )
+            batch = _collate(samples[start : start + size], self._facts, self._made.needs)
             inputs = to_device(batch, self._job.workplace, model.layout)
             with self._made.strategy.forward_context():
                 losses += losses_of(model, inputs).cpu()  # SYNC: a few numbers a batch

@@ -43,7 +43,7 @@ def make_class_reader(classes: Sequence[str], decode: Callable[[list[int]], str]
     and not the other way round.
     """
     lock = threading.Lock()  # tokenizers are for one thread at a time
-    numbers = {name.strip(): number for number, name in enumerate(classes)}
+    numbers = {name: number for number, name in enumerate(classes)}
 
     @functools.lru_cache(maxsize=_MOST_ANSWERS)
     def read(answer: tuple[int, ...]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -141,6 +142,14 @@ def training_fingerprint(phases: Sequence[PlannedPhase]) -> str:
     return fingerprint(parts[0] if len(parts) == 1 else {"phases": parts})
 
 
+def trainings_of(phases: Sequence[PlannedPhase]) -> list[str]:
+    """Of each phase, the fingerprint of the training that ends with it.
+
+    What it learned stays where only phases after it change.
+    """
+    return [training_fingerprint(phases[: number + 1]) for number in range(len(phases))]
+
+
 def find_checkpoints(
     job: Job, planned: PlannedPhase, made: SpreadModel, follows: str
 ) -> Checkpoints:
@@ -216,10 +225,16 @@ def train_phase(
             report=told.reporter,
             look=look,
         )
-        told.reporter.start_clock()
+        _note_change(job, told.reporter.start_clock())
         with telling_what_takes_less(planned.phase.config, job.ranks, told.recorder):
             loop = run_steps(setup, resumed.step, told.watch)
     return PhaseEnd(planned=planned, resumed=resumed, loop=loop, num_skips=made.scaling.num_skips)
+
+
+def _note_change(job: Job, since_s: float | None) -> None:
+    """What lies between the steps of two phases, which no step tells."""
+    if since_s is not None:
+        job.spans.add("phase_change", start_unix_s=time.time() - since_s, duration_s=since_s)
 
 
 def _restore(job: Job, planned: PlannedPhase, checkpoints: Checkpoints) -> Restored:

@@ -21,7 +21,7 @@ from pipeline.timing.flops import FORMULA
 from pipeline.timing.peaks import find_card
 from pipeline.training.device import Workplace, read_device_memory
 from pipeline.training.job import Job
-from pipeline.training.one_phase import PlannedPhase, training_fingerprint
+from pipeline.training.one_phase import PlannedPhase, training_fingerprint, trainings_of
 from pipeline.training.report import Course, TrainingReporter
 from pipeline.training.trackers import Trackers
 from slurm_jobs.common.progress import Progress
@@ -51,8 +51,13 @@ def make_recorder(
             "timing": job.config.timing,
             "flops": flops,
             "phases": [
-                {"name": p.phase.name, "first_step": p.first_step, "num_steps": p.num_steps}
-                for p in planned
+                {
+                    "name": p.phase.name,
+                    "first_step": p.first_step,
+                    "num_steps": p.num_steps,
+                    "training": training,
+                }
+                for p, training in zip(planned, trainings_of(planned), strict=True)
             ],
         },
         read_memory=lambda: read_device_memory(workplace.device),

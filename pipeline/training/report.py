@@ -45,9 +45,15 @@ class TrainingReporter:
         self._line = self._tracked = self._done
         self._looks = deque([self._done], maxlen=_NUM_LOOKS)
 
-    def start_clock(self) -> None:
-        """The loop begins, of whichever phase: what went before it is in no rate."""
-        self._outside_s = time.monotonic() - self._done.at_s
+    def start_clock(self) -> float | None:
+        """The loop begins, of whichever phase: what went before it is in no rate.
+
+        Returns: seconds since the last step of the phase before; None where none was made here.
+        """
+        outside_s = time.monotonic() - self._done.at_s
+        since_s = outside_s - self._outside_s
+        self._outside_s = outside_s
+        return since_s if self._done.num_steps else None
 
     def __call__(
         self, num_steps_done: int, outcome: StepOutcome, counts: StepCounts, data_wait_s: float

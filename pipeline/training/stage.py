@@ -19,6 +19,7 @@ from pipeline.training.ending import Ending, TimeLimitError
 from pipeline.training.evaluate import check_heldout, evaluate, evaluation_dtype
 from pipeline.training.export import export_model
 from pipeline.training.fit import Trained, fit
+from pipeline.training.held_out_log import lowest
 from pipeline.training.job import Job, versions
 from pipeline.training.one_phase import PhaseEnd
 from pipeline.training.phases import Phase, phases_of
@@ -31,6 +32,7 @@ from pipeline.training.trackers import Trackers, check_packages
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.dataset_names import PROCESSOR_DIR
 from slurm_jobs.common.errors import StageStoppedError
+from slurm_jobs.common.files import plain_json
 from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.stage_config.train import TrainConfig
 
@@ -156,7 +158,7 @@ def _check_heldout(job: Job, preprocess: Mapping[str, Any], processor_dir: Path)
         with job.spans.span("heldout_check"):
             check_heldout(
                 job.config.evaluate,
-                num_levels=len(job.config.levels),
+                levels=job.config.levels,
                 manifest=Path(manifest),
                 preprocess=preprocess,
                 processor_dir=processor_dir,
@@ -216,14 +218,16 @@ def _describe(job: Job, trained: Trained) -> dict[str, Any]:
         "versions": versions(),
     }
     if trained.looks:
+        best = lowest(trained.looks)
         found["held_out"] = {
             "num_looks": len(trained.looks),
             "last": asdict(trained.looks[-1]),
-            "lowest": asdict(min(trained.looks, key=lambda look: look.loss)),
+            "lowest": None if best is None else asdict(best),
         }
     if job.config.phases:
         found["phases"] = [_describe_phase(made, end) for end in trained.phases]
-    return found
+    described: dict[str, Any] = plain_json(found)
+    return described
 
 
 def _describe_phase(made: SpreadModel, end: PhaseEnd) -> dict[str, Any]:

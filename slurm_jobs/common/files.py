@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -164,6 +165,17 @@ def dump_json(value: Any) -> str:
     """
     text = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
     return text.encode(errors="backslashreplace").decode()
+
+
+def plain_json(value: Any) -> Any:
+    """The value as JSON has it: names are text, and NaN and infinity, which it lacks, null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def create_once(path: Path, data: bytes) -> bool:

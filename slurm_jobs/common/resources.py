@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
+def lead_within(timeout_min: float, asked_s: int) -> int:
+    """Seconds before a time limit at which ranks are told, of `asked_s`: never over half of it."""
+    return min(asked_s, int(timeout_min * 60 / 2))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobResources:
     """What one job or array task asks for."""
@@ -30,8 +35,8 @@ class JobResources:
 
     @property
     def lead_s(self) -> int:
-        """Seconds before the time limit at which ranks are told: never over half of it."""
-        return min(self.signal_lead_s, int(self.timeout_min * 60 / 2))
+        """Seconds before the time limit at which ranks are told."""
+        return lead_within(self.timeout_min, self.signal_lead_s)
 
     @property
     def num_ranks(self) -> int:

@@ -39,6 +39,9 @@ STEP_PHASES = (
 )
 """Step phases in the order in which a step goes through them; seconds of host time."""
 
+NOT_TRAINING = ("checkpoint_s", "evaluation_s", "compile_s")
+"""Step phases that MFU is not of; see `pipeline.timing.flops`."""
+
 DEVICE_PHASES = (
     "data_wait_s",
     "host_to_device_s",

@@ -21,6 +21,11 @@ from slurm_jobs.report.model_training import TrainingNumbers
 _TRIGGERS = ("every_min", "every_steps")
 """Of the config's `checkpoint`: what has a state saved before the end."""
 
+_ONLY_AT_ENDS = (
+    "no key: all saves are those at the end (of the training, of a phase, or at a stop), which are "
+    "always made; in a longer training they weigh less, and a faster file system shortens them"
+)
+
 
 def data_wait(numbers: TrainingNumbers) -> Finding | Check:
     """XProf: input < 5 % of the step is fine, 5 to 20 % moderate, from 20 % on high."""
@@ -99,7 +104,8 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
 
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Checkpoints that take 5 % of the step time."""
-    return _stall(numbers, "checkpoint", 0.05, _save_less(numbers.checkpoint))
+    knob = _save_less(numbers.checkpoint) if numbers.saves_ahead else _ONLY_AT_ENDS
+    return _stall(numbers, "checkpoint", 0.05, knob)
 
 
 def _save_less(config: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ def training_section(numbers: TrainingNumbers) -> Html:
         "section",
         el("h2", f"Training: {numbers.stage}"),
         definitions(_facts(numbers)),
-        _curves(numbers.curves) if numbers.curves else None,
+        _curves(numbers.curves, numbers.last_loss.unit) if numbers.curves else None,
         _ranks(numbers),
         el("h3", "Around the steps"),
         el("p", "Rank 0, from the start of each attempt to its end.", class_="dim"),
@@ -91,14 +91,14 @@ def _abandoned(numbers: TrainingNumbers) -> list[tuple[str, str]]:
     return [("of an earlier config", f"{steps}, {words.seconds(numbers.abandoned_s)}")]
 
 
-def _curves(curves: Curves) -> Html:
+def _curves(curves: Curves, loss_unit: str) -> Html:
     marks = curves.resumed_at
     charts = [
         line_chart(
             "Loss",
             curves.step,
             [Series(name="loss", kind="a", values=curves.loss)],
-            unit="nats a supervised token",
+            unit=loss_unit,
             marks=marks,
             from_zero=False,
         ),

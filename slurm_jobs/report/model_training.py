@@ -142,6 +142,8 @@ class TrainingNumbers:
     notes: tuple[str, ...] = ()
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
     """`mode`, `every_min` and `every_steps` as the spec has them; empty where it does not say."""
+    saves_ahead: bool = True
+    """Whether the state was saved before the last step of an attempt, or of a phase."""
     has_device_times: bool = False
     """Whether steps have their time on the device beside the host's."""
     is_earlier: bool = False

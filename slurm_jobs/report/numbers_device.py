@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from slurm_jobs.common.timings import DEVICE_PHASES
+from slurm_jobs.common.timings import DEVICE_PHASES, NOT_TRAINING
 from slurm_jobs.report import words
 from slurm_jobs.report.numbers_ranks import phase_name
 from slurm_jobs.report.numbers_steps import AttemptSteps
@@ -55,9 +55,20 @@ def _device_step(attempt: AttemptSteps) -> Iterator[str]:
 
 
 def _mfu(attempt: AttemptSteps) -> Iterator[str]:
-    share = _mean(attempt, "mfu")
+    share = _mean_mfu(attempt)
     if share:
-        yield f"MFU {words.percent(share)}, the mean of all ranks' measured steps"
+        yield (
+            f"MFU {words.percent(share)}: operations over what the cards could have done in all "
+            "ranks' measured steps, without checkpoints, evaluation and compilation"
+        )
+
+
+def _mean_mfu(attempt: AttemptSteps) -> float:
+    """Over the measured steps of all ranks, each by its time: long steps count for as much more."""
+    steps = np.concatenate([attempt.measured(i) for i in range(len(attempt.ranks))])
+    steps = steps[np.isfinite(steps["mfu"])]
+    trained_s = steps["step_s"].astype(np.float64) - sum(steps[name] for name in NOT_TRAINING)
+    return float(np.average(steps["mfu"], weights=trained_s)) if trained_s.sum() > 0 else 0.0
 
 
 def _mean(attempt: AttemptSteps, field: str) -> float:

@@ -1,7 +1,8 @@
 """The step records of one task, attempt by attempt, with what was done twice marked off: PURE.
 
 Done twice are only steps that the same training did again. A resume with another config may begin
-another one: what it did not go on from is abandoned, and called so.
+another one: what it did not go on from is abandoned, and called so. A phase with those before it is
+one training of its own.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ import numpy as np
 
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs import RankTiming
-from slurm_jobs.report.intervals import merge, subtract, total_s
+from slurm_jobs.report.intervals import Interval, merge, subtract, total_s
+from slurm_jobs.report.numbers_profiles import profile_times, without_profile_waits
 
 Members = Sequence[tuple[RankTiming, np.ndarray]]
 """The ranks of an attempt that recorded steps, each with its records."""
+
+Phases = Sequence[tuple[int, str]]
+"""First steps of phases, rising from 0, and names of the trainings that their steps are of."""
 
 _NEVER = int(np.iinfo(np.int64).max)
 CLOCK_TOLERANCE = 0.01
@@ -33,8 +38,9 @@ class AttemptSteps:
     """Shape [steps of that rank], all that were recorded."""
     num_kept: tuple[int, ...]
     """How many of each rank's records count: no later attempt did those steps."""
-    num_abandoned: tuple[int, ...]
-    """How many of each rank's records after those only another training did later."""
+    is_repeated: tuple[np.ndarray, ...]
+    """Of each rank's records after those that count (bool): whether a later attempt at the same
+    training did that step again. The others only another training did later, if any."""
     warmup_steps: int
     num_ranks: int
     """Of the attempt; more than `ranks` if some left no step."""
@@ -60,12 +66,13 @@ class AttemptSteps:
 
     def abandoned(self, index: int) -> np.ndarray:
         """Records of the rank at `index` that the training after it did not go on from."""
-        first = self.num_kept[index]
-        return self.records[index][first : first + self.num_abandoned[index]]
+        steps: np.ndarray = self.records[index][self.num_kept[index] :]
+        return steps.compress(~self.is_repeated[index])
 
     def repeated(self, index: int) -> np.ndarray:
         """Records of the rank at `index` that a later attempt at the same training did again."""
-        return self.records[index][self.num_kept[index] + self.num_abandoned[index] :]
+        steps: np.ndarray = self.records[index][self.num_kept[index] :]
+        return steps.compress(self.is_repeated[index])
 
     def measured(self, index: int) -> np.ndarray:
         """Records of the rank at `index` that count for all, and come after the warm-up."""
@@ -95,15 +102,13 @@ def split_attempts(
     for timing in timings:
         if timing.steps is not None and len(timing.steps.steps):
             by_attempt.setdefault(timing.attempt, []).append((timing, timing.steps.steps))
+    by_attempt = {a: without_profile_waits(members) for a, members in by_attempt.items()}
     trainings = _trainings(by_attempt, fingerprints)
     split: list[AttemptSteps] = []
     firsts: dict[str, int] = {}  # of the later attempts, by training
     for attempt in sorted(by_attempt, reverse=True):
         members = sorted(by_attempt[attempt], key=lambda member: member[0].rank)
         records = tuple(steps for _, steps in members)
-        own = trainings[attempt]
-        repeated_from = firsts.get(own, _NEVER)
-        ends = [_num_before(steps, repeated_from) for steps in records]
         kept = [_num_before(steps, min((_NEVER, *firsts.values()))) for steps in records]
         split.append(
             AttemptSteps(
@@ -111,39 +116,75 @@ def split_attempts(
                 ranks=tuple(timing for timing, _ in members),
                 records=records,
                 num_kept=tuple(kept),
-                num_abandoned=tuple(end - num for end, num in zip(ends, kept, strict=True)),
+                is_repeated=tuple(
+                    _is_repeated(steps[num:], trainings[attempt], firsts)
+                    for steps, num in zip(records, kept, strict=True)
+                ),
                 warmup_steps=warmup_steps,
                 num_ranks=max(_num_ranks(members), len(members)),
             )
         )
-        firsts[own] = min(repeated_from, _first_step(members))
+        for name, first in _firsts(trainings[attempt], _first_step(members)).items():
+            firsts[name] = min(firsts.get(name, _NEVER), first)
     return tuple(reversed(split))
+
+
+def _firsts(phases: Phases, begun: int) -> dict[str, int]:
+    """By training, the first step of it that an attempt makes which begins at the step `begun`."""
+    ends = [*(start for start, _ in phases[1:]), _NEVER]
+    found: dict[str, int] = {}
+    for (start, name), end in zip(phases, ends, strict=True):
+        if end > begun:
+            found.setdefault(name, max(start, begun))
+    return found
+
+
+def _is_repeated(steps: np.ndarray, phases: Phases, firsts: Mapping[str, int]) -> np.ndarray:
+    """Of each record (bool), whether a later attempt did the step of the same training again."""
+    limits = np.array([firsts.get(name, _NEVER) for _, name in phases])
+    own = np.searchsorted([start for start, _ in phases], steps["step"], side="right") - 1
+    repeated: np.ndarray = steps["step"] >= limits[own]
+    return repeated
 
 
 def _trainings(
     by_attempt: Mapping[int, Members], fingerprints: Mapping[int, str]
-) -> dict[int, str]:
-    """By attempt, a name for the training that its steps are of.
+) -> dict[int, Phases]:
+    """By attempt, names for the trainings that its steps are of.
 
-    What begins after step 0 went on from a checkpoint of the attempt before, whatever the config
-    and code are called now. What begins at step 0 says itself which training it is; records of an
-    older version do not, and are of another one where config or code are.
+    A phase that an attempt begins says itself, with those before it, which training it is; records
+    of an older version do not, and are of another one where config or code are. What an attempt
+    goes on with is what the attempt before made, whatever config and code are called now.
     """
-    found: dict[int, str] = {}
+    found: dict[int, Phases] = {}
     known: dict[str, str] = {}  # by what the writers said, or the fingerprint
-    last = ""
+    before: Phases = ()
     for attempt in sorted(by_attempt):
         members = by_attempt[attempt]
-        said = next((name for timing, _ in members if (name := _said_training(timing))), "")
-        name = said or fingerprints.get(attempt, "")
-        if not found or _first_step(members) == 0:
-            last = known.get(name, f"from attempt {attempt}")
-        found[attempt] = known[name] = last
+        begun = _first_step(members)
+        phases = []
+        for start, name in _said_phases(members, fingerprints.get(attempt, "")):
+            if before and start < begun:
+                known[name] = _name_at(before, start)
+            known.setdefault(name, f"from step {start} of attempt {attempt}")
+            phases.append((start, known[name]))
+        found[attempt] = before = phases
     return found
 
 
-def _said_training(timing: RankTiming) -> str:
-    return str(timing.steps.metadata.get("training", "")) if timing.steps is not None else ""
+def _said_phases(members: Members, fingerprint: str) -> Phases:
+    """As the writers said; an older version said it of all phases together, or not at all."""
+    files = [timing.steps.metadata for timing, _ in members if timing.steps is not None]
+    for said in files:
+        phases = said.get("phases") or ()
+        if phases and all("training" in phase for phase in phases):
+            return [(int(phase["first_step"]), str(phase["training"])) for phase in phases]
+    name = next((str(said["training"]) for said in files if said.get("training")), "")
+    return [(0, name or fingerprint)]
+
+
+def _name_at(phases: Phases, step: int) -> str:
+    return next(name for start, name in reversed(phases) if start <= step)
 
 
 def _first_step(members: Members) -> int:
@@ -195,8 +236,9 @@ def _uneven(attempt: AttemptSteps) -> Iterator[str]:
 
 
 def _clock(attempt: AttemptSteps) -> Iterator[str]:
+    profiles = profile_times(attempt.ranks)
     off = (
-        _off_the_clock(attempt.measured(index), timing)
+        _off_the_clock(attempt.measured(index), timing, profiles)
         for index, timing in enumerate(attempt.ranks)
         if len(attempt.measured(index))
     )
@@ -209,19 +251,22 @@ def _clock(attempt: AttemptSteps) -> Iterator[str]:
         )
 
 
-def _off_the_clock(steps: np.ndarray, timing: RankTiming) -> tuple[float, float, int]:
+def _off_the_clock(
+    steps: np.ndarray, timing: RankTiming, profiles: Sequence[Interval]
+) -> tuple[float, float, int]:
     """By what share the wall clock and the sum of a rank's steps differ; that time; the rank.
 
-    What the rank itself says it did between two steps, as writing a profile, is none of it.
+    What the rank itself says it did between two steps is none of it, nor are the `profiles` of all.
     """
     starts, lengths = steps["start_unix_s"], steps["step_s"]
     wall_s = float(starts[-1] + lengths[-1] - starts[0])
     sum_s = float(lengths.sum(dtype=np.float64))
     if abs(wall_s - sum_s) > CLOCK_TOLERANCE * sum_s:
         gaps = merge(zip((starts + lengths)[:-1].tolist(), starts[1:].tolist(), strict=True))
-        told = merge(
+        own = [
             (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
             for span in timing.spans
-        )
+        ]
+        told = merge([*own, *profiles])
         wall_s -= total_s(gaps) - total_s(subtract(gaps, told))
     return abs(wall_s - sum_s) / sum_s if sum_s else 0.0, wall_s, timing.rank

@@ -67,7 +67,11 @@ def training_numbers(
             name = stage.name if is_only else f"{stage.name} (slice {index})"
             bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
             budget = attempt_budget(attempts, bars, timings)
-            numbers = replace(_numbers(name, attempts, budget), checkpoint=_checkpoint(stage))
+            numbers = replace(
+                _numbers(name, attempts, budget, _loss_unit(stage)),
+                checkpoint=_checkpoint(stage),
+                saves_ahead=_saves_ahead(stage, attempts),
+            )
             if not has_newest_steps(stage, index, intents):
                 numbers = replace(numbers, is_earlier=True, notes=(*numbers.notes, _EARLIER))
             found.append(numbers)
@@ -75,7 +79,7 @@ def training_numbers(
 
 
 def _numbers(
-    name: str, attempts: Sequence[AttemptSteps], budget: tuple[TimeShare, ...]
+    name: str, attempts: Sequence[AttemptSteps], budget: tuple[TimeShare, ...], loss_unit: str
 ) -> TrainingNumbers:
     num_measured = sum(len(a.measured(0)) for a in attempts)
     means = attempt_means(attempts)
@@ -107,7 +111,7 @@ def _numbers(
         curves=make_curves(attempts),
         notes=(*step_notes(attempts), *device_notes(attempts)),
         has_device_times=has_device_times(attempts),
-        **_losses(attempts),
+        **_losses(attempts, loss_unit),
         **rates(attempts),
         **ranks_of(attempts),
     )
@@ -122,6 +126,13 @@ def _checkpoint(stage: StageInputs) -> Mapping[str, Any]:
     }
 
 
+def _saves_ahead(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> bool:
+    """Whether any state was saved but where an attempt or a phase ended."""
+    saves = sum(int((a.records[a.longest]["checkpoint_s"][:-1] > 0).sum()) for a in attempts)
+    phases = stage.config.get("phases") if stage.run == TRAIN_RUN else None
+    return saves > max(0, len(phases or ()) - 1)
+
+
 def _too_few(num_measured: int, warmup_steps: int) -> str:
     if num_measured >= MIN_STEPS:
         return ""
@@ -131,18 +142,24 @@ def _too_few(num_measured: int, warmup_steps: int) -> str:
     )
 
 
-def _losses(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+def _loss_unit(stage: StageInputs) -> str:
+    """Where levels are learned, the loss is the sum over levels of weight and mean."""
+    has_levels = stage.run == TRAIN_RUN and stage.config.get("levels")
+    return "nats, weighted sum over levels" if has_levels else "nats/token"
+
+
+def _losses(attempts: Sequence[AttemptSteps], unit: str) -> dict[str, Any]:
     losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
     losses = losses[np.isfinite(losses)]
     last = losses[-max(1, len(losses) // 50) :]
     return {
-        "first_loss": _loss(losses[:1]),
-        "last_loss": _loss(last),
+        "first_loss": _loss(losses[:1], unit),
+        "last_loss": _loss(last, unit),
         "num_last_losses": len(last),
     }
 
 
-def _loss(values: np.ndarray) -> Quantity:
+def _loss(values: np.ndarray, unit: str) -> Quantity:
     if not len(values):
-        return missing("nats/token", "no step recorded a finite loss")
-    return known(float(values.mean(dtype=np.float64)), "nats/token")
+        return missing(unit, "no step recorded a finite loss")
+    return known(float(values.mean(dtype=np.float64)), unit)

@@ -223,7 +223,8 @@ def _loss(numbers: TrainingNumbers) -> str:
         return words.NOT_KNOWN
     first = words.significant(numbers.first_loss.value)
     last = words.significant(numbers.last_loss.value)
-    return f"{first} (first step), {last} ({words.last_steps(numbers.num_last_losses)}) nats/token"
+    steps = words.last_steps(numbers.num_last_losses)
+    return f"{first} (first step), {last} ({steps}) {numbers.last_loss.unit}"
 
 
 def _data(numbers: DataNumbers) -> RenderableType:

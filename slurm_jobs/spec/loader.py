@@ -17,6 +17,7 @@ from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import Problem, SpecError
 from slurm_jobs.spec.checks.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.checks.idle_settings import idle_setting_notes
+from slurm_jobs.spec.checks.resource_notes import resource_notes
 from slurm_jobs.spec.checks.row_notes import row_notes
 from slurm_jobs.spec.checks.stage_checks import form_problems, limit_problems, stage_problems
 from slurm_jobs.spec.entry_points import entry_point_problems, module_problems
@@ -128,15 +129,18 @@ def load_document(
         spec_dir=spec_dir,
         overrides=tuple(overrides),
         document=document,
-        notes=tuple(_notes(views, configs, document)),
+        notes=tuple(_notes(spec, views, configs, document)),
     )
 
 
 def _notes(
-    views: Mapping[str, StageView], configs: Mapping[str, Any], document: YamlDocument
+    spec: RunSpec,
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    document: YamlDocument,
 ) -> list[Problem]:
     notes = [*idle_setting_notes(views, configs, document), *row_notes(views, configs, document)]
-    return _sorted(notes)
+    return _sorted([*notes, *resource_notes(spec, configs, document)])
 
 
 def _agreement_problems(

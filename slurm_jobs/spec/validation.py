@@ -178,20 +178,23 @@ def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, ent
 
 def _unknown_key(target: Any, values: Any, prefix: Path, location: Path, value: Any) -> str:
     key = str(location[-1])
-    known = known_keys(target, location[:-1])
+    holder = location[:-1]
+    known = known_keys(target, holder)
     foreign = foreign_key(target, values, location)
     meant = _foreign_hint(foreign, prefix) if foreign is not None else ""
     places = places_elsewhere(target, location)
     shown = " or ".join(f"`{path_text((*prefix, *place))}`" for place in places)
     elsewhere = f"; here it is {shown}" if shown else ""
-    is_below = all(place[: len(location) - 1] == location[:-1] for place in places)
+    is_below = all(place[: len(holder)] == holder for place in places)
+    is_above = all(place[:-1] == holder[: len(place) - 1] for place in places)
     hints = (
         option_hint(key, known, value),
         meant if foreign is not None and foreign.is_near else "",
         elsewhere if is_below else "",
         did_you_mean(key, known),
-        elsewhere,
+        elsewhere if is_above else "",
         meant,
+        elsewhere,
     )
     hint = next(filter(None, hints), "")
     return f"unknown key `{shortened(key)}`{hint} (allowed: {', '.join(known)})"

@@ -16,8 +16,16 @@ _WORD = re.compile(r"[A-Za-z0-9_-]+")
 """Names of parameters have a dot, and patterns of them a `*`, `?` or `[`."""
 
 
-def learn_problem(names: Collection[str], *, has_adapters: bool) -> str | None:
-    """What no model can learn, of the names in `learn`."""
+_OWN_NAMES = ("vision", "projector", "language", "heads")
+"""How the names of all parameters of a `small_vlm` begin."""
+_MEANT = {"vis": "vision", "proj": "projector", "connector": "projector", "merger": "projector"}
+"""The part that a family's names mean which have such letters."""
+
+
+def learn_problem(
+    names: Collection[str], *, has_adapters: bool, is_small_vlm: bool = False
+) -> str | None:
+    """What no model can learn, of the names in `learn`, or no `small_vlm` if it is to be one."""
     for name in names:
         if _WORD.fullmatch(name) and name not in {*PARTS, ALL}:
             near = difflib.get_close_matches(name, [*PARTS, ALL], n=1)
@@ -25,6 +33,14 @@ def learn_problem(names: Collection[str], *, has_adapters: bool) -> str | None:
             return (
                 f"learn has {name!r}, which is no part ({', '.join(PARTS)}, {ALL}) and no pattern "
                 f"of parameter names (*.layers.1.*){hint}"
+            )
+        first, dot, _ = name.partition(".")
+        if is_small_vlm and dot and _WORD.fullmatch(first) and first not in _OWN_NAMES:
+            meant = next((part for letters, part in _MEANT.items() if letters in name), "language")
+            return (
+                f"learn has {name!r}, and model.type is small_vlm, whose parameters have names "
+                f"that begin with {', '.join(f'{own}.' for own in _OWN_NAMES[:-1])} or "
+                f"{_OWN_NAMES[-1]}.: write for example `{meant}.*`"
             )
     if "adapters" in names and not has_adapters:
         return (

@@ -31,3 +31,10 @@ class LevelConfig:
         if self.head == "classes" and len(set(self.classes)) < max(2, len(self.classes)):
             message = f"level {self.name}: give two classes or more, each once"
             raise ValueError(message)
+        for name in self.classes:
+            if name != name.strip():
+                message = (
+                    f"level {self.name}: the class {name!r} has white space around it, without "
+                    f"which answers are read and compared; write {name.strip()!r}"
+                )
+                raise ValueError(message)

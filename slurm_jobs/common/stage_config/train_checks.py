@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from slurm_jobs.common.model_kinds import SMALL_VLM
 from slurm_jobs.common.stage_config.learn import learn_problem
 from slurm_jobs.common.stage_config.optimizer import paged_problem
 from slurm_jobs.common.stage_config.phases import as_training
@@ -47,9 +48,9 @@ def _length_problem(config: TrainConfig) -> str | None:
 
 
 def _phases_problem(config: TrainConfig) -> str | None:
-    names = [phase.name for phase in config.phases]
-    if len(set(names)) < len(names):
-        return f"phases are called {', '.join(names)}: give each a name of its own"
+    found = _same_name("phases", [phase.name for phase in config.phases])
+    if found is not None:
+        return found
     given = [name for name in ("num_steps", "num_epochs", "learn") if getattr(config, name)]
     if given:
         return f"{' and '.join(given)} given beside phases: each phase has its own"
@@ -76,16 +77,28 @@ def _of_phase(phase: PhaseConfig, number: int, message: str) -> str:
 
 
 def _levels_problem(config: TrainConfig) -> str | None:
-    names = [level.name for level in config.levels]
-    if len(set(names)) < len(names):
-        return f"levels are called {', '.join(names)}: give each a name of its own"
+    return _same_name("levels", [level.name for level in config.levels])
+
+
+def _same_name(key: str, names: Sequence[str]) -> str | None:
+    """Of two entries of a list that have one name, with the places of both."""
+    for number, name in enumerate(names):
+        if (first := names.index(name)) < number:
+            return (
+                f"{key}.{number}.name is {name}, as is {key}.{first}.name: give each a name of its "
+                "own"
+            )
     return None
 
 
 def _learn_problem(config: TrainConfig) -> str | None:
     if config.learn is not None and not config.learn:
         return "learn is empty: give a part (projector) or a pattern, or leave it out"
-    return learn_problem(config.learn or (), has_adapters=config.adapters is not None)
+    return learn_problem(
+        config.learn or (),
+        has_adapters=config.adapters is not None,
+        is_small_vlm=config.model.type == SMALL_VLM,
+    )
 
 
 def _idle_adapters_problem(config: TrainConfig) -> str | None:
@@ -94,8 +107,10 @@ def _idle_adapters_problem(config: TrainConfig) -> str | None:
     is_used = any(names is None or "adapters" in names for names in learning)
     if config.adapters is None or is_used:
         return None
+    last = len(config.phases) - 1
+    place = f"that of a phase (phases.{last}.learn)" if config.phases else "it"
     return (
-        "adapters are given, and learn names them nowhere: add `adapters` to it, or leave "
+        f"adapters are given, and learn names them nowhere: add `adapters` to {place}, or leave "
         "adapters out"
     )
 

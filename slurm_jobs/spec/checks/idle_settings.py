@@ -51,6 +51,7 @@ def idle_setting_notes(
                 notes += _each(config, place, rule.keys, rule.why, document)
         if run == "train":
             notes += _phase_notes(config, place, document)
+            notes += _look_notes(config, place, document)
         if run == "preprocess":
             notes += _prompt_notes(config, place, configs, document)
     return notes
@@ -116,6 +117,20 @@ def _says(phase: Any, key: str) -> bool:
     name, _, within = key.partition(".")
     value = getattr(phase, name)
     return value is not None and (not within or within in value)
+
+
+def _look_notes(config: Any, place: Path, document: YamlDocument) -> Iterator[Problem]:
+    """Of looks that are to take more rows than are read."""
+    evaluate = config.evaluate
+    if evaluate.every_steps is None or evaluate.num_samples is None:
+        return
+    why = (
+        f"evaluate.num_samples leaves {evaluate.num_samples} rows, in looks too; raise it, or give "
+        f"{evaluate.num_samples} or less"
+    )
+    for key in _LOOKS:
+        if getattr(evaluate, key) > evaluate.num_samples:
+            yield from _notes(config, place, f"evaluate.{key}", why, document)
 
 
 def _prompt_notes(

@@ -1,7 +1,7 @@
 """Whether folders that a training names as models can be what it takes them for. PURE.
 
 Read is config.json alone, of folders that lie here. What cannot be known is left to the job: names
-on a hub, another stage's output, and whole models of a type that is not known here.
+on a hub, and another stage's output.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _wrong_part(values: Mapping[str, Any], part: PartKind, given: str) -> str:
 
 
 def _wrong_whole(values: Mapping[str, Any], type_given: Any, given: str) -> str:
-    """Why a model is not what `model.type` says, with the remedy; nothing of an unknown one."""
+    """Why a model is not what `model.type` says, with the remedy; nothing if it has no type."""
     kind = values.get("model_type")
     if not isinstance(kind, str) or type_given not in {SMALL_VLM, "hugging_face"}:
         return ""
@@ -128,7 +128,7 @@ def _wrong_whole(values: Mapping[str, Any], type_given: Any, given: str) -> str:
         return f"{found}: give the `model/` that a training of one exported, or {_as_whole(given)}"
     alone = _alone(values, kind)
     known = f"those that can be trained are {', '.join(WHOLE_TYPES)}"
-    return f"{found}: it is a {alone} model alone; {known}" if alone else ""
+    return f"{found}: it is a {alone} model alone; {known}" if alone else f"{found}: {known}"
 
 
 def _as_whole(given: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
@@ -23,6 +23,9 @@ _WITHOUT_LIMIT = frozenset({"consolidate", "train", "report"})
 
 _CUTS = ("num_microbatches", "global_batch_size", "batching")
 """Settings of a training that say into what a rank's samples are cut."""
+
+_RANKS: tuple[Path, ...] = (("resources", "tasks_per_node"), ("resources", "nodes"))
+"""What makes the number of ranks; below the stage."""
 
 
 def form_problems(views: Mapping[str, StageView], document: YamlDocument) -> list[Problem]:
@@ -230,18 +233,19 @@ def _strategy_problems(
 ) -> list[Problem]:
     num_ranks = resources.nodes * resources.tasks_per_node
     at_config: Path = ("stages", name, "config")
+    given = _first_set(name, document, (("config", "strategy"), *_RANKS))
     if config.strategy in {"fsdp2", "ddp"} and num_ranks < 2:
         message = (
             f"stage `{name}` trains with {config.strategy}, which needs two ranks or more, but "
             f"nodes x tasks_per_node is {num_ranks}; ask for more, or say `strategy: single`"
         )
-        return [problem_at(document, at_config, message, at_key=True)]
+        return [problem_at(document, given or at_config, message, at_key=not given)]
     if config.strategy == "single" and num_ranks > 1:
         message = (
             f"stage `{name}` has {num_ranks} ranks, but `strategy: single` uses one; "
             "say `strategy: fsdp2` or `strategy: ddp`, or ask for one rank"
         )
-        return [problem_at(document, (*at_config, "strategy"), message)]
+        return [problem_at(document, given or (*at_config, "strategy"), message)]
     return []
 
 
@@ -255,4 +259,14 @@ def _device_problems(
         f"resources.gpus_per_node is {resources.gpus_per_node}; ask for one a rank, or say "
         "`device: cpu` in its config"
     )
-    return [problem_at(document, ("stages", name, "resources"), message, at_key=True)]
+    keys = (("config", "device"), ("resources", "gpus_per_node"), _RANKS[0])
+    given = _first_set(name, document, keys)
+    place = given or ("stages", name, "resources")
+    return [problem_at(document, place, message, at_key=not given)]
+
+
+def _first_set(name: str, document: YamlDocument, keys: Sequence[Path]) -> Path:
+    """The first of the keys that was set on the command line; empty where none was."""
+    at_stage: Path = ("stages", name)
+    places = [(*at_stage, *key) for key in keys]
+    return next((place for place in places if was_set(document, at_stage, place)), ())

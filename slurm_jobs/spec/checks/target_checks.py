@@ -7,12 +7,14 @@ Loading changes how these names begin, in some families, and never the last word
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.model_kinds import MODEL_CONFIG, SMALL_VLM
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.graph import stage_views
 from slurm_jobs.spec.markers import MarkedString
@@ -26,6 +28,7 @@ _WORD = re.compile(r"[\w-]*")
 """Full names of layers have dots, and patterns of them a `*`, `?` or `[`."""
 _KEYS = (("adapters", "targets"), ("quantize", "targets"), ("quantize", "skip"))
 _MODEL: Path = ("config", "model", "path")
+_LANGUAGE_MODEL: Path = ("config", "model", "language", "path")
 _INDEX = "model.safetensors.index.json"
 _MOST_NAMES = 8
 
@@ -33,20 +36,48 @@ _MOST_NAMES = 8
 def target_problems(
     document: YamlDocument, marked: Sequence[MarkedString], files: Files
 ) -> list[Problem]:
-    """Patterns that match no layer of any model, or none of the stage's own, each at its place."""
-    folders = {item.path[1]: item.resolved for item in marked if item.path[2:] == _MODEL}
+    """Patterns that match no layer of any model, none of the stage's own, or its embeddings."""
     problems = []
     for name, view in stage_views(document.value).items():
         if view.run != "train":
             continue
-        words = _last_words(folders.get(name), files)
-        for place, pattern in _patterns(view.config or {}):
+        own = {item.path[2:]: item.resolved for item in marked if item.path[:2] == ("stages", name)}
+        words = _last_words(own.get(_MODEL), files)
+        tied = _tied_head(own, files)
+        config = view.config or {}
+        for place, pattern in _patterns(config):
             path = ("stages", name, "config", *place)
-            wrong = _wrong(pattern, words)
+            wrong = _wrong(pattern, words) or _wrong_head(pattern, place, tied, config)
             if wrong:
                 message = f"{path_text(path)}: {pattern!r} {wrong}"
                 problems.append(problem_at(document, path, message))
     return problems
+
+
+def _tied_head(own: Mapping[Path, str], files: Files) -> str:
+    """Full name of the output head, if it can be seen that it is the embeddings by another name."""
+    for path in (_MODEL, _LANGUAGE_MODEL):
+        values = _read(f"{own[path]}/{MODEL_CONFIG}", files) if path in own else {}
+        is_small = values.get("model_type") == SMALL_VLM
+        told = values.get("language") if is_small else values
+        if isinstance(told, Mapping) and told.get("tie_word_embeddings") is True:
+            return f"{_LANGUAGE}.{_HEAD}" if is_small or path == _LANGUAGE_MODEL else _HEAD
+    return ""
+
+
+def _wrong_head(pattern: str, place: Path, tied: str, config: Mapping[str, Any]) -> str:
+    """What to say of a pattern that matches a head which has no weight of its own."""
+    key, inner = str(place[0]), place[1]
+    if not tied or inner == "skip" or not fnmatch.fnmatchcase(tied, pattern):
+        return ""
+    skipped = (skip for of, skip in _patterns({key: config[key]}) if of[1] == "skip")
+    if any(fnmatch.fnmatchcase(tied, skip) for skip in skipped):
+        return ""
+    return (
+        f"matches {tied}, which is the embeddings by another name (tie_word_embeddings in the "
+        f"model's {MODEL_CONFIG}), and has no place of its own in an export; give `{_LANGUAGE}`, "
+        f"or patterns that leave {tied} out"
+    )
 
 
 def _patterns(config: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
@@ -61,16 +92,19 @@ def _patterns(config: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
 
 def _last_words(folder: str | None, files: Files) -> frozenset[str]:
     """Last words of the names of all layers; empty where nobody can say."""
-    if folder is None or not files.holds(f"{folder}/{_INDEX}"):
-        return frozenset()
-    try:
-        values = json.loads(files.read_text(f"{folder}/{_INDEX}"))
-    except (OSError, ValueError, RecursionError):
-        return frozenset()
-    weights = values.get("weight_map") if isinstance(values, dict) else None
+    weights = _read(f"{folder}/{_INDEX}", files).get("weight_map") if folder is not None else None
     names = weights if isinstance(weights, dict) else {}
     found = {name.split(".")[-2] for name in names if name.endswith(".weight")}
     return frozenset({*found, _HEAD} if found else ())
+
+
+def _read(file: str, files: Files) -> Mapping[str, Any]:
+    """The keys and values of a JSON file; empty where there are none to be seen."""
+    try:
+        values = json.loads(files.read_text(file)) if files.holds(file) else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def _wrong(pattern: str, words: Collection[str]) -> str:

@@ -35,7 +35,7 @@ def foreign_key(target: Any, values: Any, location: Path) -> Hint | None:
         values: all that stands there.
         location: of the key.
     """
-    own = _BY_WORD.get(str(location[-1]).lower().replace("-", "_"))
+    own = _own_key(location)
     builtin, config = _config_of(target, values, location)
     if own is None or not builtin:
         return None
@@ -46,8 +46,14 @@ def foreign_key(target: Any, values: Any, location: Path) -> Hint | None:
     holder = location[:-1]
     place: Path = (*(config or _base(target, holder, path[0])), *path)
     is_near = place[: len(holder)] == holder
-    steps = place[len(holder) :] if is_near else path
+    steps = (place[len(holder) :] if is_near else ()) or path
     return Hint(own=own, place=place, example=_example(steps, own), is_near=is_near)
+
+
+def _own_key(location: Path) -> OwnKey | None:
+    """What a word means; in a mapping that it is told apart for (`optimizer.type`), that."""
+    word, *around = (str(step).lower().replace("-", "_") for step in location[:-3:-1])
+    return _BY_WORD.get(".".join([*around, word])) or _BY_WORD.get(word)
 
 
 def places_elsewhere(target: Any, location: Path) -> list[Path]:

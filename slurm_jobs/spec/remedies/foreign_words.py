@@ -27,7 +27,10 @@ OWN_KEYS: tuple[tuple[str, OwnKey], ...] = (
         OwnKey(path="optimizer.learning_rate", value="1e-4"),
     ),
     ("weight_decay wd", OwnKey(path="optimizer.weight_decay", value="0.01")),
-    ("optim optimizer_type optimizer_name", OwnKey(path="optimizer.kind", value="adamw")),
+    (
+        "optim optimizer_type optimizer_name optimizer.type optimizer.name optimizer.optimizer",
+        OwnKey(path="optimizer.kind", value="adamw"),
+    ),
     ("adam_beta1", OwnKey(path="optimizer.beta1", value="0.9")),
     ("adam_beta2", OwnKey(path="optimizer.beta2", value="0.95")),
     (
@@ -35,7 +38,7 @@ OWN_KEYS: tuple[tuple[str, OwnKey], ...] = (
         OwnKey(path="optimizer.grad_clip_norm", value="1.0"),
     ),
     (
-        "lr_scheduler_type lr_scheduler scheduler lr_schedule",
+        "lr_scheduler_type lr_scheduler scheduler lr_schedule schedule.type schedule.name",
         OwnKey(path="schedule.kind", value="cosine"),
     ),
     (
@@ -98,7 +101,7 @@ OWN_KEYS: tuple[tuple[str, OwnKey], ...] = (
         "lora use_lora lora_config peft use_peft peft_config",
         OwnKey(path="adapters", value="{rank: 16}"),
     ),
-    ("lora_r lora_rank", OwnKey(path="adapters.rank", value="16")),
+    ("lora_r lora_rank r", OwnKey(path="adapters.rank", value="16")),
     ("lora_alpha", OwnKey(path="adapters.alpha", value="32")),
     ("lora_dropout", OwnKey(path="adapters.dropout", value="0.05")),
     (
@@ -118,7 +121,7 @@ OWN_KEYS: tuple[tuple[str, OwnKey], ...] = (
         OwnKey(path="learn", value="[projector]", note="what is not named is frozen"),
     ),
     (
-        "packing sample_packing use_packing",
+        "packing sample_packing use_packing batching.type batching.name",
         OwnKey(path="batching.kind", value="packed"),
     ),
     ("group_by_length", OwnKey(path="batching.kind", value="grouped")),
@@ -132,12 +135,12 @@ OWN_KEYS: tuple[tuple[str, OwnKey], ...] = (
     ),
     ("wandb_project project_name", OwnKey(path="trackers.project", value="captions")),
     (
-        "save_steps save_interval save_every checkpointing_steps",
+        "save_steps save_interval save_every save_strategy checkpointing_steps",
         OwnKey(path="checkpoint.every_steps", value="500"),
     ),
     ("save_total_limit checkpoints_total_limit", OwnKey(path="checkpoint.keep_last", value="2")),
     (
-        "eval_steps eval_interval val_check_interval",
+        "eval_steps eval_interval eval_strategy evaluation_strategy val_check_interval",
         OwnKey(path="evaluate.every_steps", value="500", beside="manifest: data/heldout.jsonl"),
     ),
     (
@@ -147,6 +150,14 @@ OWN_KEYS: tuple[tuple[str, OwnKey], ...] = (
     (
         "per_device_eval_batch_size eval_batch_size",
         OwnKey(path="evaluate.batch_size", value="32"),
+    ),
+    (
+        "evaluate.max_length evaluate.max_tokens evaluate.max_seq_length",
+        OwnKey(
+            path="evaluate.max_new_tokens",
+            value="64",
+            beside="manifest: data/heldout.jsonl",
+        ),
     ),
     (
         "dataloader_num_workers num_workers",
@@ -188,4 +199,7 @@ OWN_KEYS: tuple[tuple[str, OwnKey], ...] = (
         OwnKey(note="leave it out: `slurm-jobs resume` goes on from the newest checkpoint"),
     ),
 )
-"""Words of TRL, transformers, accelerate, PEFT, DeepSpeed, Lightning and their like."""
+"""Words of TRL, transformers, accelerate, PEFT, DeepSpeed, Lightning and their like.
+
+`optimizer.type` is the word `type`, within `optimizer` alone.
+"""

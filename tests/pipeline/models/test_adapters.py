@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,12 +21,16 @@ from pipeline.models.adapters import (
     save_adapters,
 )
 from pipeline.models.parts import parts_of
+from pipeline.models.quantized import quantize_model, quantized_layers
+from pipeline.models.small_vlm import SmallVLM
 from pipeline.training.batches import loss_of, to_device
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
+from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.test_hugging_face import CPU
 from tests.pipeline.models.test_small_vlm import CONFIG, make_facts
+from tests.pipeline.models.tiny import write_tiny
 
 CONFIG_4 = AdaptersConfig(rank=4, alpha=8.0)
 
@@ -142,3 +147,80 @@ def test_targets_are_full_names_and_a_pattern_without_any_is_refused(
     assert found == [f"model.visual.blocks.{n}.attn.qkv" for n in (0, 1)]
     with pytest.raises(StageConfigError, match="'q_proj' matches no linear layer; give `language`"):
         find_targets(model, ("q_proj",))
+
+
+@pytest.fixture
+def tied_dir(tmp_path: Path) -> Path:
+    """A model whose output head is its embeddings."""
+    return write_tiny("qwen2_5_vl", tmp_path / "tied", tied=True)
+
+
+@pytest.mark.parametrize("pattern", ["lm_head", "*", "*head"])
+def test_a_head_that_is_the_embeddings_is_no_target(
+    make_kind: Callable[[str], Kind], tied_dir: Path, pattern: str
+) -> None:
+    kind = make_kind("qwen2_5_vl")
+    found = find_targets(kind.build(), (pattern,))
+    assert "lm_head" in found  # where it has weights of its own
+    tied = load_model(tied_dir, kind.facts)
+    words = r"adapters\.targets matches lm_head, .*embed_tokens.weight by another name"
+    with pytest.raises(StageConfigError, match=words):
+        add_adapters(tied, AdaptersConfig(targets=(pattern,)), seed=0)
+    with pytest.raises(StageConfigError, match=r"quantize\.targets matches lm_head"):
+        quantize_model(tied, QuantizeConfig(targets=(pattern,)), torch.device("cpu"))
+    add_adapters(tied, AdaptersConfig(targets=("language",)), seed=0)
+
+
+def test_a_wide_pattern_of_layers_in_4_bits_may_skip_a_tied_head(
+    make_kind: Callable[[str], Kind], tied_dir: Path
+) -> None:
+    tied = load_model(tied_dir, make_kind("qwen2_5_vl").facts)
+    config = QuantizeConfig(targets=("*",), skip=("lm_head", "*visual*"))
+    quantize_model(tied, config, torch.device("cpu"))
+    assert sum(1 for _ in quantized_layers(tied)) > 0
+
+
+def test_a_head_of_the_small_model_that_is_the_embeddings_is_no_target() -> None:
+    model = build_model(CONFIG, make_facts(), seed=0)
+    config = dataclasses.replace(
+        model.config, language={**model.config.language, "tie_word_embeddings": True}
+    )
+    with pytest.raises(StageConfigError, match=r"matches language.lm_head"):
+        add_adapters(SmallVLM(config), AdaptersConfig(targets=("language.lm_head",)), seed=0)
+
+
+def test_a_tied_head_that_learned_by_itself_is_not_lost_without_a_word(
+    make_kind: Callable[[str], Kind], tied_dir: Path, tmp_path: Path
+) -> None:
+    model = load_model(tied_dir, make_kind("qwen2_5_vl").facts)
+    weights = dict(model.state_dict())
+    model.save_pretrained(tmp_path, weights)
+    with pytest.raises(StageError, match=r"lm_head.weight is not .*embed_tokens.weight any more"):
+        model.save_pretrained(
+            tmp_path, weights | {"hf.lm_head.weight": weights["hf.lm_head.weight"] + 1}
+        )
+
+
+def test_peft_reads_tied_embeddings_that_learned_beside_adapters(
+    make_kind: Callable[[str], Kind], tied_dir: Path, tmp_path: Path
+) -> None:
+    """And a layer that has adapters, where all of it learned."""
+    model = load_model(tied_dir, make_kind("qwen2_5_vl").facts)
+    add_adapters(model, CONFIG_4, seed=0)
+    shake(model)
+    names = [n for n, _ in model.named_parameters() if "embed_tokens" in n]
+    names += [n for n, _ in model.named_parameters() if ".1.self_attn.q_proj.base_layer." in n]
+    with torch.no_grad():
+        for name in names:
+            model.get_parameter(name).add_(0.1)
+    save_adapters(model, tmp_path, model.state_dict(), base=str(tied_dir), learned=frozenset(names))
+    assert len(names) == 3
+    model.save_pretrained(tmp_path / "model", merge_adapters(model, dict(model.state_dict())))
+    base = AutoModelForImageTextToText.from_pretrained(tied_dir, dtype=torch.float32)
+    theirs = PeftModel.from_pretrained(base, tmp_path)
+    ours = AutoModelForImageTextToText.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    ids = torch.arange(5, 25)[None]
+    inputs = {"input_ids": ids, "mm_token_type_ids": torch.zeros_like(ids)}
+    expected = ours.eval()(**inputs).logits
+    torch.testing.assert_close(theirs.eval()(**inputs).logits, expected)
+    torch.testing.assert_close(theirs.merge_and_unload()(**inputs).logits, expected)

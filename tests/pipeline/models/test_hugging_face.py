@@ -281,6 +281,18 @@ def test_weights_that_a_folder_lacks_are_refused(
         load_model(tmp_path / "cut", kind.facts)
 
 
+@pytest.mark.parametrize("name", ["llava", "smolvlm", "qwen2_5_vl"])
+def test_head_of_its_own_that_the_config_ties_is_refused(
+    make_kind: Callable[[str], Kind], name: str, tmp_path: Any
+) -> None:
+    folder = write_tiny(name, tmp_path / "model", tied=False)
+    config = json.loads((folder / "config.json").read_text())
+    config["tie_word_embeddings"] = config["text_config"]["tie_word_embeddings"] = True
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(StageConfigError, match=r"says that lm_head\.weight is .*set tie_word_emb"):
+        load_model(folder, make_kind(name).facts)
+
+
 def test_model_of_an_unknown_type_or_none_is_refused(
     make_kind: Callable[[str], Kind], tmp_path: Any
 ) -> None:

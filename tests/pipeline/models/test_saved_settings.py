@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from torch import nn
+from transformers import GenerationConfig
 
 from pipeline.models import load_model
 from pipeline.training.optimizer import parameter_groups
 from tests.pipeline.models.conftest import Kind
+from tests.pipeline.models.test_hugging_face import prompt_of
 
 SETTINGS = {
     "eos_token_id": [1, 2],
@@ -31,6 +34,32 @@ def test_settings_of_generation_go_with_the_model(
     load_model(tmp_path / "model", kind.facts).save_pretrained(tmp_path / "saved")
     saved = json.loads((tmp_path / "saved/generation_config.json").read_text())
     assert {name: saved.get(name) for name in SETTINGS} == SETTINGS
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"repetition_penalty": 1.5},
+        {"no_repeat_ngram_size": 1},
+        {"num_beams": 3},
+        {"suppress_tokens": "the first of the answer"},
+    ],
+    ids=lambda own: next(iter(own)),
+)
+def test_settings_of_generation_change_no_answer_of_an_evaluation(
+    make_kind: Callable[[str], Kind], tmp_path: Path, own: dict[str, Any]
+) -> None:
+    kind = make_kind("qwen2_5_vl")
+    prompts = [prompt_of(kind, sample) for sample in kind.samples()]
+    plain = load_model(kind.model_dir, kind.facts).eval()
+    plain.hf.generation_config = GenerationConfig()
+    answers = plain.generate(prompts, max_new_tokens=12)
+    settings = {name: [answers[0][0]] if isinstance(v, str) else v for name, v in own.items()}
+    shutil.copytree(kind.model_dir, tmp_path / "model")
+    (tmp_path / "model/generation_config.json").write_text(json.dumps(settings))
+    model = load_model(tmp_path / "model", kind.facts).eval()
+    assert model.generate(prompts, max_new_tokens=12) == answers
+    assert model.hf.generation_config.to_dict().items() >= settings.items()  # for the export
 
 
 def test_learned_positions_of_no_family_decay(kind: Kind) -> None:

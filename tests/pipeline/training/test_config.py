@@ -5,6 +5,7 @@ import pytest
 from slurm_jobs.common.errors import SpecError
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
 from slurm_jobs.common.stage_config.compile import CompileConfig
+from slurm_jobs.common.stage_config.levels import LevelConfig
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
@@ -75,6 +76,13 @@ def test_config_refuses_by_name_value_and_remedy(values, message):
 def test_compiling_nothing_or_something_twice_is_refused(towers):
     with pytest.raises(ValueError, match=r"compile.towers is \[.*\]: give `vision`, `language`"):
         CompileConfig(towers=towers)
+
+
+@pytest.mark.parametrize("classes", [("red ", "green"), ("red", "red\n", "green")])
+def test_classes_with_white_space_around_them_are_refused(classes):
+    """No answer that is told by its class would be exact, and one class might be two."""
+    with pytest.raises(ValueError, match=r"level colour: the class 'red.+' has .*; write 'red'"):
+        LevelConfig(name="colour", head="classes", classes=classes)
 
 
 def test_storage_that_fits_what_auto_may_mean_is_left_to_the_ranks():

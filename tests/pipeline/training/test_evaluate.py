@@ -101,6 +101,18 @@ def test_heldout_rows_of_which_none_can_be_used_fail_the_stage_before_any_step(
         run.run_here()
 
 
+def test_image_root_is_no_remedy_for_rows_whose_images_are_there(make_train_run, tmp_path):
+    manifest = write_csv_manifest(tmp_path / "heldout", 3)
+    run = make_train_run(evaluate={"manifest": str(manifest)})
+    for image in manifest.parent.glob("*.png"):
+        image.write_bytes(b"")
+    with pytest.raises(StageConfigError, match=r"zero bytes\); mend it, or leave evaluation out"):
+        run.run_here()
+    without_images(manifest)
+    with pytest.raises(StageConfigError, match=r"\); mend it, set evaluate\.image_root, or leave"):
+        run.run_here()
+
+
 def test_heldout_rows_that_can_no_longer_be_used_after_training_fail_the_evaluation(
     make_train_run, tmp_path, monkeypatch
 ):

@@ -65,8 +65,9 @@ def looked(made, make_train_run):
 
 def looks_of(run):
     """Of the newest training of that run."""
-    training = read_steps(steps_path(run.timing_dir(), 0)).metadata["training"]
-    return read_looks(run.output_dir / HELD_OUT_NAME, training)
+    phases = read_steps(steps_path(run.timing_dir(), 0)).metadata["phases"]
+    trainings = [phase["training"] for phase in phases]
+    return read_looks(run.output_dir / HELD_OUT_NAME, trainings)
 
 
 def test_looks_change_nothing_of_what_is_learned(made, looked, make_train_run):
@@ -255,6 +256,23 @@ def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkey
     run_blind(run, monkeypatch)
     run.run_here()
     assert [look.step for look in looks_of(run)] == [3, 5]
+
+
+def test_looks_in_a_phase_stay_where_a_later_one_is_changed(made, make_train_run):
+    first, second = (
+        {"name": "a", "num_steps": 3, "learn": ["projector"]},
+        {"name": "b", "num_steps": 2},
+    )
+    run = make_train_run(**looking_again(made, num_steps=None, phases=[first, second]))
+    run.run_here({"fingerprint": "one"})
+    before = looks_of(run)
+    changed = {**second, "optimizer": {"learning_rate": 1e-4}}
+    result = run.run_here({"fingerprint": "two"}, phases=[first, changed])
+    assert result["resumed_from_step"] == 3
+    assert result["held_out"]["num_looks"] == 4
+    assert [look.step for look in looks_of(run)] == [2, 3, 4, 5]
+    assert looks_of(run)[:2] == before[:2]
+    assert looks_of(run)[3].loss != before[3].loss
 
 
 def test_looks_that_are_made_up_for_are_told_to_trackers_and_erase_no_curve(

@@ -15,7 +15,7 @@ from pipeline.training.phases import phases_of
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.train import TrainConfig
-from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.test_trackers import curve
 from tests.pipeline.training.tiny_runs import tiny_config
@@ -116,6 +116,18 @@ def test_steps_go_on_counting_and_each_phase_has_its_own_rate(whole):
         own = rates[first : first + num_steps]
         assert own.max() == pytest.approx(peak)
         assert own[-1] < peak or num_steps == 2
+
+
+def test_the_change_of_phase_has_a_span_from_step_to_step(whole):
+    steps = read_steps(steps_path(whole[0].timing_dir(1), 0)).steps
+    spans, _ = read_spans(spans_path(whole[0].timing_dir(1), 0))
+    changes = [span for span in spans if span["name"] == "phase_change"]
+    for span, first in zip(changes, (3, 7), strict=True):
+        end = span["start_unix_s"] + span["duration_s"]
+        assert steps["start_unix_s"][first - 1] < span["start_unix_s"] < end
+        assert end <= steps["start_unix_s"][first] + 0.01
+        step_end = steps["start_unix_s"][first - 1] + steps["step_s"][first - 1]
+        assert span["start_unix_s"] <= step_end + 0.01
 
 
 def test_phases_that_have_ended_keep_their_last_checkpoint_alone(whole):
@@ -274,7 +286,7 @@ def test_a_phase_reads_a_data_set_of_its_own(made, make_train_run, tmp_path):
     ("changes", "words"),
     [
         ({"num_steps": 3}, "num_steps given beside phases"),
-        ({"phases": [PROJECTOR, PROJECTOR]}, "phases are called projector, projector"),
+        ({"phases": [PROJECTOR, PROJECTOR]}, "phases.1.name is projector, as is phases.0.name"),
         ({"phases": [{**PROJECTOR, "num_epochs": 1.0}]}, "num_steps and num_epochs both are given"),
         ({"phases": [{**PROJECTOR, "name": "A b"}]}, "name is 'A b'"),
         (
@@ -295,7 +307,10 @@ def test_a_phase_reads_a_data_set_of_its_own(made, make_train_run, tmp_path):
             "phases.1.learn of phase projector names language, and quantize has the language",
         ),
         ({"reader": "webdataset"}, "reader is webdataset and there are phases"),
-        ({"phases": [PROJECTOR]}, "adapters are given, and learn names them nowhere"),
+        (
+            {"phases": [PROJECTOR]},
+            r"learn names them nowhere: add `adapters` to that of a phase \(phases.0.learn\), or ",
+        ),
     ],
 )
 def test_phases_that_make_no_sense_are_refused(made, changes, words):

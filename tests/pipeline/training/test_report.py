@@ -112,10 +112,10 @@ def test_rates_leave_out_what_goes_before_a_loop_and_after_the_last_step(tmp_pat
     told = Told()
     reporter = make(tmp_path, told)
     clock.now_s += 1000
-    reporter.start_clock()
+    assert reporter.start_clock() is None
     steps(reporter, clock, (1, 2, 3), step_s=2.0)
     clock.now_s += 1000
-    reporter.start_clock()  # of the next phase
+    assert reporter.start_clock() == 1000  # of the next phase
     steps(reporter, clock, (4,), step_s=2.0)
     clock.now_s += 1000
     assert [entry["step_s"] for _, entry in told.entries] == pytest.approx([2.0, 2.0])

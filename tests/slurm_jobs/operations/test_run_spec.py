@@ -167,7 +167,7 @@ def test_of_several_overrides_those_are_named_without_which_all_would_be_well(
 ) -> None:
     file = tmp_path / "spec.yaml"
     (tmp_path / "dataset.json").write_text("{}")
-    file.write_text(TRAIN)
+    file.write_text(TRAIN.replace("device: cpu", "device: cpu, num_microbatches: 32"))
     made = create_run(load(file), LOCAL)
     retries, lanes = "stages.q.retries=1", "stages.train.config.num_lanes=4"
     ranks = "stages.train.resources.tasks_per_node=8"
@@ -176,10 +176,11 @@ def test_of_several_overrides_those_are_named_without_which_all_would_be_well(
     )
     device = "stages.train.config.device=cuda"
     assert refused(made, retries, device).startswith(f"--set {device}: stage `train` trains on GPU")
-    alone, token = "stages.train.resources={}", "stages.q.environment.HF_TOKEN=hf_abcdefgh"
-    said = refused(made, alone, token, alone)
-    assert said.startswith(f"--set {alone} --set stages.q.environment.HF_TOKEN=")
-    assert "stage `train` trains with fsdp2, which needs two ranks or more" in said
+    more = "stages.train.resources={tasks_per_node: 4}"
+    token = "stages.q.environment.HF_TOKEN=hf_abcdefgh"
+    said = refused(made, more, token, more)
+    assert said.startswith(f"--set {more} --set stages.q.environment.HF_TOKEN=")
+    assert "the 16 samples of a rank (global_batch_size 64, 4 ranks) cannot be cut into 32" in said
     assert "hf_abcdefgh" not in said
 
 

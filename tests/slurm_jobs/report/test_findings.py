@@ -183,6 +183,17 @@ def test_advice_on_checkpoints_is_what_the_config_leaves_to_change(report_of, sa
     assert checkpoint_stall(training).next_knob.startswith(knob)
 
 
+def test_saves_that_are_always_made_are_not_to_be_made_less_often(report_of):
+    training = report_of(num_steps=50, stopped_at=None).training[0]  # one save, in the last step
+    assert not training.saves_ahead
+    phases = tuple(
+        dataclasses.replace(p, share=0.2) if p.kind == "checkpoint" else p for p in training.phases
+    )
+    training = dataclasses.replace(training, phases=phases, checkpoint={"every_min": 30.0})
+    assert checkpoint_stall(training).next_knob.startswith("no key: all saves are those at the end")
+    assert report_of(num_steps=400, stopped_at=None).training[0].saves_ahead
+
+
 def test_the_mode_of_checkpoints_is_that_of_the_resolved_config(fabrication, tmp_path):
     paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(**HEALTHY))
     spec = read_json(paths.resolved_spec)

@@ -48,6 +48,23 @@ def test_the_mean_step_on_the_device_is_told_in_shares_with_mfu(attempts_of):
     assert has_device_times(attempts)
 
 
+def test_mfu_is_that_of_all_operations_in_all_the_time_that_trained(attempts_of):
+    """Of 30 steps that take 1 s and 10 that take 11 s, 1 s each of them a checkpoint."""
+    long = np.arange(40) % 4 == 3
+    attempts = attempts_of(
+        {
+            "step_s": np.where(long, 12.0, 1.0),
+            "checkpoint_s": np.where(long, 1.0, 0.0),
+            "evaluation_s": 0.0,
+            "mfu": np.where(long, 0.44 / 11, 0.44),
+        }
+    )
+    measured = np.where(long, 11.0, 1.0)[5:]
+    share = 0.44 * len(measured) / measured.sum()
+    (mfu,) = device_notes(attempts)
+    assert mfu.startswith(f"attempt 1: MFU {100 * share:.0f} %")
+
+
 def test_an_attempt_that_was_timed_with_waits_is_called_so(attempts_of):
     (note,) = device_notes(attempts_of({}, timing="sync"))
     assert "`timing: sync`" in note

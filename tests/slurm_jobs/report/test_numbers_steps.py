@@ -62,3 +62,30 @@ def test_spans_that_lie_within_steps_explain_no_gap(steps: np.ndarray, notes_of:
     inside = {"name": "checkpoint", "start_unix_s": float(steps["start_unix_s"][10])}
     (note,) = notes_of(steps, [{**inside, "duration_s": 0.4}])
     assert "gaps between steps" in note
+
+
+@pytest.mark.parametrize(
+    ("second", "begun", "repeated", "abandoned"),
+    [
+        ("ab", 3, [3, 4, 5, 6, 7, 8], []),
+        ("ab2", 3, [], [3, 4, 5, 6, 7, 8]),
+        ("ab2", 1, [1, 2], [3, 4, 5, 6, 7, 8]),
+        ("ab2", 5, [5, 6, 7, 8], []),  # went on from a checkpoint of that phase all the same
+    ],
+)
+def test_steps_of_a_phase_that_was_changed_are_other_work_and_those_before_it_are_not(
+    fabrication, second: str, begun: int, repeated: list[int], abandoned: list[int]
+) -> None:
+    steps = fabrication.fabricate_steps(
+        fabrication.Scenario(num_ranks=1), 0, 0, 9, fabrication.CREATED
+    )
+    timings = []
+    for attempt, own, last in ((1, steps, "ab"), (2, steps[begun:7], second)):
+        phases = [{"first_step": 0, "training": "a"}, {"first_step": 3, "training": last}]
+        metadata = {"num_ranks": 1, "training": last, "phases": phases}
+        file = StepFile(metadata=metadata, steps=own)
+        timings.append(RankTiming(slice_index=0, attempt=attempt, rank=0, steps=file, spans=()))
+    first, _ = split_attempts(timings, 0, {1: "one", 2: "two"})
+    assert first.kept(0)["step"].tolist() == list(range(begun))
+    assert first.repeated(0)["step"].tolist() == repeated
+    assert first.abandoned(0)["step"].tolist() == abandoned

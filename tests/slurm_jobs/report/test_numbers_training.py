@@ -121,6 +121,20 @@ def test_the_loss_at_the_end_says_of_how_many_steps_it_is_the_mean(report_of, fa
     assert report_of(num_steps=40, stopped_at=None).tiles[-1].note.endswith("last step")
 
 
+def test_the_loss_of_levels_is_a_weighted_sum_and_none_of_a_token(fabrication, tmp_path):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
+    spec = read_json(paths.resolved_spec)
+    spec["stages"]["train"]["config"]["levels"] = [{"name": "a"}, {"name": "b"}]
+    write_json_atomic(paths.resolved_spec, spec)
+    report = build_report(read_inputs(paths, rows), ReportConfig())
+    console = Console(file=io.StringIO(), width=200)
+    print_report(report, console)
+    page, told = render_html(report), console.file.getvalue()
+    assert "steps) nats, weighted sum over levels" in told
+    assert page.count("nats, weighted sum over levels") >= 3
+    assert "nats/token" not in page + told
+
+
 def test_a_run_without_a_stop_repeats_nothing(report_of):
     numbers = report_of(stopped_at=None).training[0]
     assert (numbers.num_repeated_steps, numbers.repeated_s) == (0, 0.0)

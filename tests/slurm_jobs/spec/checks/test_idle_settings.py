@@ -72,6 +72,20 @@ def test_a_setting_that_nothing_reads_is_noted_at_its_place_with_the_remedy(
         ("stream: {shuffle_buffer: 5}", ["stream.shuffle_buffer"]),
         ("evaluate: {num_samples: 5, num_answers: 3}", ["num_samples", "num_answers"]),
         ("evaluate: {manifest: '${m.output_dir}/h.csv', num_answers: 3}", ["evaluate.num_answers"]),
+        (
+            (
+                "evaluate: {manifest: '${m.output_dir}/h.csv', every_steps: 2, num_samples: 5, "
+                "num_loss_samples: 6, num_answers: 2}"
+            ),
+            ["evaluate.num_loss_samples"],
+        ),
+        (
+            (
+                "evaluate: {manifest: '${m.output_dir}/h.csv', every_steps: 2, num_samples: 5, "
+                "num_loss_samples: 8, num_answers: 7}"
+            ),
+            ["evaluate.num_loss_samples", "evaluate.num_answers"],
+        ),
         ("scaler: {max_skips: 3}", ["scaler.max_skips"]),
         ("staging: {mode: 'off', max_gb: 3}", ["staging.max_gb"]),
         ("profile: {memory: true}", ["profile.memory"]),
@@ -104,6 +118,7 @@ def test_what_a_training_does_not_read_is_noted(notes: Notes, t: str, keys: list
         "reader: webdataset, stream: {shuffle_buffer: 5}",
         "evaluate: {manifest: '${m.output_dir}/h.csv', num_samples: 5}",
         "evaluate: {manifest: '${m.output_dir}/h.csv', every_steps: 2, num_answers: 3}",
+        "evaluate: {manifest: '${m.output_dir}/h.csv', every_steps: 2, num_samples: 64}",
         "precision: fp16, scaler: {max_skips: 3}",
         "staging: {max_gb: 3}",
         "profile: {steps: [0, 0], memory: true}",

@@ -51,8 +51,6 @@ def models(tmp_path: Path) -> Path:
         "{vision: {path: siglip}, language: {path: qwen2}}",
         "{vision: {path: siglip_vision_model}}",
         "{type: hugging_face, name: Qwen/Qwen2-VL-2B-Instruct}",
-        "{type: hugging_face, path: other}",  # a type that is not known is left to the job
-        "{type: hugging_face, path: bert}",
         "{type: hugging_face, path: nameless}",
     ],
 )
@@ -90,6 +88,15 @@ def test_folders_that_may_be_right_have_no_problem(check: Check, model: str) -> 
         ("{path: siglip}", "8:22", "it is the vision model alone"),
         ("{path: bert}", "8:22", "give the `model/` that a training of one exported, or set"),
         ("{type: hugging_face, path: llama}", "8:42", "it is a language model alone; those that"),
+        (
+            "{type: hugging_face, path: bert}",
+            "8:42",
+            (
+                "model_type is 'bert', and model.type is hugging_face: those that can be trained "
+                "are idefics3, llava, llava_next, qwen2_5_vl, qwen2_vl, qwen3_vl, smolvlm"
+            ),
+        ),
+        ("{type: hugging_face, path: other}", "8:42", "those that can be trained are idefics3"),
         ("{type: hugging_face, path: siglip2}", "8:42", "it is a vision model alone; those that"),
         ("{vision: {path: qwen2_5_vl}}", "8:31", "expected a SigLIP"),
         ("{vision: {path: siglip2}}", "8:31", "SigLIP 2 of flexible resolution (NaFlex)"),

@@ -327,3 +327,67 @@ def test_lanes_that_ranks_cannot_share_are_told_at_what_was_set(
     lines = check(text, overrides=tuple(f"stages.train.{override}" for override in overrides))
     (line,) = [line for line in lines if "lanes cannot be shared out" in line]
     assert line.startswith(f"{at}: ")
+
+
+def test_adapters_that_no_phase_learns_are_sent_to_the_learn_of_a_phase(check: Check) -> None:
+    text = PHASES.replace("num_steps: 2}", "num_steps: 2, learn: [projector]}")
+    text = text.replace("SECOND", "learn: [heads]").replace(
+        "  phases:", "  adapters: {}\n      phases:"
+    )
+    (line,) = check(text)
+    assert "add `adapters` to that of a phase (phases.1.learn), or leave adapters out" in line
+    assert check(text.replace("learn: [heads]", "learn: [heads, adapters]")) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("config.device=cuda", "trains on GPUs with tasks_per_node: 2"),
+        ("config.strategy=single", "stage `train` has 2 ranks, but"),
+        ("resources.tasks_per_node=1", "needs two ranks or more"),
+        ("config.phases.0.name=b", "phases.1.name is b, as is phases.0.name: give each a name"),
+        ("config.phases.1.name=a", "phases.1.name is a, as is phases.0.name: give each a name"),
+    ],
+)
+def test_what_was_set_on_the_command_line_is_told_there(
+    check: Check, override: str, words: str
+) -> None:
+    override = f"stages.train.{override}"
+    text = PHASES.replace(", SECOND", "")
+    assert check(text) == []
+    lines = check(text, overrides=(override,))
+    assert [line for line in lines if line.startswith(f"--set {override}: ") and words in line]
+    assert all(line.startswith("--set ") for line in lines)
+
+
+def test_gpus_that_are_taken_away_on_the_command_line_are_told_there(check: Check) -> None:
+    text = train("tasks_per_node: 2, gpus_per_node: 2", "strategy: ddp")
+    override = "stages.train.resources.gpus_per_node=1"
+    (line,) = check(text, overrides=(override,))
+    assert line.startswith(f"--set {override}: stage `train` trains on GPUs")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("model.visual.*", "vision"),
+        ("model.multi_modal_projector.*", "projector"),
+        ("model.language_model.layers.3*", "language"),
+    ],
+)
+def test_names_that_no_small_vlm_has_are_refused_with_its_own(
+    check: Check, pattern: str, meant: str
+) -> None:
+    config = f"device: cpu, learn: ['{pattern}']"
+    (line,) = check(train("tasks_per_node: 2", config))
+    assert line.startswith(f"7:61: stages.train.config: learn has '{pattern}', and model.type is ")
+    assert line.endswith(f"language. or heads.: write for example `{meant}.*`")
+    text = PHASES.replace("SECOND", f"learn: ['{pattern}']")
+    assert "phases.1.learn of phase b has" in check(text)[0]
+    other = f"{config}, model: {{type: hugging_face, name: a/b}}"
+    assert check(train("tasks_per_node: 2", other)) == []
+
+
+def test_names_that_a_small_vlm_has_may_learn(check: Check) -> None:
+    config = "device: cpu, learn: ['vision.*', '*.layers.1.*', 'language.model.*', heads]"
+    assert check(train("tasks_per_node: 2", config)) == []

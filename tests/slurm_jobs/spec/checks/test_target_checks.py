@@ -102,3 +102,49 @@ def test_targets_of_another_kind_are_one_problem(check: Check, given: str, messa
     text = SPEC.format(targets="").replace("{targets: []}", given)
     (line,) = check(text)
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("config", "head"),
+    [
+        ({"model_type": "qwen2_5_vl", "tie_word_embeddings": True}, "lm_head"),
+        (
+            {"model_type": "small_vlm", "language": {"tie_word_embeddings": True}},
+            "language.lm_head",
+        ),
+    ],
+)
+def test_a_head_that_is_the_embeddings_is_no_target(
+    check: Check, tmp_path: Path, config: dict[str, object], head: str
+) -> None:
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    kind = "small_vlm" if config["model_type"] == "small_vlm" else "hugging_face"
+    spec = SPEC.replace("hugging_face", kind)
+    for target in (head, "*", "*head"):
+        (line,) = check(spec.format(targets=f"'{target}'"))
+        assert line.startswith(f"12:28: {KEY}[0]: {target!r} matches {head}, which is the embed")
+    assert check(spec.format(targets="language, '*.q_proj'")) == []
+    own = json.dumps(config).replace("true", "false")
+    (tmp_path / "m" / "config.json").write_text(own)
+    assert check(spec.format(targets=f"'{head}'")) == []
+
+
+def test_a_head_that_is_the_embeddings_may_be_skipped_by_a_wide_pattern_of_quantize(
+    check: Check, tmp_path: Path
+) -> None:
+    config = {"model_type": "qwen2_5_vl", "tie_word_embeddings": True}
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    text = SPEC.format(targets="language")
+    (line,) = check(f"{text}      quantize: {{targets: ['*']}}\n")
+    assert "stages.t.config.quantize.targets[0]: '*' matches lm_head" in line
+    assert check(f"{text}      quantize: {{targets: ['*'], skip: ['lm_head']}}\n") == []
+
+
+def test_the_tied_head_of_a_language_model_that_is_a_part_is_no_target(
+    check: Check, tmp_path: Path
+) -> None:
+    config = {"model_type": "qwen2", "tie_word_embeddings": True}
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    spec = SPEC.replace("{{type: hugging_face, path: m}}", "{{language: {{path: m}}}}")
+    (line,) = check(spec.format(targets="language.lm_head"))
+    assert "'language.lm_head' matches language.lm_head" in line

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.model_keys import known_keys
+from slurm_jobs.spec.model_keys import fields_of, is_model, known_keys, with_keys
 from slurm_jobs.spec.remedies.foreign_keys import foreign_key
 from slurm_jobs.spec.remedies.foreign_words import OWN_KEYS, OwnKey
 from slurm_jobs.spec.stage_configs import config_class
@@ -49,24 +49,29 @@ def wrong_in(stage: str, example: str) -> list[Problem]:
 def test_each_word_stands_in_the_table_once_and_is_no_key_here() -> None:
     words = [word for word, _ in WORDS]
     assert len(words) == len(set(words))
-    assert not set(words) & set(known_keys(config_class("train"), ()))
+    for *holder, word in (word.split(".") for word in words):
+        assert word not in known_keys(config_class("train"), tuple(holder))
     assert all(word == word.lower().replace("-", "_") for word in words)
 
 
 @pytest.mark.parametrize(("word", "own"), WORDS)
 def test_the_key_that_a_hint_names_is_there_and_takes_its_example(word: str, own: OwnKey) -> None:
-    hint = foreign_key(config_class("train"), {word: 1}, (word,))
+    *holders, key = word.split(".")
+    hint = foreign_key(config_class("train"), {}, (*holders, key))
     assert hint is not None
     if not own.path:
         assert own.note.startswith("leave it out: ")
         return
     steps = own.path.split(".")
     assert steps[-1] in known_keys(config_class(own.stage), tuple(steps[:-1]))
-    value = read_yaml(f"{{{hint.example}}}", "f").value
+    example = hint.example
+    for holder in holders:
+        example = f"{holder}: {{{example}}}"
+    value = read_yaml(f"{{{example}}}", "f").value
     for step in steps:
         value = value[step]
     assert value is not None
-    assert wrong_in(own.stage, hint.example) == []
+    assert wrong_in(own.stage, example) == []
     for also in re.findall(r"`([^`]+: [^`]+)`", own.note):
         assert wrong_in(own.stage, also) == []
 
@@ -129,6 +134,32 @@ def test_what_no_key_does_here_is_to_be_left_out(check: Check) -> None:
 
 
 @pytest.mark.parametrize(
+    "mapping",
+    [name for name, hint in fields_of(config_class("train")).items() if is_model(with_keys(hint))],
+)
+def test_every_word_is_told_in_every_mapping(mapping: str) -> None:
+    known = known_keys(config_class("train"), (mapping,))
+    for word in (word for word, _ in WORDS if word not in known):
+        said = [each.message for each in wrong_in("train", f"{mapping}: {{{word}: 1}}")]
+        assert any(each.startswith(f"unknown key `{word}`") for each in said), word
+
+
+@pytest.mark.parametrize(
+    ("config", "hint"),
+    [
+        ("quantize: {load_in_4bit: true}", "`stages.train.config.quantize`: write `quantize: {kin"),
+        ("compile: {torch_compile: true}", "`stages.train.config.compile`: write `compile: {}`"),
+        ("adapters: {lora: 1}", "`stages.train.config.adapters`: write `adapters: {rank: 16}`"),
+    ],
+)
+def test_a_word_for_the_mapping_that_it_stands_in_is_told_with_its_form(
+    check: Check, config: str, hint: str
+) -> None:
+    (line, *_) = check(f"{SPEC}      {config}\n")
+    assert f"; here it is {hint}" in line
+
+
+@pytest.mark.parametrize(
     ("config", "hint"),
     [
         (
@@ -140,6 +171,27 @@ def test_what_no_key_does_here_is_to_be_left_out(check: Check) -> None:
             (
                 "`stages.train.config.schedule.warmup_share`: write `schedule: {warmup_share: "
                 "0.05}`, a share of all steps"
+            ),
+        ),
+        ("optimizer: {type: adamw}", "`stages.train.config.optimizer.kind`: write `kind: adamw`"),
+        ("optimizer: {name: adamw}", "`stages.train.config.optimizer.kind`: write `kind: adamw`"),
+        ("adapters: {r: 16}", "`stages.train.config.adapters.rank`: write `rank: 16`"),
+        (
+            "batching: {batch_size: 8}",
+            (
+                "`stages.train.config.global_batch_size`: write `global_batch_size: 64`, the "
+                "samples of one step, over all ranks and microbatches"
+            ),
+        ),
+        (
+            "evaluate: {max_length: 8}",
+            "`stages.train.config.evaluate.max_new_tokens`: write `max_new_tokens: 64`",
+        ),
+        (
+            "save_strategy: steps",
+            (
+                "`stages.train.config.checkpoint.every_steps`: write `checkpoint: {every_steps: "
+                "500}`"
             ),
         ),
         ("warmup_share: 0.1", "`stages.train.config.schedule.warmup_share`"),
