@@ -53,6 +53,8 @@ class _Kind:
     read_id: Callable[[Any], str] | None = None
     """Of a run that has no name of ours: what a later attempt goes on with."""
     takes_settings: bool = True
+    step_metric: str | None = None
+    """Under which steps are told, where the tracker's own count of them takes none twice."""
 
 
 def _tensorboard(run: TrackedRun) -> dict[str, Any]:
@@ -111,7 +113,9 @@ def _trackio(run: TrackedRun) -> dict[str, Any]:
 
 _KINDS: Mapping[str, _Kind] = {
     "tensorboard": _Kind(arguments=_tensorboard, takes_settings=False),  # it opens another run
-    "wandb": _Kind(arguments=_wandb),
+    # https://docs.wandb.ai/models/track/log/customize-logging-axes: what is behind the newest of
+    # its own steps, of an earlier attempt too, is thrown away.
+    "wandb": _Kind(arguments=_wandb, step_metric="num_steps_done"),
     "mlflow": _Kind(arguments=_mlflow, read_id=lambda tracked: tracked.info.run_id),
     "aim": _Kind(arguments=_aim, read_id=lambda tracked: tracked.hash),
     "clearml": _Kind(arguments=_clearml, read_id=lambda tracked: tracked.id),
@@ -194,7 +198,15 @@ class Trackers:
             self._early.append((num_steps_done, dict(values)))
             return
         for name, tracker in list((self._open or {}).items()):
-            self._try(name, tracker.log, dict(values), step=num_steps_done)
+            self._try(name, self._tell, name, tracker, values, num_steps_done)
+
+    @staticmethod
+    def _tell(name: str, tracker: Any, values: Mapping[str, float], num_steps_done: int) -> None:
+        own = _KINDS[name].step_metric
+        if own is None:
+            tracker.log(dict(values), step=num_steps_done)
+        else:
+            tracker.log({**values, own: num_steps_done})
 
     def close(self) -> None:
         """Let them write what they have not yet written."""
@@ -215,6 +227,8 @@ class Trackers:
         tracker = _tracker_class(name)(**arguments)
         tracker.main_process_only = False  # it is made on rank 0 alone, and need not ask who it is
         tracker.start()
+        if (own := _KINDS[name].step_metric) is not None:
+            tracker.tracker.define_metric("*", step_metric=own)
         return tracker
 
     def _first_words(self, name: str, tracker: Any, settings: Mapping[str, Any]) -> str:

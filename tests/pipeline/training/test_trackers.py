@@ -22,7 +22,11 @@ class Service:
 
     def __init__(self, run_name, **options):
         self.run_name, self.options, self.told, self.broken = run_name, options, [], False
-        self.tracker = SimpleNamespace(info=SimpleNamespace(run_id="its own name"))
+        self.axes = {}
+        self.tracker = SimpleNamespace(
+            info=SimpleNamespace(run_id="its own name"),
+            define_metric=lambda name, step_metric: self.axes.update({name: step_metric}),
+        )
 
     def start(self):
         self.told.append("start")
@@ -30,7 +34,7 @@ class Service:
     def store_init_configuration(self, values):
         self.told.append(values)
 
-    def log(self, values, step):
+    def log(self, values, step=None):
         if self.broken:
             raise ConnectionError("no route to host")
         self.told.append((step, values))
@@ -192,13 +196,27 @@ def test_options_that_nobody_reads_and_doubles_are_refused():
 
 
 def test_what_comes_before_they_are_open_is_told_when_they_are(tmp_path, services):
-    with Trackers(TrackersConfig(use=("wandb",)), context_of(tmp_path)) as trackers:
+    with Trackers(TrackersConfig(use=("comet_ml",)), context_of(tmp_path)) as trackers:
         trackers.log({"look/loss": 0.5}, 3)
         trackers.start(5, "a", SETTINGS)
         trackers.log({"loss": 1.0}, 6)
     ((_, made),) = services
     looked, stepped = (3, {"look/loss": 0.5}), (6, {"loss": 1.0})
     assert made.told == ["start", SETTINGS, looked, stepped, "finish"]
+
+
+def test_steps_are_a_metric_of_wandb_which_throws_away_what_is_behind_its_newest(
+    tmp_path, services
+):
+    for first_step, steps in ((0, (1, 2, 3)), (1, (2, 3, 4))):
+        with Trackers(TrackersConfig(use=("wandb",)), context_of(tmp_path)) as trackers:
+            trackers.start(first_step, "a", SETTINGS)
+            for step in steps:
+                trackers.log({"loss": 1.0}, step)
+    (_, first), (_, second) = services
+    assert first.axes == second.axes == {"*": "num_steps_done"}
+    told = [entry for entry in second.told if isinstance(entry, tuple)]
+    assert told == [(None, {"loss": 1.0, "num_steps_done": step}) for step in (2, 3, 4)]
 
 
 def test_trackers_that_are_never_opened_are_told_nothing(tmp_path, services):
