@@ -134,11 +134,17 @@ def make_unloaded(
 
 
 def load_model(
-    folder: Path, facts: DataFacts, *, dtype: torch.dtype = torch.float32
+    folder: Path,
+    facts: DataFacts,
+    *,
+    dtype: torch.dtype = torch.float32,
+    trust_remote_code: bool = False,
 ) -> VisionLanguageModel:
     """The model that a training exported, on the CPU.
 
     Its parameters have `dtype`; buffers (positions among them) stay as they are computed with.
+    Code that lies beside its weights runs where the training trusted it, and is another model
+    where it does not: transformers takes its own of the same name, without a word.
 
     Raises:
         StageConfigError: the folder holds none.
@@ -152,7 +158,9 @@ def load_model(
     if values.get("model_type") == MODEL_TYPE:
         model = SmallVLM.from_pretrained(folder)
     else:
-        config = ModelConfig(type="hugging_face", path=str(folder))
+        config = ModelConfig(
+            type="hugging_face", path=str(folder), trust_remote_code=trust_remote_code
+        )
         model = load_hugging_face(config, facts, dtype=dtype)
     for parameter in model.parameters():  # transformers keeps some in fp32
         parameter.data = parameter.data.to(dtype)

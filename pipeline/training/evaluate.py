@@ -54,6 +54,7 @@ def evaluate(
     manifest: Path,
     facts: DataFacts,
     model_dir: Path,
+    trust_remote_code: bool,
     processor_dir: Path,
     out_dir: Path,
     ranks: Ranks,
@@ -63,6 +64,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Generate on every rank's share with what was exported, in weights of `dtype`.
 
+    `trust_remote_code` is that of the training: the model that answers is the one that learned.
+
     Returns:
         The content of `evaluation.json`, which rank 0 writes; an empty dict on the other ranks.
 
@@ -71,8 +74,9 @@ def evaluate(
         StageStoppedError, TimeLimitError: asked to stop, on all ranks; as `Ending.between`.
     """
     preprocess = facts.info.preprocess
+    model = load_trained(model_dir, facts, dtype, trust_remote_code=trust_remote_code)
     asker = Asker(
-        model=load_trained(model_dir, facts, dtype).to(workplace.device).eval(),
+        model=model.to(workplace.device).eval(),
         levels=levels,
         encoder=make_encoder(config, manifest, preprocess, processor_dir),
         facts=facts,
@@ -102,9 +106,11 @@ def _conclude(
     return _write(generations, problems, out_dir)
 
 
-def load_trained(folder: Path, facts: DataFacts, dtype: torch.dtype) -> VisionLanguageModel:
-    """The model that a training exported, with its heads, on the CPU."""
-    model = load_model(folder, facts, dtype=dtype)
+def load_trained(
+    folder: Path, facts: DataFacts, dtype: torch.dtype, *, trust_remote_code: bool
+) -> VisionLanguageModel:
+    """The model that a training exported, with its heads, on the CPU; see `load_model`."""
+    model = load_model(folder, facts, dtype=dtype, trust_remote_code=trust_remote_code)
     load_heads(model, folder)
     model.heads.to(dtype)
     return model

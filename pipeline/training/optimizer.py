@@ -67,16 +67,21 @@ def state_bytes(optimizer: torch.optim.Optimizer, config: OptimizerConfig, devic
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Of what learns, two groups in the order of `named_parameters`: with weight decay, without."""
+    """Of what learns, in the order of `named_parameters`: a group with weight decay, one without.
+
+    A group of nothing is left out: torch's `set_optimizer_state_dict` takes the state of another
+    for that of the group behind it (torch 2.13), and the training could not be resumed.
+    """
     decayed, plain = [], []
     learning = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
     for name, parameter in learning:
         is_table = any(word in name for word in _POSITIONS)
         (decayed if parameter.ndim >= 2 and not is_table else plain).append(parameter)
-    return [
+    groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": weight_decay},
         {"params": plain, "weight_decay": 0.0},
     ]
+    return [group for group in groups if group["params"]]
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:

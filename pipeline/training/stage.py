@@ -183,6 +183,7 @@ def _evaluate(
             manifest=Path(manifest),
             facts=facts,
             model_dir=model_dir,
+            trust_remote_code=job.config.model.trust_remote_code,
             processor_dir=processor_dir,
             out_dir=job.context.output_dir,
             ranks=job.ranks,

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForImageTextToText, dynamic_module_utils
 
+from pipeline.training import evaluate
 from slurm_jobs.common.errors import StageConfigError
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 from tests.pipeline.training.test_facts import write_tiled_dataset
@@ -56,3 +61,66 @@ def test_data_set_of_another_processor_is_refused_before_anything_is_copied(
     with pytest.raises(StageConfigError, match=r"images are tiled, .* qwen2_vl takes native ones"):
         run.run_here()
     assert not list(run.root.rglob("shard-*.tar"))
+
+
+OWN_CONFIG = """
+from transformers import Qwen2_5_VLConfig
+
+class OwnConfig(Qwen2_5_VLConfig):
+    pass
+"""
+OWN_MODEL = """
+from transformers import Qwen2_5_VLForConditionalGeneration
+from .configuration_own import OwnConfig
+
+class OwnModel(Qwen2_5_VLForConditionalGeneration):
+    config_class = OwnConfig
+"""
+
+
+def write_own_code(model_dir):
+    """Code beside the weights, of a type that transformers has classes of its own for.
+
+    Names of weights are as this code has them: only for its own classes transformers translates.
+    """
+    own = AutoModelForImageTextToText.from_pretrained(model_dir, dtype=torch.float32)
+    weights = {name: weight.clone() for name, weight in own.state_dict().items()}
+    save_file(weights, model_dir / "model.safetensors", metadata={"format": "pt"})
+    (model_dir / "configuration_own.py").write_text(OWN_CONFIG)
+    (model_dir / "modeling_own.py").write_text(OWN_MODEL)
+    config = json.loads((model_dir / "config.json").read_text())
+    config["auto_map"] = {
+        "AutoConfig": "configuration_own.OwnConfig",
+        "AutoModelForImageTextToText": "modeling_own.OwnModel",
+    }
+    (model_dir / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("trusts", "name"), [(True, "OwnModel"), (False, "Qwen2_5_VLForConditionalGeneration")]
+)
+def test_the_code_that_was_trained_is_the_code_that_is_evaluated(
+    make_train_run, tmp_path, monkeypatch, trusts, name
+):
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    model_dir = write_tiny("qwen2_5_vl", tmp_path / "model")
+    write_own_code(model_dir)
+    dataset_dir = write_dataset("qwen2_5_vl", tmp_path)
+    asked, really = [], evaluate.load_model
+
+    def load(*args, **options):
+        asked.append(really(*args, **options))
+        return asked[-1]
+
+    monkeypatch.setattr(evaluate, "load_model", load)
+    run = make_train_run(
+        dataset=str(dataset_dir),
+        model={"type": "hugging_face", "path": str(model_dir), "trust_remote_code": trusts},
+        num_steps=1,
+        global_batch_size=4,
+        num_lanes=2,
+        evaluate={"manifest": str(tmp_path / "source/rows.jsonl"), "max_new_tokens": 2},
+    )
+    assert run.run_here()["evaluation"]["num_samples"] == 4
+    assert [type(model.hf).__name__ for model in asked] == [name]

@@ -28,6 +28,14 @@ def test_matrices_decay_and_vectors_and_positions_do_not():
     assert plain["weight_decay"] == 0.0
 
 
+def test_a_group_of_nothing_is_left_out():
+    model = make_model()
+    model["linear"].weight.requires_grad_(False)
+    (plain,) = parameter_groups(model, 0.1)
+    assert plain["weight_decay"] == 0.0
+    assert len(plain["params"]) == 2
+
+
 @pytest.mark.parametrize("kind", ["adamw", "adamw_8bit"])
 def test_without_a_gradient_an_update_shrinks_matrices_by_the_weight_decay_alone(kind):
     model = make_model()

@@ -41,6 +41,17 @@ def test_8_bit_state_goes_on_bit_for_bit(make_train_run, strategy):
     assert run.weights() == before
 
 
+@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
+def test_training_of_vectors_alone_goes_on_bit_for_bit(make_train_run, strategy):
+    """Nothing has weight decay: a group of nothing would take the other's state."""
+    run = make_train_run(**{**SAVED, "optimizer": {"learning_rate": 1e-2}, "learn": ["*.bias"]})
+    run.run_here(strategy=strategy)
+    before = run.weights()
+    forget(run, f"checkpoints/{LAST}", "model")
+    assert run.run_here(strategy=strategy)["resumed_from_step"] == 2
+    assert run.weights() == before
+
+
 def test_what_8_bit_state_is_left_out_changes_the_weights(make_train_run, monkeypatch):
     """Or the tests here would pass without it."""
     from pipeline.training.local_optimizer import LocalOptimizer
