@@ -53,18 +53,14 @@ def evaluate(
     levels: Sequence[LevelConfig],
     manifest: Path,
     facts: DataFacts,
-    model_dir: Path,
-    trust_remote_code: bool,
+    model: VisionLanguageModel,
     processor_dir: Path,
     out_dir: Path,
     ranks: Ranks,
     workplace: Workplace,
-    dtype: torch.dtype,
     ending: Ending,
 ) -> dict[str, Any]:
-    """Generate on every rank's share with what was exported, in weights of `dtype`.
-
-    `trust_remote_code` is that of the training: the model that answers is the one that learned.
+    """Generate on every rank's share with what was exported: `model`, as `load_trained`.
 
     Returns:
         The content of `evaluation.json`, which rank 0 writes; an empty dict on the other ranks.
@@ -74,7 +70,6 @@ def evaluate(
         StageStoppedError, TimeLimitError: asked to stop, on all ranks; as `Ending.between`.
     """
     preprocess = facts.info.preprocess
-    model = load_trained(model_dir, facts, dtype, trust_remote_code=trust_remote_code)
     asker = Asker(
         model=model.to(workplace.device).eval(),
         levels=levels,
@@ -109,7 +104,10 @@ def _conclude(
 def load_trained(
     folder: Path, facts: DataFacts, dtype: torch.dtype, *, trust_remote_code: bool
 ) -> VisionLanguageModel:
-    """The model that a training exported, with its heads, on the CPU; see `load_model`."""
+    """The model that a training exported, with its heads, on the CPU, in weights of `dtype`.
+
+    `trust_remote_code` is that of the training: the model that answers is the one that learned.
+    """
     model = load_model(folder, facts, dtype=dtype, trust_remote_code=trust_remote_code)
     load_heads(model, folder)
     model.heads.to(dtype)

@@ -16,7 +16,12 @@ from pipeline.timing import SpanLog
 from pipeline.timing.system_sampler import sample_system
 from pipeline.training.device import give_back_memory, prepare_device
 from pipeline.training.ending import Ending, TimeLimitError
-from pipeline.training.evaluate import check_heldout, evaluate, evaluation_dtype
+from pipeline.training.evaluate import (
+    check_heldout,
+    evaluate,
+    evaluation_dtype,
+    load_trained,
+)
 from pipeline.training.export import export_model
 from pipeline.training.fit import Trained, fit
 from pipeline.training.held_out_log import lowest
@@ -182,13 +187,16 @@ def _evaluate(
             levels=job.config.levels,
             manifest=Path(manifest),
             facts=facts,
-            model_dir=model_dir,
-            trust_remote_code=job.config.model.trust_remote_code,
+            model=load_trained(
+                model_dir,
+                facts,
+                evaluation_dtype(job.workplace, job.config.strategy),
+                trust_remote_code=job.config.model.trust_remote_code,
+            ),
             processor_dir=processor_dir,
             out_dir=job.context.output_dir,
             ranks=job.ranks,
             workplace=job.workplace,
-            dtype=evaluation_dtype(job.workplace, job.config.strategy),
             ending=ending,
         )
         job.ranks.barrier()

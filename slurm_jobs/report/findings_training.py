@@ -21,6 +21,8 @@ from slurm_jobs.report.model_training import TrainingNumbers
 _TRIGGERS = ("every_min", "every_steps")
 """Of the config's `checkpoint`: what has a state saved before the end."""
 
+_CHECKPOINT_LIMIT = 0.05
+
 _ONLY_AT_ENDS = (
     "no key: all saves are those at the end (of the training, of a phase, or at a stop), which are "
     "always made; in a longer training they weigh less, and a faster file system shortens them"
@@ -105,7 +107,7 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Checkpoints that take 5 % of the step time."""
     knob = _save_less(numbers.checkpoint) if numbers.saves_ahead else _ONLY_AT_ENDS
-    return _stall(numbers, "checkpoint", 0.05, knob)
+    return _stall(numbers, "checkpoint", _CHECKPOINT_LIMIT, knob)
 
 
 def _save_less(config: Mapping[str, Any]) -> str:
@@ -124,7 +126,10 @@ def _save_less(config: Mapping[str, Any]) -> str:
 
 def evaluation_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Evaluation that takes 10 % of the step time."""
-    knob = "evaluate less often, or on fewer samples"
+    knob = (
+        "evaluate less often, or on fewer samples: raise evaluate.every_steps, or lower "
+        "evaluate.num_loss_samples and evaluate.num_answers (answers cost most)"
+    )
     return _stall(numbers, "evaluation", 0.10, knob)
 
 
@@ -153,9 +158,20 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
         ),
         rule="repeated steps are 5 % of all recorded steps or more",
         source=OWN_CHOICE,
-        next_knob="save more often (checkpoint.every_min or every_steps), or give the job more "
-        "notice of its end",
+        next_knob=_lose_less(numbers),
         ceiling=ceiling(max(share, _repeated_time(numbers)), "no repeated steps"),
+    )
+
+
+def _lose_less(numbers: TrainingNumbers) -> str:
+    """Saving more often is no advice beside a rule that says to save less."""
+    notice = "give the job more notice of its end"
+    share, _ = share_of(numbers, "checkpoint")
+    if share < _CHECKPOINT_LIMIT:
+        return f"save more often (checkpoint.every_min or every_steps), or {notice}"
+    return (
+        f"{notice}; saving more often would cost more: checkpoints take "
+        f"{words.percent(share)} of the step time as it is"
     )
 
 

@@ -257,8 +257,11 @@ def _off_the_clock(
     """By what share the wall clock and the sum of a rank's steps differ; that time; the rank.
 
     What the rank itself says it did between two steps is none of it, nor are the `profiles` of all.
+    A step that waited for one had begun before it, and now begins as much later as it waited: the
+    gap before it reaches back from the profile by no more than is left of the step.
     """
     starts, lengths = steps["start_unix_s"], steps["step_s"]
+    reach_s = float(lengths.max())
     wall_s = float(starts[-1] + lengths[-1] - starts[0])
     sum_s = float(lengths.sum(dtype=np.float64))
     if abs(wall_s - sum_s) > CLOCK_TOLERANCE * sum_s:
@@ -267,6 +270,6 @@ def _off_the_clock(
             (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
             for span in timing.spans
         ]
-        told = merge([*own, *profiles])
+        told = merge([*own, *((start - reach_s, end) for start, end in profiles)])
         wall_s -= total_s(gaps) - total_s(subtract(gaps, told))
     return abs(wall_s - sum_s) / sum_s if sum_s else 0.0, wall_s, timing.rank

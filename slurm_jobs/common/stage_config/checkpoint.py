@@ -19,7 +19,7 @@ class CheckpointConfig:
     every_min: Positive | None = 30.0
     """Minutes between checkpoints, by rank 0's clock; null switches this trigger off."""
     every_steps: Count | None = None
-    """Steps between checkpoints; null switches this trigger off."""
+    """Steps between checkpoints, counted anew in each phase; null switches this trigger off."""
     mode: Literal["async", "sync"] = "async"
     """`async` copies the state and goes on; a thread writes the copy, which takes host memory as
     large as the rank's share of weights and optimizer. `sync` waits until it is written."""

@@ -26,8 +26,8 @@ class EvaluateConfig:
     num_samples: Count | None = None
     """Only the first so many rows; null takes all."""
     every_steps: Count | None = None
-    """Steps between two looks at the held-out loss while training goes on, and one after the last
-    step of each phase; null takes none."""
+    """Steps between two looks at the held-out loss while training goes on, counted through all
+    phases, and one after the last step of each phase; null takes none."""
     num_loss_samples: Count = 64
     """Rows of such a look, the first of the manifest."""
     num_answers: CountOrZero = _NUM_ANSWERS

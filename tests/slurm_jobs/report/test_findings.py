@@ -8,7 +8,7 @@ from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report.findings import find
 from slurm_jobs.report.findings_stages import array_imbalance, queue_dominates, time_request
-from slurm_jobs.report.findings_training import around_steps, checkpoint_stall
+from slurm_jobs.report.findings_training import around_steps, checkpoint_stall, repeated_steps
 from slurm_jobs.report.inputs import read_inputs
 from slurm_jobs.report.model_values import TimeShare, known
 from slurm_jobs.report.numbers import build_report
@@ -181,6 +181,19 @@ def test_advice_on_checkpoints_is_what_the_config_leaves_to_change(report_of, sa
     )
     training = dataclasses.replace(training, phases=phases, checkpoint=saves)
     assert checkpoint_stall(training).next_knob.startswith(knob)
+
+
+@pytest.mark.parametrize(
+    ("share", "knob"), [(0.01, "save more often (checkpoint."), (0.2, "give the job more notice")]
+)
+def test_no_two_rules_advise_saving_more_and_less_often(report_of, share, knob):
+    training = report_of(**HEALTHY | {"stopped_at": 200, "resumed_at": 150}).training[0]
+    phases = tuple(
+        dataclasses.replace(p, share=share) if p.kind == "checkpoint" else p
+        for p in training.phases
+    )
+    training = dataclasses.replace(training, phases=phases)
+    assert repeated_steps(training).next_knob.startswith(knob)
 
 
 def test_saves_that_are_always_made_are_not_to_be_made_less_often(report_of):

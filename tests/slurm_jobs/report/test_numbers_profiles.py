@@ -80,6 +80,18 @@ def test_a_profile_of_another_rank_sets_no_clock(records: list[np.ndarray]) -> N
     assert step_notes(attempts_of(found, spans)) == ()
 
 
+def test_a_step_that_had_begun_well_before_the_profile_sets_no_clock(
+    records: list[np.ndarray],
+) -> None:
+    short = [steps[:30] for steps in records]  # little time, beside which a part of a step counts
+    found, spans = profiled(short)
+    step_s = float(short[1]["step_s"][20])
+    later = [{**span, "start_unix_s": span["start_unix_s"] + 0.5 * step_s} for span in spans]
+    assert step_notes(attempts_of(found, later)) == ()
+    elsewhere = [{**span, "start_unix_s": span["start_unix_s"] - 10 * step_s} for span in later]
+    assert "the clock was set" in " ".join(step_notes(attempts_of(found, elsewhere)))
+
+
 def test_other_waits_of_these_steps_stay_and_so_do_records_without_a_profile(
     records: list[np.ndarray],
 ) -> None:
