@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pipeline.data.info import DatasetInfo
+from pipeline.models.beside import check_beside
 from pipeline.models.facts import DataFacts
 from pipeline.models.families import check_image_kind, find_family
 from pipeline.models.fit import check_config, check_features, check_small_fit
@@ -86,6 +87,7 @@ def build_model(
     Raises:
         StageConfigError: there is no such model, or it does not fit the data set.
     """
+    check_beside(config, facts)
     if config.type == "hugging_face":
         dtype = "auto" if as_stored else torch.float32
         loaded = load_hugging_face(config, facts, dtype=dtype)
@@ -121,6 +123,7 @@ def make_unloaded(
     Raises:
         StageConfigError: there is no such model, or it does not fit the data set.
     """
+    check_beside(config, facts)
     if config.type == "hugging_face":
         model = make_random(config, facts, device)
         check_config(model)

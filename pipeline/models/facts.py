@@ -14,8 +14,6 @@ from slurm_jobs.common.errors import StageConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_PIXEL_MAX = 255
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataFacts:
@@ -34,12 +32,8 @@ class DataFacts:
     @property
     def pixel_scale(self) -> PixelScale:
         """What the processor does with bytes."""
-        # (pixel * rescale - mean) / std, written for pixels scaled by 1/255.
-        factor = _PIXEL_MAX * self.info.rescale_factor
-        return PixelScale(
-            mean=tuple(mean / factor for mean in self.info.image_mean),
-            std=tuple(std / factor for std in self.info.image_std),
-        )
+        info = self.info
+        return PixelScale.of_processor(info.image_mean, info.image_std, info.rescale_factor)
 
 
 def read_facts(info: DatasetInfo, tokenizer: PreTrainedTokenizerFast) -> DataFacts:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from pipeline.models.facts import DataFacts
 from pipeline.models.hugging_face import HuggingFaceVLM, features_of
+from pipeline.models.pixels import PixelScale
 from pipeline.models.small_vlm import SmallVLMConfig
 from slurm_jobs.common.errors import StageConfigError
 
@@ -23,15 +24,16 @@ def check_small_fit(config: SmallVLMConfig, facts: DataFacts) -> None:
     Raises:
         StageConfigError: naming each difference.
     """
-    info, scale = facts.info, facts.pixel_scale
+    info, scale = facts.info, facts.pixel_scale.rounded()
+    own = PixelScale(mean=config.image_mean, std=config.image_std).rounded()
     pairs = {
         "image tokens a picture": (config.num_image_tokens, info.num_image_tokens),
         "image size in pixels": (config.vision["image_size"], info.image_height),
         "image token": (config.image_token_id, info.image_token_id),
         "end token": (config.language["eos_token_id"], facts.eos_token_id),
         # training normalises by the data set's, whoever uses the model by the model's
-        "image mean": (_rounded(config.image_mean), _rounded(scale.mean)),
-        "image deviation": (_rounded(config.image_std), _rounded(scale.std)),
+        "image mean": (own.mean, scale.mean),
+        "image deviation": (own.std, scale.std),
     }
     remedy = (
         "set model.vision.patch_size to the processor's, or preprocess with the processor that "
@@ -89,7 +91,3 @@ def _count_features(model: HuggingFaceVLM) -> int:
     smallest = model.layout.smallest(torch.device("cpu"), torch.float32)
     first = next(features_of(model.image_features(smallest)))
     return first.numel() // first.shape[-1]
-
-
-def _rounded(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(round(value, 6) for value in values)

@@ -9,6 +9,7 @@ worked out before (`pipeline.models.grids`).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLa
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.tied import without_tied
+from slurm_jobs.common.files import dump_json
 
 _MAX_FILE_SIZE = "5GB"
 _LAYER_LISTS = ("layers", "blocks")
@@ -156,9 +158,17 @@ class HuggingFaceVLM(VisionLanguageModel):
         # Of copies, because both take out what they have dealt with.
         shell.save_pretrained(folder, state_dict=dict(whole), max_shard_size=_MAX_FILE_SIZE)
         # As text: transformers reads settings that contradict each other, but would not save them.
-        settings = self.hf.generation_config.to_json_string()
-        (folder / GENERATION_CONFIG_NAME).write_text(settings)
+        (folder / GENERATION_CONFIG_NAME).write_text(dump_json(self._settings()))
         return revert_weight_conversion(shell, dict(whole))
+
+    def _settings(self) -> dict[str, Any]:
+        """Those of generation that came with the weights, which also end where answers do."""
+        settings: dict[str, Any] = json.loads(self.hf.generation_config.to_json_string())
+        # Or releases before transformers 5 take the end token of config.json.
+        settings.pop("_from_model_config", None)
+        own, end_id = settings.get("eos_token_id"), self.facts.eos_token_id
+        others = [token for token in _as_list(own) if token != end_id]
+        return {**settings, "eos_token_id": [end_id, *others] if others else end_id}
 
     @torch.inference_mode()
     def generate(self, prompts: Sequence[Prompt], *, max_new_tokens: int) -> list[list[int]]:
@@ -206,6 +216,12 @@ def _without_own_settings(hf: Any) -> Iterator[None]:
         yield
     finally:
         hf.generation_config = own
+
+
+def _as_list(tokens: int | list[int] | None) -> list[int]:
+    if tokens is None:
+        return []
+    return [tokens] if isinstance(tokens, int) else list(tokens)
 
 
 def features_of(found: Any) -> Iterator[torch.Tensor]:

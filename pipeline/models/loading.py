@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from huggingface_hub import snapshot_download
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar
@@ -46,6 +47,21 @@ def read_hugging_face_config(config: ModelConfig) -> Any:
     source = source_of(config)
     try:
         return AutoConfig.from_pretrained(source, **_access(config))
+    except (OSError, ValueError) as error:
+        raise _not_loaded(source, error, _remedy(config)) from error
+
+
+def find_folder(config: ModelConfig) -> Path:
+    """Where the files beside a whole model's weights lie: of a name on the hub, in its cache.
+
+    Raises:
+        StageConfigError: the hub has no such model, or cannot be asked.
+    """
+    if config.path is not None:
+        return Path(config.path)
+    source = source_of(config)
+    try:
+        return Path(snapshot_download(source, allow_patterns=["*.json", "*.jinja"]))
     except (OSError, ValueError) as error:
         raise _not_loaded(source, error, _remedy(config)) from error
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+_PIXEL_MAX = 255
+_NUM_DIGITS = 6
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PixelScale:
@@ -20,6 +23,20 @@ class PixelScale:
     """Of each channel, after scaling to 0..1."""
     std: tuple[float, ...]
     """Of each channel, after scaling to 0..1."""
+
+    @classmethod
+    def of_processor(
+        cls, mean: Sequence[float], std: Sequence[float], rescale_factor: float
+    ) -> PixelScale:
+        """What a processor does that multiplies bytes by `rescale_factor` first."""
+        # (pixel * rescale - mean) / std, written for pixels scaled by 1/255.
+        factor = _PIXEL_MAX * rescale_factor
+        return cls(mean=tuple(m / factor for m in mean), std=tuple(s / factor for s in std))
+
+    def rounded(self) -> PixelScale:
+        """So that equal ones are equal, however they were computed."""
+        mean, std = (tuple(round(v, _NUM_DIGITS) for v in vs) for vs in (self.mean, self.std))
+        return PixelScale(mean=mean, std=std)
 
     def __call__(self, pixels: torch.Tensor) -> torch.Tensor:
         """uint8 [.., 3] to float32 of the same shape, on the same device."""

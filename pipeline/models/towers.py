@@ -8,7 +8,6 @@ neither is resized, because rows made up at random would pass for learned ones.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from transformers import (
@@ -22,7 +21,6 @@ from transformers import (
 from pipeline.data.info import DatasetInfo
 from pipeline.models.facts import DataFacts
 from pipeline.models.loading import load_part, read_config_values
-from pipeline.preprocess.tokenizer import load_tokenizer
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.model_kinds import LANGUAGE_PART, VISION_PART, PartKind, wrong_part
 from slurm_jobs.common.stage_config.model import LanguageConfig, VisionConfig
@@ -133,33 +131,21 @@ def check_image_size(config: VisionConfig, info: DatasetInfo) -> None:
 
 
 def check_vocabulary(config: LanguageConfig, num_rows: int, facts: DataFacts) -> None:
-    """See that each token of the data set has its row in the table of embeddings, and its own.
+    """See that each token of the data set has its row in the table of embeddings.
 
     Raises:
         StageConfigError: there are more tokens than rows (none are added: mostly the tokenizer is
-            that of another model), or the tokenizer beside the weights numbers them otherwise.
+            that of another model).
     """
     assert config.path is not None
-    remedy = "preprocess with the tokenizer of that folder (`processor.text`)"
     if facts.vocab_size > num_rows or facts.info.image_token_id >= num_rows:
         message = (
             f"{config.path} has embeddings of {num_rows} tokens, and the data set's tokenizer "
             f"{facts.vocab_size} (its image token {facts.info.image_token!r} is number "
-            f"{facts.info.image_token_id}): {remedy}, and with an image token that it has"
+            f"{facts.info.image_token_id}): preprocess with the tokenizer of that folder "
+            f"(`processor.text`), and with an image token that it has"
         )
         raise StageConfigError(message)
-    folder = Path(config.path)
-    if facts.vocabulary and (folder / "tokenizer.json").is_file():
-        own = load_tokenizer(folder).get_vocab()
-        others = [t for t, n in own.items() if facts.vocabulary.get(t, n) != n]
-        if others:
-            token = min(others, key=own.__getitem__)
-            message = (
-                f"{config.path}: {len(others)} tokens have other numbers in its tokenizer than in "
-                f"the data set's ({token!r} is {own[token]} and {facts.vocabulary[token]}), so "
-                f"they would mean something else: {remedy}"
-            )
-            raise StageConfigError(message)
 
 
 def _own_values(config: PreTrainedConfig) -> dict[str, Any]:

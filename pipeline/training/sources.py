@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.data.augment import check_augmentation
 from pipeline.data.dataset import ShardedDataset, open_dataset
-from pipeline.data.info import PACKS_DIR, read_dataset_info
+from pipeline.data.info import PACKS_DIR, DatasetInfo, read_dataset_info
 from pipeline.models import check_images
 from pipeline.stage_in import Staged
 from pipeline.training.job import Job
@@ -67,7 +67,7 @@ def find_datasets(phases: Sequence[Phase], context: TaskContext) -> list[Path]:
     infos = {folder: read_dataset_info(folder) for folder in dict.fromkeys(folders)}
     made_by = {folder: info.preprocess["processor_xxh3"] for folder, info in infos.items()}
     for phase, folder in zip(phases, folders, strict=True):
-        check_images(phase.config.model, infos[folder])
+        _check_images(phase, folder, infos[folder])
         check_augmentation(phase.config.augment, infos[folder], phase.key("augment"))
         if made_by[folder] != made_by[folders[0]]:
             message = (
@@ -77,6 +77,15 @@ def find_datasets(phases: Sequence[Phase], context: TaskContext) -> list[Path]:
             )
             raise StageConfigError(message)
     return folders
+
+
+def _check_images(phase: Phase, folder: Path, info: DatasetInfo) -> None:
+    """As `check_images`, and the error says whose data set it is."""
+    try:
+        check_images(phase.config.model, info)
+    except StageConfigError as error:
+        message = f"{phase.key('dataset')} ({folder}): {error}"
+        raise StageConfigError(message) from error
 
 
 @contextmanager

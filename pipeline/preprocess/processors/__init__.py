@@ -7,15 +7,22 @@ what becomes of an image of a given size, as an `ImagePlan`. Carrying a plan out
 
 from pipeline.preprocess.processors.folder import hash_folder, processor_files
 from pipeline.preprocess.processors.plan import ImagePlan, ImageRules, Recipe, UnfitImageError
-from pipeline.preprocess.processors.reading import ProcessorInfo, read_processor
+from pipeline.preprocess.processors.reading import (
+    Normalisation,
+    ProcessorInfo,
+    read_normalisation,
+    read_processor,
+)
 
 __all__ = [
     "ImagePlan",
     "ImageRules",
+    "Normalisation",
     "ProcessorInfo",
     "Recipe",
     "UnfitImageError",
     "hash_folder",
     "processor_files",
+    "read_normalisation",
     "read_processor",
 ]

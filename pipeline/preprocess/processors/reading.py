@@ -39,6 +39,17 @@ class ProcessorInfo:
     """Multiplies uint8 pixels before mean and standard deviation are applied."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Normalisation:
+    """What an image processor does with bytes: (byte * rescale_factor - mean) / std."""
+
+    file: Path
+    """That says so."""
+    image_mean: tuple[float, ...]
+    image_std: tuple[float, ...]
+    rescale_factor: float
+
+
 def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) -> ProcessorInfo:
     """Read a processor folder.
 
@@ -75,6 +86,35 @@ def read_processor(folder: Path, own_tokens: Mapping[str, str] | None = None) ->
     )
 
 
+def read_normalisation(folder: Path) -> Normalisation | None:
+    """That of any image processor in a folder, also of one that is not understood otherwise.
+
+    None where there is none, or one that names no mean and deviation.
+
+    Raises:
+        StageConfigError: a file is no JSON, or a mean or deviation not three numbers.
+    """
+    processor_file = folder / "processor_config.json"
+    processor = read_json(processor_file)
+    beside = folder / "preprocessor_config.json"
+    if not processor.get("image_processor") and not read_json(beside):
+        return None
+    found, file = find_images(processor, processor_file)
+    given = {key: value for key, value in found.items() if value is not None}
+    values = {**CLASS_DEFAULTS.get(_plain_name(found), {}), **given}
+    if values.get("do_normalize") is False:
+        values |= {"image_mean": 0, "image_std": 1}
+    if not {"image_mean", "image_std"} <= values.keys():
+        return None
+    rescales = values.get("do_rescale") is not False
+    return Normalisation(
+        file=file,
+        image_mean=_channels(values, "image_mean", file),
+        image_std=_channels(values, "image_std", file),
+        rescale_factor=float(values.get("rescale_factor", 1 / 255)) if rescales else 1.0,
+    )
+
+
 def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, Any], Path]:
     """The image processor's values, and their file.
 
@@ -96,18 +136,26 @@ def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, 
     return found, own_file
 
 
-def _class_name(images: Mapping[str, Any], file: Path) -> str:
-    """The image processor's class, whatever its back end; older files call it otherwise."""
+def _named(images: Mapping[str, Any]) -> str:
+    """The image processor's class as the file names it; older files call it otherwise."""
     old = str(images.get("feature_extractor_type", "")).replace(
         "FeatureExtractor", "ImageProcessor"
     )
-    found = str(images.get("image_processor_type") or old)
-    name = found.removesuffix("Fast").removesuffix("Pil")
+    return str(images.get("image_processor_type") or old)
+
+
+def _plain_name(images: Mapping[str, Any]) -> str:
+    """The class, whatever its back end."""
+    return _named(images).removesuffix("Fast").removesuffix("Pil")
+
+
+def _class_name(images: Mapping[str, Any], file: Path) -> str:
+    name = _plain_name(images)
     if name in CLASS_DEFAULTS:
         return name
     message = (
-        f"{file}: image_processor_type {found or None!r} is not understood, so what it makes of "
-        f"an image is not known; understood are {', '.join(sorted(CLASS_DEFAULTS))}"
+        f"{file}: image_processor_type {_named(images) or None!r} is not understood, so what it "
+        f"makes of an image is not known; understood are {', '.join(sorted(CLASS_DEFAULTS))}"
     )
     raise StageConfigError(message)
 

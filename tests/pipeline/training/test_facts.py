@@ -27,8 +27,10 @@ def write_tiled_dataset(folder: Path) -> Path:
 def test_images_that_the_model_does_not_take_are_refused_before_anything_is_copied(
     make_train_run, tmp_path
 ):
-    run = make_train_run(dataset=str(write_tiled_dataset(tmp_path)))
-    words = r"images are tiled; model type small_vlm takes square ones of one size"
+    dataset_dir = write_tiled_dataset(tmp_path)
+    run = make_train_run(dataset=str(dataset_dir))
+    words = "images are tiled; model type small_vlm takes square ones of one size"
+    words = rf"^dataset \({dataset_dir}\): the data set's {words}"
     with pytest.raises(StageConfigError, match=words):
         run.run_here()
     assert not list(run.root.rglob("shard-*.tar"))
