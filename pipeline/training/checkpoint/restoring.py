@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from pipeline.training.fingerprint import describe_changes
 from slurm_jobs.common.errors import StageConfigError, StageError
 
 log = logging.getLogger(__name__)
+
+_MOST_LOST = 10
+"""Checkpoints that another writer takes away while they are read, before the attempt fails."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,32 +64,50 @@ def restore(checkpoints: Checkpoints) -> Restored:
     if ranks.rank == 0:
         root.mkdir(parents=True, exist_ok=True)
         files.remove_leftovers(root)
-    candidates = ranks.from_main(files.list_checkpoints(root))
-    for _, folder in candidates:
+    tried: list[Path] = []
+    lost: list[Path] = []
+    while folder := ranks.from_main(_newest(root, lost) if ranks.rank == 0 else None):
         found = _try_restore(checkpoints, folder)
         if isinstance(found, Restored):
             return found
-        if ranks.rank == 0:
-            _set_aside(folder, found, checkpoints.attempt)
-        ranks.barrier()
-    if candidates and ranks.rank == 0:
+        tried.append(folder)
+        aside = ranks.rank == 0 and _set_aside(folder, found, checkpoints.attempt)
+        if not ranks.from_main(aside):
+            lost.append(folder)
+        if len(lost) > _MOST_LOST:
+            message = (
+                f"{len(lost)} checkpoints in {root} were taken away by another writer while they "
+                "were read: an earlier attempt still saves there; another attempt tries again"
+            )
+            raise StageError(message)
+    if tried and ranks.rank == 0:
         log.warning("no checkpoint to go on from in %s: training starts at step 0", root)
     return Restored(step=0, loss=None)
 
 
-def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> None:
+def _newest(root: Path, lost: Sequence[Path]) -> Path | None:
+    """Listed anew for each that is tried: an earlier attempt may still publish and remove some.
+
+    What is `lost` a file system over a network may still list for a while.
+    """
+    return next((path for _, path in files.list_checkpoints(root) if path not in lost), None)
+
+
+def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> bool:
+    """Move it out of the way, with a warning; False where another writer has done so before."""
     if unfit.is_other_work:
         aside = files.set_other_work_aside(folder, attempt)
         where = f"kept as {aside}" if aside else "another writer took it away"
         log.warning("checkpoint %s is of other work (%s); %s", folder, unfit.reason, where)
-        return
-    unreadable = files.set_aside(folder, attempt)
+        return aside is not None
+    aside = files.set_aside(folder, attempt)
     log.warning(
-        "checkpoint %s is unreadable (%s); %s, trying the one before",
+        "checkpoint %s is unreadable (%s); %s, trying the newest that there is now",
         folder,
         unfit.reason,
-        f"kept as {unreadable.name}" if unreadable else "another writer took it away",
+        f"kept as {aside.name}" if aside else "another writer took it away",
     )
+    return aside is not None
 
 
 def _try_restore(checkpoints: Checkpoints, folder: Path) -> Restored | _Unfit:
