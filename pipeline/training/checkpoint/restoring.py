@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from pipeline.training.checkpoint.info import (
     INFO_NAME,
     CheckpointInfo,
     Identity,
+    hash_record,
     read_info,
 )
 from pipeline.training.checkpoint.matching import Differences, compare
-from pipeline.training.checkpoint.state import Checkpoints
+from pipeline.training.checkpoint.state import Checkpoints, LaterPhase
 from pipeline.training.fingerprint import describe_changes
+from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageConfigError, StageError
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ class Restored:
     """Optimizer steps completed; 0 without a checkpoint."""
     loss: float | None
     """Of the last of them."""
+    is_loaded: bool = True
+    """Not if a phase that has ended was passed over, because a later one has what it learned."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +84,12 @@ def restore(checkpoints: Checkpoints) -> Restored:
                 "were read: an earlier attempt still saves there; another attempt tries again"
             )
             raise StageError(message)
+    if not checkpoints.can_begin:
+        message = (
+            f"checkpoints in {root} were sound and are no more, and the phase before was not "
+            "loaded because of them: another attempt begins with that phase"
+        )
+        raise StageError(message)
     if tried and ranks.rank == 0:
         log.warning("no checkpoint to go on from in %s: training starts at step 0", root)
     return Restored(step=0, loss=None)
@@ -112,18 +122,62 @@ def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> bool:
 
 def _try_restore(checkpoints: Checkpoints, folder: Path) -> Restored | _Unfit:
     """Load `folder`; or what is wrong with it, the same on every rank."""
-    ranks = checkpoints.ranks
+    info, unfit = _check(checkpoints.ranks, folder, checkpoints.identity)
+    if unfit is None:
+        assert info is not None
+        checkpoints.state.put_back(_load(checkpoints, folder, info))
+        return Restored(step=info.step, loss=info.loss)
+    if unfit.is_other_work or info is None:
+        return unfit
+    follower = _find_follower(checkpoints.ranks, info, checkpoints.later)
+    if follower is None:
+        return unfit
+    if checkpoints.ranks.rank == 0:
+        log.warning(
+            "checkpoint %s is unreadable (%s); its phase has ended, and %s, which follows it, has "
+            "all that it learned: it stays as it is, and is not loaded",
+            folder,
+            unfit.reason,
+            follower,
+        )
+    return Restored(step=info.step, loss=info.loss, is_loaded=False)
+
+
+def _check(
+    ranks: Ranks, folder: Path, identity: Identity
+) -> tuple[CheckpointInfo | None, _Unfit | None]:
+    """What `folder` says of itself, if that can be read, and why not to go on from it, if so."""
     info, problem = ranks.from_main(_read_info(folder) if ranks.rank == 0 else None)
     if problem:
-        return _Unfit(reason=problem)
-    if reason := _describe_other_work(folder, info, checkpoints.identity):
-        return _Unfit(reason=reason, is_other_work=True)
+        return None, _Unfit(reason=problem)
+    if reason := _describe_other_work(folder, info, identity):
+        return info, _Unfit(reason=reason, is_other_work=True)
     mine = files.share_of_files(info.files, ranks.rank, ranks.num_ranks)
     found = ranks.from_main(ranks.gather(files.damaged_files(folder, mine)))
     if damaged := [line for lines in found for line in lines]:
-        return _Unfit(reason="; ".join(damaged))
-    checkpoints.state.put_back(_load(checkpoints, folder, info))
-    return Restored(step=info.step, loss=info.loss)
+        return info, _Unfit(reason="; ".join(damaged))
+    return info, None
+
+
+def _find_follower(ranks: Ranks, ended: CheckpointInfo, later: Sequence[LaterPhase]) -> Path | None:
+    """A sound checkpoint of the phases after the one that `ended` with this record.
+
+    By the record alone: where that is as it was written, it says which work a later phase has
+    followed, whatever became of the weights beside it.
+    """
+    if not later:
+        return None
+    phase, identity = later[0], replace(later[0].identity, follows=hash_record(ended))
+    listed = files.list_checkpoints(phase.root) if ranks.rank == 0 else None
+    for _, folder in ranks.from_main(listed):
+        info, unfit = _check(ranks, folder, identity)
+        if unfit is None:
+            return folder
+        if info is None or unfit.is_other_work:
+            continue
+        if follower := _find_follower(ranks, info, later[1:]):
+            return follower
+    return None
 
 
 def _read_info(folder: Path) -> tuple[CheckpointInfo | None, str | None]:

@@ -1,6 +1,7 @@
 """Restoring where checkpoints are damaged, or another writer is at work."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -172,9 +173,10 @@ class OneRank:
         return value
 
 
-def checkpoints_in(root):
+def checkpoints_in(root, **changes):
     identity = Identity(lasting_config={}, dataset_fingerprint="", work=Work(), versions={})
-    return Checkpoints(root=root, attempt=2, ranks=OneRank(), state=None, identity=identity)
+    saved = Checkpoints(root=root, attempt=2, ranks=OneRank(), state=None, identity=identity)
+    return replace(saved, **changes)
 
 
 def test_checkpoint_that_another_writer_takes_away_is_passed_over(tmp_path, monkeypatch, caplog):
@@ -225,3 +227,8 @@ def test_writer_that_takes_away_all_that_is_read_fails_the_attempt(tmp_path, mon
     monkeypatch.setattr(restoring, "read_info", rotate)
     with pytest.raises(StageError, match=r"11 checkpoints in .* another attempt tries again"):
         restore(checkpoints_in(tmp_path))
+
+
+def test_phase_never_begins_with_weights_that_the_one_before_did_not_load(tmp_path):
+    with pytest.raises(StageError, match="another attempt begins with that phase"):
+        restore(checkpoints_in(tmp_path, can_begin=False))
