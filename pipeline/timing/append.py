@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from io import FileIO
+from pathlib import Path
+
+from slurm_jobs.common.files import naming
 
 
 def append_whole(stream: FileIO, data: bytes) -> None:
@@ -12,12 +15,13 @@ def append_whole(stream: FileIO, data: bytes) -> None:
     again. Half a record would shift, or spoil, all records after it.
 
     Raises:
-        OSError: the file system failed; the file ends where it ended before.
+        OSError: the file system failed, naming the file; it ends where it ended before.
     """
     start, rest = stream.tell(), memoryview(data)
     try:
-        while rest:
-            rest = rest[stream.write(rest) :]
+        with naming(Path(stream.name)):
+            while rest:
+                rest = rest[stream.write(rest) :]
     except OSError:
         stream.seek(start)  # first: what is written next overwrites what cannot be cut off
         stream.truncate()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from pipeline.models import VisionLanguageModel
@@ -60,7 +61,7 @@ def export_model(
         levels: Of the targets; written with their heads.
 
     Raises:
-        StageError: what was written is not what was gathered.
+        StageError: on rank 0, as `_write`, or what was gathered is not the model's.
     """
     weights = get_model_state_dict(model, options=_WHOLE)
     if ranks.rank == 0:
@@ -97,13 +98,31 @@ def _write(folder: Path, attempt: int, write: Callable[[Path], Mapping[str, torc
     """Have a folder written beside its place, read it back, and put it there.
 
     Raises:
-        StageError: what is on disk is not what `write` says.
+        StageError: the file system failed (a full disk, a quota), or what is on disk is not what
+            `write` says.
     """
     temp_dir = folder.with_name(f".{folder.name}.{attempt}.tmp")
-    remove_leftovers(folder.parent, folder.name)
-    temp_dir.mkdir(parents=True)
-    check_weights(temp_dir, write(temp_dir))
-    _put_in_place(temp_dir, folder)
+    with _exporting(folder, temp_dir):
+        remove_leftovers(folder.parent, folder.name)
+        temp_dir.mkdir(parents=True)
+        check_weights(temp_dir, write(temp_dir))
+        _put_in_place(temp_dir, folder)
+
+
+@contextmanager
+def _exporting(folder: Path, temp_dir: Path) -> Iterator[None]:
+    """Say which folder could not be written and why, and leave room for saying it."""
+    try:
+        yield
+    except (SafetensorError, OSError) as error:
+        with suppress(OSError):
+            remove_folder(temp_dir)
+        message = (
+            f"the model cannot be exported to {folder}: {error}; what was written of it is removed "
+            "and the checkpoints stay: make room where the disk or a quota is full, and another "
+            "attempt exports from the last one"
+        )
+        raise StageError(message) from error
 
 
 def check_names(expected: set[str], gathered: set[str]) -> None:

@@ -2,7 +2,8 @@
 
 Every attempt goes through all phases. In one that has ended there is nothing left to do but to
 load its last checkpoint, whose weights the next one begins with: so what a phase follows is
-compared like everything else that a checkpoint depends on.
+compared like everything else that a checkpoint depends on. Where that one is damaged, a later
+phase's has what it learned, and nothing is loaded.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from pipeline.training.one_phase import (
     PhaseEnd,
     PlannedPhase,
     Watchers,
-    find_checkpoints,
     plan_phase,
     train_phase,
     trainings_of,
 )
+from pipeline.training.phase_checkpoints import find_checkpoints
 from pipeline.training.phases import Phase
 from pipeline.training.ranks import Ranks
 from pipeline.training.recording import (
@@ -150,7 +151,7 @@ def _train(
     for each in planned:
         anew = len(planned) > 1 or each.phase.config.has_trials
         made = _for_phase(job, made, each.phase, anew=anew)
-        checkpoints = find_checkpoints(job, each, made, follows)
+        checkpoints = find_checkpoints(job, planned, made, ends, follows)
         ends.append(end := train_phase(job, each, made, checkpoints, told))
         _check_stopped(end)
         if each is not planned[-1]:

@@ -22,11 +22,8 @@ from pipeline.training.batching import plan_reading, read_work_model, steps_to_m
 from pipeline.training.boundary import Boundary
 from pipeline.training.checkpoint import (
     Checkpoints,
-    Identity,
     Restored,
     TimedSaver,
-    TrainingState,
-    Work,
     make_saver,
     restore,
 )
@@ -34,7 +31,7 @@ from pipeline.training.choose_batching import choose_batching
 from pipeline.training.device import seed_generators
 from pipeline.training.fingerprint import fingerprint, lasting_config
 from pipeline.training.held_out import HeldOut
-from pipeline.training.job import Job, versions
+from pipeline.training.job import Job
 from pipeline.training.less_memory import telling_what_takes_less
 from pipeline.training.loop import LoopEnd, LoopSetup, Watch, run_steps
 from pipeline.training.microbatches import settle_microbatches
@@ -150,33 +147,6 @@ def trainings_of(phases: Sequence[PlannedPhase]) -> list[str]:
     return [training_fingerprint(phases[: number + 1]) for number in range(len(phases))]
 
 
-def find_checkpoints(
-    job: Job, planned: PlannedPhase, made: SpreadModel, follows: str
-) -> Checkpoints:
-    """Those of a phase; `follows` as `Identity` has it."""
-    phase, context = planned.phase, job.context
-    return Checkpoints(
-        root=phase.folder(context.output_dir) / "checkpoints",
-        attempt=context.attempt,
-        ranks=job.ranks,
-        state=TrainingState(
-            model=made.spread.bare,
-            optimizer=made.spread.optimizer,
-            learned=made.learning.so_far[phase.number],
-            extra={"scaler": made.scaling} if made.scaling.is_on else {},
-            device=job.workplace.device,
-        ),
-        identity=Identity(
-            lasting_config=planned.lasting,
-            dataset_fingerprint=planned.dataset.info.fingerprint,
-            work=Work(fingerprint=context.fingerprint, num_again=context.num_again),
-            versions=versions(),
-            base=made.learning.bases[phase.number],
-            follows=follows,
-        ),
-    )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Watchers:
     """Who is told of the steps of all phases."""
@@ -242,7 +212,7 @@ def _restore(job: Job, planned: PlannedPhase, checkpoints: Checkpoints) -> Resto
     with job.spans.span("checkpoint_load") as notes:
         resumed = restore(checkpoints)
         notes["step"] = resumed.step
-    if resumed.step and job.ranks.rank == 0:
+    if resumed.step and resumed.is_loaded and job.ranks.rank == 0:
         where = f" of phase {planned.phase.name}" if planned.phase.name else ""
         log.info("goes on after step %d of %d%s", resumed.step, planned.num_steps, where)
     return resumed
@@ -252,7 +222,7 @@ def _begin_looks(
     planned: PlannedPhase, made: SpreadModel, resumed: Restored, told: Watchers
 ) -> Callable[[int], object] | None:
     """What looks at held-out samples; it has looked where the phase goes on, if that was due."""
-    if told.make_held_out is None:
+    if told.make_held_out is None or not resumed.is_loaded:  # of that, no step is left to be made
         return None
     held_out = told.make_held_out(made)
     step, ends_phase = planned.first_step + resumed.step, resumed.step == planned.num_steps

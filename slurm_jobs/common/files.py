@@ -58,17 +58,17 @@ class _NamedFile(io.FileIO):
         super().__init__(fd, "wb")
 
     def write(self, data: Any, /) -> int:
-        with _naming(self._path):
+        with naming(self._path):
             return super().write(data)
 
     def close(self) -> None:
         """Where a file system over a network tells of a quota."""
-        with _naming(self._path):
+        with naming(self._path):
             super().close()
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Give `path` to an error of the file system that names no file."""
     try:
         yield
@@ -87,7 +87,7 @@ def _create(temp: Path, path: Path) -> IO[bytes]:
 
 def _sync(stream: IO[bytes], path: Path) -> None:
     stream.flush()
-    with _naming(path):
+    with naming(path):
         os.fsync(stream.fileno())
 
 

@@ -10,12 +10,13 @@ from pipeline.training.checkpoint.concluding import conclude
 from pipeline.training.checkpoint.info import Identity, Work
 from pipeline.training.checkpoint.restoring import Restored, restore
 from pipeline.training.checkpoint.saving import Saver
-from pipeline.training.checkpoint.state import Checkpoints, TrainingState
+from pipeline.training.checkpoint.state import Checkpoints, LaterPhase, TrainingState
 from pipeline.training.checkpoint.timed import TimedSaver, make_saver
 
 __all__ = [
     "Checkpoints",
     "Identity",
+    "LaterPhase",
     "Restored",
     "Saver",
     "TimedSaver",

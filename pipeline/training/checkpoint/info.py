@@ -105,7 +105,12 @@ def record_hash(folder: Path) -> str:
     Raises:
         FileNotFoundError, ValueError, TypeError, KeyError, StageError: as `read_info`.
     """
-    return _hash_values(asdict(read_info(folder)))
+    return hash_record(read_info(folder))
+
+
+def hash_record(info: CheckpointInfo) -> str:
+    """The `record_hash` of the checkpoint that says this of itself."""
+    return _hash_values(asdict(info))
 
 
 def read_info(folder: Path) -> CheckpointInfo:

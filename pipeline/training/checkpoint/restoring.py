@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,19 @@ from pipeline.training.checkpoint.info import (
     INFO_NAME,
     CheckpointInfo,
     Identity,
+    hash_record,
     read_info,
 )
 from pipeline.training.checkpoint.matching import Differences, compare
-from pipeline.training.checkpoint.state import Checkpoints
+from pipeline.training.checkpoint.state import Checkpoints, LaterPhase
 from pipeline.training.fingerprint import describe_changes
+from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageConfigError, StageError
 
 log = logging.getLogger(__name__)
+
+_MOST_LOST = 10
+"""Checkpoints that another writer takes away while they are read, before the attempt fails."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +41,8 @@ class Restored:
     """Optimizer steps completed; 0 without a checkpoint."""
     loss: float | None
     """Of the last of them."""
+    is_loaded: bool = True
+    """Not if a phase that has ended was passed over, because a later one has what it learned."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,48 +68,116 @@ def restore(checkpoints: Checkpoints) -> Restored:
     if ranks.rank == 0:
         root.mkdir(parents=True, exist_ok=True)
         files.remove_leftovers(root)
-    candidates = ranks.from_main(files.list_checkpoints(root))
-    for _, folder in candidates:
+    tried: list[Path] = []
+    lost: list[Path] = []
+    while folder := ranks.from_main(_newest(root, lost) if ranks.rank == 0 else None):
         found = _try_restore(checkpoints, folder)
         if isinstance(found, Restored):
             return found
-        if ranks.rank == 0:
-            _set_aside(folder, found, checkpoints.attempt)
-        ranks.barrier()
-    if candidates and ranks.rank == 0:
+        tried.append(folder)
+        aside = ranks.rank == 0 and _set_aside(folder, found, checkpoints.attempt)
+        if not ranks.from_main(aside):
+            lost.append(folder)
+        if len(lost) > _MOST_LOST:
+            message = (
+                f"{len(lost)} checkpoints in {root} were taken away by another writer while they "
+                "were read: an earlier attempt still saves there; another attempt tries again"
+            )
+            raise StageError(message)
+    if not checkpoints.can_begin:
+        message = (
+            f"checkpoints in {root} were sound and are no more, and the phase before was not "
+            "loaded because of them: another attempt begins with that phase"
+        )
+        raise StageError(message)
+    if tried and ranks.rank == 0:
         log.warning("no checkpoint to go on from in %s: training starts at step 0", root)
     return Restored(step=0, loss=None)
 
 
-def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> None:
+def _newest(root: Path, lost: Sequence[Path]) -> Path | None:
+    """Listed anew for each that is tried: an earlier attempt may still publish and remove some.
+
+    What is `lost` a file system over a network may still list for a while.
+    """
+    return next((path for _, path in files.list_checkpoints(root) if path not in lost), None)
+
+
+def _set_aside(folder: Path, unfit: _Unfit, attempt: int) -> bool:
+    """Move it out of the way, with a warning; False where another writer has done so before."""
     if unfit.is_other_work:
         aside = files.set_other_work_aside(folder, attempt)
         where = f"kept as {aside}" if aside else "another writer took it away"
         log.warning("checkpoint %s is of other work (%s); %s", folder, unfit.reason, where)
-        return
-    unreadable = files.set_aside(folder, attempt)
+        return aside is not None
+    aside = files.set_aside(folder, attempt)
     log.warning(
-        "checkpoint %s is unreadable (%s); %s, trying the one before",
+        "checkpoint %s is unreadable (%s); %s, trying the newest that there is now",
         folder,
         unfit.reason,
-        f"kept as {unreadable.name}" if unreadable else "another writer took it away",
+        f"kept as {aside.name}" if aside else "another writer took it away",
     )
+    return aside is not None
 
 
 def _try_restore(checkpoints: Checkpoints, folder: Path) -> Restored | _Unfit:
     """Load `folder`; or what is wrong with it, the same on every rank."""
-    ranks = checkpoints.ranks
+    info, unfit = _check(checkpoints.ranks, folder, checkpoints.identity)
+    if unfit is None:
+        assert info is not None
+        checkpoints.state.put_back(_load(checkpoints, folder, info))
+        return Restored(step=info.step, loss=info.loss)
+    if unfit.is_other_work or info is None:
+        return unfit
+    follower = _find_follower(checkpoints.ranks, info, checkpoints.later)
+    if follower is None:
+        return unfit
+    if checkpoints.ranks.rank == 0:
+        log.warning(
+            "checkpoint %s is unreadable (%s); its phase has ended, and %s, which follows it, has "
+            "all that it learned: it stays as it is, and is not loaded",
+            folder,
+            unfit.reason,
+            follower,
+        )
+    return Restored(step=info.step, loss=info.loss, is_loaded=False)
+
+
+def _check(
+    ranks: Ranks, folder: Path, identity: Identity
+) -> tuple[CheckpointInfo | None, _Unfit | None]:
+    """What `folder` says of itself, if that can be read, and why not to go on from it, if so."""
     info, problem = ranks.from_main(_read_info(folder) if ranks.rank == 0 else None)
     if problem:
-        return _Unfit(reason=problem)
-    if reason := _describe_other_work(folder, info, checkpoints.identity):
-        return _Unfit(reason=reason, is_other_work=True)
+        return None, _Unfit(reason=problem)
+    if reason := _describe_other_work(folder, info, identity):
+        return info, _Unfit(reason=reason, is_other_work=True)
     mine = files.share_of_files(info.files, ranks.rank, ranks.num_ranks)
     found = ranks.from_main(ranks.gather(files.damaged_files(folder, mine)))
     if damaged := [line for lines in found for line in lines]:
-        return _Unfit(reason="; ".join(damaged))
-    checkpoints.state.put_back(_load(checkpoints, folder, info))
-    return Restored(step=info.step, loss=info.loss)
+        return info, _Unfit(reason="; ".join(damaged))
+    return info, None
+
+
+def _find_follower(ranks: Ranks, ended: CheckpointInfo, later: Sequence[LaterPhase]) -> Path | None:
+    """A sound checkpoint of the phases after the one that `ended` with this record.
+
+    By the record alone: where that is as it was written, it says which work a later phase has
+    followed, whatever became of the weights beside it.
+    """
+    if not later:
+        return None
+    phase, identity = later[0], replace(later[0].identity, follows=hash_record(ended))
+    listed = files.list_checkpoints(phase.root) if ranks.rank == 0 else None
+    for _, folder in ranks.from_main(listed):
+        info, unfit = _check(ranks, folder, identity)
+        if unfit is None:
+            return folder
+        if info is None or unfit.is_other_work:
+            continue
+        if follower := _find_follower(ranks, info, later[1:]):
+            return follower
+    return None
 
 
 def _read_info(folder: Path) -> tuple[CheckpointInfo | None, str | None]:

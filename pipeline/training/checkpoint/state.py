@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -156,6 +156,15 @@ class TrainingState:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LaterPhase:
+    """A phase that follows: it may have checkpoints already, with all that learned before it."""
+
+    root: Path
+    identity: Identity
+    """But for what it follows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoints:
     """The checkpoints of one training, as one rank of one attempt deals with them."""
 
@@ -164,6 +173,10 @@ class Checkpoints:
     ranks: Ranks
     state: TrainingState
     identity: Identity
+    later: Sequence[LaterPhase] = ()
+    """In their order."""
+    can_begin: bool = True
+    """Not if the phase before was not loaded, because this one has a checkpoint to go on from."""
 
 
 def rng_state(device: torch.device) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import resource
 
 import numpy as np
@@ -237,12 +238,13 @@ def full_disk(path, *, num_bytes_left):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_disk_that_fills_up_is_an_error_and_leaves_only_whole_records(tmp_path):
+def test_disk_that_fills_up_is_an_error_that_names_the_file_and_leaves_only_whole_records(tmp_path):
     recorder = StepRecorder(tmp_path, 0, {})
     record(recorder, 3)
     recorder.flush()
     record(recorder, 2, first=3)
-    with full_disk(steps_path(tmp_path, 0), num_bytes_left=50), pytest.raises(OSError):
+    path = steps_path(tmp_path, 0)
+    with full_disk(path, num_bytes_left=50), pytest.raises(OSError, match=re.escape(str(path))):
         recorder.flush()
     assert read_steps(steps_path(tmp_path, 0)).steps["step"].tolist() == [0, 1, 2]
     record(recorder, 1, first=5)

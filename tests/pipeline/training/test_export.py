@@ -1,6 +1,8 @@
 """Weights read back after saving."""
 
+import contextlib
 import re
+import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -11,7 +13,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pipeline.training import export
-from pipeline.training.export import _put_in_place, check_names, check_weights, export_model
+from pipeline.training.export import (
+    _put_in_place,
+    _write,
+    check_names,
+    check_weights,
+    export_model,
+)
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageError
 
@@ -64,6 +72,35 @@ def test_file_that_a_crash_left_empty_is_replaced(tmp_path, empty):
     _put_in_place(write_model(tmp_path / ".model.2.tmp"), folder)
     assert (folder / empty).read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@contextlib.contextmanager
+def full_disk(num_bytes_left):
+    """No file grows beyond so many bytes: a real limit of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes_left, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("kind", ["weights", "processor"])
+def test_export_without_room_says_where_and_what_to_do_and_leaves_nothing(tmp_path, kind):
+    """The library of the weight files has errors of its own, others are the system's."""
+    weights = {"a": torch.ones(4096)}
+
+    def write(place):
+        if kind == "weights":
+            save_file(weights, place / "model.safetensors")
+        else:
+            (place / "tokenizer.json").write_bytes(bytes(16384))
+        return weights
+
+    words = rf"exported to {re.escape(str(tmp_path / 'model'))}: .*File too large.*: make room"
+    with full_disk(1000), pytest.raises(StageError, match=words):
+        _write(tmp_path / "model", 1, write)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ranks_wait_for_a_slow_export_without_a_collective_that_times_out(tmp_path, monkeypatch):

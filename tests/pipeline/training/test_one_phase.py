@@ -7,6 +7,7 @@ import torch
 
 from pipeline.data.batch import ModelNeeds
 from pipeline.training import one_phase
+from pipeline.training.checkpoint import Restored
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 
@@ -19,3 +20,9 @@ def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, 
         workplace=SimpleNamespace(device=torch.device(device)),
     )
     assert one_phase._make_reader(job, planned, ModelNeeds(), 0)["gpu"] == gpu
+
+
+def test_no_look_is_made_with_weights_that_were_not_loaded():
+    told = SimpleNamespace(make_held_out=lambda _: pytest.fail("it would look"))
+    passed_over = Restored(step=3, loss=0.5, is_loaded=False)
+    assert one_phase._begin_looks(None, None, passed_over, told) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -171,6 +172,62 @@ def test_resume_in_any_phase_is_bit_equal(made, whole, make_train_run, lost, ste
         shutil.rmtree(run.output_dir / "phases" / name)
     assert run.run_here(**config_for("single"))["resumed_from_step"] == step
     assert run.weights() == whole[0].weights()
+
+
+def damage(run, phase, name="__0_0.distcp"):
+    """Of the phase's newest checkpoint."""
+    path = checkpoints_of(run, phase)[0][1] / name
+    path.write_bytes(path.read_bytes()[:-2])
+
+
+def resumable(run, whole):
+    """What `whole` left, up to the first step of its last phase."""
+    shutil.copytree(whole[0].output_dir / "phases", run.output_dir / "phases")
+    shutil.rmtree(run.output_dir / "phases/2-last-layer/checkpoints/step-00000002")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("damaged", "step"),
+    [
+        ([("0-projector", "__0_0.distcp")], 8),
+        ([("0-projector", ".metadata"), ("1-lora", "__0_0.distcp")], 8),
+        ([("0-projector", "__0_0.distcp"), ("2-last-layer", "__0_0.distcp")], 7),
+        ([(phase, "__0_0.distcp") for phase in ("0-projector", "1-lora", "2-last-layer")], 0),
+        ([("0-projector", "checkpoint.json")], 0),
+    ],
+)
+def test_damage_to_a_phase_that_has_ended_costs_nothing_that_a_later_one_has(
+    made, whole, make_train_run, damaged, step
+):
+    run = resumable(make_train_run(**config_of(made)), whole)
+    for phase, name in damaged:
+        damage(run, phase, name)
+    assert run.run_here(**config_for("single"))["resumed_from_step"] == step
+    assert run.weights() == whole[0].weights()
+
+
+def test_two_ranks_pass_over_the_same_damaged_phase(made, whole, make_train_run):
+    run = resumable(make_train_run(**{**config_of(made), **config_for("ddp")}), whole)
+    damage(run, "0-projector")
+    (_, told), _ = ends = run.finish(run.start(2))
+    assert [code for code, _ in ends] == [0, 0], told
+    assert "has all that it learned" in told
+    result = json.loads(run.result_path(0).read_text())
+    assert [phase["resumed_from_step"] for phase in result["phases"]] == [3, 4, 1]
+
+
+def test_what_followed_other_work_stands_for_no_damaged_phase(made, whole, make_train_run):
+    other = {**PROJECTOR, "optimizer": {"learning_rate": 1e-4}}
+    run = make_train_run(**config_of(made, phases=[other, LORA, LAST]))
+    run.run_here(**config_for("single"))
+    weights = run.weights()
+    for name in ("1-lora", "2-last-layer"):
+        shutil.rmtree(run.output_dir / "phases" / name)
+        shutil.copytree(whole[0].output_dir / "phases" / name, run.output_dir / "phases" / name)
+    damage(run, "0-projector")
+    assert run.run_here(**config_for("single"))["resumed_from_step"] == 0
+    assert run.weights() == weights
 
 
 def test_a_resume_in_a_later_phase_keeps_the_curves_of_all_steps_before(made, make_train_run):

@@ -1,6 +1,7 @@
 """Restoring where checkpoints are damaged, or another writer is at work."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -172,6 +173,12 @@ class OneRank:
         return value
 
 
+def checkpoints_in(root, **changes):
+    identity = Identity(lasting_config={}, dataset_fingerprint="", work=Work(), versions={})
+    saved = Checkpoints(root=root, attempt=2, ranks=OneRank(), state=None, identity=identity)
+    return replace(saved, **changes)
+
+
 def test_checkpoint_that_another_writer_takes_away_is_passed_over(tmp_path, monkeypatch, caplog):
     for name in ("step-00000002", "step-00000004"):
         (tmp_path / name).mkdir()
@@ -183,8 +190,45 @@ def test_checkpoint_that_another_writer_takes_away_is_passed_over(tmp_path, monk
         return read_info(folder)
 
     monkeypatch.setattr(restoring, "read_info", lose_the_race)
-    identity = Identity(lasting_config={}, dataset_fingerprint="", work=Work(), versions={})
-    saved = Checkpoints(root=tmp_path, attempt=2, ranks=OneRank(), state=None, identity=identity)
-    assert restore(saved) == Restored(step=0, loss=None)
-    assert "another writer took it away, trying the one before" in caplog.text
+    assert restore(checkpoints_in(tmp_path)) == Restored(step=0, loss=None)
+    assert "another writer took it away, trying the newest" in caplog.text
     assert [path.name[:27] for path in tmp_path.iterdir()] == [".unreadable-step-00000002.2"]
+
+
+def test_checkpoint_that_a_late_writer_publishes_while_the_one_before_is_read_is_gone_on_from(
+    make_train_run, monkeypatch
+):
+    run = make_train_run(checkpoint={"every_min": None, "every_steps": 1, "keep_last": 2})
+    run.run_here()
+    weights, root = run.weights(), run.output_dir / "checkpoints"
+    newest = (root / "step-00000006").rename(run.output_dir / "not-yet")
+    damaged_files = files.damaged_files
+
+    def rotate(folder, expected):
+        if newest.exists():
+            newest.rename(root / "step-00000006")
+            shutil.rmtree(folder)
+        return damaged_files(folder, expected)
+
+    monkeypatch.setattr(files, "damaged_files", rotate)
+    assert run.run_here()["resumed_from_step"] == 6
+    assert run.weights() == weights
+
+
+def test_writer_that_takes_away_all_that_is_read_fails_the_attempt(tmp_path, monkeypatch):
+    """It publishes one more each time."""
+    (tmp_path / "step-00000001").mkdir()
+
+    def rotate(folder):
+        number = int(folder.name.removeprefix("step-"))
+        folder.rename(tmp_path / f"step-{number + 1:08d}")
+        raise FileNotFoundError
+
+    monkeypatch.setattr(restoring, "read_info", rotate)
+    with pytest.raises(StageError, match=r"11 checkpoints in .* another attempt tries again"):
+        restore(checkpoints_in(tmp_path))
+
+
+def test_phase_never_begins_with_weights_that_the_one_before_did_not_load(tmp_path):
+    with pytest.raises(StageError, match="another attempt begins with that phase"):
+        restore(checkpoints_in(tmp_path, can_begin=False))
