@@ -85,7 +85,7 @@ def make_batch() -> Any:
 def cost_us(folder: Path, num_steps: int, *, num_microbatches: int, device: bool) -> float:
     """Processor time a step, microseconds, of all that the loop does to record it."""
     batches = [make_batch()] * num_microbatches
-    part = PartWork(num_weights={3: 10**6}, attention_width=64, passes_gradient=True)
+    part = PartWork(num_weights={3: 10**6}, attention_width={3: 64})
     work = ModelWork(vision=part, projector=part, language=part, head=part, window_patches=8)
     count = StepCounter(work=work, patch_size=PATCH, image_token_id=4, pad_token_id=0)
     context = make_context("train", folder)

@@ -18,7 +18,11 @@ _LANGUAGE = "language"
 
 
 def find_targets(
-    model: VisionLanguageModel, patterns: tuple[str, ...], key: str = "adapters.targets"
+    model: VisionLanguageModel,
+    patterns: tuple[str, ...],
+    key: str = "adapters.targets",
+    *,
+    only_used: bool = True,
 ) -> list[str]:
     """Full names, within `model.root()`, of the linear layers that are meant.
 
@@ -27,12 +31,14 @@ def find_targets(
         patterns: Names with `*`, `?` and `[..]`, or `language` for all within the layers of the
             language model.
         key: The config's, which has the patterns, for messages.
+        only_used: Leave out layers on which nothing depends: they cannot learn.
 
     Raises:
         StageConfigError: a pattern matches none.
     """
     root = model.root()
     linear = {name for name, module in root.named_modules() if isinstance(module, nn.Linear)}
+    linear -= (unused := _unused_layers(model) if only_used else set())
     layers = {id(layer) for layer in model.towers()[-1]}
     starts = tuple(f"{name}." for name, module in root.named_modules() if id(module) in layers)
     chosen: set[str] = set()
@@ -42,14 +48,22 @@ def find_targets(
         else:
             found = set(fnmatch.filter(linear, pattern))
         if not found:
+            of_all = " that anything depends on" if unused else ""
             some = ", ".join(sorted(linear)[:3])
             message = (
-                f"{key}: {pattern!r} matches no linear layer; give `language`, or a "
+                f"{key}: {pattern!r} matches no linear layer{of_all}; give `language`, or a "
                 f"pattern of full names such as {some}"
             )
             raise StageConfigError(message)
         chosen |= found
     return sorted(chosen)
+
+
+def _unused_layers(model: VisionLanguageModel) -> set[str]:
+    """Names, within `model.root()`, of what has a weight on which nothing depends."""
+    prefix = root_prefix(model)
+    names = (name.removeprefix(prefix) for name in model.unused_parameters())
+    return {name.removesuffix(".weight") for name in names if name.endswith(".weight")}
 
 
 def root_prefix(model: VisionLanguageModel) -> str:

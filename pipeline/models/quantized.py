@@ -157,7 +157,7 @@ def quantize_model(
         StageConfigError: a pattern matches no linear layer, or one that is the embeddings.
     """
     root: Any = model.root()
-    names = find_targets(model, config.targets, "quantize.targets")
+    names = find_targets(model, config.targets, "quantize.targets", only_used=False)
     for pattern in config.skip:
         if not fnmatch.filter(names, pattern):
             message = (

@@ -6,51 +6,90 @@ Ask before a strategy spreads the model, and again when other parts of it are tr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
 
 from pipeline.models.interface import VisionLanguageModel
+from pipeline.models.parts import without_adapters
 from pipeline.timing.flops import ModelWork, PartWork
 
 _BASE = ".base_layer"
 """How adapters call the layer that they are added to."""
-_ORDER = ("vision", "projector", "language", "head")
+_ORDER = ("vision", "projector", "language", "head", "heads")
 """In which a gradient cannot pass from an earlier part to a later one."""
+_Place = tuple[int, int]
+"""In a pass: of the part, and of the layer in it; -1 is before all layers."""
 
 
 def read_work(model: VisionLanguageModel) -> ModelWork:
     """The matrices and attention of each part, and which gradients they take part in.
 
     Parameters on which nothing depends are left out, and so are heads that tell classes. A gradient
-    is taken to pass through all of a part if anything in the part, or in one before it, is trained:
-    of adapters in the first layer that is a little too much.
+    is taken to pass through all of a layer if anything in it, or before it, is trained: where
+    adapters alone are in the first such layer, that is a little too much.
     """
-    prefixes = {"heads": ("heads.",), **model.part_prefixes()}
-    learned = (name for name, value in model.named_parameters() if value.requires_grad)
-    trained = {_part_by_name(name, prefixes) for name in learned}
+    first = _first_trained(model)
     num_weights: dict[str, Counter[int]] = {part: Counter() for part in _ORDER}
-    widths: Counter[tuple[str, bool]] = Counter()
+    widths: dict[tuple[str, bool], Counter[int]] = {
+        (part, is_window): Counter() for part in _ORDER for is_window in (False, True)
+    }
     full = _full_attention_layers(model)
-    for name, module in _matrices(model):
-        part = "head" if module is model.output_head() else _part_by_name(name, prefixes)
-        if part == "heads":
-            continue
-        products = 1 + module.weight.requires_grad + _needs_input_gradient(part, module, trained)
+    matrices = {f"{name}.weight": module for name, module in _matrices(model)}
+    for name, place in _places(model, matrices):
+        part, module = _ORDER[place[0]], matrices[name]
+        passes = _is_reached(place, first)
+        is_pixels = part == "vision" and not isinstance(module, nn.Linear)
+        products = 1 + module.weight.requires_grad + (passes and not is_pixels)
         num_weights[part][products] += _num_weights(module)
-        is_window = part == "vision" and full is not None and _layer_number(name) not in full
-        widths[part, is_window] += _query_width(name, module)
+        is_window = part == "vision" and full is not None and place[1] not in full
+        widths[part, is_window][3 if passes else 1] += _query_width(name, module)
     works = {
         part: PartWork(
             num_weights=dict(num_weights[part]),
-            attention_width=widths[part, False],
-            window_width=widths[part, True],
-            passes_gradient=_is_reached(part, trained),
+            attention_width=dict(+widths[part, False]),
+            window_width=dict(+widths[part, True]),
         )
         for part in _ORDER
+        if part != "heads"
     }
     return ModelWork(**works, window_patches=_window_patches(model))
+
+
+def _first_trained(model: VisionLanguageModel) -> _Place:
+    """Behind everything if nothing is."""
+    learned = {name: value.requires_grad for name, value in model.named_parameters()}
+    trained = (place for name, place in _places(model, learned) if learned[name])
+    return min(trained, default=(len(_ORDER), 0))
+
+
+def _places(model: VisionLanguageModel, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
+    """Names of parameters, as they are defined, with their places.
+
+    What a tower has behind its layers is defined behind them, too.
+    """
+    head, layers = model.output_head(), [layer for tower in model.towers() for layer in tower]
+    (head_name,) = (name for name, module in model.named_modules() if module is head)
+    prefixes = {"heads": ("heads.",), "head": (f"{head_name}.",), **model.part_prefixes()}
+    ids = {id(layer) for layer in layers}
+    lists = {n.rpartition(".")[0] + "." for n, m in model.named_modules() if id(m) in ids}
+    behind: Counter[int] = Counter()
+    for name in names:
+        fits = (part for part, starts in prefixes.items() if name.startswith(starts))
+        part = _ORDER.index(next(fits, "language"))
+        found = next((start for start in lists if name.startswith(start)), None)
+        if found is None or _ORDER[part] not in ("vision", "language"):
+            yield name, (part, behind[part] - 1)
+            continue
+        layer = int(name.removeprefix(found).partition(".")[0])
+        behind[part] = layer + 2
+        yield name, (part, layer)
+
+
+def _is_reached(place: _Place, first: _Place) -> bool:
+    """Whether a gradient passes there; what goes into the output head needs none of the head's."""
+    return first < place or (first == place and _ORDER[place[0]] != "head")
 
 
 def _matrices(model: VisionLanguageModel) -> Iterator[tuple[str, Any]]:
@@ -58,13 +97,8 @@ def _matrices(model: VisionLanguageModel) -> Iterator[tuple[str, Any]]:
     unused = model.unused_parameters()
     for name, module in model.named_modules():
         is_matrix = isinstance(module, nn.Linear | nn.Conv2d | nn.Conv3d)
-        if is_matrix and f"{name}.weight" not in unused:
+        if is_matrix and without_adapters(f"{name}.weight") not in unused:
             yield name, module
-
-
-def _part_by_name(name: str, prefixes: Mapping[str, tuple[str, ...]]) -> str:
-    """Adapters belong to the part that they are added to."""
-    return next((part for part, starts in prefixes.items() if name.startswith(starts)), "language")
 
 
 def _num_weights(module: Any) -> int:
@@ -77,27 +111,12 @@ def _num_weights(module: Any) -> int:
     return int(module.in_channels // module.groups * module.out_channels * size)
 
 
-def _needs_input_gradient(part: str, module: nn.Module, trained: set[str]) -> bool:
-    """Whether the backward computes the gradient of what goes in; pixels need none."""
-    is_first = part == "vision" and not isinstance(module, nn.Linear)
-    return not is_first and _is_reached(part, trained)
-
-
-def _is_reached(part: str, trained: set[str]) -> bool:
-    """Whether something in it or before it is trained."""
-    return any(before in trained for before in _ORDER[: _ORDER.index(part) + 1])
-
-
 def _query_width(name: str, module: Any) -> int:
     """Heads times size of a head, of the matrix that makes queries; 0 for any other."""
-    leaf = name.removesuffix(_BASE).rpartition(".")[2]
+    leaf = name.removesuffix(".weight").removesuffix(_BASE).rpartition(".")[2]
     if leaf == "q_proj":
         return int(module.out_features)
     return int(module.out_features) // 3 if leaf == "qkv" else 0  # queries, keys and values in one
-
-
-def _layer_number(name: str) -> int:
-    return next((int(word) for word in name.split(".") if word.isdecimal()), 0)
 
 
 def _vision_config(model: VisionLanguageModel) -> Any:

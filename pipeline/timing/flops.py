@@ -5,15 +5,19 @@ weights, L layers of H heads of size Q, and T tokens that see each other. It cou
 matrices and nothing else, and so here:
 
 - A weight costs 2 operations a token forward, 2 backward for the gradient of its input, and 2 for
-  its own. One that is not trained costs 4 then; and 2 where nothing before it is trained, so that
-  no gradient passes through. Adapters alone cost 4 N and not 6 N. Pixels and token ids need none.
-- Attention costs 4 L H Q T forward and twice that backward. As in PaLM, a causal model's tokens
-  count as if each saw all. T is a sample's length, not a row's: samples that share one do not see
-  each other. So T summed over tokens is the sum of squares of the lengths.
+  its own. One that is not trained costs 4 then; and 2 where nothing in its layer or before it is
+  trained, so that no gradient passes through. The output head alone costs 4, and what is before it
+  2. Adapters alone cost 4 N and not 6 N. Pixels and token ids need no gradient.
+- Attention costs 4 L H Q T forward and, in layers through which a gradient passes, twice that
+  backward. As in PaLM, a causal model's tokens count as if each saw all. T is a sample's length,
+  not a row's: samples that share one do not see each other. So T summed over tokens is the sum of
+  squares of the lengths.
 - The output head is counted for learned tokens alone, because no other logits are computed.
 - The vision tower counts patches, the projector image tokens.
 - What is computed and not needed is not counted: padding, activations computed again
-  (checkpointing), embeddings, norms and heads that tell classes. So MFU can only be too low.
+  (checkpointing), embeddings, norms and heads that tell classes. That makes MFU too low. A little
+  too high is counted alone what learns first, a layer or the projector: a gradient is taken to
+  pass through all of it.
 """
 
 from __future__ import annotations
@@ -22,9 +26,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 FORMULA = (
-    "PaLM (arXiv:2204.02311, appendix B), 6 N + 12 L H Q T a token: 4 N or 2 N of frozen weights "
-    "as far as gradients pass; T of a sample, not of a row; the vision tower by patches, the "
-    "projector by image tokens, the head by learned tokens; no padding, nothing computed again. "
+    "PaLM (arXiv:2204.02311, appendix B), 6 N + 12 L H Q T a token: 4 N of frozen weights, and "
+    "2 N and 4 L H Q T where no gradient passes; T of a sample, not of a row; the vision tower by "
+    "patches, the projector by image tokens, the head by learned tokens; no padding, nothing "
+    "computed again. "
     "mfu = model_flops / (step_s - checkpoint_s - evaluation_s - compile_s) / peak_flops_per_s"
 )
 """In one sentence, for the header of step records."""
@@ -42,12 +47,11 @@ class PartWork:
     num_weights: Mapping[int, int] = field(default_factory=dict)
     """Of matrices, by how many products each makes with a token: 1 forward, one more for the
     gradient of its input, one more for its own."""
-    attention_width: int = 0
-    """Heads times size of a head, summed over the layers in which all tokens see each other."""
-    window_width: int = 0
+    attention_width: Mapping[int, int] = field(default_factory=dict)
+    """Heads times size of a head, summed over the layers in which all tokens see each other, by how
+    often their products are made: 1 forward, 3 in layers that have a backward."""
+    window_width: Mapping[int, int] = field(default_factory=dict)
     """The same of layers in which only those of a window do."""
-    passes_gradient: bool = False
-    """Whether attention has a backward."""
 
     def flops(self, num_tokens: int, *, num_pairs: int = 0, num_window_pairs: int = 0) -> float:
         """Operations for so many tokens.
@@ -57,11 +61,14 @@ class PartWork:
             num_pairs: That see each other: the sum of squares of lengths.
             num_window_pairs: That see each other in a window.
         """
-        products = sum(number * each for each, number in self.num_weights.items())
-        seen = self.attention_width * num_pairs + self.window_width * num_window_pairs
-        passes = 3 if self.passes_gradient else 1
-        attention = _PRODUCT * _ATTENTION_PRODUCTS * passes * seen
-        return float(_PRODUCT * products * num_tokens + attention)
+        seen = _total(self.attention_width) * num_pairs
+        seen += _total(self.window_width) * num_window_pairs
+        products = _total(self.num_weights) * num_tokens
+        return float(_PRODUCT * (products + _ATTENTION_PRODUCTS * seen))
+
+
+def _total(numbers: Mapping[int, int]) -> int:
+    return sum(number * times for times, number in numbers.items())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

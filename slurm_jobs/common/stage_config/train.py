@@ -78,8 +78,8 @@ class TrainConfig:
     learn: tuple[str, ...] | None = None
     """What learns, all else is frozen: parts (`vision`, `projector`, `language`, `heads`,
     `adapters`, `all` for all but adapters) or patterns of parameter names
-    (`model.visual.blocks.3*`). Null: `adapters` where there are some, else `all`. With phases each
-    has its own."""
+    (`model.visual.blocks.3?.*`, which are 30 to 39). Null: `adapters` where there are some, else
+    `all`. With phases each has its own."""
     levels: tuple[LevelConfig, ...] = ()
     """Chained targets, one for each assistant turn of a sample; a level reads those before it."""
     strategy: Literal["fsdp2", "ddp", "single", "accelerate"] = "fsdp2"

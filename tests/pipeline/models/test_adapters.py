@@ -149,6 +149,17 @@ def test_targets_are_full_names_and_a_pattern_without_any_is_refused(
         find_targets(model, ("q_proj",))
 
 
+def test_layers_on_which_nothing_depends_are_quantised_and_never_adapted(
+    make_kind: Callable[[str], Kind],
+) -> None:
+    pattern = "*vision_tower*.layers.2.*.q_proj"
+    model = make_kind("llava").build()
+    with pytest.raises(StageConfigError, match="matches no linear layer that anything depends on"):
+        add_adapters(model, AdaptersConfig(targets=(pattern,)), seed=0)
+    quantize_model(model, QuantizeConfig(targets=(pattern,)), torch.device("cpu"))
+    assert len(list(quantized_layers(model))) == 1
+
+
 @pytest.fixture
 def tied_dir(tmp_path: Path) -> Path:
     """A model whose output head is its embeddings."""

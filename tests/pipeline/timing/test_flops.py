@@ -18,21 +18,23 @@ def language(num_weights, **work):
 
 def test_a_trained_model_takes_six_operations_a_weight_and_token_and_twelve_for_attention():
     """PaLM, appendix B: 6 N + 12 L H Q T a token; here of 3 rows of 100 tokens, L H Q = 64."""
-    work = language({3: 1000}, attention_width=64, passes_gradient=True)
+    work = language({3: 1000}, attention_width={3: 64})
     counts = WorkCounts(num_tokens=300, num_token_pairs=3 * 100**2)
     assert model_flops(work, counts) == 300 * (6 * 1000 + 12 * 64 * 100)
 
 
 def test_frozen_weights_take_four_where_a_gradient_passes_and_two_where_none_does():
     counts = WorkCounts(num_tokens=10, num_token_pairs=100)
-    passed = language({2: 1000}, attention_width=64, passes_gradient=True)
+    passed = language({2: 1000}, attention_width={3: 64})
     assert model_flops(passed, counts) == 10 * 4 * 1000 + 12 * 64 * 100
-    assert model_flops(language({1: 1000}, attention_width=64), counts) == 20_000 + 4 * 64 * 100
+    assert (
+        model_flops(language({1: 1000}, attention_width={1: 64}), counts) == 20_000 + 4 * 64 * 100
+    )
 
 
 def test_each_part_counts_its_own():
     work = ModelWork(
-        vision=PartWork(num_weights={2: 1, 3: 10}, attention_width=8, window_width=4),
+        vision=PartWork(num_weights={2: 1, 3: 10}, attention_width={1: 8}, window_width={1: 4}),
         projector=PartWork(num_weights={3: 100}),
         language=PartWork(num_weights={3: 1000}),
         head=PartWork(num_weights={3: 10_000}),

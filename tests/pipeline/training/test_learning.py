@@ -67,6 +67,20 @@ def test_adapters_alone_are_in_checkpoints_and_are_merged_into_the_export(made, 
     assert num_changed == 14  # seven linear layers in each of two layers
 
 
+def test_adapters_everywhere_leave_out_layers_of_llava_that_nothing_depends_on(
+    make_train_run, tmp_path
+):
+    llava = write_dataset("llava", tmp_path), write_tiny("llava", tmp_path / "model")
+    run = make_train_run(
+        **config_of(llava, num_steps=1, adapters={**LORA, "targets": ["*"]}, learn=["adapters"])
+    )
+    run.run_here()
+    layers = "base_model.model.model.vision_tower.encoder.layers"
+    names = list(load_file(run.output_dir / "adapters/adapter_model.safetensors"))
+    assert any(name.startswith(f"{layers}.1.") for name in names)
+    assert not any(name.startswith(f"{layers}.2.") for name in names)
+
+
 def test_dropout_draws_the_same_again_and_goes_on_where_it_was(made, make_train_run):
     config = config_of(made, adapters={**LORA, "dropout": 0.5})
     first, again = make_train_run(**config), make_train_run(**config)
