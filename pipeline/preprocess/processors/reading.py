@@ -18,6 +18,7 @@ from pipeline.preprocess.processors.class_defaults import CLASS_DEFAULTS, NEUTRA
 from pipeline.preprocess.processors.folder import check_folder, read_json
 from pipeline.preprocess.processors.plan import ImageRules
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.model_kinds import image_processor_class
 
 _STEPS = ("do_resize", "do_rescale", "do_normalize")
 """Keys by which an image processor leaves out a step."""
@@ -97,16 +98,12 @@ def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, 
 
 
 def _class_name(images: Mapping[str, Any], file: Path) -> str:
-    """The image processor's class, whatever its back end; older files call it otherwise."""
-    old = str(images.get("feature_extractor_type", "")).replace(
-        "FeatureExtractor", "ImageProcessor"
-    )
-    found = str(images.get("image_processor_type") or old)
-    name = found.removesuffix("Fast").removesuffix("Pil")
+    name = image_processor_class(images)
     if name in CLASS_DEFAULTS:
         return name
+    found = images.get("image_processor_type") or name or None
     message = (
-        f"{file}: image_processor_type {found or None!r} is not understood, so what it makes of "
+        f"{file}: image_processor_type {found!r} is not understood, so what it makes of "
         f"an image is not known; understood are {', '.join(sorted(CLASS_DEFAULTS))}"
     )
     raise StageConfigError(message)
