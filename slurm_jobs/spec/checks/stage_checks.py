@@ -198,7 +198,7 @@ def _microbatch_problems(
         )
         holders = {key: ("phases", phase) if key in values else () for key in _CUTS[:2]}
         keys = [("config", *holder, key) for key, holder in holders.items()]
-        given = _first_set(name, document, (*keys, *_RANKS))
+        given = _first_set(name, document, keys)
         problems.append(problem_at(document, given or place, message))
     return problems
 
