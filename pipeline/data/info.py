@@ -12,19 +12,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import xxhash
 
 from slurm_jobs.common.dataset_names import INFO_NAME
 from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.model_kinds import ImageKind
 
 DATASET_FORMAT = "slurm-jobs-dataset-2"
 REJECTS_NAME = "rejects.jsonl"
 PACKS_DIR = "packs"
 """What trainings packed; made anew where it is missing."""
-
-ImageKind = Literal["fixed", "tiled", "native"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +61,6 @@ class DatasetInfo:
     seed: int
     """Of the permutation over all samples."""
     image_kind: ImageKind
-    """`fixed`: each image of a row became one array of one size. `tiled`: one or several of one
-    size. `native`: one, of a size of its own."""
     image_height: int | None
     """Of every stored image; None if `native`."""
     image_width: int | None

@@ -13,12 +13,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from slurm_jobs.common.errors import StageConfigError, StageError
+
 ClassReader = Callable[[tuple[int, ...]], int]
 """From the learned tokens of an answer to its class.
 
 Raises:
     ValueError: it is none of the classes.
 """
+
+
+class UnfitSampleError(ValueError):
+    """A sample is not as the levels say; no other attempt reads another one."""
+
+
+def reading_error(where: str, error: ValueError) -> StageError:
+    """What a training ends with where a batch cannot be put together; `where` the samples lie."""
+    if isinstance(error, UnfitSampleError):
+        message = f"{where}: {error}; run `preprocess` again where the manifest was mended"
+        return StageConfigError(message)
+    return StageError(f"{where}: {error}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +84,7 @@ def find_levels(
         rules: What samples must have.
 
     Raises:
-        ValueError: a sample has more or fewer levels, or an answer is none of its classes.
+        UnfitSampleError: a sample has more or fewer levels, or an answer is none of its classes.
     """
     segments = np.searchsorted(bounds, learned, side="right")
     begins = np.ones(len(learned), dtype=bool)
@@ -83,7 +97,7 @@ def find_levels(
     classes = {
         level: ClassTargets(
             places=learned[starts[level::num_levels]] - 1,
-            classes=_read_all(read, answers[level::num_levels], keys, rules.names[level]),
+            classes=_read_all(read, answers[level::num_levels], keys, (level, rules.names[level])),
         )
         for level, read in rules.readers.items()
     }
@@ -112,18 +126,22 @@ def _check_counts(
         f"({', '.join(rules.names)}); every sample needs one assistant turn a level, whole: "
         f"preprocess with `too_long: drop`"
     )
-    raise ValueError(message)
+    raise UnfitSampleError(message)
 
 
 def _read_all(
-    read: ClassReader, answers: Sequence[np.ndarray], keys: Sequence[str], level: str
+    read: ClassReader, answers: Sequence[np.ndarray], keys: Sequence[str], level: tuple[int, str]
 ) -> np.ndarray:
-    """The classes of one level's answers, int64 [num_samples]."""
+    """The classes of the answers of one level, of number and name: int64 [num_samples]."""
+    number, name = level
     found = []
     for answer, key in zip(answers, keys, strict=True):
         try:
             found.append(read(tuple(answer.tolist())))
         except ValueError as error:
-            message = f"sample {key}, level {level}: {error}"
-            raise ValueError(message) from error
+            message = (
+                f"sample {key}, level {name}: {error}; add it to `levels.{number}.classes`, or "
+                "mend that row of the manifest"
+            )
+            raise UnfitSampleError(message) from None
     return np.array(found, dtype=np.int64)

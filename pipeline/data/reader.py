@@ -16,6 +16,7 @@ from pipeline.data.batch import Batch, ModelNeeds, assemble
 from pipeline.data.buffers import BufferPool
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.gathered import Gathered, gather_samples
+from pipeline.data.levels import UnfitSampleError, reading_error
 from pipeline.data.order import Microbatch, position_at, rank_microbatches
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.reading_plan import ReadingPlan
@@ -28,8 +29,9 @@ class BatchReader(Prefetcher):
 
     What a step holds is a function of the plan and the step alone, so a reader
     that starts at any `start_step` continues exactly. Errors of a background
-    thread (`StageError`, naming shard and key) are raised by the step that they
-    belong to. Close it, or use it in a `with`.
+    thread (`StageError`, naming shard and key; `StageConfigError` where a sample
+    does not fit the levels) are raised by the step that they belong to. Close it,
+    or use it in a `with`.
 
     Batches that go to a `gpu` lie in pinned memory, which it copies from while
     the host goes on.
@@ -69,8 +71,9 @@ class BatchReader(Prefetcher):
         try:
             return self._put_together(gathered, [len(row) for row in rows], epoch)
         except ValueError as error:
-            message = f"{self._dataset.files.shared_dir}: {error}"
-            raise StageError(message) from error
+            is_unfit = isinstance(error, UnfitSampleError)
+            where = str(self._dataset.files.shared_dir)
+            raise reading_error(where, error) from None if is_unfit else error
 
     def _put_together(self, gathered: Gathered, row_sizes: Sequence[int], epoch: int) -> Batch:
         return assemble(

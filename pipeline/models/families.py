@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.data.info import DatasetInfo, ImageKind
+from pipeline.data.info import DatasetInfo
 from pipeline.models.facts import DataFacts
 from pipeline.models.grids import (
     FollowFromGrids,
@@ -27,6 +27,7 @@ from pipeline.models.layouts import (
     TilesInOneRow,
 )
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.model_kinds import ImageKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

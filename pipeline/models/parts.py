@@ -76,6 +76,13 @@ def _is_meant(pattern: str, name: str, part: Part) -> bool:
 def _matches_nothing(parts: Mapping[str, Part], pattern: str, where: str) -> str:
     if pattern == "adapters":
         return f"{where}: the model has no adapters; set `adapters:`, or leave `adapters` out here"
+    if pattern == "heads":
+        return (
+            f"{where}: the model has no heads; give `levels` of which one has `head: classes`, or "
+            "leave `heads` out here"
+        )
+    if pattern in {*PARTS, ALL}:
+        return f"{where}: the model has no parameter of the part {pattern!r}; leave it out here"
     names = sorted({visible_name(name) for name in parts})
     near = difflib.get_close_matches(pattern, [*PARTS, ALL, *names], _MOST_NAMES, cutoff=0.4)
     return (

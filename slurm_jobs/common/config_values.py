@@ -13,7 +13,7 @@ import dataclasses
 import operator
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 
@@ -116,6 +116,31 @@ def with_keys_of(config: ConfigT, given: Mapping[str, Any]) -> ConfigT:
     """
     own = {name: getattr(config, name) for name in typing.get_type_hints(type(config))}
     return build_config(type(config), {**own, **given})
+
+
+class ConfigValuesError(ValueError):
+    """What a config's own check says against it."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        """One message for each rule that is broken; each begins with the key that it is about."""
+        super().__init__("\n".join(problems))
+
+
+def refuse(problems: Iterable[str | None]) -> None:
+    """Tell everything that is wrong at once; None is no problem. Call in `__post_init__`.
+
+    Raises:
+        ConfigValuesError: there is a problem.
+    """
+    found = tuple(dict.fromkeys(message for message in problems if message))
+    if found:
+        raise ConfigValuesError(found)
+
+
+def problems_in(error: ValueError) -> tuple[str, ...]:
+    """The messages of an error that a config's own check raised."""
+    return error.problems if isinstance(error, ConfigValuesError) else (str(error),)
 
 
 def check_bounds(config: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from slurm_jobs.common.errors import Problem, SpecError
 from slurm_jobs.spec.plain_text import printable
@@ -76,6 +78,14 @@ class Files:
             return not self.exists(path)
         except (OSError, ValueError, RuntimeError):
             return False
+
+    def json_values(self, file: str) -> Mapping[str, Any]:
+        """The keys and values of a JSON file; empty where there are none to be seen."""
+        try:
+            values = json.loads(self.read_text(file)) if self.holds(file) else {}
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return values if isinstance(values, dict) else {}
 
     def expand(self, path: str) -> str:
         """`path` with a leading `~` or `$NAME` replaced, if that is known."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.references import REFERENCE, referenced_stage
 from slurm_jobs.spec.model import MAX_STAGES
 from slurm_jobs.spec.validation import did_you_mean, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
@@ -120,6 +121,28 @@ def ancestors(views: Views, stage: str) -> tuple[str, ...]:
             found[name] = None
             queue.extend(views[name].parents)
     return tuple(found)
+
+
+def preprocess_of(views: Views, train: str, dataset: Any) -> str | None:
+    """The `preprocess` stage that made the samples of a training; None if this spec has none.
+
+    Args:
+        views: the stages.
+        train: the training's name.
+        dataset: as its config has it, or a phase's.
+    """
+    source = _only_parent(views, train, "consolidate") if dataset is None else None
+    if isinstance(dataset, str) and (match := REFERENCE.fullmatch(dataset.rstrip("/"))):
+        source = referenced_stage(match[1])
+    if source is None or source not in views or views[source].run != "consolidate":
+        return None
+    return _only_parent(views, source, "preprocess")
+
+
+def _only_parent(views: Views, name: str, run: str) -> str | None:
+    """The one stage right before that runs it."""
+    found = [p for p in views[name].parents if p in views and views[p].run == run]
+    return found[0] if len(found) == 1 else None
 
 
 def graph_problems(views: Views, document: YamlDocument) -> list[Problem]:

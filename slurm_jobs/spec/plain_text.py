@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 MAX_DIGITS = 30
 """Of a whole number."""
@@ -49,6 +50,21 @@ def printable(text: str) -> str:
 def shortened(text: str) -> str:
     """At most 60 characters of `text`."""
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def describe(value: Any) -> str:
+    """A value as an error shows it, with its kind where that is what went wrong."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, str):
+        return f"the text `{shortened(value)}`"
+    if isinstance(value, dict):
+        return f"keys and values ({', '.join(shortened(str(key)) for key in list(value)[:5])})"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return f"`{value}`"
 
 
 def trap(text: str) -> str | None:

@@ -18,9 +18,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from slurm_jobs.common.config_values import problems_in
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.model_keys import known_keys, refusal
-from slurm_jobs.spec.plain_text import printable, shortened
+from slurm_jobs.spec.plain_text import describe, printable, shortened
 from slurm_jobs.spec.remedies.foreign_keys import Hint, foreign_key, places_elsewhere
 from slurm_jobs.spec.remedies.list_remedies import list_remedy
 from slurm_jobs.spec.remedies.mapping_forms import mapping_remedy
@@ -68,8 +69,9 @@ def validate_values(
         return adapter.validate_json(json.dumps(values), strict=True), []
     except ValidationError as error:
         problems = [
-            _problem(target, document, values, prefix, entry)
+            problem
             for entry in _of_meant_branches(values, error.errors(include_url=False))
+            for problem in _problems(target, document, values, prefix, entry)
         ]
     return None, _merge(problems)
 
@@ -107,9 +109,14 @@ def readable_fields(
     try:
         target(**found)
     except ValueError as error:
-        if not any(re.search(rf"\b{key}\b", str(error)) for key in unreadable):
-            problems.append(_own_check_problem(document, prefix, str(error), values))
-        unreadable.update(map(str, named_first(str(error), values)[:1]))
+        said = problems_in(error)
+        follows = re.compile("|".join([rf"\b{key}\b" for key in unreadable]) or "(?!)")
+        problems = [
+            _own_check_problem(document, prefix, message, values)
+            for message in said
+            if not follows.search(message)
+        ]
+        unreadable |= {str(step) for m in said for step in named_first(m, values)[:1]}
     return types.SimpleNamespace(**found), frozenset(unreadable), problems
 
 
@@ -154,6 +161,17 @@ def _of_meant_branches(values: Any, entries: Iterable[Any]) -> list[Any]:
     return [e for e in found if e["type"] not in _EXPECTED or is_meant(e["loc"])]
 
 
+def _problems(
+    target: Any, document: YamlDocument, values: Any, prefix: Path, entry: Any
+) -> list[Problem]:
+    """Of one entry of pydantic's: several where a config's own check says several."""
+    if entry["type"] != "value_error" or entry["loc"][-1:] == ("[key]",):
+        return [_problem(target, document, values, prefix, entry)]
+    path, error = (*prefix, *known_part(values, entry["loc"])), entry["ctx"]["error"]
+    said = problems_in(error)
+    return [_own_check_problem(document, path, message, entry["input"]) for message in said]
+
+
 def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, entry: Any) -> Problem:
     location = known_part(values, entry["loc"])
     path = (*prefix, *location)
@@ -166,11 +184,8 @@ def _problem(target: Any, document: YamlDocument, values: Any, prefix: Path, ent
         key = str(entry["loc"][-1])
         return problem_at(document, path, f"key `{key}` is missing in {name}", at_key=True)
     if kind == "value_error":
-        error = str(entry["ctx"]["error"])
-        if entry["loc"][-1:] == ("[key]",):
-            message = f"{path_text(path[:-1]) or 'the file'}: {error}"
-            return problem_at(document, path, message, at_key=True)
-        return _own_check_problem(document, path, error, entry["input"])
+        message = f"{path_text(path[:-1]) or 'the file'}: {entry['ctx']['error']}"
+        return problem_at(document, path, message, at_key=True)
     message = _value_message(target, name, location, entry)
     at_key = isinstance(entry["input"], (dict, list)) or entry["input"] is None
     return problem_at(document, path, message, at_key=at_key)
@@ -256,21 +271,6 @@ def was_set(document: YamlDocument, path: Path, place: Path) -> bool:
     """Whether `place`, below `path`, was set on the command line, and not all of `path`."""
     lengths = range(len(path) + 1, len(place) + 1)
     return any(place[:length] in document.sources for length in lengths)
-
-
-def describe(value: Any) -> str:
-    """A value as an error shows it, with its kind where that is what went wrong."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, str):
-        return f"the text `{shortened(value)}`"
-    if isinstance(value, dict):
-        return f"keys and values ({', '.join(shortened(str(key)) for key in list(value)[:5])})"
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    return f"`{value}`"
 
 
 def _merge(problems: list[Problem]) -> list[Problem]:

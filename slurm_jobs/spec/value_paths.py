@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from slurm_jobs.spec.yaml_values import Path
@@ -29,15 +29,19 @@ def named_first(error: str, values: Any) -> Path:
 
 
 def named_in(error: str, values: Any) -> list[Path]:
-    """Every key that it names."""
-    found = (_named(word, values) for word in re.findall(r"\w[\w.]*\w", error))
+    """Every key that it names; what is about `phases.1` means that phase's keys before others."""
+    first = named_first(error, values)
+    holders = [first[:length] for length in range(len(first), -1, -1)]
+    found = (_named(word, values, holders) for word in re.findall(r"\w[\w.]*\w", error))
     return [path for path in found if path]
 
 
-def _named(word: str, values: Any) -> Path:
+def _named(word: str, values: Any, holders: Sequence[Path] = ((),)) -> Path:
     """Where `batching.kind` stands among `values`: below `batching`, or beside it by itself.
 
-    `phases.1.learn` stands in the second entry of a list.
+    `phases.1.learn` stands in the second entry of a list. Of several `holders` the first that has
+    it is meant.
     """
     steps: Path = tuple(int(s) if s.isdecimal() else s for s in word.split("."))
-    return next((path for path in (steps, steps[-1:]) if known_part(values, path) == path), ())
+    paths = ((*holder, *part) for part in (steps, steps[-1:]) for holder in holders)
+    return next((path for path in paths if known_part(values, path) == path), ())

@@ -18,6 +18,7 @@ from pipeline.preprocess.processors.class_defaults import CLASS_DEFAULTS, NEUTRA
 from pipeline.preprocess.processors.folder import check_folder, read_json
 from pipeline.preprocess.processors.plan import ImageRules
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.model_kinds import image_processor_class
 
 _STEPS = ("do_resize", "do_rescale", "do_normalize")
 """Keys by which an image processor leaves out a step."""
@@ -101,7 +102,7 @@ def read_normalisation(folder: Path) -> Normalisation | None:
         return None
     found, file = find_images(processor, processor_file)
     given = {key: value for key, value in found.items() if value is not None}
-    values = {**CLASS_DEFAULTS.get(_plain_name(found), {}), **given}
+    values = {**CLASS_DEFAULTS.get(image_processor_class(found), {}), **given}
     if values.get("do_normalize") is False:
         values |= {"image_mean": 0, "image_std": 1}
     if not {"image_mean", "image_std"} <= values.keys():
@@ -136,26 +137,14 @@ def find_images(processor: Mapping[str, Any], file: Path) -> tuple[Mapping[str, 
     return found, own_file
 
 
-def _named(images: Mapping[str, Any]) -> str:
-    """The image processor's class as the file names it; older files call it otherwise."""
-    old = str(images.get("feature_extractor_type", "")).replace(
-        "FeatureExtractor", "ImageProcessor"
-    )
-    return str(images.get("image_processor_type") or old)
-
-
-def _plain_name(images: Mapping[str, Any]) -> str:
-    """The class, whatever its back end."""
-    return _named(images).removesuffix("Fast").removesuffix("Pil")
-
-
 def _class_name(images: Mapping[str, Any], file: Path) -> str:
-    name = _plain_name(images)
+    name = image_processor_class(images)
     if name in CLASS_DEFAULTS:
         return name
+    found = images.get("image_processor_type") or name or None
     message = (
-        f"{file}: image_processor_type {_named(images) or None!r} is not understood, so what it "
-        f"makes of an image is not known; understood are {', '.join(sorted(CLASS_DEFAULTS))}"
+        f"{file}: image_processor_type {found!r} is not understood, so what it makes of "
+        f"an image is not known; understood are {', '.join(sorted(CLASS_DEFAULTS))}"
     )
     raise StageConfigError(message)
 

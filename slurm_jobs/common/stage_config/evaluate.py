@@ -9,6 +9,7 @@ from slurm_jobs.common.config_values import (
     CountOrZero,
     InputPath,
     check_bounds,
+    refuse,
 )
 
 _NUM_ANSWERS = 16
@@ -44,18 +45,23 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds, and looks at nothing."""
         check_bounds(self)
-        if self.every_steps is not None and self.manifest is None:
-            message = (
-                f"every_steps is {self.every_steps} and manifest is not given: give the held-out "
-                "rows, or leave every_steps out"
+        refuse((self._nothing_problem(), self._answers_problem()))
+
+    def _nothing_problem(self) -> str | None:
+        if self.every_steps is None or self.manifest is not None:
+            return None
+        return (
+            f"every_steps is {self.every_steps} and manifest is not given: give the held-out "
+            "rows, or leave every_steps out"
+        )
+
+    def _answers_problem(self) -> str | None:
+        answers, most = self.num_answers, self.num_loss_samples
+        if answers <= most:
+            return None
+        if answers == _NUM_ANSWERS:  # left out, as like as not
+            return (
+                f"num_loss_samples is {most}, fewer than num_answers, which is {answers} by "
+                f"default: give num_answers, too: {most} or less"
             )
-            raise ValueError(message)
-        if self.num_answers > self.num_loss_samples:
-            answers, most = self.num_answers, self.num_loss_samples
-            message = f"num_answers is {answers}: give num_loss_samples ({most}) or less"
-            if answers == _NUM_ANSWERS:  # left out, as like as not
-                message = (
-                    f"num_loss_samples is {most}, fewer than num_answers, which is {answers} by "
-                    f"default: give num_answers, too: {most} or less"
-                )
-            raise ValueError(message)
+        return f"num_answers is {answers}: give num_loss_samples ({most}) or less"

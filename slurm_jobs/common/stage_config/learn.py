@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Literal, TypeAlias, get_args
 
 Part: TypeAlias = Literal["vision", "projector", "language", "heads", "adapters"]
@@ -22,29 +22,33 @@ _MEANT = {"vis": "vision", "proj": "projector", "connector": "projector", "merge
 """The part that a family's names mean which have such letters."""
 
 
-def learn_problem(
-    names: Collection[str], *, has_adapters: bool, is_small_vlm: bool = False
-) -> str | None:
+def learn_problems(
+    names: Collection[str], *, has_adapters: bool, has_heads: bool, is_small_vlm: bool = False
+) -> Iterator[str]:
     """What no model can learn, of the names in `learn`, or no `small_vlm` if it is to be one."""
     for name in names:
         if _WORD.fullmatch(name) and name not in {*PARTS, ALL}:
             near = difflib.get_close_matches(name, [*PARTS, ALL], n=1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
-            return (
+            yield (
                 f"learn has {name!r}, which is no part ({', '.join(PARTS)}, {ALL}) and no pattern "
                 f"of parameter names (*.layers.1.*){hint}"
             )
         first, dot, _ = name.partition(".")
         if is_small_vlm and dot and _WORD.fullmatch(first) and first not in _OWN_NAMES:
             meant = next((part for letters, part in _MEANT.items() if letters in name), "language")
-            return (
+            yield (
                 f"learn has {name!r}, and model.type is small_vlm, whose parameters have names "
                 f"that begin with {', '.join(f'{own}.' for own in _OWN_NAMES[:-1])} or "
                 f"{_OWN_NAMES[-1]}.: write for example `{meant}.*`"
             )
     if "adapters" in names and not has_adapters:
-        return (
+        yield (
             "learn names adapters, and there are none: give `adapters: {rank: 16}`, or leave "
             "`adapters` out of it"
         )
-    return None
+    if "heads" in names and not has_heads:
+        yield (
+            "learn names heads, and there are none: give `levels` of which one has `head: "
+            "classes`, or leave `heads` out of it"
+        )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_jobs.common.config_values import Positive, check_bounds
+from slurm_jobs.common.config_values import Positive, check_bounds, refuse
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,16 +26,16 @@ class LevelConfig:
     def __post_init__(self) -> None:
         """Refuse classes that make no choice."""
         check_bounds(self)
+        refuse(self._problems())
+
+    def _problems(self) -> Iterator[str]:
         if self.head == "text" and self.classes:
-            message = f"level {self.name}: classes are given and head is text: set `head: classes`"
-            raise ValueError(message)
+            yield f"level {self.name}: classes are given and head is text: set `head: classes`"
         if self.head == "classes" and len(set(self.classes)) < max(2, len(self.classes)):
-            message = f"level {self.name}: give two classes or more, each once"
-            raise ValueError(message)
+            yield f"level {self.name}: give two classes or more, each once"
         for name in self.classes:
             if name != name.strip():
-                message = (
+                yield (
                     f"level {self.name}: the class {name!r} has white space around it, without "
                     f"which answers are read and compared; write {name.strip()!r}"
                 )
-                raise ValueError(message)

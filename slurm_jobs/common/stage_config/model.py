@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +10,7 @@ from slurm_jobs.common.config_values import (
     Count,
     InputPath,
     check_bounds,
+    refuse,
 )
 
 RANDOM_VISION: Mapping[str, int] = {
@@ -102,18 +103,20 @@ class LanguageConfig:
         if self.path is not None:
             return
         sizes = self.sizes()
-        if sizes["hidden_size"] % (2 * sizes["num_heads"]):
-            message = (
+        is_odd = sizes["hidden_size"] % (2 * sizes["num_heads"])
+        is_uneven = sizes["num_heads"] % sizes["num_kv_heads"]
+        refuse(
+            (
                 f"num_heads is {sizes['num_heads']}: rotary embeddings need hidden_size / "
                 f"num_heads to be even; hidden_size is {sizes['hidden_size']}"
-            )
-            raise ValueError(message)
-        if sizes["num_heads"] % sizes["num_kv_heads"]:
-            message = (
+                if is_odd
+                else None,
                 f"num_kv_heads is {sizes['num_kv_heads']}: give a divisor of num_heads "
                 f"({sizes['num_heads']})"
+                if is_uneven
+                else None,
             )
-            raise ValueError(message)
+        )
 
     def sizes(self) -> dict[str, int]:
         """Of a language model with random weights."""
@@ -151,25 +154,25 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Refuse what names no model, or two."""
+        refuse((self._name_problem(), *self._tower_problems()))
+
+    def _name_problem(self) -> str | None:
         if self.type == "small_vlm" and self.name is not None:
-            message = (
+            return (
                 f"name is {self.name} and type is small_vlm: set `type: hugging_face`, or give the "
                 f"folder of a small_vlm as path"
             )
-            raise ValueError(message)
         if self.type == "hugging_face" and (self.path is None) == (self.name is None):
             given = "neither path nor name is" if self.path is None else "path and name are both"
-            message = f"type is hugging_face, and {given} given: give exactly one of them"
-            raise ValueError(message)
-        self._check_towers()
+            return f"type is hugging_face, and {given} given: give exactly one of them"
+        return None
 
-    def _check_towers(self) -> None:
-        """Refuse folders of parts beside that of a whole model."""
+    def _tower_problems(self) -> Iterator[str]:
+        """Of folders of parts beside that of a whole model."""
         towers = {"vision": self.vision.path, "language": self.language.path}
         for name, path in towers.items():
             if path is not None and (self.path is not None or self.name is not None):
-                message = (
+                yield (
                     f"path or name is given ({self.path or self.name}), and {name}.path is {path}: "
                     f"the first is a whole model; give that, or the folders of its parts"
                 )
-                raise ValueError(message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from slurm_jobs.common.config_values import (
     Positive,
     SomeKeysOf,
     check_bounds,
+    refuse,
     with_keys_of,
 )
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig, ScheduleConfig
@@ -65,15 +66,14 @@ class PhaseConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot run, naming field, value and remedy."""
         check_bounds(self)
+        refuse(self._problems())
+
+    def _problems(self) -> Iterator[str]:
         if not _NAME.fullmatch(self.name):
-            message = f"name is {self.name!r}: use small letters, digits, - and _ (projector)"
-            raise ValueError(message)
+            yield f"name is {self.name!r}: use small letters, digits, - and _ (projector)"
         if (self.num_steps is None) == (self.num_epochs is None):
             given = "neither is" if self.num_steps is None else "both are"
-            message = (
-                f"phase {self.name}: of num_steps and num_epochs {given} given: give exactly one"
-            )
-            raise ValueError(message)
+            yield f"phase {self.name}: of num_steps and num_epochs {given} given: give exactly one"
 
 
 def own_values(config: TrainConfig, phase: PhaseConfig) -> dict[str, Any]:

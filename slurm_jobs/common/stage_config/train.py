@@ -12,6 +12,7 @@ from slurm_jobs.common.config_values import (
     InputPath,
     Positive,
     check_bounds,
+    refuse,
 )
 from slurm_jobs.common.stage_config.accelerate import AccelerateConfig
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
@@ -169,9 +170,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot run, naming field, value and remedy."""
         check_bounds(self)
-        problem = next(filter(None, train_problems(self)), None)
-        if problem:
-            raise ValueError(problem)
+        refuse(train_problems(self))
 
     @property
     def learning_parts(self) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
-"""What the keys of `TrainConfig` must not say together; each function gives a message, or none."""
+"""What the keys of `TrainConfig` must not say together; each function gives messages, or none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from slurm_jobs.common.config_values import problems_in
 from slurm_jobs.common.model_kinds import SMALL_VLM
-from slurm_jobs.common.stage_config.learn import learn_problem
+from slurm_jobs.common.stage_config.learn import learn_problems
 from slurm_jobs.common.stage_config.optimizer import paged_problem
 from slurm_jobs.common.stage_config.phases import as_training
 from slurm_jobs.common.stage_config.sharding import ScalerConfig, ShardingConfig
@@ -16,22 +17,30 @@ if TYPE_CHECKING:
     from slurm_jobs.common.stage_config.train import TrainConfig
 
 
-def train_problems(config: TrainConfig) -> Iterator[str | None]:
-    """One message for each rule that is broken, naming field, value and remedy; lazily."""
-    yield _phases_problem(config) if config.phases else _length_problem(config)
-    yield _levels_problem(config)
-    yield _learn_problem(config)
-    yield _strategy_problem(config)
+def train_problems(config: TrainConfig) -> list[str]:
+    """One message for each rule that is broken, naming field, value and remedy."""
+    own = [message for message in _own_problems(config) if message]
+    return [*own, *_problems_of_phases(config, own)]
+
+
+def _own_problems(config: TrainConfig) -> Iterator[str | None]:
+    """Of the training's own keys; what only phases say is left to `_problems_of_phases`."""
+    if config.phases:
+        yield from _phases_problems(config)
+    else:
+        yield _length_problem(config)
+    yield from _same_names("levels", [level.name for level in config.levels])
+    yield from _learn_problems(config, config.learn)
+    yield from _strategy_problems(config)
     yield _scaler_problem(config)
-    yield _quantize_problem(config)
+    yield from _quantize_problems(config)
     yield _compile_problem(config)
     yield paged_problem(
         config.optimizer, device=config.device, is_offloaded=config.sharding.cpu_offload
     )
-    yield _reader_problem(config)
+    yield from _reader_problems(config)
     yield _lanes_problem(config)
     yield _profile_problem(config)
-    yield from _problems_of_phases(config)
     yield _idle_adapters_problem(config)
 
 
@@ -47,25 +56,26 @@ def _length_problem(config: TrainConfig) -> str | None:
     return None
 
 
-def _phases_problem(config: TrainConfig) -> str | None:
-    found = _same_name("phases", [phase.name for phase in config.phases])
-    if found is not None:
-        return found
+def _phases_problems(config: TrainConfig) -> Iterator[str]:
+    yield from _same_names("phases", [phase.name for phase in config.phases])
     given = [name for name in ("num_steps", "num_epochs", "learn") if getattr(config, name)]
     if given:
-        return f"{' and '.join(given)} given beside phases: each phase has its own"
+        yield f"{' and '.join(given)} given beside phases: each phase has its own"
     if config.reader != "index":
-        return f"reader is {config.reader} and there are phases: use `reader: index`"
-    return None
+        yield f"reader is {config.reader} and there are phases: use `reader: index`"
 
 
-def _problems_of_phases(config: TrainConfig) -> Iterator[str]:
-    """What speaks against each phase as a training of its own, with its name and place."""
+def _problems_of_phases(config: TrainConfig, own: Collection[str]) -> Iterator[str]:
+    """What speaks against each phase as a training of its own, with its name and place.
+
+    Not what speaks against the whole training, whose problems are its `own`.
+    """
     for number, phase in enumerate(config.phases):
         try:
             as_training(config, number)
         except ValueError as error:
-            yield _of_phase(phase, number, str(error))
+            found = (message for message in problems_in(error) if message not in own)
+            yield from (_of_phase(phase, number, message) for message in found)
 
 
 def _of_phase(phase: PhaseConfig, number: int, message: str) -> str:
@@ -76,36 +86,34 @@ def _of_phase(phase: PhaseConfig, number: int, message: str) -> str:
     return f"phases.{number}.{key} of phase {phase.name} {rest}"
 
 
-def _levels_problem(config: TrainConfig) -> str | None:
-    return _same_name("levels", [level.name for level in config.levels])
-
-
-def _same_name(key: str, names: Sequence[str]) -> str | None:
-    """Of two entries of a list that have one name, with the places of both."""
+def _same_names(key: str, names: Sequence[str]) -> Iterator[str]:
+    """Of entries of a list that have the name of one before, with the places of both."""
     for number, name in enumerate(names):
         if (first := names.index(name)) < number:
-            return (
+            yield (
                 f"{key}.{number}.name is {name}, as is {key}.{first}.name: give each a name of its "
                 "own"
             )
-    return None
 
 
-def _learn_problem(config: TrainConfig) -> str | None:
-    if config.learn is not None and not config.learn:
-        return "learn is empty: give a part (projector) or a pattern, or leave it out"
-    return learn_problem(
-        config.learn or (),
+def _learn_problems(config: TrainConfig, learn: Collection[str] | None) -> Iterator[str]:
+    """Of what the training learns, or a phase of it."""
+    if learn is not None and not learn:
+        yield "learn is empty: give a part (projector) or a pattern, or leave it out"
+    yield from learn_problems(
+        learn or (),
         has_adapters=config.adapters is not None,
+        has_heads=any(level.head == "classes" for level in config.levels),
         is_small_vlm=config.model.type == SMALL_VLM,
     )
 
 
 def _idle_adapters_problem(config: TrainConfig) -> str | None:
-    """Of adapters that never learn; asked last, as a misspelt name may be the cause."""
+    """Of adapters that never learn; not where a misspelt name may be the cause."""
     learning = [phase.learn for phase in config.phases] or [config.learn]
     is_used = any(names is None or "adapters" in names for names in learning)
-    if config.adapters is None or is_used:
+    is_misspelt = any(any(_learn_problems(config, names)) for names in learning)
+    if config.adapters is None or is_used or is_misspelt:
         return None
     last = len(config.phases) - 1
     place = f"that of a phase (phases.{last}.learn)" if config.phases else "it"
@@ -115,22 +123,21 @@ def _idle_adapters_problem(config: TrainConfig) -> str | None:
     )
 
 
-def _strategy_problem(config: TrainConfig) -> str | None:
+def _strategy_problems(config: TrainConfig) -> Iterator[str]:
     strategy = config.strategy
     if strategy != "fsdp2" and config.sharding != ShardingConfig():
         why = "whose file says how" if strategy == "accelerate" else "which does not shard"
-        return f"strategy is {strategy}, {why}: leave sharding out, or set `strategy: fsdp2`"
+        yield f"strategy is {strategy}, {why}: leave sharding out, or set `strategy: fsdp2`"
     if strategy == "accelerate" and config.accelerate is None:
-        return (
+        yield (
             "strategy is accelerate, and no file says what it does: give "
             "`accelerate: {config: FILE}`"
         )
     if strategy != "accelerate" and config.accelerate is not None:
-        return (
+        yield (
             f"accelerate is given, and strategy is {strategy}: set `strategy: "
             "accelerate`, or leave accelerate out"
         )
-    return None
 
 
 def _scaler_problem(config: TrainConfig) -> str | None:
@@ -142,10 +149,11 @@ def _scaler_problem(config: TrainConfig) -> str | None:
     return None
 
 
-def _quantize_problem(config: TrainConfig) -> str | None:
+def _quantize_problems(config: TrainConfig) -> Iterator[str]:
+    """Of the training; where nothing is wrong with that, of what its phases learn."""
     quantize = config.quantize
     if quantize is None:
-        return None
+        return
 
     def problem(learn: tuple[str, ...] | None) -> str | None:
         return quantize.problem(
@@ -156,9 +164,11 @@ def _quantize_problem(config: TrainConfig) -> str | None:
         )
 
     if (found := problem(config.learn)) is not None:
-        return found
-    told = ((phase, number, problem(phase.learn)) for number, phase in enumerate(config.phases))
-    return next((_of_phase(phase, number, said) for phase, number, said in told if said), None)
+        yield found
+        return
+    for number, phase in enumerate(config.phases):
+        if (said := problem(phase.learn)) is not None:
+            yield _of_phase(phase, number, said)
 
 
 def _compile_problem(config: TrainConfig) -> str | None:
@@ -170,18 +180,17 @@ def _compile_problem(config: TrainConfig) -> str | None:
     return None
 
 
-def _reader_problem(config: TrainConfig) -> str | None:
+def _reader_problems(config: TrainConfig) -> Iterator[str]:
     if config.reader == "webdataset" and config.batching.kind != "shuffled":
-        return (
+        yield (
             f"batching.kind is {config.batching.kind} and reader is webdataset: a stream knows "
             f"no lengths ahead; use `reader: index`, or `batching: {{kind: shuffled}}`"
         )
     if config.reader == "webdataset" and config.num_microbatches == "auto":
-        return (
+        yield (
             "num_microbatches is auto and reader is webdataset: a stream does not know its "
             "heaviest microbatch ahead; use `reader: index`, or give num_microbatches as a number"
         )
-    return None
 
 
 def _lanes_problem(config: TrainConfig) -> str | None:

@@ -17,7 +17,8 @@ from slurm_jobs.common.model_kinds import LANGUAGE_PART, SMALL_VLM, VISION_PART
 from slurm_jobs.common.stage_config.model import RANDOM_LANGUAGE, RANDOM_VISION
 from slurm_jobs.common.stage_config.phases import OWN, as_training
 from slurm_jobs.spec.graph import Views
-from slurm_jobs.spec.validation import describe, path_text, problem_at
+from slurm_jobs.spec.plain_text import describe
+from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 

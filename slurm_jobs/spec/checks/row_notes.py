@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.common.references import REFERENCE, referenced_stage
 from slurm_jobs.common.stage_config.phases import as_training
-from slurm_jobs.spec.graph import Views
+from slurm_jobs.spec.graph import Views, preprocess_of
 from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
@@ -33,7 +32,7 @@ def row_notes(views: Views, configs: Mapping[str, Any], document: YamlDocument) 
         if views[name].run != "train":
             continue
         for place, own, batching, dataset in _readings(config):
-            source = _preprocess_of(views, name, dataset)
+            source = preprocess_of(views, name, dataset)
             if batching.kind not in {"packed", "auto"} or source is None:
                 continue
             for key in _short(batching, configs[source]):
@@ -51,24 +50,6 @@ def _readings(config: Any) -> Iterator[tuple[Path, Collection[str], Any, str | N
         yield ("phases", number), phase.batching or (), part.batching, part.dataset
     if not config.phases:
         yield (), (), config.batching, config.dataset
-
-
-def _preprocess_of(views: Views, train: str, dataset: str | None) -> str | None:
-    """The `preprocess` stage that made the samples of a training; None if this spec has none."""
-    if dataset is None:
-        source = _parent(views, train, "consolidate")
-    else:
-        reference = REFERENCE.match(dataset)
-        source = referenced_stage(reference[1]) if reference else None
-    if source is None or source not in views or views[source].run != "consolidate":
-        return None
-    return _parent(views, source, "preprocess")
-
-
-def _parent(views: Views, name: str, run: str) -> str | None:
-    """The one stage right before that runs it."""
-    found = [parent for parent in views[name].parents if views[parent].run == run]
-    return found[0] if len(found) == 1 else None
 
 
 def _short(batching: Any, samples: Any) -> Iterator[str]:

@@ -196,7 +196,10 @@ def _microbatch_problems(
             f"{part['global_batch_size']}, {num_ranks} ranks) cannot be cut into {number} of one "
             f"size; take a divisor ({_divisors(per_rank)}), or `auto`"
         )
-        problems.append(problem_at(document, place, message))
+        holders = {key: ("phases", phase) if key in values else () for key in _CUTS[:2]}
+        keys = [("config", *holder, key) for key, holder in holders.items()]
+        given = _first_set(name, document, keys)
+        problems.append(problem_at(document, given or place, message))
     return problems
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -57,7 +56,7 @@ def target_problems(
 def _tied_head(own: Mapping[Path, str], files: Files) -> str:
     """Full name of the output head, if it can be seen that it is the embeddings by another name."""
     for path in (_MODEL, _LANGUAGE_MODEL):
-        values = _read(f"{own[path]}/{MODEL_CONFIG}", files) if path in own else {}
+        values = files.json_values(f"{own[path]}/{MODEL_CONFIG}") if path in own else {}
         is_small = values.get("model_type") == SMALL_VLM
         told = values.get("language") if is_small else values
         if isinstance(told, Mapping) and told.get("tie_word_embeddings") is True:
@@ -92,19 +91,12 @@ def _patterns(config: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
 
 def _last_words(folder: str | None, files: Files) -> frozenset[str]:
     """Last words of the names of all layers; empty where nobody can say."""
-    weights = _read(f"{folder}/{_INDEX}", files).get("weight_map") if folder is not None else None
+    weights = (
+        files.json_values(f"{folder}/{_INDEX}").get("weight_map") if folder is not None else None
+    )
     names = weights if isinstance(weights, dict) else {}
     found = {name.split(".")[-2] for name in names if name.endswith(".weight")}
     return frozenset({*found, _HEAD} if found else ())
-
-
-def _read(file: str, files: Files) -> Mapping[str, Any]:
-    """The keys and values of a JSON file; empty where there are none to be seen."""
-    try:
-        values = json.loads(files.read_text(file)) if files.holds(file) else {}
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _wrong(pattern: str, words: Collection[str]) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.matrices.matrix_names import axis_variable
 from slurm_jobs.spec.model import MAX_STAGES
+from slurm_jobs.spec.plain_text import describe
 from slurm_jobs.spec.remedies.list_remedies import list_remedy
-from slurm_jobs.spec.validation import describe, problem_at
+from slurm_jobs.spec.validation import problem_at
 from slurm_jobs.spec.value_types import check_axis
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 

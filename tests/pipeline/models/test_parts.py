@@ -59,6 +59,7 @@ def test_patterns_match_names_as_the_files_have_them(make_kind: Callable[[str], 
         ("projektor", r"phases\.0\.train: 'projektor' is no part .* near to it: projector"),
         ("language.model.layer.*", r"matches no parameter; near to it: language"),
         ("adapters", "the model has no adapters; set `adapters:`"),
+        ("heads", "the model has no heads; give `levels` of which one has `head: classes`"),
     ],
 )
 def test_pattern_that_matches_nothing_is_refused_with_what_is_near(

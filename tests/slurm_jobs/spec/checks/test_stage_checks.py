@@ -56,6 +56,13 @@ def test_a_sound_training_stage_has_no_problem(check: Check) -> None:
         ),
         ("tasks_per_node: 2", "device: cpu, learn: [visoin]", "7:61", "did you mean `vision`?"),
         ("tasks_per_node: 2", "device: cpu, learn: [adapters]", "7:61", "there are none"),
+        ("tasks_per_node: 2", "device: cpu, learn: [heads]", "7:61", "give `levels` of which"),
+        (
+            "tasks_per_node: 2",
+            "device: cpu, learn: [heads], levels: [{name: a}]",
+            "7:61",
+            "learn names heads, and there are none",
+        ),
         ("tasks_per_node: 2", "device: cpu, num_lanes: 7", "7:65", "give a divisor"),
         ("tasks_per_node: 2, gpu: a100", "device: cpu", "6:36", "say how many"),
         (
@@ -87,6 +94,38 @@ def test_what_may_be_right_is_left_to_the_job(check: Check, config: str) -> None
 def test_a_gpu_is_not_taken_for_a_cpu(check: Check) -> None:
     (line,) = check(train("tasks_per_node: 2", "device: gpu"))
     assert line.endswith("allowed: `cuda` or `cpu`; did you mean `cuda`?")
+
+
+def test_contradictions_within_a_config_are_told_in_one_pass(check: Check) -> None:
+    config = "device: cpu, num_epochs: 1, num_lanes: 7, learn: [visoin, adapters], quantize: {}"
+    found = [line.split(": ", maxsplit=1) for line in check(train("tasks_per_node: 2", config))]
+    expected = [
+        ("7:37", "num_steps is 10 and num_epochs is 1"),
+        ("7:80", "num_lanes is 7"),
+        ("7:90", "'visoin'"),
+        ("7:90", "learn names adapters"),
+        ("7:120", "quantize is given without adapters"),
+    ]
+    assert [place for place, _ in found] == [place for place, _ in expected]
+    for (_, line), (_, words) in zip(found, expected, strict=True):
+        assert words in line
+
+
+def test_what_speaks_against_all_phases_is_told_once(check: Check) -> None:
+    phases = "phases: [{name: a, num_steps: 2}, {name: b, num_steps: 3, learn: [heads]}]"
+    config = f"device: cpu, precision: fp32, scaler: {{init_scale: 2.0}}, {phases}"
+    lines = check(train("tasks_per_node: 2", config).replace("num_steps: 10, ", ""))
+    assert len(lines) == 2
+    assert "precision is fp32, which scales no loss" in lines[0]
+    assert "phases.1.learn of phase b names heads, and there are none" in lines[1]
+
+
+def test_several_mistakes_of_a_mapping_within_a_config_are_told(check: Check) -> None:
+    levels = "levels: [{name: a, head: classes, classes: [' x', ' x']}]"
+    lines = check(train("tasks_per_node: 2", f"device: cpu, {levels}"))
+    assert len(lines) == 2
+    assert "give two classes or more" in lines[0]
+    assert "has white space around it" in lines[1]
 
 
 def test_a_mistake_within_phases_is_not_told_as_a_training_without_length(check: Check) -> None:
@@ -278,6 +317,31 @@ def test_a_phase_is_checked_as_a_training_is(
 
 
 @pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("global_batch_size=12", "num_lanes is 8: give a divisor of global_batch_size (12)"),
+        ("learn=[heads]", "phases.1.learn of phase b names heads"),
+        ("num_microbatches=3", "cannot be cut into 3"),
+    ],
+)
+def test_what_the_command_line_says_of_a_phase_is_told_there(
+    check: Check, override: str, words: str
+) -> None:
+    text = PHASES.replace("SECOND", "batching: {kind: shuffled}")
+    override = f"stages.train.config.phases.1.{override}"
+    (line,) = check(text, overrides=(override,))
+    assert line.startswith(f"--set {override}: ")
+    assert words in line
+
+
+def test_a_batch_of_a_phase_that_cannot_be_cut_is_told_where_it_was_set(check: Check) -> None:
+    override = "stages.train.config.phases.1.global_batch_size=8"
+    text = PHASES.replace("num_microbatches: 2", "num_microbatches: 8")
+    (line,) = check(text.replace("SECOND", "learn: [all]"), overrides=(override,))
+    assert line.startswith(f"--set {override}: ")
+
+
+@pytest.mark.parametrize(
     "second",
     [
         "learn: [all], optimizer: {learning_rate: 1e-3, grad_clip_norm: null}",
@@ -331,12 +395,12 @@ def test_lanes_that_ranks_cannot_share_are_told_at_what_was_set(
 
 def test_adapters_that_no_phase_learns_are_sent_to_the_learn_of_a_phase(check: Check) -> None:
     text = PHASES.replace("num_steps: 2}", "num_steps: 2, learn: [projector]}")
-    text = text.replace("SECOND", "learn: [heads]").replace(
+    text = text.replace("SECOND", "learn: [vision]").replace(
         "  phases:", "  adapters: {}\n      phases:"
     )
     (line,) = check(text)
     assert "add `adapters` to that of a phase (phases.1.learn), or leave adapters out" in line
-    assert check(text.replace("learn: [heads]", "learn: [heads, adapters]")) == []
+    assert check(text.replace("learn: [vision]", "learn: [vision, adapters]")) == []
 
 
 @pytest.mark.parametrize(
@@ -389,5 +453,5 @@ def test_names_that_no_small_vlm_has_are_refused_with_its_own(
 
 
 def test_names_that_a_small_vlm_has_may_learn(check: Check) -> None:
-    config = "device: cpu, learn: ['vision.*', '*.layers.1.*', 'language.model.*', heads]"
+    config = "device: cpu, learn: ['vision.*', '*.layers.1.*', 'language.model.*', 'heads.*']"
     assert check(train("tasks_per_node: 2", config)) == []

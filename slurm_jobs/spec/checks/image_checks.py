@@ -1,0 +1,134 @@
+"""Whether a training's model takes the images that a `preprocess` of its spec makes. PURE.
+
+Compared is what kind of images both have, where the processor's folder and the model's lie here.
+What one kind has more (sizes, tokens) is left to the job, as is what a folder does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.model_kinds import (
+    MADE_IMAGES,
+    MODEL_CONFIG,
+    SMALL_VLM,
+    SMALL_VLM_IMAGES,
+    TAKEN_IMAGES,
+    ImageKind,
+    image_processor_class,
+)
+from slurm_jobs.spec.files import Files
+from slurm_jobs.spec.graph import StageView, Views, preprocess_of, stage_views
+from slurm_jobs.spec.markers import MarkedString
+from slurm_jobs.spec.validation import path_text, problem_at, was_set
+from slurm_jobs.spec.yaml_values import Path, YamlDocument
+
+_WORDS: Mapping[ImageKind, str] = {
+    "fixed": "images of one size",
+    "tiled": "images cut into tiles",
+    "native": "images of their own proportions",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Side:
+    """A model, or a processor."""
+
+    kind: ImageKind
+    name: str
+    """Its type or class."""
+    folder: str
+    """As it is given; empty where there is none."""
+
+
+def image_problems(
+    marked: Sequence[MarkedString], document: YamlDocument, files: Files
+) -> list[Problem]:
+    """Trainings whose model takes images of another kind, at the model or what `--set` changed."""
+    views = stage_views(document.value)
+    folders = {item.path: item for item in marked}
+    problems = []
+    for name, view in views.items():
+        model = _model_of(name, view, folders, files) if view.run == "train" else None
+        for source in _preprocesses(views, name) if model is not None else ():
+            made = _processor_of(source, views[source], folders, files)
+            if model is None or made is None or made.kind == model.kind:
+                continue
+            place, is_set = _place(name, source, document)
+            message = f"{path_text(place)}: {_difference(model, made, source)}"
+            problems.append(problem_at(document, place, message, at_key=not is_set))
+    return problems
+
+
+def _place(name: str, source: str, document: YamlDocument) -> tuple[Path, bool]:
+    """Where to tell of it, and whether that was set on the command line; else it is the model."""
+    at_model: Path = ("stages", name, "config", "model")
+    keys: list[Path] = [(*at_model, "path"), (*at_model, "type")]
+    for place in (("stages", source, "config", "processor"), *keys):
+        if was_set(document, place[:2], place):
+            return place, True
+    return at_model, False
+
+
+def _difference(model: _Side, made: _Side, source: str) -> str:
+    told = (
+        f"a model of type {model.name} takes {_WORDS[model.kind]}, and the processor of stage "
+        f"`{source}` ({made.name} of {made.folder}) makes {_WORDS[made.kind]}"
+    )
+    at_processor = path_text(("stages", source, "config", "processor"))
+    if model.name == SMALL_VLM:
+        return (
+            f"{told}: set {at_processor} to `{{images: FOLDER, text: FOLDER}}` of the model's "
+            f"parts, or train `model: {{type: hugging_face, path: {made.folder}}}`"
+        )
+    return f"{told}: set {at_processor} to the model's own, `{model.folder}`"
+
+
+def _model_of(
+    name: str, view: StageView, folders: Mapping[Path, MarkedString], files: Files
+) -> _Side | None:
+    """What a training trains; None where that cannot be known."""
+    given = (view.config or {}).get("model", {})
+    if not isinstance(given, Mapping):
+        return None
+    path = folders.get(("stages", name, "config", "model", "path"))
+    kind = files.json_values(f"{path.resolved}/{MODEL_CONFIG}").get("model_type") if path else None
+    if given.get("type", SMALL_VLM) == SMALL_VLM:
+        if path is not None and kind != SMALL_VLM:
+            return None
+        return _Side(kind=SMALL_VLM_IMAGES, name=SMALL_VLM, folder="")
+    taken = TAKEN_IMAGES.get(str(kind))
+    if path is None or given.get("type") != "hugging_face" or taken is None:
+        return None
+    return _Side(kind=taken, name=str(kind), folder=path.given)
+
+
+def _processor_of(
+    name: str, view: StageView, folders: Mapping[Path, MarkedString], files: Files
+) -> _Side | None:
+    """What makes the images of a `preprocess`; None where that cannot be known."""
+    place: Path = ("stages", name, "config", "processor")
+    processor = (view.config or {}).get("processor")
+    whole = not isinstance(processor, Mapping)
+    item = folders.get(place if whole else (*place, "images"))
+    if item is None:
+        return None
+    images = files.json_values(f"{item.resolved}/processor_config.json").get("image_processor")
+    if not isinstance(images, dict) or not images:
+        images = files.json_values(f"{item.resolved}/preprocessor_config.json")
+    found = image_processor_class(images)
+    if found not in MADE_IMAGES:
+        return None
+    return _Side(kind=MADE_IMAGES[found], name=found, folder=item.given)
+
+
+def _preprocesses(views: Views, name: str) -> Iterator[str]:
+    """Stages that run `preprocess` and make what a training reads, in it or its phases."""
+    config = views[name].config or {}
+    phases = config.get("phases") or ()
+    own = [phase.get("dataset") for phase in phases if isinstance(phase, Mapping)]
+    given = [dataset or config.get("dataset") for dataset in own or [None]]
+    found = (preprocess_of(views, name, dataset) for dataset in given)
+    yield from dict.fromkeys(stage for stage in found if stage)

@@ -1,0 +1,116 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Check = Callable[..., list[str]]
+
+SPEC = """\
+name: a
+cluster: local
+stages:
+  p:
+    run: preprocess
+    config: {manifest: rows.csv, processor: PROCESSOR}
+  c: {run: consolidate, after: p}
+  t:
+    run: train
+    after: c
+    config:
+      device: cpu
+      strategy: single
+      num_steps: 1
+      model: MODEL
+"""
+SMALL = "{language: {hidden_size: 64}}"
+HF = "{type: hugging_face, path: qwen3_vl}"
+TRAINED = ("qwen3_vl", "smolvlm", "llava", "siglip_vision_model", "qwen2")
+CLASSES = {
+    "qwen3_vl": "Qwen2VLImageProcessorFast",
+    "smolvlm": "SmolVLMImageProcessor",
+    "llava": "CLIPImageProcessor",
+    "siglip_vision_model": "SiglipImageProcessor",
+}
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A folder of each kind, called after its model_type, with its processor."""
+    (tmp_path / "rows.csv").write_text("image_path,text\na.png,red\n")
+    for kind in (*TRAINED, "unknown"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+        (folder / "tokenizer.json").write_text("{}")
+        images = {"image_processor_type": CLASSES.get(kind, "NewImageProcessor")}
+        if kind == "siglip_vision_model":
+            (folder / "preprocessor_config.json").write_text(json.dumps(images))
+        elif kind != "qwen2":
+            (folder / "processor_config.json").write_text(json.dumps({"image_processor": images}))
+    return tmp_path
+
+
+def spec(processor: str, model: str) -> str:
+    return SPEC.replace("PROCESSOR", processor).replace("MODEL", model)
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize(
+    ("processor", "model", "words"),
+    [
+        ("smolvlm", HF, "a model of type qwen3_vl takes images of their own proportions"),
+        ("smolvlm", HF, "(SmolVLMImageProcessor of smolvlm) makes images cut into tiles"),
+        ("smolvlm", HF, "set stages.p.config.processor to the model's own, `qwen3_vl`"),
+        ("{images: siglip_vision_model, text: qwen2}", HF, "SiglipImageProcessor of siglip_"),
+        ("qwen3_vl", SMALL, "a model of type small_vlm takes images of one size"),
+        ("qwen3_vl", SMALL, "or train `model: {type: hugging_face, path: qwen3_vl}`"),
+    ],
+)
+def test_a_processor_of_another_kind_than_the_model_is_refused(
+    check: Check, processor: str, model: str, words: str
+) -> None:
+    (line,) = check(spec(processor, model))
+    assert line.startswith("15:7: stages.t.config.model: ")
+    assert words in line
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize("override", ["p.config.processor=smolvlm", "t.config.model.path=llava"])
+def test_what_the_command_line_changed_is_told_there(check: Check, override: str) -> None:
+    text = spec("qwen3_vl", HF)
+    assert check(text) == []
+    (line,) = check(text, overrides=(f"stages.{override}",))
+    assert line.startswith(f"--set stages.{override}: ")
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize(
+    ("processor", "model"),
+    [
+        ("llava", SMALL),
+        ("{images: siglip_vision_model, text: qwen2}", SMALL),
+        ("unknown", HF),
+        ("smolvlm", "{type: hugging_face, name: Qwen/Qwen3-VL-2B-Instruct}"),
+        ("smolvlm", "{type: hugging_face, path: smolvlm}"),
+    ],
+)
+def test_what_may_go_together_is_left_to_the_job(check: Check, processor: str, model: str) -> None:
+    lines = check(spec(processor, model))
+    assert [line for line in lines if "takes images" in line] == []
+
+
+@pytest.mark.usefixtures("models")
+def test_data_from_elsewhere_are_left_to_the_job(check: Check) -> None:
+    text = spec("smolvlm", HF)
+    assert check(text.replace("num_steps: 1", "num_steps: 1\n      dataset: .")) == []
+    named = text.replace("num_steps: 1", "num_steps: 1\n      dataset: ${c.output_dir}")
+    assert len(check(named)) == 1
+
+
+@pytest.mark.usefixtures("models")
+def test_each_data_set_of_phases_is_looked_at(check: Check) -> None:
+    phases = "phases: [{name: a, num_steps: 1, dataset: .}, {name: b, num_steps: 1}]"
+    text = spec("smolvlm", HF).replace("num_steps: 1", phases, 1)
+    assert len(check(text)) == 1
+    assert check(text.replace("num_steps: 1}]", "num_steps: 1, dataset: .}]")) == []
