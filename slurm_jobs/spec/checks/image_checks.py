@@ -6,8 +6,9 @@ What one kind has more (sizes, tokens) is left to the job, as is what a folder d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.model_kinds import (
@@ -52,24 +53,33 @@ def image_problems(
     problems = []
     for name, view in views.items():
         model = _model_of(name, view, folders, files) if view.run == "train" else None
-        for source in _preprocesses(views, name) if model is not None else ():
+        for source, dataset in _preprocesses(views, name).items() if model is not None else ():
             made = _processor_of(source, views[source], folders, files)
             if model is None or made is None or made.kind == model.kind:
                 continue
-            place, is_set = _place(name, source, document)
+            place, is_set = _place(name, source, dataset, document)
             message = f"{path_text(place)}: {_difference(model, made, source)}"
             problems.append(problem_at(document, place, message, at_key=not is_set))
     return problems
 
 
-def _place(name: str, source: str, document: YamlDocument) -> tuple[Path, bool]:
-    """Where to tell of it, and whether that was set on the command line; else it is the model."""
-    at_model: Path = ("stages", name, "config", "model")
-    keys: list[Path] = [(*at_model, "path"), (*at_model, "type")]
-    for place in (("stages", source, "config", "processor"), *keys):
+def _place(name: str, source: str, dataset: Path, document: YamlDocument) -> tuple[Path, bool]:
+    """Where to tell of it, and whether that was set on the command line; else it is the model.
+
+    `dataset` is the key that says whose data are read, in the training's config.
+    """
+    config: Path = ("stages", name, "config")
+    at_model: Path = (*config, "model")
+    keys: list[Path] = [(*config, *dataset), (*at_model, "path"), (*at_model, "type")]
+    for place in (("stages", source, "config", "processor", "images"), *keys):
         if was_set(document, place[:2], place):
-            return place, True
+            return next(p for p in _beginnings(place) if p in document.sources), True
     return at_model, False
+
+
+def _beginnings(place: Path) -> list[Path]:
+    """The place, and those that it lies in, the innermost first."""
+    return [place[:length] for length in range(len(place), 0, -1)]
 
 
 def _difference(model: _Side, made: _Side, source: str) -> str:
@@ -124,11 +134,22 @@ def _processor_of(
     return _Side(kind=MADE_IMAGES[found], name=found, folder=item.given)
 
 
-def _preprocesses(views: Views, name: str) -> Iterator[str]:
-    """Stages that run `preprocess` and make what a training reads, in it or its phases."""
+def _preprocesses(views: Views, name: str) -> dict[str, Path]:
+    """Stages that run `preprocess` and make what a training reads, in it or its phases.
+
+    With the key of its config that says so, or would.
+    """
     config = views[name].config or {}
     phases = config.get("phases") or ()
-    own = [phase.get("dataset") for phase in phases if isinstance(phase, Mapping)]
-    given = [dataset or config.get("dataset") for dataset in own or [None]]
-    found = (preprocess_of(views, name, dataset) for dataset in given)
-    yield from dict.fromkeys(stage for stage in found if stage)
+    own: dict[Path, Any] = {
+        ("phases", number, "dataset"): phase.get("dataset")
+        for number, phase in enumerate(phases)
+        if isinstance(phase, Mapping)
+    }
+    whole = config.get("dataset")
+    found: dict[str, Path] = {}
+    for place, dataset in own.items() if own else [(("dataset",), None)]:
+        stage = preprocess_of(views, name, dataset or whole)
+        if stage:
+            found.setdefault(stage, place if dataset else ("dataset",))
+    return found

@@ -85,6 +85,27 @@ def test_what_the_command_line_changed_is_told_there(check: Check, override: str
 
 
 @pytest.mark.usefixtures("models")
+def test_a_part_or_a_data_set_that_the_command_line_changed_is_told_there(check: Check) -> None:
+    parts = spec("{images: siglip_vision_model, text: qwen2}", SMALL)
+    override = "stages.p.config.processor.images=smolvlm"
+    found = [line for line in check(parts, overrides=(override,)) if "takes images" in line]
+    assert [line.partition(": ")[0] for line in found] == [f"--set {override}"]
+
+    own = "  p2:\n    run: preprocess\n    config: {manifest: rows.csv, processor: smolvlm}\n"
+    own += "  c2: {run: consolidate, after: p2}\n  t:\n"
+    phases = "phases: [{name: a, num_steps: 1}, {name: b, num_steps: 1}]"
+    text = spec("qwen3_vl", HF).replace("  t:\n", own).replace("after: c\n", "after: [c, c2]\n")
+    for given, key in (("num_steps: 1", "dataset"), (phases, "phases.1.dataset")):
+        plain = text.replace(
+            "      num_steps: 1", f"      dataset: ${{c.output_dir}}\n      {given}"
+        )
+        assert check(plain) == []
+        override = f"stages.t.config.{key}=${{c2.output_dir}}"
+        (line,) = check(plain, overrides=(override,))
+        assert line.startswith(f"--set {override}: ")
+
+
+@pytest.mark.usefixtures("models")
 @pytest.mark.parametrize(
     ("processor", "model"),
     [
