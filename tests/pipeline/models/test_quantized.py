@@ -255,6 +255,8 @@ class Model(nn.Module):
         return self.hf
     def towers(self):
         return [list(self.hf.model.layers)]
+    def tied_weights(self):
+        return {}
 
 torch.set_num_threads(1)
 ended, before = threading.Event(), held()
@@ -262,7 +264,7 @@ peak = [before]
 def watch():
     while not ended.wait(0.002):
         peak[0] = max(peak[0], held())
-watcher = threading.Thread(target=watch)
+watcher = threading.Thread(target=watch, daemon=True)  # an error ends the process
 watcher.start()
 model = Model(load_whole(AutoModelForCausalLM, sys.argv[1], remedy="", dtype="auto"))
 quantize_model(model, QuantizeConfig(), torch.device("cpu"))
