@@ -78,12 +78,7 @@ def restore(checkpoints: Checkpoints) -> Restored:
         aside = ranks.rank == 0 and _set_aside(folder, found, checkpoints.attempt)
         if not ranks.from_main(aside):
             lost.append(folder)
-        if len(lost) > _MOST_LOST:
-            message = (
-                f"{len(lost)} checkpoints in {root} were taken away by another writer while they "
-                "were read: an earlier attempt still saves there; another attempt tries again"
-            )
-            raise StageError(message)
+        _check_lost(len(lost), root)
     if not checkpoints.can_begin:
         message = (
             f"checkpoints in {root} were sound and are no more, and the phase before was not "
@@ -93,6 +88,16 @@ def restore(checkpoints: Checkpoints) -> Restored:
     if tried and ranks.rank == 0:
         log.warning("no checkpoint to go on from in %s: training starts at step 0", root)
     return Restored(step=0, loss=None)
+
+
+def _check_lost(num_lost: int, root: Path) -> None:
+    """Give up where another writer takes away whatever is read; the same on every rank."""
+    if num_lost > _MOST_LOST:
+        message = (
+            f"{num_lost} checkpoints in {root} were taken away by another writer while they "
+            "were read: an earlier attempt still saves there; another attempt tries again"
+        )
+        raise StageError(message)
 
 
 def _newest(root: Path, lost: Sequence[Path]) -> Path | None:
@@ -163,20 +168,27 @@ def _find_follower(ranks: Ranks, ended: CheckpointInfo, later: Sequence[LaterPha
     """A sound checkpoint of the phases after the one that `ended` with this record.
 
     By the record alone: where that is as it was written, it says which work a later phase has
-    followed, whatever became of the weights beside it.
+    followed, whatever became of the weights beside it. Listed anew for each that is looked at, as
+    in `restore`.
     """
     if not later:
         return None
     phase, identity = later[0], replace(later[0].identity, follows=hash_record(ended))
-    listed = files.list_checkpoints(phase.root) if ranks.rank == 0 else None
-    for _, folder in ranks.from_main(listed):
+    seen: list[Path] = []
+    num_lost = 0
+    while folder := ranks.from_main(_newest(phase.root, seen) if ranks.rank == 0 else None):
+        seen.append(folder)
         info, unfit = _check(ranks, folder, identity)
         if unfit is None:
             return folder
-        if info is None or unfit.is_other_work:
-            continue
-        if follower := _find_follower(ranks, info, later[1:]):
+        if (
+            info is not None
+            and not unfit.is_other_work
+            and (follower := _find_follower(ranks, info, later[1:]))
+        ):
             return follower
+        num_lost += not ranks.from_main(ranks.rank != 0 or folder.exists())
+        _check_lost(num_lost, phase.root)
     return None
 
 

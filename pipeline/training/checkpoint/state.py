@@ -93,12 +93,22 @@ class TrainingState:
         """Take over what was loaded into `places`."""
         self.put_back_model(loaded)
         if "optimizer" in loaded:
-            set_optimizer_state_dict(
-                self.model, self.optimizer, loaded["optimizer"], options=_LEARNING_ALONE
-            )
+            self._put_back_optimizer(loaded["optimizer"])
         self._put_back_own(loaded["extra"])
         for states in loaded.get("rng", {}).values():  # last: what comes before may draw
             set_rng_state(states)
+
+    def _put_back_optimizer(self, loaded: Mapping[str, Any]) -> None:
+        """Its state; the options of its groups stay the config's.
+
+        An older version saved a group of nothing, where only vectors learned: torch takes that
+        one's options for the other's, which has none then.
+        """
+        groups = self.optimizer.param_groups
+        options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+        set_optimizer_state_dict(self.model, self.optimizer, dict(loaded), options=_LEARNING_ALONE)
+        for group, own in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(own)
 
     def _put_back_own(self, by_rank: Mapping[str, Mapping[str, Any]]) -> None:
         held, parts = self._held(), {}

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+from pipeline.training import optimizer
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 
 EIGHT_BIT = {"kind": "adamw_8bit", "learning_rate": 1e-3}
@@ -50,6 +51,23 @@ def test_training_of_vectors_alone_goes_on_bit_for_bit(make_train_run, strategy)
     forget(run, f"checkpoints/{LAST}", "model")
     assert run.run_here(strategy=strategy)["resumed_from_step"] == 2
     assert run.weights() == before
+
+
+@pytest.mark.parametrize("strategy", ["single", "fsdp2"])
+def test_a_checkpoint_that_has_a_group_of_nothing_is_gone_on_from(
+    make_train_run, monkeypatch, strategy
+):
+    """As an older version wrote it; without the mend the first step has no `betas`."""
+    run = make_train_run(**{**SAVED, "optimizer": {"learning_rate": 1e-2}, "learn": ["*.bias"]})
+    with monkeypatch.context() as before:
+        really = optimizer.parameter_groups
+        nothing = {"params": [], "weight_decay": 0.5}
+        before.setattr(optimizer, "parameter_groups", lambda *given: [nothing, *really(*given)])
+        run.run_here(strategy=strategy)
+    weights = run.weights()
+    forget(run, f"checkpoints/{LAST}", "model")
+    assert run.run_here(strategy=strategy)["resumed_from_step"] == 2
+    assert run.weights() == weights
 
 
 def test_what_8_bit_state_is_left_out_changes_the_weights(make_train_run, monkeypatch):

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemReader
 
+from pipeline.training.checkpoint import files
 from pipeline.training.checkpoint.files import list_checkpoints
 from pipeline.training.fingerprint import describe_changes, lasting_config
 from pipeline.training.phases import phases_of
@@ -204,6 +205,27 @@ def test_damage_to_a_phase_that_has_ended_costs_nothing_that_a_later_one_has(
     for phase, name in damaged:
         damage(run, phase, name)
     assert run.run_here(**config_for("single"))["resumed_from_step"] == step
+    assert run.weights() == whole[0].weights()
+
+
+def test_a_late_writer_that_rotates_a_later_phase_costs_nothing_that_it_has(
+    made, whole, make_train_run, monkeypatch
+):
+    run = make_train_run(**config_of(made))
+    shutil.copytree(whole[0].output_dir / "phases", run.output_dir / "phases")
+    for phase in ("0-projector", "1-lora"):
+        damage(run, phase)
+    newest = run.output_dir / "phases/2-last-layer/checkpoints/step-00000002"
+    later, damaged_files = newest.rename(run.output_dir / "not-yet"), files.damaged_files
+
+    def rotate(folder, expected):
+        if later.exists() and folder.parent == newest.parent:
+            later.rename(newest)
+            shutil.rmtree(folder)
+        return damaged_files(folder, expected)
+
+    monkeypatch.setattr(files, "damaged_files", rotate)
+    assert run.run_here(**config_for("single"))["resumed_from_step"] == 9
     assert run.weights() == whole[0].weights()
 
 
