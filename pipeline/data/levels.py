@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -27,12 +28,18 @@ class UnfitSampleError(ValueError):
     """A sample is not as the levels say; no other attempt reads another one."""
 
 
-def reading_error(where: str, error: ValueError) -> StageError:
-    """What a training ends with where a batch cannot be put together; `where` the samples lie."""
+def refuse_batch(where: str, error: ValueError) -> NoReturn:
+    """End a training whose batch cannot be put together; `where` its samples lie.
+
+    Raises:
+        StageConfigError: a sample does not fit the levels.
+        StageError: for any other reason.
+    """
     if isinstance(error, UnfitSampleError):
         message = f"{where}: {error}; run `preprocess` again where the manifest was mended"
-        return StageConfigError(message)
-    return StageError(f"{where}: {error}")
+        raise StageConfigError(message) from None
+    message = f"{where}: {error}"
+    raise StageError(message) from error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

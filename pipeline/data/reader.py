@@ -16,7 +16,7 @@ from pipeline.data.batch import Batch, ModelNeeds, assemble
 from pipeline.data.buffers import BufferPool
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.gathered import Gathered, gather_samples
-from pipeline.data.levels import UnfitSampleError, reading_error
+from pipeline.data.levels import refuse_batch
 from pipeline.data.order import Microbatch, position_at, rank_microbatches
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.reading_plan import ReadingPlan
@@ -71,9 +71,7 @@ class BatchReader(Prefetcher):
         try:
             return self._put_together(gathered, [len(row) for row in rows], epoch)
         except ValueError as error:
-            is_unfit = isinstance(error, UnfitSampleError)
-            where = str(self._dataset.files.shared_dir)
-            raise reading_error(where, error) from None if is_unfit else error
+            refuse_batch(str(self._dataset.files.shared_dir), error)
 
     def _put_together(self, gathered: Gathered, row_sizes: Sequence[int], epoch: int) -> Batch:
         return assemble(

@@ -29,7 +29,7 @@ from pipeline.data.buffers import BufferPool
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.gathered import image_rule
 from pipeline.data.info import DatasetInfo
-from pipeline.data.levels import UnfitSampleError, reading_error
+from pipeline.data.levels import refuse_batch
 from pipeline.data.order import BatchLayout
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.sample_format import (
@@ -162,8 +162,7 @@ class StreamReader(Prefetcher):
             )
         except ValueError as error:
             shards = sorted({members["__url__"] for _, members in read})
-            is_unfit = isinstance(error, UnfitSampleError)
-            raise reading_error(", ".join(shards), error) from None if is_unfit else error
+            refuse_batch(", ".join(shards), error)
 
     def _sample(self, number: int, members: Mapping[str, Any]) -> Sample:
         try:
