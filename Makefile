@@ -30,7 +30,7 @@ demo: venv  ## one YAML file to a trained model and a report, on this machine
 	@$(BIN)/slurm-jobs run configs/demo.yaml
 
 test: venv  ## the tests without the slow ones, on JOBS processes (2; as root on Debian or Ubuntu on a real Slurm too)
-	@$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadgroup \
+	@$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-slow: venv  ## the slow tests alone, without the faults

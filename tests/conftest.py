@@ -4,10 +4,11 @@ A test that needs it is marked `cluster` and takes the fixture of that name. Whe
 cannot have a cluster the test is skipped with the reason; with CI or SLURM_JOBS_REQUIRE_CLUSTER
 set, it fails. SLURM_JOBS_CLUSTER=FOLDER uses a cluster that was brought up by hand.
 
-`make test` runs the files on several processes at once (pytest-xdist); all tests that need the
-cluster run on one of them, first, so that there is one cluster and nothing disturbs its queue.
+`make test` runs the files on several processes at once (pytest-xdist); all files with tests that
+need the cluster run on one of them, first, so that there is one cluster, installed once.
 """
 
+import functools
 import os
 import signal
 import sys
@@ -23,12 +24,13 @@ from xdist.scheduler import LoadScopeScheduling
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.errors import ClusterUnavailableError
-from tests.cluster.lifecycle import bring_down
+from tests.cluster.errors import ClusterError, ClusterUnavailableError
+from tests.cluster.lifecycle import clear_away
+from tests.cluster.processes import parent
 
 _FOLDERS = Path("/var/tmp")
 _PREFIX = "slurm-jobs-pytest-"
-_ON_ONE_PROCESS = "cluster"
+_ROOT = Path(__file__).resolve().parents[1]
 _TOGETHER = ("tests/pipeline/training/strategies/",)
 """Folders whose files share what takes long to make."""
 
@@ -37,10 +39,20 @@ class _FilesAtOnce(LoadScopeScheduling):
     """A file's tests run on one process; those of the cluster all on the same, and of a folder."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.endswith(f"@{_ON_ONE_PROCESS}"):
-            return _ON_ONE_PROCESS
         file = nodeid.split("::", 1)[0]
+        if _needs_cluster(_ROOT / file):
+            return "cluster"
         return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
+
+
+@functools.cache
+def _needs_cluster(file: Path) -> bool:
+    """Whether a test of the file is marked so.
+
+    Marks do not reach the process that deals the files out: groups of pytest-xdist 3.8 are part
+    of a test's name, which pytest 9.2 no longer lets it change.
+    """
+    return "pytest.mark.cluster" in file.read_text(encoding="utf-8")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:
@@ -53,10 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """On several processes, begin with the tests of the cluster: they take the longest."""
     if not hasattr(config, "workerinput"):
         return
-    for item in items:
-        if item.get_closest_marker("cluster"):
-            item.add_marker(pytest.mark.xdist_group(_ON_ONE_PROCESS))
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+    items.sort(key=lambda item: not _needs_cluster(item.path))
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +121,14 @@ def user_dir(cluster: Cluster) -> Path:
 
 
 def _start() -> Cluster:
-    for old in _FOLDERS.glob(f"{_PREFIX}*"):
-        if not Path("/proc", old.name.removeprefix(_PREFIX)).exists():
-            bring_down(old)  # its session was killed
+    for folder in _FOLDERS.glob(f"{_PREFIX}*"):
+        owner = folder.name.removeprefix(_PREFIX)
+        if not owner.isdecimal():
+            continue
+        above = parent(int(owner))
+        if above is None:
+            clear_away(folder)  # its test run was killed
+        elif "PYTEST_XDIST_WORKER" in os.environ and above == os.getppid():
+            message = f"two processes of one test run start a cluster: see {_FilesAtOnce.__name__}"
+            raise ClusterError(message)
     return Cluster.up(_FOLDERS / f"{_PREFIX}{os.getpid()}")

@@ -7,3 +7,7 @@ class ClusterError(Exception):
 
 class ClusterUnavailableError(ClusterError):
     """This machine cannot have the cluster (no root, no Debian, packages that will not install)."""
+
+
+class NotAClusterError(ClusterError):
+    """A folder that is no cluster's holds something."""

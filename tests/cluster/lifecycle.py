@@ -1,7 +1,7 @@
 """Bring a cluster up and down: the order of things, and the record that makes `down` possible.
 
-The record `cluster.json` is written before anything is started, so that whatever happens later,
-another process can stop and undo it all.
+The record `cluster.json` is written whole before anything is started, and goes last, so that
+whatever happens in between, another process can stop and undo it all.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.cluster import daemons, host, processes, user
 from tests.cluster.config import GPUS_PER_NODE, NODES, NUM_PORTS, ClusterConfig
-from tests.cluster.errors import ClusterError, ClusterUnavailableError
+from tests.cluster.errors import ClusterError, ClusterUnavailableError, NotAClusterError
 from tests.cluster.packages import ensure_packages
 
 # Not in the checkout: that may lie where an ordinary user cannot go, and sockets want short paths.
@@ -73,14 +73,18 @@ def load(folder: Path) -> ClusterConfig:
 
 
 def bring_down(folder: Path) -> bool:
-    """Stop the folder's cluster and undo all that it changed, and say whether there was any."""
+    """Stop the folder's cluster and undo all that it changed, and say whether there was any.
+
+    Raises:
+        NotAClusterError: the folder holds something else.
+    """
     if not folder.exists():
         return False
     try:
         config = load(folder)
     except ClusterUnavailableError:
         if any(folder.iterdir()):
-            raise ClusterError(f"{folder} is not a cluster's folder: move it away") from None
+            raise NotAClusterError(f"{folder} is not a cluster's folder: move it away") from None
         folder.rmdir()
         return False
     daemons.stop_daemons(config, daemons.STOP_ORDER, grace_s=3)
@@ -93,17 +97,41 @@ def bring_down(folder: Path) -> bool:
     _restore_host(config)
     if host.mount_points_below(folder):
         raise ClusterError(f"something is still mounted below {folder}")
-    shutil.rmtree(folder)
+    remove(folder)
     return True
+
+
+def clear_away(folder: Path) -> None:
+    """Bring down what a killed test run left in a folder of its own.
+
+    Without a record nothing runs there: its process was killed before it began, or at the end.
+    """
+    try:
+        bring_down(folder)
+    except NotAClusterError:
+        remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a cluster's folder, its record last."""
+    for path in folder.iterdir():
+        if path.name == _RECORD:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    shutil.rmtree(folder)
 
 
 def _prepare(config: ClusterConfig) -> None:
     who = host.ensure_user(config.user)
     config.folder.mkdir(parents=True)
     config.folder.chmod(0o755)
-    record = config.folder / _RECORD
-    record.touch(mode=0o600)
-    record.write_text(json.dumps(dataclasses.asdict(config), default=str, indent=1) + "\n")
+    part = config.folder / f"{_RECORD}.part"
+    part.touch(mode=0o600)
+    part.write_text(json.dumps(dataclasses.asdict(config), default=str, indent=1) + "\n")
+    part.replace(config.folder / _RECORD)
     daemons.write_files(config)
     host.make_devices(config.devices, GPUS_PER_NODE)
     config.home.mkdir(mode=0o755)

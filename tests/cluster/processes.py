@@ -32,12 +32,24 @@ class Process:
 
 def identify(pid: int) -> Process | None:
     """Return the living process of this pid, or None if there is none (a zombie is none)."""
+    fields = _stat(pid)
+    return Process(pid=pid, start_ticks=int(fields[19])) if fields else None
+
+
+def parent(pid: int) -> int | None:
+    """Return the pid of a living process's parent, or None if there is no such process."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the third, the state; none of the dead."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return []
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else Process(pid=pid, start_ticks=int(fields[19]))
+    return [] if fields[0] in "ZX" else fields
 
 
 def spawn(argv: Sequence[str], *, env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:

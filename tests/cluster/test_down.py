@@ -4,6 +4,7 @@ import pytest
 
 from tests.cluster import __main__ as program
 from tests.cluster import lifecycle
+from tests.cluster.errors import NotAClusterError
 
 
 def down(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +28,33 @@ def test_down_says_what_it_removed(
     monkeypatch.setattr(lifecycle, "bring_down", lambda _folder: True)  # a cluster needs root
     down(tmp_path, monkeypatch)
     assert capsys.readouterr().out == f"The cluster is down, and {tmp_path} is removed.\n"
+
+
+def test_what_is_no_clusters_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(NotAClusterError, match="move it away"):
+        lifecycle.bring_down(tmp_path)
+    assert (tmp_path / "notes.txt").exists()
+
+
+def test_what_a_test_run_killed_without_a_record_left_is_removed(tmp_path: Path) -> None:
+    """Killed before the record was written, or while the folder was removed: nothing runs."""
+    folder = tmp_path / "slurm-jobs-pytest-554"
+    (folder / "home").mkdir(parents=True)
+    (folder / "cluster.json.part").touch()
+    lifecycle.clear_away(folder)
+    assert not folder.exists()
+
+
+def test_the_record_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cluster.json", "log"):
+        (tmp_path / name).touch()
+    (tmp_path / "home").mkdir()
+
+    def fail(path: Path) -> None:
+        raise OSError(path)
+
+    monkeypatch.setattr(lifecycle.shutil, "rmtree", fail)
+    with pytest.raises(OSError, match="home"):
+        lifecycle.remove(tmp_path)
+    assert (tmp_path / "cluster.json").exists()
