@@ -21,6 +21,10 @@ from tests.pipeline.training.strategies import reference_qlora
 from tests.pipeline.training.tiny_runs import tiny_config
 
 LORA = {"rank": 4, "alpha": 8.0}
+EQUAL = 1e-4
+"""Logits that differ by less are the same model's."""
+FAR = 100 * EQUAL
+"""Those of another differ by more: by 0.07 on an AMD EPYC, over 0.1 on an Intel Xeon."""
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +111,9 @@ def test_peft_puts_the_adapters_beside_a_quantised_base_and_computes_what_the_ex
         run.output_dir / "model", dtype=torch.float32
     )
     ours = logits(export, made)
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours, theirs, rtol=EQUAL, atol=EQUAL)
     untrained = logits(reference_qlora.load(str(made[1]), torch.float32), made)
-    assert (untrained - ours).abs().max() > 0.1
+    assert (untrained - ours).abs().max() > FAR
 
 
 def test_beside_the_original_weights_the_same_adapters_compute_something_else(made, trained):
@@ -119,7 +123,7 @@ def test_beside_the_original_weights_the_same_adapters_compute_something_else(ma
     export = AutoModelForImageTextToText.from_pretrained(
         run.output_dir / "model", dtype=torch.float32
     )
-    assert (logits(export, made) - theirs).abs().max() > 0.1
+    assert (logits(export, made) - theirs).abs().max() > FAR
 
 
 def test_checkpoints_have_adapters_alone_and_the_export_is_whole_and_fp32(made, trained):
