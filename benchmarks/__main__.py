@@ -1,8 +1,15 @@
-"""Runs every benchmark and writes what it found to docs/performance.md: `make bench`."""
+"""Runs every benchmark and writes what it found to docs/performance.md: `make bench`.
+
+    python -m benchmarks [NAME ...] [--found DIR]
+
+With names, those sections alone are written anew; the others stay as they are.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -35,15 +42,33 @@ that misses its goal stays. What the costs mean for large sites stands in [scale
 
 
 def main() -> None:
-    """Run, and write the page."""
-    parts = [HEAD]
-    for module, heading in SCRIPTS.items():
-        with tempfile.NamedTemporaryFile(suffix=".json") as stream:
-            argv = [sys.executable, "-m", f"benchmarks.{module}", "--json", stream.name]
-            subprocess.run(argv, check=True)
-            parts.append(_section(heading, module, json.loads(Path(stream.name).read_text())))
-    PAGE.write_text("\n".join(parts))
+    """Run all and write the page, or run those named and write their sections anew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCRIPTS))
+    parser.add_argument("--found", type=Path, metavar="DIR", help="take DIR/NAME.json, run nothing")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.names) - set(SCRIPTS)):
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(SCRIPTS)}")
+    sections = _sections(PAGE.read_text()) if options.names else {}
+    for module in options.names or SCRIPTS:
+        kept = options.found and options.found / f"{module}.json"
+        found = json.loads(kept.read_text() if kept else _run(module))
+        sections[SCRIPTS[module]] = _section(SCRIPTS[module], module, found)
+    PAGE.write_text("\n".join([HEAD, *(sections[h] for h in SCRIPTS.values() if h in sections)]))
     print(f"{PAGE} written")
+
+
+def _run(module: str) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".json") as stream:
+        argv = [sys.executable, "-m", f"benchmarks.{module}", "--json", stream.name]
+        subprocess.run(argv, check=True)
+        return Path(stream.name).read_text()
+
+
+def _sections(page: str) -> dict[str, str]:
+    """The sections that the page has, by their headings."""
+    parts = re.split(r"^(?=## )", page, flags=re.MULTILINE)[1:]
+    return {part.partition("\n")[0].removeprefix("## "): part.rstrip() + "\n" for part in parts}
 
 
 def _section(heading: str, module: str, found: dict[str, Any]) -> str:

@@ -1,11 +1,12 @@
-"""What recording a step costs: laps, counts of its work, device marks, packing, writing.
+"""What recording costs: a step (laps, counts of its work, device marks), and a node's load.
 
     python -m benchmarks.recording [--quick] [--json FILE]
 
 One thread makes nothing but records, of a batch as a small training has it, and its own processor
 time is taken; so the goal, 1 % of a step of 20 ms, is of what recording adds to a step, whatever
 the step does. `with a device` has a clock whose marks are Python objects in the place of CUDA's
-events: what torch takes to queue an event comes on top, and has not been measured here.
+events: what torch takes to queue an event comes on top, and has not been measured here. The load
+of this node is read as the thread beside a training reads it, once a second by default.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +27,7 @@ from benchmarks.table import Row, arguments, row, show
 from benchmarks.training_stage import make_context
 from pipeline.timing import StepOutcome, StepRecorder
 from pipeline.timing.flops import ModelWork, PartWork
+from pipeline.timing.system_sampler import SystemSampler, find_sources
 from pipeline.training.batches import StepCounter
 from pipeline.training.report import Course, TrainingReporter
 from pipeline.training.trackers import Trackers
@@ -32,6 +36,8 @@ from slurm_jobs.common.stage_config.trackers import TrackersConfig
 
 GOAL_US = 200.0
 """1 % of a step of 20 ms."""
+LOAD_GOAL_US = 2_000.0
+"""0.2 % of a core, at one reading a second."""
 NUM_ROWS, LENGTH, NUM_IMAGE_TOKENS, IMAGE_SIDE, PATCH = 32, 512, 256, 224, 14
 OUTCOME = StepOutcome(loss=1.0, learning_rate=1e-3, grad_norm=1.0)
 
@@ -82,7 +88,7 @@ def make_batch() -> Any:
     )
 
 
-def cost_us(folder: Path, num_steps: int, *, num_microbatches: int, device: bool) -> float:
+def cost_us(folder: Path, *, num_steps: int, num_microbatches: int, device: bool) -> float:
     """Processor time a step, microseconds, of all that the loop does to record it."""
     batches = [make_batch()] * num_microbatches
     part = PartWork(num_weights={3: 10**6}, attention_width={3: 64})
@@ -119,27 +125,43 @@ def cost_us(folder: Path, num_steps: int, *, num_microbatches: int, device: bool
     return 1e6 * taken_s / num_steps
 
 
+def load_cost_us(folder: Path, num_readings: int) -> float:
+    """Processor time a reading of this node's load, microseconds; no GPU is asked."""
+    sources = find_sources(folder, {"CUDA_VISIBLE_DEVICES": ""})
+    sampler = SystemSampler(folder / "node.system", sources, every_s=1.0, metadata={})
+    start_s = time.thread_time()
+    for _ in range(num_readings):
+        sampler.take()
+    return 1e6 * (time.thread_time() - start_s) / num_readings
+
+
+def median_us(repeats: int, cost: Callable[[Path], float]) -> float:
+    """The median of several measurements, each in a folder of its own."""
+    found = []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(cost(Path(folder)))
+    return statistics.median(found)
+
+
 def main() -> None:
     """Measure, and print the table."""
     options = arguments(__doc__)
-    num_steps, repeats = (500, 3) if options.quick else (3_000, 7)
+    num_steps, num_readings, repeats = (500, 50, 3) if options.quick else (3_000, 300, 7)
     rows: list[Row] = []
     for device in (False, True):
         for num_microbatches in (1, 8):
-            found = []
-            for _ in range(repeats):
-                with tempfile.TemporaryDirectory() as folder:
-                    found.append(
-                        cost_us(
-                            Path(folder), num_steps,
-                            num_microbatches=num_microbatches, device=device,
-                        )
-                    )  # fmt: skip
+            cost = partial(
+                cost_us, num_steps=num_steps, num_microbatches=num_microbatches, device=device
+            )
+            found = median_us(repeats, cost)
             where = "with a device" if device else "on a CPU"
             many = "microbatches" if num_microbatches > 1 else "microbatch"
             case = f"record a step {where}, {num_microbatches} {many} of {NUM_ROWS} samples"
             at_most = GOAL_US if num_microbatches == 1 else None
-            rows.append(row(case, "us of the host", statistics.median(found), at_most=at_most))
+            rows.append(row(case, "us of the host", found, at_most=at_most))
+    found = median_us(repeats, partial(load_cost_us, num_readings=num_readings))
+    rows.append(row("read the load of this node", "us of the host", found, at_most=LOAD_GOAL_US))
     show(rows, options, ["torch", "numpy"])
 
 

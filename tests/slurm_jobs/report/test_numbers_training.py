@@ -232,9 +232,9 @@ def test_curves_of_a_long_run_stay_short(fabrication):
 
 def test_a_hundred_thousand_steps_of_eight_ranks_take_seconds(fabrication):
     ranks = [make_steps(fabrication, 100_000)] * 8
-    start = time.perf_counter()
+    start = time.process_time()
     numbers_of([ranks])
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 20  # a quadratic one takes minutes
 
 
 def test_a_rank_killed_early_shortens_the_curves_not_the_progress(fabrication):
