@@ -31,6 +31,8 @@ VERBS = {
     "resume": "run what is missing of a run, and nothing else",
     "cancel": "cancel a run, or one of its stages",
     "report": "show where a run's time went and what to change",
+    "compare": "tell whether one run, or its repeats, is faster than another",
+    "scaling": "tell what more GPUs gave, over runs with different numbers of them",
     "verify": "compare a data set with its index and checksums",
     "packing": "draw what each way of batching pads on a data set, and time it",
     "samples": "show decoded samples, and audit labels and images of a data set",

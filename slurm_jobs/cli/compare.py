@@ -1,0 +1,68 @@
+"""`slurm-jobs compare A B`: whether B is faster than A, and what differs in their settings."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from slurm_jobs.cli.arguments import add_json, print_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the verb takes."""
+    words = "a run, or repeats of one with commas between them"
+    parser.add_argument("first", metavar="A", help=words)
+    parser.add_argument("second", metavar="B", help=words)
+    add_training(parser)
+    add_json(parser)
+
+
+def add_training(parser: argparse.ArgumentParser) -> None:
+    """Which steps of a run are meant: --stage and --warmup-steps."""
+    parser.add_argument("--stage", metavar="NAME", help="the training, where runs have several")
+    parser.add_argument(
+        "--warmup-steps",
+        metavar="N",
+        type=_whole,
+        default=5,
+        help="steps at the start of each attempt that are left out (default: 5)",
+    )
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        message = f"{text} is not a whole number"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, and print; exit code 0 whatever the verdict is."""
+    from slurm_jobs.comparison.compare import compare
+    from slurm_jobs.comparison.measure import measure
+    from slurm_jobs.comparison.sentences import headline
+    from slurm_jobs.run.find import find_run
+
+    first, second = (
+        [
+            measure(find_run(name), stage=options.stage, warmup_steps=options.warmup_steps)
+            for name in _names(arm)
+        ]
+        for arm in (options.first, options.second)
+    )
+    found = compare(first, second)
+    if options.json:
+        print_json({"headline": headline(found), **dataclasses.asdict(found)})
+    else:
+        from slurm_jobs.cli.output import console
+        from slurm_jobs.comparison.terminal import render
+
+        console().print(render(found))
+    return 0
+
+
+def _names(arm: str) -> list[str]:
+    """`a,b`: two runs; a folder with a comma in its name is one."""
+    from pathlib import Path
+
+    return [arm] if Path(arm).exists() else [name for name in arm.split(",") if name]

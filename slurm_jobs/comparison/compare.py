@@ -1,0 +1,101 @@
+"""Two arms of runs side by side: the verdict, what it rests on, and what weakens it. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_jobs.comparison.model import Comparison, RunMeasure
+from slurm_jobs.comparison.settings import differences, unlike_within
+from slurm_jobs.comparison.verdict import MIN_RUNS, Verdict, judge, judge_single
+
+TOKENS_ALIKE = 0.02
+"""Mean real tokens a sample may differ by this share; more, and the data are not the same. Own
+choice."""
+_MANY = 6
+"""Names that are listed; more are counted."""
+
+
+def compare(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Comparison:
+    """Compare the runs of two arms.
+
+    Args:
+        first: the runs of the arm that the other is measured against, at least one.
+        second: those of the other, at least one.
+    """
+    runs = (*first, *second)
+    tokens = _verdict(first, second, "tokens_per_s") if all(r.tokens_per_s for r in runs) else None
+    samples = _verdict(first, second, "samples_per_s")
+    more = tokens.more_runs if tokens is not None else None
+    mean_hours = [sum(r.rank_hours for r in arm) / len(arm) for arm in (first, second)]
+    return Comparison(
+        first=tuple(first),
+        second=tuple(second),
+        tokens=tokens,
+        samples=samples,
+        cost_rank_hours=more * sum(mean_hours) if more else None,
+        differences=tuple(differences(first, second)),
+        warnings=tuple(_warnings(first, second)),
+    )
+
+
+def _verdict(
+    first: Sequence[RunMeasure], second: Sequence[RunMeasure], speed: str
+) -> Verdict | None:
+    """None where a run is too short for stretches, or counted nothing."""
+    if min(len(first), len(second)) >= MIN_RUNS:
+        a, b = ([getattr(run, speed) for run in arm] for arm in (first, second))
+        return judge(a, b) if min(*a, *b) > 0 else None
+    if speed != "tokens_per_s" or max(len(first), len(second)) > 1:
+        return None
+    stretches = [run.token_stretches for run in (*first, *second)]
+    return judge_single(*stretches) if all(stretches) else None
+
+
+def _warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
+    said: list[str] = []
+    runs = (*first, *second)
+    for name, arm in (("A", first), ("B", second)):
+        unlike = unlike_within(arm)
+        if unlike:
+            said.append(
+                f"the runs of {name} are no repeats of each other: they differ in {_listed(unlike)}"
+            )
+    if len({run.run_id for run in runs}) < len(runs):
+        said.append("a run is there twice: repeats must be runs of their own")
+    if len({run.num_ranks for run in runs}) > 1:
+        said.append(
+            "the numbers of ranks differ: this compares what whole jobs do a second; "
+            "`slurm-jobs scaling` tells what each rank adds"
+        )
+    for kind, values in (
+        ("cards", [r.cards for r in runs]),
+        ("processors", [r.cpus for r in runs]),
+    ):
+        known = {value for value in values if value}
+        if len(known) > 1:
+            listed = "; ".join(sorted(", ".join(value) for value in known))
+            said.append(f"not all runs had the same {kind} ({listed}): part of the difference")
+    said.extend(_data_warnings(first, second))
+    return said + [note for run in runs for note in run.notes]
+
+
+def _data_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
+    said = []
+    lengths = [sum(r.tokens_per_sample for r in arm) / len(arm) for arm in (first, second)]
+    if min(lengths) > 0 and max(lengths) / min(lengths) - 1 > TOKENS_ALIKE:
+        said.append(
+            f"the samples are not alike: {lengths[0]:.1f} real tokens each in A, {lengths[1]:.1f} "
+            "in B; tokens/s and samples/s then tell different things"
+        )
+    batches = [sum(r.samples_per_step for r in arm) / len(arm) for arm in (first, second)]
+    if max(batches) / min(batches) - 1 > TOKENS_ALIKE:
+        said.append(
+            f"the global batches differ ({batches[0]:.0f} and {batches[1]:.0f} samples a step): "
+            "times of steps are not compared, and what a step teaches is not the same"
+        )
+    return said
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MANY
+    return ", ".join(names[:_MANY]) + (f" and {more} more" if more > 0 else "")

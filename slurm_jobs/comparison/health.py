@@ -1,0 +1,71 @@
+"""Whether runs are a sound base to measure scaling against: PURE.
+
+A slow base makes every other point look good. The case that it was written for: 2 V100 at 12.94 of
+16 GB, and 8 of them 5.8 times as fast (145 % efficiency); with activation checkpointing, at 9.93
+GB, they were 4.07 times as fast (102 %).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from slurm_jobs.comparison.model import RunMeasure
+from slurm_jobs.report import words
+
+MEMORY_SHARE = 0.80
+"""Of a card, at the peak. In the case above it was 81 %; PyTorch's own profiler warns from 90 %."""
+SLOW_START = 0.80
+"""The first tenth of a run, over the median of the others: compiling, tuning of kernels or a cold
+cache inside it. Own choice."""
+MOST_EFFICIENCY = 1.05
+"""Above it, the base was held up by something: caches give a few percent, no more. Own choice."""
+
+
+def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[str, ...]:
+    """What is wrong with runs on so many ranks as a base for others; empty if nothing is known.
+
+    Args:
+        runs: on the same number of ranks.
+        others: of the same series, on other numbers.
+    """
+    found = [line for run in runs for line in (*_memory(run), *_start(run))]
+    found += _hardware(runs, others)
+    return tuple(dict.fromkeys(found))
+
+
+def _memory(run: RunMeasure) -> Iterator[str]:
+    if run.num_allocator_retries:
+        yield f"memory pressure: {run.num_allocator_retries:,} x allocator retry ({run.run_id})"
+    capacity = run.memory_capacity_bytes
+    if capacity and run.memory_peak_bytes >= MEMORY_SHARE * capacity:
+        share = words.percent(run.memory_peak_bytes / capacity)
+        yield (
+            f"memory pressure: {words.num_bytes(run.memory_peak_bytes)} of "
+            f"{words.num_bytes(capacity)} at the peak, {share} ({run.run_id})"
+        )
+
+
+def _start(run: RunMeasure) -> Iterator[str]:
+    if not run.token_stretches:
+        return
+    usual = statistics.median(run.token_stretches[1:])
+    share = run.token_stretches[0] / usual
+    if share < SLOW_START:
+        yield (
+            f"its first tenth ran at {words.percent(share)} of the speed of the rest, as with "
+            f"compiling inside ({run.run_id}); leave more out with --warmup-steps"
+        )
+
+
+def _hardware(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> Iterator[str]:
+    for kind in ("cards", "cpus"):
+        own = {getattr(run, kind) for run in runs if getattr(run, kind)}
+        usual = {getattr(run, kind) for run in others if getattr(run, kind)}
+        if own and usual and not own <= usual:
+            what = "cards" if kind == "cards" else "processors"
+            yield f"other {what} than the rest: {_listed(own)}, not {_listed(usual)}"
+
+
+def _listed(kinds: set[tuple[str, ...]]) -> str:
+    return "; ".join(sorted(", ".join(kind) for kind in kinds))

@@ -1,0 +1,218 @@
+"""Reads what the training of one run did: its speed as a number, and all that it depends on.
+
+Checkpoints, evaluation and steps that compiled are set apart: they say how often something is
+done, not how fast a step is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.system_readings import read_system
+from slurm_jobs.common.timings import NOT_TRAINING
+from slurm_jobs.comparison.model import RunMeasure
+from slurm_jobs.comparison.settings import settings_of
+from slurm_jobs.comparison.stretches import stretch_speeds
+from slurm_jobs.report.inputs import ReportInputs, StageInputs, read_inputs
+from slurm_jobs.report.numbers_steps import AttemptSteps, split_attempts
+from slurm_jobs.run.paths import RunPaths
+
+_COMPILE = "compile_s"
+_LAST_STEPS = 50
+"""The loss at the end is the mean over one in so many steps, as in the report."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Steps:
+    """The measured steps of all attempts that had as many ranks, one number a step."""
+
+    tokens: np.ndarray
+    """Of all ranks, [num_steps]; the others alike."""
+    samples: np.ndarray
+    seconds: np.ndarray
+    """Without what is set apart, of the rank that the attempt's time is of."""
+    num_compiled: int
+
+
+def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -> RunMeasure:
+    """Measure the training of a run.
+
+    Args:
+        run_dir: the run's folder.
+        stage: whose steps are meant; None: the only one that recorded some.
+        warmup_steps: at the start of each attempt, which are left out.
+
+    Raises:
+        InputError: the run has no such training, or several and none was named, or no step of it
+            is left.
+    """
+    paths = RunPaths(run_dir)
+    inputs = read_inputs(paths, ())
+    chosen = _choose(inputs, stage)
+    fingerprints = {a.attempt: a.fingerprint for a in chosen.attempts}
+    attempts = split_attempts(chosen.timings, warmup_steps, fingerprints)
+    whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
+    if not whole:
+        message = (
+            f"run {run_dir.name}, stage {chosen.name}: no step of all its ranks is left after the "
+            f"first {warmup_steps} of each attempt; name a run that trained for longer"
+        )
+        raise InputError(message)
+    num_ranks = max(
+        {a.num_ranks for a in whole},
+        key=lambda num: sum(a.num_measured for a in whole if a.num_ranks == num),
+    )
+    alike = [a for a in whole if a.num_ranks == num_ranks]
+    return _measure(inputs, paths, chosen, alike, _notes(run_dir.name, attempts, alike))
+
+
+def _choose(inputs: ReportInputs, name: str | None) -> StageInputs:
+    run_id = inputs.run["run_id"]
+    trained = [s for s in inputs.stages if any(t.steps is not None for t in s.timings)]
+    if name is not None:
+        trained = [s for s in trained if s.name == name]
+    if not trained:
+        what = f"of stage {name}" if name else "of any training"
+        message = f"run {run_id} has no step records {what}; `slurm-jobs status` says how it stands"
+        raise InputError(message)
+    if len(trained) > 1 or trained[0].num_slices > 1:
+        listed = ", ".join(s.name for s in trained)
+        message = f"run {run_id} has several trainings ({listed}); name one with --stage"
+        if len(trained) == 1:
+            message = f"run {run_id}: {name} is an array of trainings, which cannot be compared"
+        raise InputError(message)
+    return trained[0]
+
+
+def _notes(
+    name: str, attempts: Sequence[AttemptSteps], alike: Sequence[AttemptSteps]
+) -> tuple[str, ...]:
+    left = len(attempts) - len(alike)
+    if not left:
+        return ()
+    note = (
+        f"{name}: {left} of {len(attempts)} attempts left out (other numbers of ranks, ranks "
+        f"without records, or no step after the warm-up)"
+    )
+    return (note,)
+
+
+def _measure(
+    inputs: ReportInputs,
+    paths: RunPaths,
+    stage: StageInputs,
+    attempts: Sequence[AttemptSteps],
+    notes: tuple[str, ...],
+) -> RunMeasure:
+    steps = _join([_of_attempt(a) for a in attempts])
+    seconds, num_steps = float(steps.seconds.sum()), len(steps.seconds)
+    if not num_steps:
+        message = f"run {inputs.run['run_id']}, stage {stage.name}: every step compiled something"
+        raise InputError(message)
+    said = [t.steps.metadata for a in attempts for t in a.ranks if t.steps is not None]
+    tokens, samples = float(steps.tokens.sum()), float(steps.samples.sum())
+    records = [r for a in attempts for r in a.records]
+    num_ranks = attempts[0].num_ranks
+    return RunMeasure(
+        run_id=inputs.run["run_id"],
+        name=inputs.run["name"],
+        stage=stage.name,
+        num_ranks=num_ranks,
+        device=str(said[0].get("device", "")),
+        nodes=tuple(dict.fromkeys(str(m.get("node_name", "")) for m in said)),
+        cpus=tuple(sorted({n.cpu for n in stage.nodes if n.cpu})),
+        num_steps=num_steps,
+        seconds=seconds,
+        tokens_per_s=tokens / seconds,
+        samples_per_s=samples / seconds,
+        samples_per_step=samples / num_steps,
+        tokens_per_sample=tokens / samples if samples else 0.0,
+        token_stretches=stretch_speeds(steps.tokens, steps.seconds),
+        apart_s=_apart(attempts),
+        num_compiled_steps=steps.num_compiled,
+        memory_peak_bytes=max(float(r["memory_peak_bytes"].max()) for r in records),
+        num_allocator_retries=sum(int(r["num_allocator_retries"].max()) for r in records),
+        last_loss=_last_loss(attempts[-1]),
+        rank_hours=sum(num_ranks * _hours(a) for a in attempts),
+        settings=settings_of(inputs, stage, num_ranks),
+        notes=notes,
+        **_cards(paths, stage),
+    )
+
+
+def _of_attempt(attempt: AttemptSteps) -> _Steps:
+    """Of the rank whose training time is least: what another has more is a wait for what is apart.
+
+    (Where rank 0 saves or evaluates alone, the others wait for it in a phase of training.)
+    """
+    ranks = [attempt.measured(index) for index in range(len(attempt.ranks))]
+    is_plain = np.all([rank[_COMPILE] == 0 for rank in ranks], axis=0)
+    plain = [rank.compress(is_plain) for rank in ranks]
+    trained = [
+        rank["step_s"].astype(np.float64) - sum(rank[name] for name in NOT_TRAINING)
+        for rank in plain
+    ]
+    return _Steps(
+        tokens=_added(plain, "num_tokens"),
+        samples=_added(plain, "num_samples"),
+        seconds=min(trained, key=lambda values: values.sum()),
+        num_compiled=int((~is_plain).sum()),
+    )
+
+
+def _added(ranks: Sequence[np.ndarray], name: str) -> np.ndarray:
+    total: np.ndarray = np.stack([rank[name] for rank in ranks]).sum(axis=0, dtype=np.float64)
+    return total
+
+
+def _join(parts: Sequence[_Steps]) -> _Steps:
+    names = ("tokens", "samples", "seconds")
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return _Steps(**joined, num_compiled=sum(part.num_compiled for part in parts))
+
+
+def _apart(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
+    """Of each attempt the rank that spent most; all its steps, also the first."""
+    return {
+        name: sum(max(float(r[name].sum(dtype=np.float64)) for r in a.records) for a in attempts)
+        for name in NOT_TRAINING
+    }
+
+
+def _last_loss(attempt: AttemptSteps) -> float | None:
+    losses = attempt.kept(attempt.longest)["loss"]
+    losses = losses[np.isfinite(losses)]
+    if not len(losses):
+        return None
+    return float(losses[-max(1, len(losses) // _LAST_STEPS) :].mean(dtype=np.float64))
+
+
+def _hours(attempt: AttemptSteps) -> float:
+    records = attempt.records[attempt.longest]
+    last = records[-1]
+    return float(last["start_unix_s"] + last["step_s"] - records[0]["start_unix_s"]) / 3600
+
+
+def _cards(paths: RunPaths, stage: StageInputs) -> dict[str, Any]:
+    """Names of the GPUs of the nodes, and the memory of the smallest, as their readings tell."""
+    files = sorted(paths.timing_stage_dir(stage.name).glob("*/node-*.system"))
+    gpus = [gpu for path in files for gpu in _gpus(path)]
+    sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
+    return {
+        "cards": tuple(sorted({str(gpu.get("name", "")) for gpu in gpus})),
+        "memory_capacity_bytes": min(sizes, default=None),
+    }
+
+
+def _gpus(path: Path) -> Sequence[Mapping[str, Any]]:
+    try:
+        found = read_system(path).metadata.get("gpus")
+    except (OSError, ValueError):  # a damaged file of readings: what it told is not known
+        return ()
+    return found if isinstance(found, list) else ()

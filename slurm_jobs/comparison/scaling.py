@@ -1,0 +1,159 @@
+"""How speed grows with the number of ranks, against a base that is looked at first: PURE."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from slurm_jobs.comparison.health import MOST_EFFICIENCY, problems
+from slurm_jobs.comparison.model import RunMeasure
+from slurm_jobs.comparison.model_scaling import Kind, Point, Scaling, Series
+from slurm_jobs.comparison.settings import ABSENT, OWN_OF_A_RUN
+from slurm_jobs.comparison.verdict import MIN_RUNS, interval, judge
+
+BATCH_SHARE = 0.02
+"""Batches within this share of each other are alike. Own choice."""
+_SCALED = (
+    *OWN_OF_A_RUN,
+    "num_ranks",
+    "train.resources.",
+    *(f"train.config.{key}" for key in ("global_batch_size", "num_microbatches", "num_lanes")),
+    *("code", "slurm-jobs"),
+)
+"""Beginnings of settings that scaling itself changes, that repeats need not share, or (code) that
+are told in a warning instead."""
+_BESIDE = ".resources."
+"""Of other stages: what they asked for does not touch the training."""
+
+
+def scale(runs: Sequence[RunMeasure]) -> Scaling:
+    """Order runs into series, and measure each against its base.
+
+    Args:
+        runs: at least two, each with a speed in tokens.
+
+    Raises:
+        ValueError: a run counted no tokens, or all have the same number of ranks.
+    """
+    silent = [run.run_id for run in runs if run.tokens_per_s <= 0]
+    if silent:
+        message = f"{', '.join(silent)}: no tokens were counted, so there is no speed to compare"
+        raise ValueError(message)
+    if len({run.num_ranks for run in runs}) < MIN_RUNS:
+        message = (
+            f"all {len(runs)} runs had {runs[0].num_ranks} ranks; name runs on other numbers too, "
+            "or use `slurm-jobs compare`"
+        )
+        raise ValueError(message)
+    grouped: dict[tuple[tuple[str, str], ...], list[RunMeasure]] = {}
+    for run in runs:
+        grouped.setdefault(_identity(run.settings), []).append(run)
+    telling = _telling(list(grouped))
+    series, warnings = [], [note for run in runs for note in run.notes]
+    for identity, members in grouped.items():
+        name = ", ".join(f"{key} {dict(identity).get(key, ABSENT)}" for key in telling)
+        if len({run.num_ranks for run in members}) < MIN_RUNS:
+            ids = ", ".join(run.run_id for run in members)
+            warnings.append(f"left out, as nothing on other numbers of ranks is like it: {ids}")
+            continue
+        series.append(_series(name, members))
+    codes = {run.settings.get("code", ABSENT) for run in runs}
+    if len(codes) > 1:
+        warnings.append(f"the runs are of different code: {', '.join(sorted(codes))}")
+    return Scaling(series=tuple(series), warnings=tuple(warnings))
+
+
+def _identity(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """All that runs of one series share."""
+    kept = {k: v for k, v in settings.items() if not k.startswith(_SCALED) and _BESIDE not in k}
+    return tuple(sorted(kept.items()))
+
+
+def _telling(identities: Sequence[tuple[tuple[str, str], ...]]) -> list[str]:
+    """Names of the settings in which series differ."""
+    each = [dict(identity) for identity in identities]
+    names = sorted({name for settings in each for name in settings})
+    return [n for n in names if len({settings.get(n, ABSENT) for settings in each}) > 1]
+
+
+def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
+    by_ranks = {num: [r for r in runs if r.num_ranks == num] for num in _numbers(runs)}
+    kind, batch_note = _kind(runs)
+    found = {
+        num: problems(some, [r for r in runs if r.num_ranks != num])
+        for num, some in by_ranks.items()
+    }
+    base = min(by_ranks)
+    as_given = _curve(by_ranks, base, found)
+    if not found[base] and max(point.efficiency for point in as_given) > MOST_EFFICIENCY:
+        found[base] = (_too_good(as_given),)
+        as_given = _curve(by_ranks, base, found)
+    sound = [num for num in by_ranks if not found[num] and num != max(by_ranks)]
+    honest: tuple[Point, ...] = ()
+    if found[base] and sound:
+        later = {num: some for num, some in by_ranks.items() if num >= min(sound)}
+        honest = _curve(later, min(sound), found)
+    return Series(name=name, kind=kind, batch_note=batch_note, as_given=as_given, honest=honest)
+
+
+def _numbers(runs: Sequence[RunMeasure]) -> list[int]:
+    return sorted({run.num_ranks for run in runs})
+
+
+def _kind(runs: Sequence[RunMeasure]) -> tuple[Kind, str]:
+    batches = [run.samples_per_step for run in runs]
+    shares = [run.samples_per_step / run.num_ranks for run in runs]
+    if max(batches) / min(batches) - 1 <= BATCH_SHARE:
+        return "strong", ""
+    if max(shares) / min(shares) - 1 <= BATCH_SHARE:
+        return "weak", ""
+    listed = ", ".join(
+        f"{batch:.4g} on {num}"
+        for num, batch in dict(sorted((r.num_ranks, r.samples_per_step) for r in runs)).items()
+    )
+    return "neither", f"samples a step: {listed} ranks; neither equal in all nor equal a rank"
+
+
+def _curve(
+    by_ranks: Mapping[int, Sequence[RunMeasure]], base: int, found: Mapping[int, tuple[str, ...]]
+) -> tuple[Point, ...]:
+    at_base = [run.tokens_per_s for run in by_ranks[base]]
+    points = []
+    for num, runs in by_ranks.items():
+        speeds = [run.tokens_per_s for run in runs]
+        mean, ideal = interval(speeds)[0], num / base
+        speedup = mean / interval(at_base)[0]
+        low, high = _bounds(at_base, speeds, ideal) if num != base else (None, None)
+        points.append(
+            Point(
+                num_ranks=num,
+                runs=tuple(runs),
+                tokens_per_s=mean,
+                speedup=speedup,
+                ideal=ideal,
+                efficiency=speedup / ideal,
+                low=low,
+                high=high,
+                problems=found[num],
+            )
+        )
+    return tuple(points)
+
+
+def _bounds(
+    base: Sequence[float], speeds: Sequence[float], ideal: float
+) -> tuple[float | None, float | None]:
+    if min(len(base), len(speeds)) < MIN_RUNS:
+        return None, None
+    verdict = judge(base, speeds)
+    assert math.isfinite(verdict.high)
+    return verdict.low / ideal, verdict.high / ideal
+
+
+def _too_good(points: Sequence[Point]) -> str:
+    best = max(points, key=lambda point: point.efficiency)
+    return (
+        f"{best.num_ranks} ranks are {best.speedup:.2f} times as fast, {best.efficiency * 100:.0f} "
+        "% of ideal: no number of ranks adds more than its share, so these runs were held up by "
+        "something that is not in their records"
+    )

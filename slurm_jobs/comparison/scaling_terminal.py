@@ -1,0 +1,104 @@
+"""Scaling on one screen of the terminal. rich honours NO_COLOR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from slurm_jobs.comparison.model_scaling import Point, Scaling, Series
+from slurm_jobs.report import words
+
+_BAR_CELLS = 24
+_TITLES = {
+    "strong": "strong scaling (the same global batch)",
+    "weak": "weak scaling (the same batch a rank)",
+    "neither": "neither strong nor weak scaling",
+}
+
+
+def render(scaling: Scaling) -> RenderableType:
+    """All series as one renderable."""
+    parts: list[RenderableType] = []
+    for series in scaling.series:
+        parts.extend(_series(series))
+    parts.extend(Text(f"note: {line}", style="yellow") for line in scaling.warnings)
+    return Group(*parts)
+
+
+def headline(series: Series) -> str:
+    """What may be said of a series, in one sentence."""
+    base, last = series.as_given[0], series.as_given[-1]
+    if base.problems and series.honest:
+        sound = series.honest[-1]
+        return (
+            f"baseline unhealthy: against {words.number_of('rank', base.num_ranks)}, "
+            f"{_reached(last)}; against the first sound base, "
+            f"{words.number_of('rank', series.honest[0].num_ranks)}, {_reached(sound)}"
+        )
+    if base.problems:
+        return (
+            f"baseline unhealthy, and no other is sound: {_reached(last)} says nothing; mend what "
+            "is named below and run the base again"
+        )
+    return f"{_reached(last)}, against {words.number_of('rank', base.num_ranks)}"
+
+
+def _reached(point: Point) -> str:
+    return (
+        f"{point.num_ranks} ranks are {point.speedup:.2f} times as fast "
+        f"({words.percent(point.efficiency)} of ideal)"
+    )
+
+
+def _series(series: Series) -> list[RenderableType]:
+    base = series.as_given[0]
+    style = "bold red" if base.problems else "bold"
+    named = f" [{series.name}]" if series.name else ""
+    parts: list[RenderableType] = [
+        Text(f"{_TITLES[series.kind].capitalize()}{named}", style="bold"),
+        Text(f"  {headline(series)}", style=style),
+    ]
+    parts += [Text(f"  {base.num_ranks} ranks: {line}", style="red") for line in base.problems]
+    if series.batch_note:
+        parts.append(Text(f"  {series.batch_note}", style="yellow"))
+    parts.append(_table(series.as_given))
+    if series.honest:
+        parts += [Text("  against the first sound base", style="dim"), _table(series.honest)]
+    return [*parts, Text("")]
+
+
+def _table(points: Sequence[Point]) -> RenderableType:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in ("ranks", "runs", "tokens/s", "times", "ideal", "efficiency", "95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("| marks the ideal", no_wrap=True)
+    most = max(max(point.speedup, point.ideal) for point in points)
+    for point in points:
+        table.add_row(
+            f"{point.num_ranks}",
+            f"{len(point.runs)}",
+            words.significant(point.tokens_per_s),
+            f"{point.speedup:.2f}",
+            f"{point.ideal:.2f}",
+            words.percent(point.efficiency),
+            _interval(point),
+            _bar(point, most),
+        )
+    return table
+
+
+def _interval(point: Point) -> str:
+    if point.low is None or point.high is None:
+        return "" if point.speedup == point.ideal == 1 else "single runs"
+    return f"{words.percent(point.low)} to {words.percent(point.high)}"
+
+
+def _bar(point: Point, most: float) -> Text:
+    cells = [" "] * (_BAR_CELLS + 1)
+    filled = round(point.speedup / most * _BAR_CELLS)
+    cells[:filled] = ["█"] * filled
+    cells[round(point.ideal / most * _BAR_CELLS)] = "|"
+    return Text("".join(cells), style="red" if point.problems else "blue")

@@ -1,0 +1,79 @@
+"""A comparison in words: PURE."""
+
+from __future__ import annotations
+
+from slurm_jobs.comparison.model import Comparison, RunMeasure
+from slurm_jobs.comparison.stretches import MIN_STEPS
+from slurm_jobs.comparison.verdict import CONFIDENCE, EQUAL_SHARE, MAX_RUNS, MIN_RUNS, Verdict
+from slurm_jobs.report import words
+
+_INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
+
+
+def headline(comparison: Comparison) -> str:
+    """What may be said, in one sentence."""
+    verdict = comparison.tokens
+    if verdict is None:
+        return f"No verdict: {_why_none(comparison)}."
+    if verdict.word in {"faster", "slower"}:
+        return f"B is {verdict.word} than A: {change(verdict)} in real tokens a second."
+    if verdict.word == "equal":
+        margin = f"{EQUAL_SHARE * 100:g} %"
+        return f"A and B are equal within {margin}: {change(verdict)} in real tokens a second."
+    if verdict.word == "cannot tell":
+        return (
+            f"Cannot tell: {change(verdict)} in real tokens a second; {_what_it_takes(comparison)}."
+        )
+    return _of_two_runs(verdict)
+
+
+def change(verdict: Verdict) -> str:
+    """`B / A 1.032 (95 % interval 1.010 to 1.054)`."""
+    return f"B / A {verdict.ratio:.3f} ({_INTERVAL} {verdict.low:.3f} to {verdict.high:.3f})"
+
+
+def hours_word(run: RunMeasure) -> str:
+    """What an hour of one rank is called."""
+    return "GPU-hours" if run.device == "cuda" else "rank-hours"
+
+
+def _of_two_runs(verdict: Verdict) -> str:
+    found = (
+        "different in these two runs"
+        if verdict.word == "different here"
+        else ("no difference in these two runs")
+    )
+    return (
+        f"{found.capitalize()}: {change(verdict)} in real tokens a second, from stretches within "
+        "each run. Whether the next two would say the same, single runs cannot tell: give "
+        f"{MIN_RUNS} or more of each (A1,A2 B1,B2)."
+    )
+
+
+def _what_it_takes(comparison: Comparison) -> str:
+    verdict = comparison.tokens
+    assert verdict is not None
+    if verdict.more_runs is None or comparison.cost_rank_hours is None:
+        return f"more than {MAX_RUNS} runs of each would be needed"
+    hours = words.significant(comparison.cost_rank_hours)
+    runs = words.number_of("more run", verdict.more_runs)
+    return (
+        f"{runs} of each would tell, if ratio and spread stay as they are: about {hours} "
+        f"{hours_word(comparison.first[0])}"
+    )
+
+
+def _why_none(comparison: Comparison) -> str:
+    runs = (*comparison.first, *comparison.second)
+    if not all(run.tokens_per_s for run in runs):
+        return "not all runs counted tokens"
+    if (
+        min(len(comparison.first), len(comparison.second)) < MIN_RUNS
+        and max(len(comparison.first), len(comparison.second)) >= MIN_RUNS
+    ):
+        return f"one arm has a single run; {MIN_RUNS} of each are needed for a claim"
+    short = min(runs, key=lambda run: run.num_steps)
+    return (
+        f"{short.run_id} has {short.num_steps} steps after the warm-up, {MIN_STEPS} are needed to "
+        "tell its noise"
+    )

@@ -1,0 +1,85 @@
+"""What a run was made from as flat names and values, and where two arms differ: PURE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from slurm_jobs.comparison.model import Difference, RunMeasure
+from slurm_jobs.report.inputs import ReportInputs, StageInputs
+
+ABSENT = "-"
+"""Stands for a setting that a run does not have."""
+TRAINING = "train"
+"""The compared stage is called so, whatever each spec calls it."""
+OWN_OF_A_RUN = ("node.", f"{TRAINING}.config.seed")
+"""Beginnings of settings in which repeats may differ: Slurm chooses the nodes, and another seed
+makes a repeat no worse."""
+_NO_SETTING = frozenset({"name", "run", "after", "description"})
+"""Of a stage in the resolved spec."""
+
+
+def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dict[str, str]:
+    """All that is known of what `stage` of a run was made from and ran on, secrets hidden."""
+    flat = {"num_ranks": str(num_ranks)}
+    for name, values in inputs.spec["stages"].items():
+        if values.get("run") == "report":
+            continue
+        own = {key: value for key, value in values.items() if key not in _NO_SETTING}
+        flat |= dict(_flatten(own, TRAINING if name == stage.name else f"stage {name}"))
+    if inputs.submissions:
+        newest = inputs.submissions[-1]
+        dirty = " with uncommitted changes" if newest.is_dirty else ""
+        flat["code"] = f"{newest.commit or 'not known'}{dirty}"
+        flat["slurm-jobs"] = newest.slurm_jobs_version
+    for kind, values in _of_nodes(inputs, stage).items():
+        flat[kind] = ", ".join(sorted(values))
+    return flat
+
+
+def differences(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[Difference]:
+    """Settings of which the arms have different sets of values, by name."""
+    names = sorted({name for run in (*first, *second) for name in run.settings})
+    found = [
+        Difference(name=name, first=_values(first, name), second=_values(second, name))
+        for name in names
+    ]
+    return [one for one in found if set(one.first) != set(one.second)]
+
+
+def unlike_within(arm: Sequence[RunMeasure]) -> list[str]:
+    """Names of settings that the runs of one arm do not share, though repeats would."""
+    names = sorted({name for run in arm for name in run.settings})
+    own = [name for name in names if not name.startswith(OWN_OF_A_RUN)]
+    return [name for name in own if len(_values(arm, name)) > 1]
+
+
+def _values(arm: Sequence[RunMeasure], name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run.settings.get(name, ABSENT) for run in arm))
+
+
+def _flatten(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    """Nested mappings by dotted names; lists and plain values as JSON, words without quotes."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flatten(inner, f"{prefix}.{key}")
+    elif isinstance(value, str):
+        yield prefix, value
+    elif value is not None and value not in ({}, []):
+        yield prefix, json.dumps(value, sort_keys=True)
+
+
+def _of_nodes(inputs: ReportInputs, stage: StageInputs) -> dict[str, set[str]]:
+    """Kinds of processors and GPUs, drivers, and versions of packages: of all nodes it ran on."""
+    found: dict[str, set[str]] = {}
+    for node in stage.nodes:
+        found.setdefault("node.cpu", set()).add(node.cpu)
+        found.setdefault("node.gpus", set()).update(node.gpus)
+        found.setdefault("node.driver", set()).update(node.drivers)
+        python = inputs.pythons.get(node.python)
+        if python is not None:
+            found.setdefault("python", set()).add(python.version)
+            for name, version in python.packages.items():
+                found.setdefault(f"package {name}", set()).add(version)
+    return {kind: values for kind, values in found.items() if values}

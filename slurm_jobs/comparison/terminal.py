@@ -1,0 +1,85 @@
+"""A comparison on one screen of the terminal. rich honours NO_COLOR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from slurm_jobs.comparison.model import Comparison, RunMeasure
+from slurm_jobs.comparison.sentences import change, headline, hours_word
+from slurm_jobs.report import words
+
+_STYLES = {"faster": "bold green", "slower": "bold red", "equal": "bold", "cannot tell": "yellow"}
+_MOST_DIFFERENCES = 20
+_APART = {"checkpoint_s": "checkpoints", "evaluation_s": "evaluation", "compile_s": "compiling"}
+
+
+def render(comparison: Comparison) -> RenderableType:
+    """The whole comparison as one renderable."""
+    word = comparison.tokens.word if comparison.tokens is not None else ""
+    parts: list[RenderableType] = [Text(headline(comparison), style=_STYLES.get(word, "bold"))]
+    parts.extend(Text(f"  note: {line}", style="yellow") for line in comparison.warnings)
+    parts.extend([Text("\nRuns", style="bold"), _runs(comparison)])
+    if comparison.samples is not None:
+        parts.append(Text(f"  per sample: {change(comparison.samples)}"))
+    parts.extend([Text("\nSet apart (not in the speeds)", style="bold"), _apart(comparison)])
+    parts.extend([Text("\nWhat differs in the settings", style="bold"), *_settings(comparison)])
+    return Group(*parts)
+
+
+def _runs(comparison: Comparison) -> RenderableType:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("", no_wrap=True)
+    table.add_column("run", overflow="fold")
+    hours = hours_word(comparison.first[0])
+    for name in ("ranks", "steps", "tokens/s", "samples/s", "batch", "memory", "loss", hours):
+        table.add_column(name, justify="right", no_wrap=True)
+    for arm, runs in (("A", comparison.first), ("B", comparison.second)):
+        for run in runs:
+            table.add_row(arm, Text(run.run_id), *_facts(run))
+    return table
+
+
+def _facts(run: RunMeasure) -> tuple[str, ...]:
+    return (
+        f"{run.num_ranks}",
+        f"{run.num_steps:,}",
+        words.significant(run.tokens_per_s) if run.tokens_per_s else words.NOT_KNOWN,
+        words.significant(run.samples_per_s),
+        f"{run.samples_per_step:.4g}",
+        words.num_bytes(run.memory_peak_bytes),
+        words.NOT_KNOWN if run.last_loss is None else words.significant(run.last_loss),
+        words.significant(run.rank_hours),
+    )
+
+
+def _apart(comparison: Comparison) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    for arm, runs in (("A", comparison.first), ("B", comparison.second)):
+        said = ", ".join(
+            f"{name} {words.seconds(_mean([run.apart_s[kind] for run in runs]))}"
+            for kind, name in _APART.items()
+        )
+        compiled = sum(run.num_compiled_steps for run in runs)
+        left = f"; {words.number_of('step', compiled)} that compiled left out" if compiled else ""
+        table.add_row(f"  {arm}", Text(f"a run: {said}{left}"))
+    return table
+
+
+def _settings(comparison: Comparison) -> list[RenderableType]:
+    if not comparison.differences:
+        return [Text("  nothing: the arms are repeats of each other")]
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in ("setting", "A", "B"):
+        table.add_column(name, overflow="fold")
+    for one in comparison.differences[:_MOST_DIFFERENCES]:
+        table.add_row(Text(one.name), Text(", ".join(one.first)), Text(", ".join(one.second)))
+    more = len(comparison.differences) - _MOST_DIFFERENCES
+    return [table, *([Text(f"  ... and {more} more (--json has all)")] if more > 0 else [])]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,149 @@
+"""What two arms of runs allow to be said of their speeds: PURE.
+
+The unit is the run. Steps of one run share whatever its node, its neighbours and its placement did
+to it, so that the spread between steps says nothing of the next run: with an offset of 1.5 % from
+run to run, methods that look within runs claim a difference in 70 to 78 % of the comparisons of
+equal settings, a t-test on the means of runs in 4 to 5 % (`benchmarks/statistics.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slurm_jobs.comparison.student import two_sided
+
+Word = Literal["faster", "slower", "equal", "cannot tell", "different here", "alike here"]
+"""Of the second arm. The last two are of single runs, and claim nothing of the next one."""
+
+CONFIDENCE = 0.95
+EQUAL_SHARE = 0.01
+"""Speeds within this share of each other are called equal."""
+MIN_RUNS = 2
+"""Of each arm, for a claim: with one there is no spread between runs."""
+MAX_RUNS = 1_000
+"""Where more would be needed, nobody makes them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The speed of the second arm over that of the first, with its interval."""
+
+    word: Word
+    ratio: float
+    """Of the geometric means over the runs; above 1 the second is faster."""
+    low: float
+    high: float
+    """Of `CONFIDENCE`; infinite where the runs give no spread."""
+    more_runs: int | None = None
+    """In each arm, until the interval would be narrow enough if the ratio and the spread stay as
+    they are; None where nothing is missing, or more than `MAX_RUNS` would be."""
+
+
+def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
+    """Compare the speeds of two arms, one number a run (Welch's t-test on their logarithms).
+
+    Args:
+        first: speeds of the runs of the first arm, at least `MIN_RUNS`, each above 0.
+        second: of the second.
+
+    Raises:
+        ValueError: an arm has too few runs, or a speed is not above 0.
+    """
+    if min(len(first), len(second)) < MIN_RUNS:
+        message = f"{MIN_RUNS} runs an arm are needed, here are {len(first)} and {len(second)}"
+        raise ValueError(message)
+    a, b = _logarithms(first), _logarithms(second)
+    change, half = _welch(a, b)
+    word = _word(change, half)
+    more = _more_runs(a, b, change) if word == "cannot tell" else None
+    return _verdict(word, change, half, more)
+
+
+def judge_single(first: Sequence[float], second: Sequence[float]) -> Verdict:
+    """Compare one run with one other, by the speeds of their stretches.
+
+    Args:
+        first: speeds of stretches of the one run that follow each other and are long enough for
+            their means to be nearly independent; see `stretches`.
+        second: of the other.
+
+    Raises:
+        ValueError: a run has fewer than two stretches, or a speed is not above 0.
+    """
+    if min(len(first), len(second)) < MIN_RUNS:
+        message = f"2 stretches a run are needed, here are {len(first)} and {len(second)}"
+        raise ValueError(message)
+    change, half = _welch(_logarithms(first), _logarithms(second))
+    return _verdict("different here" if abs(change) > half else "alike here", change, half, None)
+
+
+def interval(speeds: Sequence[float]) -> tuple[float, float, float]:
+    """The geometric mean of some runs' speeds, and its interval; infinite of one run."""
+    logs = _logarithms(speeds)
+    mean = sum(logs) / len(logs)
+    if len(logs) < MIN_RUNS:
+        return math.exp(mean), 0.0, math.inf
+    half = two_sided(CONFIDENCE, len(logs) - 1) * math.sqrt(_variance(logs) / len(logs))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def _verdict(word: Word, change: float, half: float, more_runs: int | None) -> Verdict:
+    return Verdict(
+        word=word,
+        ratio=math.exp(change),
+        low=math.exp(change - half),
+        high=math.exp(change + half),
+        more_runs=more_runs,
+    )
+
+
+def _word(change: float, half: float) -> Word:
+    """What lies wholly within the margin is equal, also where it excludes no difference at all."""
+    margin = math.log1p(EQUAL_SHARE)
+    if abs(change) + half <= margin:
+        return "equal"
+    if abs(change) <= half:
+        return "cannot tell"
+    return "faster" if change > 0 else "slower"
+
+
+def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+    """The difference of the means, and half of its interval (Welch 1947, Satterthwaite 1946)."""
+    change = sum(b) / len(b) - sum(a) / len(a)
+    parts = [_variance(values) / len(values) for values in (a, b)]
+    if sum(parts) == 0:
+        return change, 0.0
+    num_degrees = sum(parts) ** 2 / sum(
+        part**2 / (len(values) - 1) for part, values in zip(parts, (a, b), strict=True)
+    )
+    return change, two_sided(CONFIDENCE, num_degrees) * math.sqrt(sum(parts))
+
+
+def _more_runs(a: Sequence[float], b: Sequence[float], change: float) -> int | None:
+    """In each arm: so many that half of the interval is less than what it must tell apart.
+
+    That is the change from none, or, where the change is small, from the margin of equality.
+    """
+    spread = math.sqrt((_variance(a) + _variance(b)) / 2)
+    wanted = max(abs(change), math.log1p(EQUAL_SHARE) - abs(change))
+    have = min(len(a), len(b))
+    for num_runs in range(have + 1, MAX_RUNS + 1):
+        half = two_sided(CONFIDENCE, 2 * num_runs - 2) * spread * math.sqrt(2 / num_runs)
+        if half < wanted:
+            return num_runs - have
+    return None
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _logarithms(speeds: Sequence[float]) -> list[float]:
+    if not all(math.isfinite(speed) and speed > 0 for speed in speeds):
+        message = f"speeds must be above 0, not {list(speeds)}"
+        raise ValueError(message)
+    return [math.log(speed) for speed in speeds]

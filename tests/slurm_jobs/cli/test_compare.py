@@ -1,0 +1,96 @@
+"""The verbs `compare` and `scaling` on fabricated runs, as a user types them."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs import cli
+from slurm_jobs.common.timings import read_steps, steps_header, steps_path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # tests are no package
+
+import fabricate_run
+
+NUM_RUNS = 3
+
+
+def make_runs(folder, name, *, num_ranks=2, **properties):
+    """Repeats that differ in their ids and, by a little, in the time of all steps."""
+    made = []
+    for number in range(NUM_RUNS):
+        scenario = fabricate_run.Scenario(num_ranks=num_ranks, stopped_at=None, **properties)
+        paths, _ = fabricate_run.fabricate(folder / f"{name}{number}", scenario)
+        run = json.loads(paths.run_json.read_text())
+        paths.run_json.write_text(json.dumps({**run, "run_id": f"{name}{number}"}))
+        for rank in range(num_ranks):
+            path = steps_path(paths.timing_dir("train", 0, 1), rank)
+            steps = read_steps(path).steps.copy()
+            steps["backward_s"] += 0.001 * number
+            steps["step_s"] += 0.001 * number
+            path.write_bytes(steps_header({"num_ranks": num_ranks}) + steps.tobytes())
+        made.append(str(paths.run_dir))
+    return made
+
+
+def said(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(words))
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+def test_repeats_of_two_settings_are_compared(tmp_path, capsys):
+    slow, fast = (
+        ",".join(make_runs(tmp_path, name, data_wait_s=wait_s))
+        for name, wait_s in (("slow", 0.06), ("fast", 0.03))
+    )
+    code, out, err = said(capsys, "compare", slow, fast)
+    assert (code, err) == (0, "")
+    assert out.startswith("B is faster than A: B / A 1.1")
+    assert "nothing: the arms are repeats of each other" in out
+    code, out, _ = said(capsys, "compare", slow, fast, "--json")
+    found = json.loads(out)
+    assert found["tokens"]["word"] == "faster"
+    assert found["headline"].startswith("B is faster than A")
+    assert len(found["first"]) == NUM_RUNS
+
+
+def test_single_runs_are_told_to_be_single(tmp_path, capsys):
+    slow = make_runs(tmp_path, "slow")[0]
+    fast = make_runs(tmp_path, "fast", data_wait_s=0.02)[0]
+    code, out, _ = said(capsys, "compare", slow, fast)
+    assert code == 0
+    assert out.startswith("Different in these two runs: B / A 1.")
+
+
+def test_scaling_over_numbers_of_ranks(tmp_path, capsys):
+    runs = [*make_runs(tmp_path, "two"), *make_runs(tmp_path, "four", num_ranks=4)]
+    code, out, err = said(capsys, "scaling", *runs)
+    assert (code, err) == (0, "")
+    assert out.startswith("Weak scaling (the same batch a rank)")
+    assert "4 ranks are 2.0" in out
+    code, out, _ = said(capsys, "scaling", *runs, "--json")
+    found = json.loads(out)
+    assert [p["num_ranks"] for p in found["series"][0]["as_given"]] == [2, 4]
+    assert found["headlines"][0].startswith("4 ranks are 2.0")
+
+
+def test_runs_that_cannot_be_scaled_are_an_input_error(tmp_path, capsys):
+    code, _, err = said(capsys, "scaling", *make_runs(tmp_path, "two"))
+    assert code == 2
+    assert "all 3 runs had 2 ranks" in err
+
+
+def test_what_is_no_run_is_an_input_error(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = said(capsys, "compare", "nothing", "nowhere")
+    assert code == 2
+    assert "no single run `nothing`" in err
+
+
+def test_a_warm_up_that_is_no_number_is_refused(tmp_path, capsys):
+    code, _, err = said(capsys, "compare", "a", "b", "--warmup-steps", "-3")
+    assert code == 2
+    assert "--warmup-steps" in err

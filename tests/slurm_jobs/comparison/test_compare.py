@@ -1,0 +1,101 @@
+"""Two arms: what is claimed, what it costs to claim more, and what weakens it."""
+
+import pytest
+from measured import measured
+
+from slurm_jobs.comparison.compare import compare
+from slurm_jobs.comparison.sentences import headline
+
+
+def arm(name, *speeds, **values):
+    return [measured(f"{name}{i}", tokens_per_s=s, **values) for i, s in enumerate(speeds)]
+
+
+def test_several_runs_an_arm_allow_a_claim():
+    found = compare(arm("a", 1000, 1010, 995), arm("b", 1100, 1105, 1095))
+    assert headline(found).startswith("B is faster than A: B / A 1.09")
+    assert found.samples is not None
+    assert found.samples.word == "faster"
+    assert found.warnings == ()
+
+
+def test_what_cannot_be_told_names_runs_and_hours():
+    found = compare(arm("a", 1000, 1040), arm("b", 1020, 1065))
+    more = found.tokens.more_runs
+    assert found.cost_rank_hours == pytest.approx(more * 4.0)
+    hours = f"about {more * 4:,.0f}" if more * 4 >= 100 else "about "
+    assert f"{more} more runs of each would tell" in headline(found)
+    assert hours in headline(found)
+    assert headline(found).endswith("GPU-hours.")
+
+
+def test_one_run_an_arm_says_nothing_of_the_next():
+    found = compare(arm("a", 1000), arm("b", 1100))
+    assert headline(found).startswith("Different in these two runs: B / A 1.100")
+    assert "single runs cannot tell" in headline(found)
+    assert found.samples is None
+
+
+def test_one_run_beside_several_gives_no_verdict():
+    found = compare(arm("a", 1000), arm("b", 1100, 1101))
+    assert headline(found) == (
+        "No verdict: one arm has a single run; 2 of each are needed for a claim."
+    )
+
+
+def test_runs_too_short_for_stretches_are_named():
+    found = compare(arm("a", 1000), arm("b", 1100, token_stretches=(), num_steps=30))
+    assert headline(found) == (
+        "No verdict: b0 has 30 steps after the warm-up, 50 are needed to tell its noise."
+    )
+
+
+def test_runs_that_counted_no_tokens_are_compared_by_samples_alone():
+    runs = (
+        arm(name, *speeds, samples_per_s=50.0) for name, speeds in (("a", (0, 0)), ("b", (0, 0)))
+    )
+    found = compare(*runs)
+    assert found.tokens is None
+    assert "not all runs counted tokens" in headline(found)
+
+
+def test_differences_are_those_between_the_arms():
+    first = arm("a", 1000, 1001, settings={"precision": "fp16", "seed": "1"})
+    second = arm("b", 1000, 1001, settings={"precision": "bf16", "seed": "1", "compile": "true"})
+    found = compare(first, second).differences
+    assert [(d.name, d.first, d.second) for d in found] == [
+        ("compile", ("-",), ("true",)),
+        ("precision", ("fp16",), ("bf16",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"settings": {"train.config.precision": "bf16"}}, "are no repeats of each other"),
+        ({"tokens_per_sample": 40.0}, "the samples are not alike"),
+        ({"samples_per_step": 32.0}, "the global batches differ"),
+        ({"num_ranks": 4}, "the numbers of ranks differ"),
+        ({"cards": ("Tesla V100",)}, "not all runs had the same cards"),
+        ({"cpus": ("an older one",)}, "not all runs had the same processors"),
+        ({"notes": ("b1: 1 of 2 attempts left out",)}, "1 of 2 attempts left out"),
+    ],
+)
+def test_what_weakens_the_claim_is_said(changed, said):
+    usual = {"cards": ("A100",), "cpus": ("a new one",)}
+    second = [measured("b0", **usual), measured("b1", **{**usual, **changed})]
+    found = compare(arm("a", 1000, 1001, **usual), second)
+    assert any(said in line for line in found.warnings)
+
+
+def test_another_node_or_seed_makes_no_repeat_worse():
+    runs = [
+        measured(f"b{i}", settings={"node.cpu": str(i), "train.config.seed": str(i)})
+        for i in range(2)
+    ]
+    assert not compare(runs, arm("a", 1000, 1001)).warnings
+
+
+def test_a_run_that_is_there_twice_is_no_repeat():
+    twice = [measured("b"), measured("b")]
+    assert any("there twice" in line for line in compare(arm("a", 1, 2), twice).warnings)

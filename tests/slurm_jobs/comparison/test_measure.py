@@ -1,0 +1,107 @@
+"""What is read of a run's training: speeds without what is set apart."""
+
+import json
+
+import numpy as np
+import pytest
+from fabricated import fabricated
+
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.system_readings import ReadingPacker, system_path
+from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.comparison.measure import measure
+
+
+def steps_of(paths, attempt, rank):
+    return read_steps(steps_path(paths.timing_dir("train", 0, attempt), rank)).steps
+
+
+def test_speed_is_of_the_steps_that_count_without_checkpoints_and_evaluation(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    found = measure(paths.run_dir)
+    ranks = [steps_of(paths, 1, rank)[5:] for rank in range(2)]
+    apart_s = [r["checkpoint_s"].sum() + r["evaluation_s"].sum() for r in ranks]
+    seconds = min(float(r["step_s"].sum()) - a for r, a in zip(ranks, apart_s, strict=True))
+    tokens = sum(int(r["num_tokens"].sum()) for r in ranks)
+    assert found.tokens_per_s == pytest.approx(tokens / seconds, rel=1e-5)
+    assert found.num_steps == 395
+    assert found.samples_per_step == 64
+    assert found.apart_s["checkpoint_s"] == pytest.approx(8 * 0.9, rel=1e-5)
+    assert found.apart_s["evaluation_s"] == pytest.approx(2 * 2.5, rel=1e-5)
+    assert len(found.token_stretches) == 10
+    assert found.settings["train.config.batch_size"] == "32"
+    assert found.settings["stage preprocess.config.too_long"] == "drop"
+    assert not any("report" in name for name in found.settings)
+
+
+def test_checkpoints_saved_more_often_change_no_speed(tmp_path):
+    plain = fabricated(tmp_path / "plain", stopped_at=None)
+    often = fabricated(tmp_path / "often", stopped_at=None)
+    for rank in range(2):
+        path = steps_path(often.timing_dir("train", 0, 1), rank)
+        header, _, body = path.read_bytes().partition(b"\n")
+        steps = np.frombuffer(body, steps_of(often, 1, rank).dtype).copy()
+        steps["checkpoint_s"] += 0.5
+        steps["step_s"] += 0.5
+        path.write_bytes(header + b"\n" + steps.tobytes())
+    first, second = measure(plain.run_dir), measure(often.run_dir)
+    assert second.tokens_per_s == pytest.approx(first.tokens_per_s, rel=1e-4)
+    assert second.apart_s["checkpoint_s"] > first.apart_s["checkpoint_s"] + 100
+
+
+def test_steps_that_compiled_are_left_out_whole(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    path = steps_path(paths.timing_dir("train", 0, 1), 1)
+    header, _, body = path.read_bytes().partition(b"\n")
+    steps = np.frombuffer(body, steps_of(paths, 1, 1).dtype).copy()
+    steps["compile_s"][[7, 9]] = 3.0
+    steps["step_s"][[7, 9]] += 60.0
+    path.write_bytes(header + b"\n" + steps.tobytes())
+    found = measure(paths.run_dir)
+    assert (found.num_steps, found.num_compiled_steps) == (393, 2)
+
+
+def test_repeated_steps_count_once(tmp_path):
+    found = measure(fabricated(tmp_path / "run").run_dir)
+    assert found.num_steps == 400 - 2 * 5
+
+
+def test_cards_and_their_memory_come_from_the_nodes_readings(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    assert measure(paths.run_dir).memory_capacity_bytes is None
+    for node, size in enumerate((16e9, 15e9)):
+        gpus = [{"uuid": "a", "name": "Tesla V100", "memory_bytes": size}]
+        header = ReadingPacker(1).header({"gpus": gpus})
+        system_path(paths.timing_dir("train", 0, 1), node).write_bytes(header)
+    system_path(paths.timing_dir("train", 0, 1), 2).write_text("damaged")
+    found = measure(paths.run_dir)
+    assert found.cards == ("Tesla V100",)
+    assert found.memory_capacity_bytes == 15e9
+
+
+def test_a_warm_up_longer_than_the_run_is_refused(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    with pytest.raises(InputError, match="no step of all its ranks is left after the first 1000"):
+        measure(paths.run_dir, warmup_steps=1000)
+
+
+def test_a_run_without_a_training_is_refused_with_what_to_ask(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    with pytest.raises(InputError, match="no step records of stage other; `slurm-jobs status`"):
+        measure(paths.run_dir, stage="other")
+
+
+def test_several_trainings_must_be_told_apart(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    spec = json.loads(paths.resolved_spec.read_text())
+    spec["stages"]["again"] = {**spec["stages"]["train"], "after": {}}
+    paths.resolved_spec.write_text(json.dumps(spec))
+    paths.timing_stage_dir("train").rename(paths.timing_stage_dir("again"))
+    assert measure(paths.run_dir).stage == "again"
+    folder = paths.timing_dir("train", 0, 1)
+    folder.mkdir(parents=True)
+    for path in paths.timing_dir("again", 0, 1).iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(InputError, match=r"several trainings \(again, train\); name one"):
+        measure(paths.run_dir)
+    assert measure(paths.run_dir, stage="train").stage == "train"

@@ -1,0 +1,26 @@
+"""Stretches of a run: whole, in order, and none where there is too little."""
+
+import numpy as np
+import pytest
+
+from slurm_jobs.comparison.stretches import MIN_STEPS, NUM_STRETCHES, stretch_speeds
+
+
+def test_stretches_together_are_the_run():
+    counts = np.arange(1, 504)
+    speeds = stretch_speeds(counts, np.full(503, 0.5))
+    assert len(speeds) == NUM_STRETCHES
+    assert list(speeds) == sorted(speeds)  # in the order of the steps
+    bounds = np.linspace(0, 503, NUM_STRETCHES + 1).astype(int)
+    whole = sum(s * 0.5 * n for s, n in zip(speeds, np.diff(bounds), strict=True))
+    assert whole == pytest.approx(counts.sum())
+
+
+def test_fewer_steps_than_tell_the_noise_give_none():
+    assert stretch_speeds(np.ones(MIN_STEPS - 1), np.ones(MIN_STEPS - 1)) == ()
+    assert len(stretch_speeds(np.ones(MIN_STEPS), np.ones(MIN_STEPS))) == NUM_STRETCHES
+
+
+def test_a_stretch_without_a_count_or_time_gives_none():
+    assert stretch_speeds(np.zeros(100), np.ones(100)) == ()
+    assert stretch_speeds(np.ones(100), np.zeros(100)) == ()

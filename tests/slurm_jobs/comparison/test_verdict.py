@@ -1,0 +1,92 @@
+"""What two arms allow to be said: against Welch's test by hand, and by simulation."""
+
+import math
+
+import numpy as np
+import pytest
+
+from slurm_jobs.comparison.verdict import MAX_RUNS, interval, judge, judge_single
+
+
+def test_a_clear_gain_is_faster_and_the_same_backwards_is_slower():
+    a, b = [100.0, 101.0, 99.5], [110.0, 111.0, 109.0]
+    forward, backward = judge(a, b), judge(b, a)
+    assert (forward.word, backward.word) == ("faster", "slower")
+    assert forward.ratio == pytest.approx(1 / backward.ratio)
+    assert forward.low == pytest.approx(1 / backward.high)
+    assert 1 < forward.low < forward.ratio < forward.high
+
+
+def test_the_interval_is_welchs():
+    a, b = [math.exp(v) for v in (1.0, 1.2, 1.1)], [math.exp(v) for v in (1.5, 1.9)]
+    found = judge(a, b)
+    # by hand: variances 0.01 and 0.08, standard error of the difference sqrt(0.01/3 + 0.08/2)
+    # = 0.20817, 1.168 degrees of freedom, t 9.14 (between 12.706 at 1 and 4.303 at 2)
+    assert math.log(found.ratio) == pytest.approx(0.6)
+    half = math.log(found.high / found.ratio)
+    assert 4.303 * 0.20817 < half < 12.706 * 0.20817
+    assert half == pytest.approx(math.log(found.ratio / found.low))
+
+
+def test_speeds_that_lie_close_together_are_equal_also_where_they_surely_differ():
+    close = judge([100.0, 100.02, 99.98], [100.5, 100.52, 100.48])
+    assert close.word == "equal"
+    assert close.low > 1  # a difference, of less than anybody cares for
+
+
+def test_wide_spread_says_how_many_more_runs_would_tell():
+    few = judge([100.0, 108.0], [104.0, 113.0])
+    assert few.word == "cannot tell"
+    assert few.more_runs is not None
+    assert few.more_runs > 0
+    less = judge([100.0, 102.0], [104.0, 106.5])
+    assert less.word == "cannot tell"
+    assert less.more_runs is not None
+    assert less.more_runs < few.more_runs
+
+
+def test_no_number_is_named_where_nobody_would_make_so_many():
+    found = judge([50.0, 150.0], [50.4, 152.0])
+    assert found.word == "cannot tell"
+    assert found.more_runs is None or found.more_runs <= MAX_RUNS
+
+
+def test_runs_without_any_spread_have_an_exact_ratio():
+    found = judge([100.0, 100.0], [120.0, 120.0])
+    assert (found.word, found.low, found.high) == ("faster", pytest.approx(1.2), pytest.approx(1.2))
+
+
+def test_as_many_runs_as_it_asked_for_do_tell():
+    """In three of four trials with the ratio and the spread that the first runs had."""
+    random = np.random.default_rng(0)
+    first, second = [100.0, 103.0, 98.0], [104.0, 100.0, 105.0]
+    more = judge(first, second).more_runs
+    assert more is not None
+    spread = math.sqrt((np.var(np.log(first), ddof=1) + np.var(np.log(second), ddof=1)) / 2)
+    change, told = math.log(judge(first, second).ratio), 0
+    for _ in range(200):
+        a = np.exp(random.normal(0, spread, 3 + more))
+        b = np.exp(random.normal(change, spread, 3 + more))
+        told += judge(a.tolist(), b.tolist()).word != "cannot tell"
+    assert told > 80  # half of the trials, as the interval is just so wide on the mean
+
+
+@pytest.mark.parametrize("speeds", [[1.0], [1.0, 0.0], [1.0, -2.0], [1.0, math.nan]])
+def test_what_is_no_speed_or_a_single_run_is_refused(speeds):
+    with pytest.raises(ValueError, match=r"runs an arm are needed|must be above 0"):
+        judge(speeds, [1.0, 2.0])
+
+
+def test_single_runs_are_only_said_to_differ_here():
+    rng = np.random.default_rng(1)
+    slow, fast = (rng.normal(mean, 0.5, 10).tolist() for mean in (100.0, 104.0))
+    assert judge_single(slow, fast).word == "different here"
+    assert judge_single(slow, slow[::-1]).word == "alike here"
+
+
+def test_the_interval_of_one_run_has_no_end():
+    assert interval([5.0]) == (pytest.approx(5.0), 0.0, math.inf)
+    mean, low, high = interval([4.0, 9.0])
+    assert mean == pytest.approx(6.0)
+    assert low < 4
+    assert high > 9
