@@ -8,9 +8,12 @@ set, it fails. SLURM_JOBS_CLUSTER=FOLDER uses a cluster that was brought up by h
 need the cluster run on one of them, first, so that there is one cluster, installed once.
 """
 
+import fcntl
 import functools
 import os
+import re
 import signal
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +29,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.cluster.cluster import Cluster
 from tests.cluster.errors import ClusterError, ClusterUnavailableError
 from tests.cluster.lifecycle import clear_away
-from tests.cluster.processes import parent
+from tests.cluster.processes import identify, parent
 
 _FOLDERS = Path("/var/tmp")
 _PREFIX = "slurm-jobs-pytest-"
-_ROOT = Path(__file__).resolve().parents[1]
+_OWNED = re.compile(rf"{_PREFIX}(\d+)(?:-(\d+))?")
+"""Process and its start; a folder of an older version has the process alone."""
 _TOGETHER = ("tests/pipeline/training/strategies/",)
 """Folders whose files share what takes long to make."""
 
@@ -40,7 +44,7 @@ class _FilesAtOnce(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
-        if _needs_cluster(_ROOT / file):
+        if _needs_cluster(self.config.rootpath / file):
             return "cluster"
         return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
 
@@ -121,14 +125,33 @@ def user_dir(cluster: Cluster) -> Path:
 
 
 def _start() -> Cluster:
-    for folder in _FOLDERS.glob(f"{_PREFIX}*"):
-        owner = folder.name.removeprefix(_PREFIX)
-        if not owner.isdecimal():
-            continue
-        above = parent(int(owner))
-        if above is None:
-            clear_away(folder)  # its test run was killed
-        elif "PYTEST_XDIST_WORKER" in os.environ and above == os.getppid():
-            message = f"two processes of one test run start a cluster: see {_FilesAtOnce.__name__}"
-            raise ClusterError(message)
-    return Cluster.up(_FOLDERS / f"{_PREFIX}{os.getpid()}")
+    _clear_away_what_killed_runs_left()
+    own = identify(os.getpid())
+    assert own is not None
+    return Cluster.up(_FOLDERS / f"{_PREFIX}{own.pid}-{own.start_ticks}")
+
+
+def _clear_away_what_killed_runs_left() -> None:
+    """One test run at a time; what is not a folder of this user's own is left alone."""
+    turn = os.open(_FOLDERS, os.O_RDONLY)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        for folder in sorted(_FOLDERS.iterdir()):
+            owned = _OWNED.fullmatch(folder.name)
+            if owned is None or not _is_own_folder(folder):
+                continue
+            owner = identify(int(owned[1]))
+            if owner is None or owned[2] not in {None, str(owner.start_ticks)}:
+                clear_away(folder)
+            elif "PYTEST_XDIST_WORKER" in os.environ and parent(owner.pid) == os.getppid():
+                name = _FilesAtOnce.__name__
+                message = f"two processes of one test run start a cluster: see {name}"
+                raise ClusterError(message)
+    finally:
+        os.close(turn)
+
+
+def _is_own_folder(path: Path) -> bool:
+    """No link, whatever it leads to."""
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()

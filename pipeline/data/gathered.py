@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -99,9 +99,26 @@ def gather_samples(
         found.images.extend(image.reshape(-1) for image in sample.images)
         found.image_sizes.extend(image.shape[:2] for image in sample.images)
         if found.original_sizes is not None:
-            sizes = sample.meta.get("original_sizes")
-            if sizes is None:
-                message = f"sample {sample.key} does not tell the sizes of its pictures' files"
-                raise ValueError(message)
-            found.original_sizes.extend((height, width) for width, height in sizes)
+            found.original_sizes.extend(_original_sizes(sample))
     return found
+
+
+def _original_sizes(sample: Sample) -> list[ImageSize]:
+    """Of the pictures' files, which are noted width first.
+
+    Raises:
+        ValueError: they are not noted, or otherwise.
+    """
+    meta: Any = sample.meta
+    sizes = meta.get("original_sizes") if isinstance(meta, Mapping) else None
+    if sizes is None:
+        message = f"sample {sample.key} does not tell the sizes of its pictures' files"
+        raise ValueError(message)
+    try:
+        return [(int(height), int(width)) for width, height in sizes]
+    except (TypeError, ValueError) as error:
+        message = (
+            f"sample {sample.key}: original_sizes is {sizes!r:.60}, not a width and a height for "
+            "each picture"
+        )
+        raise ValueError(message) from error

@@ -35,6 +35,8 @@ def refuse_batch(where: str, error: ValueError) -> NoReturn:
         StageConfigError: a sample does not fit the levels.
         StageError: for any other reason.
     """
+    if isinstance(error, StageConfigError):
+        raise error
     if isinstance(error, UnfitSampleError):
         message = f"{where}: {error}; run `preprocess` again where the manifest was mended"
         raise StageConfigError(message) from None

@@ -21,7 +21,6 @@ from pipeline.data.order import Microbatch, position_at, rank_microbatches
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.sample_format import Sample
-from slurm_jobs.common.errors import StageError
 
 
 class BatchReader(Prefetcher):
@@ -99,8 +98,7 @@ class BatchReader(Prefetcher):
                 samples, self._dataset.rule, with_original_sizes=self._needs.original_sizes
             )
         except ValueError as error:
-            message = f"{self._dataset.files.shared_dir}: {error}"
-            raise StageError(message) from error
+            refuse_batch(str(self._dataset.files.shared_dir), error)
 
     def _sample(self, number: int, epoch: int) -> Sample:
         sample = self._dataset.sample(number)

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from torch import nn
 
 from pipeline.models.interface import VisionLanguageModel
+from pipeline.models.near_names import near_patterns
 from slurm_jobs.common.errors import StageConfigError
 
 _LANGUAGE = "language"
@@ -49,10 +50,10 @@ def find_targets(
             found = set(fnmatch.filter(linear, pattern))
         if not found:
             of_all = " that anything depends on" if unused else ""
-            some = ", ".join(sorted(linear)[:3])
+            near = near_patterns(pattern, [_LANGUAGE], linear) or sorted(linear)[:3]
             message = (
                 f"{key}: {pattern!r} matches no linear layer{of_all}; give `language`, or a "
-                f"pattern of full names such as {some}"
+                f"pattern of full names, such as {', '.join(near)}"
             )
             raise StageConfigError(message)
         chosen |= found

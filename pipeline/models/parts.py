@@ -6,11 +6,11 @@ written as the model's documentation has it.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Mapping, Sequence
 
 from pipeline.models.interface import VisionLanguageModel
+from pipeline.models.near_names import near_patterns
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.learn import ALL, PARTS, Part
 
@@ -84,7 +84,7 @@ def _matches_nothing(parts: Mapping[str, Part], pattern: str, where: str) -> str
     if pattern in {*PARTS, ALL}:
         return f"{where}: the model has no parameter of the part {pattern!r}; leave it out here"
     names = sorted({visible_name(name) for name in parts})
-    near = difflib.get_close_matches(pattern, [*PARTS, ALL, *names], _MOST_NAMES, cutoff=0.4)
+    near = near_patterns(pattern, [*PARTS, ALL], names)
     return (
         f"{where}: {pattern!r} is no part ({', '.join(PARTS)}, {ALL}) and matches no parameter; "
         f"near to it: {', '.join(near or names[:_MOST_NAMES])}"

@@ -112,7 +112,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         loss = verdict.loss
         recorder.lap(waited)  # for the slowest rank
         if not verdict.is_finite:
-            raise _not_finite(step, loss, local_loss, grad_norm, batches)
+            raise _not_finite(setup, step, (loss, local_loss, grad_norm), batches)
         learning_rate = (_skip if verdict.skip else _update)(setup, step, batches)
         recorder.lap("optimizer_s")
         outcome = _outcome(verdict, loss, learning_rate, grad_norm)
@@ -275,12 +275,16 @@ def _look(setup: LoopSetup, verdict: Verdict, num_steps_done: int) -> None:
 
 
 def _not_finite(
-    step: int, loss: float, local_loss: float, grad_norm: float, batches: Sequence[Batch]
+    setup: LoopSetup, step: int, found: tuple[float, float, float], batches: Sequence[Batch]
 ) -> StageError:
+    """`found` are the loss of all ranks, that of this one, and the gradient norm."""
+    loss, local_loss, grad_norm = found
+    is_halved = setup.workplace.precision != "fp32"
+    other = ", lower optimizer.learning_rate, or set `precision: fp32`"
+    remedy = other if is_halved else ", or lower optimizer.learning_rate"
     here = "finite" if math.isfinite(local_loss) else str(local_loss)
     return StageError(
         f"the loss of step {step} is {loss} (this rank's share is {here}), its gradient norm "
         f"{grad_norm}; samples of this rank: {_keys(batches)}. Nothing of this step was "
-        "applied or saved: look at these samples, lower optimizer.learning_rate, or set "
-        "`precision: fp32`"
+        f"applied or saved: look at these samples{remedy}"
     )

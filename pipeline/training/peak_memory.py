@@ -19,6 +19,9 @@ from torch.autograd.profiler import profile
 from pipeline.training.host_memory import read_host_memory, resident_bytes
 
 _MEMORY_EVENT = "[memory]"
+_NO_KINETO_LINES = "6"
+"""The profiler's library would write two lines into the log for each time that it is used. It reads
+this once, when it is used first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +85,7 @@ def measure_growth(work: Callable[[], object], device: torch.device) -> Growth:
         torch.OutOfMemoryError: they do not fit into a GPU.
     """
     if device.type != "cuda":
+        os.environ.setdefault("KINETO_LOG_LEVEL", _NO_KINETO_LINES)
         with profile(profile_memory=True) as found:
             work()
         return _sum_up(_changes(found))

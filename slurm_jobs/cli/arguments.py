@@ -152,6 +152,11 @@ def shown_path(path: Path) -> str:
         return str(path)
 
 
+def short_note(note: str) -> str:
+    """A note that may begin with a place in a file, which is named as the user would type it."""
+    return note.removeprefix(f"{Path.cwd()}/")
+
+
 def with_short_path(problem: Problem) -> Problem:
     """A problem whose file is named as the user would type it."""
     is_file = problem.file.startswith("/")

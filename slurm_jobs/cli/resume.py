@@ -12,6 +12,7 @@ from slurm_jobs.cli.arguments import (
     add_run,
     command_text,
     print_json,
+    short_note,
     shown_path,
 )
 from slurm_jobs.cli.submit import job_values, print_job
@@ -151,7 +152,8 @@ def notes_of(resumption: Resumption) -> list[str]:
     from slurm_jobs.run.connections import dependency_notes
 
     connections = resumption.preparation.connections
-    notes = [*resumption.left_out, *dependency_notes(resumption.plan, connections)]
+    notes = [*map(short_note, resumption.spec_notes), *resumption.left_out]
+    notes += dependency_notes(resumption.plan, connections)
     notes += [_STARTS[start].format(name) for name, start in resumption.trainings.items()]
     if resumption.ours_renewed and resumption.plan.jobs:
         notes.append(

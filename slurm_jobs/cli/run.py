@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_json, add_spec, command_text, print_json, shown_path
-from slurm_jobs.cli.submit import submit_spec
+from slurm_jobs.cli.submit import print_notes, submit_spec
 from slurm_jobs.cli.watch import watch
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def run(options: argparse.Namespace) -> int:
     submission = submit_spec(options)
     run_dir = submission.paths.run_dir
     if not options.json:
+        print_notes(submission)
         print(f"run folder: {shown_path(run_dir)}\n")
     status, code = watch(run_dir, quiet=options.json, tells_failures=False)
     if status is not None and options.json:

@@ -6,7 +6,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import add_json, add_spec, command_text, print_json, shown_path
+from slurm_jobs.cli.arguments import (
+    add_json,
+    add_spec,
+    command_text,
+    print_json,
+    short_note,
+    shown_path,
+)
 
 if TYPE_CHECKING:
     from slurm_jobs.operations.submit import Submission
@@ -26,8 +33,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(submission_values(submission))
         return 0
     folder = shown_path(submission.paths.run_dir)
-    for note in submission.notes:
-        print(f"note: {note}")
+    print_notes(submission)
     print(f"run folder: {folder}")
     print(f"next: {command_text('status', folder)}")
     return 0
@@ -40,6 +46,12 @@ def submit_spec(options: argparse.Namespace) -> Submission:
 
     loaded = load(options.spec, overrides=options.overrides, limit=options.limit, to_submit=True)
     return submit(loaded, on_job=(lambda _job: None) if options.json else print_job)
+
+
+def print_notes(submission: Submission) -> None:
+    """What the spec hardly means, and what comes otherwise than it says."""
+    for note in submission.notes:
+        print(f"note: {short_note(note)}")
 
 
 def print_job(job: SubmittedJob) -> None:

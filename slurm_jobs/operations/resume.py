@@ -58,6 +58,8 @@ class Resumption:
     """What jobs ask for otherwise than before, after failures: `on_resume`."""
     trainings: Mapping[str, Start] = field(default_factory=dict)
     """Where trainings that have checkpoints begin, by stage."""
+    spec_notes: tuple[str, ...] = ()
+    """What the spec, as it is set now, hardly means."""
     left_out: tuple[str, ...] = ()
     """In words, what was set earlier and has no stage any more in the file as it is now."""
     jobs: tuple[SubmittedJob, ...] = ()
@@ -147,7 +149,6 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
     planned = partial(planned, done=done, limits=limits, resources=resources)
     plan = planned(kinds=kinds_begun_on(paths, planned(), context.num_again))
     refuse_impossible_resume(plan, limits)
-    with_jobs = {job.stage for job in plan.jobs}
     resumption = Resumption(
         paths=paths,
         plan=plan,
@@ -155,14 +156,18 @@ def _prepare(paths: RunPaths, request: ResumeRequest) -> tuple[Resumption, RunCo
         code_changed=code.has_changed,
         spec_changed=not update and file_differs(paths),
         ours_renewed=code.ours_renewed,
-        adjustments=(
-            *(a for a in adjustments if a.partition(": ")[0] in with_jobs),
-            *kinds_kept(plan),
-        ),
+        adjustments=(*_of_jobs(adjustments, plan), *kinds_kept(plan)),
         trainings=training_starts(paths, plan, context.num_again),
+        spec_notes=given.notes,
         left_out=given.loaded.left_out if given.loaded is not None else (),
     )
     return resumption, context, given
+
+
+def _of_jobs(adjustments: Sequence[str], plan: Plan) -> list[str]:
+    """Those of stages that run again."""
+    planned = {job.stage for job in plan.jobs}
+    return [each for each in adjustments if each.partition(": ")[0] in planned]
 
 
 def _adjusted(

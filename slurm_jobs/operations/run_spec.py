@@ -43,6 +43,9 @@ class GivenSpec:
     """All that were ever set and still have a place in it."""
     loaded: LoadedSpec | None = None
     """Where the file was read anew."""
+    notes: tuple[str, ...] = ()
+    """What may be so and is hardly meant: of the file where it was read anew, else of what is set
+    now."""
 
 
 def spec_of(
@@ -70,8 +73,10 @@ def spec_of(
     if update_spec:
         file = spec_file or Path(origin["spec_file"])
         return _from_file(paths, file, origin, overrides)
+    spec, notes = _changed(paths, origin, overrides)
     return GivenSpec(
-        spec=_changed(paths, origin, overrides),
+        spec=spec,
+        notes=notes,
         profile=ClusterProfile.model_validate(origin["profile"]),
         spec_dir=origin["spec_dir"],
         overrides=(*origin["overrides"], *overrides),
@@ -101,20 +106,23 @@ def _from_file(
         spec_dir=loaded.spec_dir,
         overrides=loaded.overrides,
         loaded=loaded,
+        notes=tuple(map(str, loaded.notes)),
     )
 
 
-def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]) -> RunSpec:
-    """With `overrides`; files are not looked for again, they may have served.
+def _changed(
+    paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str]
+) -> tuple[RunSpec, tuple[str, ...]]:
+    """With `overrides`, and notes on them; files are not looked for again, they may have served.
 
     Raises:
         SpecError: what the overrides make wrong, told at those that do.
     """
     text = paths.resolved_spec.read_text(encoding="utf-8")
     if not overrides:
-        return RunSpec.model_validate_json(text, strict=True)
+        return RunSpec.model_validate_json(text, strict=True), ()
     try:
-        return _put_in(text, origin, overrides)
+        loaded = _put_in(text, origin, overrides)
     except SpecError as error:
         told = [
             problem
@@ -123,9 +131,21 @@ def _changed(paths: RunPaths, origin: Mapping[str, Any], overrides: Sequence[str
             for problem, source in _with_sources(error.problems, paths, origin, overrides)
         ]
         raise SpecError(told) from None
+    return loaded.spec, _new_notes(loaded, text, origin)
 
 
-def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> RunSpec:
+def _new_notes(loaded: LoadedSpec, text: str, origin: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those that the overrides make; the others were told when the run was submitted."""
+    if not loaded.notes:
+        return ()
+    try:
+        before = {note.message for note in _put_in(text, origin, ()).notes}
+    except SpecError:  # the overrides mend what another version finds wrong
+        before = set()
+    return tuple(note.message for note in loaded.notes if note.message not in before)
+
+
+def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> LoadedSpec:
     def read_text(file: str) -> str:
         if file.endswith((".yaml", ".yml")):
             return "{}"  # the cluster profile: the run's own is used
@@ -137,7 +157,7 @@ def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> R
     document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
     problems = (*document.problems, *limit_problems(document, overrides))
     document = replace(document, problems=problems)
-    return load_document(document, text, files, overrides=overrides).spec
+    return load_document(document, text, files, overrides=overrides)
 
 
 def _with_sources(

@@ -165,7 +165,7 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
 
 def _lose_less(numbers: TrainingNumbers) -> str:
     """Saving more often is no advice beside a rule that says to save less."""
-    notice = "give the job more notice of its end"
+    notice = "give the job more notice of its end, where it is asked to stop (signal_lead_s)"
     share, _ = share_of(numbers, "checkpoint")
     if share < _CHECKPOINT_LIMIT:
         return f"save more often (checkpoint.every_min or every_steps), or {notice}"

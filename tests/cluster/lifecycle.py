@@ -27,6 +27,7 @@ from tests.cluster.packages import ensure_packages
 DEFAULT_FOLDER = Path("/var/tmp/slurm-jobs-cluster")
 CHECKOUT = Path(__file__).resolve().parents[2]
 _RECORD = "cluster.json"
+_PART = f"{_RECORD}.part"
 
 
 def bring_up(folder: Path, settings: Mapping[str, Any]) -> ClusterConfig:
@@ -62,14 +63,20 @@ def load(folder: Path) -> ClusterConfig:
 
     Raises:
         ClusterUnavailableError: there is none.
+        ClusterError: the record is damaged, or of another version.
     """
     try:
         fields = json.loads((folder / _RECORD).read_text())
+        return ClusterConfig(**{**fields, "folder": Path(fields["folder"])})
     except FileNotFoundError as error:
         raise ClusterUnavailableError(
             f"no cluster was started in {folder}: python -m tests.cluster up"
         ) from error
-    return ClusterConfig(**{**fields, "folder": Path(fields["folder"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise ClusterError(
+            f"{folder / _RECORD} cannot be read ({error}): end what runs there "
+            f"(pgrep -f {folder}), unmount what is mounted below it, and remove the folder"
+        ) from error
 
 
 def bring_down(folder: Path) -> bool:
@@ -83,9 +90,9 @@ def bring_down(folder: Path) -> bool:
     try:
         config = load(folder)
     except ClusterUnavailableError:
-        if any(folder.iterdir()):
+        if {path.name for path in folder.iterdir()} - {_PART}:
             raise NotAClusterError(f"{folder} is not a cluster's folder: move it away") from None
-        folder.rmdir()
+        remove(folder)  # killed while the record was written: nothing had been started
         return False
     daemons.stop_daemons(config, daemons.STOP_ORDER, grace_s=3)
     for _ in range(5):  # a process that forks while the list is made is seen the next time
@@ -128,9 +135,12 @@ def _prepare(config: ClusterConfig) -> None:
     who = host.ensure_user(config.user)
     config.folder.mkdir(parents=True)
     config.folder.chmod(0o755)
-    part = config.folder / f"{_RECORD}.part"
+    part = config.folder / _PART
     part.touch(mode=0o600)
-    part.write_text(json.dumps(dataclasses.asdict(config), default=str, indent=1) + "\n")
+    with part.open("w") as stream:
+        stream.write(json.dumps(dataclasses.asdict(config), default=str, indent=1) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
     part.replace(config.folder / _RECORD)
     daemons.write_files(config)
     host.make_devices(config.devices, GPUS_PER_NODE)

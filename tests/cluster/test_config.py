@@ -81,7 +81,9 @@ def test_the_password_is_in_no_file_that_the_user_reads():
 
 
 def test_socket_paths_fit_into_a_unix_address():
-    config = dataclasses.replace(CONFIG, folder=Path("/var/tmp/slurm-jobs-pytest-4194304-b"))
+    config = dataclasses.replace(
+        CONFIG, folder=Path("/var/tmp/slurm-jobs-pytest-4194304-9999999999")
+    )
     with socket.socket(socket.AF_UNIX) as probe:
         assert len(str(config.munge_socket)) < 107
         assert probe.family == socket.AF_UNIX

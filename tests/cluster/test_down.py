@@ -4,7 +4,7 @@ import pytest
 
 from tests.cluster import __main__ as program
 from tests.cluster import lifecycle
-from tests.cluster.errors import NotAClusterError
+from tests.cluster.errors import ClusterError, NotAClusterError
 
 
 def down(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +44,23 @@ def test_what_a_test_run_killed_without_a_record_left_is_removed(tmp_path: Path)
     (folder / "cluster.json.part").touch()
     lifecycle.clear_away(folder)
     assert not folder.exists()
+
+
+def test_a_record_that_could_not_be_written_is_no_reason_to_keep_the_folder(tmp_path: Path) -> None:
+    """What went wrong is told by its own error then; the folder stands in nobody's way."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    (folder / "cluster.json.part").touch()
+    assert lifecycle.bring_down(folder) is False
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("record", ["", "[]", '{"folder": "/x", "of_another_version": 1}', "{}"])
+def test_a_damaged_record_is_named_with_what_to_do(tmp_path: Path, record: str) -> None:
+    (tmp_path / "cluster.json").write_text(record)
+    with pytest.raises(ClusterError, match=r"cluster\.json cannot be read .* remove the folder"):
+        lifecycle.bring_down(tmp_path)
+    assert (tmp_path / "cluster.json").exists()
 
 
 def test_the_record_goes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ import xxhash
 
 from pipeline.training.checkpoint.info import (
     DAMAGE,
+    NO_FILE,
     CheckpointInfo,
     FileFacts,
     checkpoint_name,
@@ -74,7 +75,7 @@ def damaged_files(folder: Path, files: Mapping[str, FileFacts]) -> list[str]:
         try:
             with reading(folder / name):
                 found = hash_file(folder / name)
-        except FileNotFoundError as error:
+        except NO_FILE as error:
             problems.append(f"{name}: {error.strerror}")
             continue
         if found != expected:

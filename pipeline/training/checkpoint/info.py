@@ -21,7 +21,9 @@ from slurm_jobs.common.files import dump_json, read_json, write_json_atomic
 INFO_NAME = "checkpoint.json"
 _OWN_HASH = "xxh3"
 """Key of `checkpoint.json`: xxh3-128 over all its other values. Older ones have none."""
-DAMAGE = (FileNotFoundError, ValueError, TypeError, KeyError)
+NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+"""What is told of a path where there should be a file, and is none."""
+DAMAGE = (*NO_FILE, ValueError, TypeError, KeyError)
 """What `read_info` raises on a record that is damaged."""
 
 
@@ -149,7 +151,7 @@ def reading(path: Path) -> Iterator[None]:
     """Tell a file that is not there, which is damage, from a file system that fails."""
     try:
         yield
-    except FileNotFoundError:
+    except NO_FILE:
         raise
     except OSError as error:
         message = (

@@ -86,7 +86,9 @@ def restore(checkpoints: Checkpoints) -> Restored:
         )
         raise StageError(message)
     if tried and ranks.rank == 0:
-        log.warning("no checkpoint to go on from in %s: training starts at step 0", root)
+        log.warning(
+            "no checkpoint to go on from in %s: what it would hold begins at its step 0", root
+        )
     return Restored(step=0, loss=None)
 
 

@@ -195,9 +195,12 @@ def _reader_problems(config: TrainConfig) -> Iterator[str]:
 
 def _lanes_problem(config: TrainConfig) -> str | None:
     if config.global_batch_size % config.num_lanes:
+        fewer = config.global_batch_size // config.num_lanes * config.num_lanes
+        multiples = [n for n in (fewer, fewer + config.num_lanes) if n]
         return (
             f"num_lanes is {config.num_lanes}: give a divisor of global_batch_size "
-            f"({config.global_batch_size})"
+            f"({config.global_batch_size}), or let global_batch_size be a multiple of it "
+            f"({' or '.join(map(str, multiples))})"
         )
     return None
 

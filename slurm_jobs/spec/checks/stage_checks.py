@@ -148,7 +148,7 @@ def stage_problems(
     num_ranks = resources.nodes * resources.tasks_per_node
     if "num_lanes" not in unreadable and config.num_lanes % num_ranks:
         message = (
-            f"stages.{name}.config.num_lanes: {config.num_lanes} lanes cannot be shared out "
+            f"stages.{name}.config.num_lanes: {_lanes(config.num_lanes)} cannot be shared out "
             f"evenly to {num_ranks} ranks; take a multiple of {num_ranks}, or as many ranks as "
             f"divide them ({_divisors(config.num_lanes)}): a training that goes on keeps its lanes"
         )
@@ -160,6 +160,10 @@ def stage_problems(
     if "profile" not in unreadable:
         problems += _profile_problems(name, num_ranks, config, document)
     return problems
+
+
+def _lanes(number: int) -> str:
+    return "1 lane" if number == 1 else f"{number} lanes"
 
 
 def _lanes_place(name: str, document: YamlDocument) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,3 +33,20 @@ def test_arrays_follow_the_order_of_samples() -> None:
 def test_image_of_another_shape_is_named_with_its_sample() -> None:
     with pytest.raises(ValueError, match=r"sample 4: image \(2, 3, 3\), expected \(3, 2, 3\)"):
         gather_samples([make_sample(4, 1)], ImageRule(size=(3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("meta", "said"),
+    [
+        ({}, "does not tell the sizes"),
+        ([1], "does not tell the sizes"),
+        ({"original_sizes": 5}, "original_sizes is 5, not a width and a height"),
+        ({"original_sizes": [5]}, r"original_sizes is \[5\], not a width"),
+        ({"original_sizes": [[1]]}, r"original_sizes is \[\[1\]\], not a width"),
+        ({"original_sizes": [["a", "b"]]}, "not a width and a height"),
+    ],
+)
+def test_sizes_of_the_files_that_are_not_as_preprocess_notes_them_are_refused(meta, said):
+    spoilt = replace(make_sample(7, 1), meta=meta)
+    with pytest.raises(ValueError, match=f"sample 7.*{said}"):
+        gather_samples([spoilt], RULE, with_original_sizes=True)

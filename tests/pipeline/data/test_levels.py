@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.data.levels import LevelRules, find_levels
+from pipeline.data.levels import LevelRules, UnfitSampleError, find_levels, refuse_batch
+from slurm_jobs.common.errors import StageConfigError, StageError
 
 
 def class_of(answer: tuple[int, ...]) -> int:
@@ -83,3 +84,13 @@ def test_levels_of_any_samples_are_those_that_they_were_made_of(samples, padding
     places = np.array(learned)
     found = find_levels(places, places, np.array(bounds), keys, rules)
     assert found.levels.tolist() == expected
+
+
+def test_what_no_attempt_mends_stays_so_when_a_batch_is_refused():
+    with pytest.raises(StageConfigError, match="no attempt helps"):
+        refuse_batch("here", StageConfigError("no attempt helps"))
+    with pytest.raises(StageConfigError, match="here: two levels; run `preprocess` again"):
+        refuse_batch("here", UnfitSampleError("two levels"))
+    with pytest.raises(StageError, match="here: odd") as other:
+        refuse_batch("here", ValueError("odd"))
+    assert not isinstance(other.value, StageConfigError)

@@ -109,8 +109,11 @@ def test_counting_what_a_batch_has_to_teach_is_no_wait_for_other_ranks(
 
 def test_loss_that_is_not_finite_names_step_and_samples(make_train_run):
     run = make_train_run(optimizer={"learning_rate": 1e20, "grad_clip_norm": None})
-    with pytest.raises(StageError, match=r"loss of step \d+ is nan .*samples of this rank: \w+"):
+    told = r"loss of step \d+ is nan .*samples of this rank: \w+.*"
+    with pytest.raises(StageError, match=f"{told}, or lower optimizer.learning_rate$"):
         run.run_here()
+    with pytest.raises(StageError, match=f"{told}learning_rate, or set `precision: fp32`$"):
+        run.run_here(precision="bf16")
 
 
 def poison_gradients(patch, *, step):

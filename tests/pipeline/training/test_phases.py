@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemReader
 
-from pipeline.training.checkpoint import files
+from pipeline.training.checkpoint import files, restoring
 from pipeline.training.checkpoint.files import list_checkpoints
 from pipeline.training.fingerprint import describe_changes, lasting_config
 from pipeline.training.phases import phases_of
 from slurm_jobs.common.config_values import build_config
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.common.timings import read_spans, read_steps, spans_path, steps_path
 from tests.pipeline.models.tiny import write_dataset, write_tiny
@@ -225,6 +225,27 @@ def test_a_late_writer_that_rotates_a_later_phase_costs_nothing_that_it_has(
         return damaged_files(folder, expected)
 
     monkeypatch.setattr(files, "damaged_files", rotate)
+    assert run.run_here(**config_for("single"))["resumed_from_step"] == 9
+    assert run.weights() == whole[0].weights()
+
+
+def test_a_writer_that_takes_away_all_that_is_looked_at_fails_the_attempt(
+    made, whole, make_train_run, monkeypatch
+):
+    run = make_train_run(**config_of(made))
+    shutil.copytree(whole[0].output_dir / "phases", run.output_dir / "phases")
+    damage(run, "0-projector")
+    root = run.output_dir / "phases/1-lora/checkpoints"
+    listed, newest = iter(range(10, 1000)), restoring._newest
+
+    def always_another(folder, lost):
+        return root / f"step-{next(listed):08d}" if folder == root else newest(folder, lost)
+
+    monkeypatch.setattr(restoring, "_newest", always_another)
+    with pytest.raises(StageError, match="were taken away by another writer"):
+        run.run_here(**config_for("single"))
+    assert next(listed) < 100
+    monkeypatch.undo()
     assert run.run_here(**config_for("single"))["resumed_from_step"] == 9
     assert run.weights() == whole[0].weights()
 

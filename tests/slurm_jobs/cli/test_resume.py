@@ -142,6 +142,19 @@ def test_a_note_says_what_was_set_of_a_stage_that_is_no_more():
     assert notes_of(resumption) == ["--set stages.x.retries=... is left out"]
 
 
+def test_what_is_set_in_vain_is_noted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    resumption = Resumption(
+        paths=RunPaths(Path("run")),
+        plan=Plan(name="run", stages=(), jobs=()),
+        preparation=SimpleNamespace(connections=Connections()),
+        code_changed=False,
+        spec_notes=(f"{tmp_path}/a.yaml:3:1: x: 64 has no effect: ...", "y: 1 has no effect: ..."),
+    )
+    said = ["a.yaml:3:1: x: 64 has no effect: ...", "y: 1 has no effect: ..."]
+    assert notes_of(resumption) == said
+
+
 def test_a_note_says_that_an_edit_of_the_specs_file_is_not_used(
     slurm: FakeSlurm, paths: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,3 +69,14 @@ def test_a_run_that_completed_ends_with_what_to_try_next(
     assert lines[-4] == "Try next:"
     assert lines[-1] == f"  {command_text('report', str(run_dir), '--json')}"
     assert "failed" not in "\n".join(lines)
+
+
+def test_what_is_noted_of_a_spec_is_printed_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noted = "slurm_jobs.operations.submit.dependency_notes"
+    monkeypatch.setattr(noted, lambda _plan: ("a thing",))
+    spec = SPEC.replace("exit 3", "true").replace("RETRIES", "0")
+    run(tmp_path, spec, monkeypatch, expect=0)
+    printed = capsys.readouterr().out
+    assert printed.index("note: a thing") < printed.index("run folder: ")

@@ -100,6 +100,24 @@ TRAIN = f"""\
 """
 
 
+def test_what_an_override_sets_in_vain_is_noted_and_what_the_run_had_so_is_not(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "dataset.json").write_text("{}")
+    file = tmp_path / "spec.yaml"
+    file.write_text(TRAIN.replace("cpu}", "cpu, batching: {kind: shuffled, max_images: 3}}"))
+    made = create_run(load(file), LOCAL)
+    overrides = ["stages.train.config.batching.max_tokens=64"]
+    (note,) = spec_of(made, overrides, update_spec=False).notes
+    assert note.startswith(
+        "stages.train.config.batching.max_tokens: `64` has no effect: only `kind"
+    )
+    assert spec_of(made, ["stages.q.retries=1"], update_spec=False).notes == ()
+    given = spec_of(made, overrides, update_spec=True).notes
+    assert len(given) == 2  # the file is read anew, and told of as by `check`
+    assert any("max_images" in note and str(file) in note for note in given)
+
+
 def refused(paths: RunPaths, *overrides: str) -> str:
     with pytest.raises(SpecError) as caught:
         spec_of(paths, overrides, update_spec=False)

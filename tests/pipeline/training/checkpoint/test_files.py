@@ -45,6 +45,13 @@ def test_damage_is_named(tmp_path):
     assert second == "b: No such file or directory"
 
 
+def test_a_folder_where_a_file_should_be_is_damage(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").write_bytes(b"")
+    facts = {name: info.FileFacts(num_bytes=1, xxh3="") for name in ("a", "b/c")}
+    assert files.damaged_files(tmp_path, facts) == ["a: Is a directory", "b/c: Not a directory"]
+
+
 def publish_over(tmp_path, spoil=lambda folder: None, **changes):
     """Attempt 2 publishes step 4 after attempt 1, whose checkpoint has `changes` or is spoilt."""
     final_dir, temp_dir = tmp_path / "step-00000004", tmp_path / ".step-00000004.2.tmp"

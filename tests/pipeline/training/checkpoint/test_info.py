@@ -28,6 +28,14 @@ def test_changed_record_is_not_believed(tmp_path, changes, words):
         info.read_info(tmp_path / "step-00000004")
 
 
+def test_a_folder_where_the_record_should_be_is_damage(tmp_path):
+    (tmp_path / "step-00000004" / info.INFO_NAME).mkdir(parents=True)
+    (tmp_path / "step-00000005").touch()
+    for name in ("step-00000004", "step-00000005"):
+        with pytest.raises(info.DAMAGE):
+            info.read_info(tmp_path / name)
+
+
 @pytest.mark.parametrize("record", [None, [], {"step": 4, "files": None}])
 def test_record_that_is_no_mapping_is_refused(tmp_path, record):
     folder = tmp_path / "step-00000004"

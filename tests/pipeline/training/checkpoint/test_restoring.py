@@ -104,7 +104,7 @@ def test_last_resort_is_the_first_step(make_train_run, caplog, record):
     weights = run.weights()
     (run.output_dir / "checkpoints/step-00000006/checkpoint.json").write_text(record)
     assert run.run_here()["resumed_from_step"] == 0
-    assert "training starts at step 0" in caplog.text
+    assert "what it would hold begins at its step 0" in caplog.text
     assert run.weights() == weights
 
 
