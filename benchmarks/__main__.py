@@ -27,6 +27,7 @@ SCRIPTS = {
     "checkpointing": "Checkpoints",
     "training": "Training",
     "recording": "Recording steps",
+    "statistics": "Comparing runs",
 }
 """Modules of this package, and the headings of their tables."""
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"

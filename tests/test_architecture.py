@@ -43,6 +43,14 @@ PURE = {
     "slurm_jobs/reconcile.py",
     "slurm_jobs/slice_status.py",
     "slurm_jobs/troubles.py",
+    *(
+        f"slurm_jobs/comparison/{name}.py"
+        for name in ("compare", "health", "model", "model_scaling", "scaling", "scaling_terminal")
+    ),
+    *(
+        f"slurm_jobs/comparison/{name}.py"
+        for name in ("sentences", "settings", "stretches", "student", "terminal", "verdict")
+    ),
     "slurm_jobs/common/references.py",
     *(f"slurm_jobs/common/accelerate_{name}.py" for name in ("file", "fsdp")),
 }

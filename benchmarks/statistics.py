@@ -1,0 +1,129 @@
+"""How often `compare` claims what is not so, and finds what is: on simulated runs.
+
+    python -m benchmarks.statistics [--quick] [--json FILE]
+
+Step times are AR(1) noise (0.6 from one step to the next, 5 % of the mean) over 1,000 steps; each
+run has an offset of its own (1.5 %), as another node or neighbour gives it. Each case is simulated
+with settings that are equal, or differ by what the case says, and judged as `slurm-jobs compare`
+judges runs: `slurm_jobs.comparison.verdict` on their speeds. Peers are what people do instead:
+Welch's t-test on the single steps of two runs, and a t-test on ten stretches within each, which is
+all that two runs allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.table import Row, arguments, row, show
+from slurm_jobs.comparison.stretches import stretch_speeds
+from slurm_jobs.comparison.student import two_sided
+from slurm_jobs.comparison.verdict import judge, judge_single
+
+NUM_STEPS, CORRELATION, NOISE, OFFSET = 1_000, 0.6, 0.05, 0.015
+FALSE_CLAIMS = 0.06
+CLAIMS = ("faster", "slower")
+
+
+def step_times(rng: np.random.Generator, shape: tuple[int, ...], *, offset: float) -> np.ndarray:
+    """Seconds, [*shape, NUM_STEPS]; the mean is 1, times the run's own offset."""
+    innovation = rng.normal(0, NOISE * np.sqrt(1 - CORRELATION**2), (*shape, NUM_STEPS))
+    noise = np.empty_like(innovation)
+    noise[..., 0] = rng.normal(0, NOISE, shape)
+    for step in range(1, NUM_STEPS):
+        noise[..., step] = CORRELATION * noise[..., step - 1] + innovation[..., step]
+    own = np.exp(rng.normal(0, offset, (*shape, 1)))
+    times: np.ndarray = own * np.exp(noise)
+    return times
+
+
+def speeds(times: np.ndarray, change: float) -> list[float]:
+    """Steps a second of each run, [num_runs], where the setting makes them faster by `change`."""
+    return [(1 + change) / float(mean) for mean in times.mean(axis=-1)]
+
+
+def of_runs(words: tuple[str, ...], change: float) -> Callable[[np.ndarray], bool]:
+    """Whether runs, [2, num_runs, NUM_STEPS], are judged with one of the words."""
+
+    def is_said(times: np.ndarray) -> bool:
+        return judge(speeds(times[0], 0.0), speeds(times[1], change)).word in words
+
+    return is_said
+
+
+def on_steps(times: np.ndarray) -> bool:
+    """Whether Welch's t-test on the single steps of two runs claims a difference."""
+    first, second = times[0, 0], times[1, 0]
+    error = np.sqrt(first.var(ddof=1) / NUM_STEPS + second.var(ddof=1) / NUM_STEPS)
+    t = abs(first.mean() - second.mean()) / error
+    return bool(t > two_sided(0.95, 2 * NUM_STEPS - 2))
+
+
+def on_stretches(times: np.ndarray) -> bool:
+    """Whether ten stretches within each of two runs differ."""
+    ones = np.ones(NUM_STEPS)
+    stretches = [stretch_speeds(ones, times[arm, 0]) for arm in (0, 1)]
+    return judge_single(*stretches).word == "different here"
+
+
+def share(
+    decide: Callable[[np.ndarray], bool], num_trials: int, num_runs: int, *, offset: float
+) -> float:
+    """In which share of the trials it is so; each case draws the same runs."""
+    rng, found = np.random.default_rng(20261123), 0
+    for _ in range(num_trials):
+        found += decide(step_times(rng, (2, num_runs), offset=offset))
+    return found / num_trials
+
+
+def false_claims(num_trials: int) -> list[Row]:
+    """Of settings that are equal."""
+    rows = []
+    for num_runs in (2, 3, 5, 10):
+        found = share(of_runs(CLAIMS, 0.0), num_trials, num_runs, offset=OFFSET)
+        within = {"Welch on single steps": on_steps, "ten stretches a run": on_stretches}
+        for peer, decide in within.items() if num_runs == 3 else ():
+            rows.append(
+                row(
+                    f"equal settings, {num_runs} runs an arm: claims a difference",
+                    "share", found, at_most=FALSE_CLAIMS, peer=f"{peer}, 1 run an arm",
+                    peer_value=share(decide, num_trials, 1, offset=OFFSET),
+                )
+            )  # fmt: skip
+        if num_runs != 3:
+            case = f"equal settings, {num_runs} runs an arm: claims a difference"
+            rows.append(row(case, "share", found, at_most=FALSE_CLAIMS))
+    case = "equal settings, no offset between runs, 1 run an arm: different in these two"
+    rows.append(
+        row(
+            case, "share", share(on_stretches, num_trials, 1, offset=0.0), at_most=FALSE_CLAIMS,
+            peer="Welch on single steps", peer_value=share(on_steps, num_trials, 1, offset=0.0),
+        )
+    )  # fmt: skip
+    return rows
+
+
+def power(num_trials: int) -> list[Row]:
+    """Of settings that differ, and of calling equal what is not."""
+    rows = []
+    for change in (0.02, 0.05, 0.10):
+        for num_runs in (3, 5, 10):
+            found = share(of_runs(("faster",), change), num_trials, num_runs, offset=OFFSET)
+            rows.append(row(f"{change:.0%} faster, {num_runs} runs an arm: says so", "share", found))
+    for change in (0.0, 0.015):
+        found = share(of_runs(("equal",), change), num_trials, 10, offset=OFFSET / 5)
+        case = f"{change:.1%} faster, 10 runs an arm, offset 0.3 %: says equal within 1 %"
+        rows.append(row(case, "share", found, at_most=FALSE_CLAIMS if change else None))
+    return rows
+
+
+def main() -> None:
+    """Simulate, and print the table."""
+    options = arguments(__doc__)
+    num_trials = 150 if options.quick else 2_000
+    show([*false_claims(num_trials), *power(num_trials)], options, ["numpy"])
+
+
+if __name__ == "__main__":
+    main()
