@@ -19,8 +19,9 @@ from slurm_jobs.common.timings import NOT_TRAINING
 from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.settings import settings_of
 from slurm_jobs.comparison.stretches import stretch_speeds
-from slurm_jobs.report.inputs import ReportInputs, StageInputs, read_inputs
-from slurm_jobs.report.numbers_steps import AttemptSteps, split_attempts
+from slurm_jobs.report.inputs.reading import read_inputs
+from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
+from slurm_jobs.report.numbers.steps import AttemptSteps, split_attempts
 from slurm_jobs.run.paths import RunPaths
 
 _COMPILE = "compile_s"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.comparison.model import Difference, RunMeasure
-from slurm_jobs.report.inputs import ReportInputs, StageInputs
+from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
 
 ABSENT = "-"
 """Stands for a setting that a run does not have."""

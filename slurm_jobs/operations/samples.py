@@ -9,7 +9,7 @@ from typing import Any
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.operations.entry_point import OnProgress, call_entry_point
 from slurm_jobs.operations.verify import DatasetPlace, num_read_threads, python_of
-from slurm_jobs.report.model_statistics import DataStatistics, read_statistics
+from slurm_jobs.report.model.statistics import DataStatistics, read_statistics
 from slurm_jobs.samples.model import ShownSample, read_sample
 
 

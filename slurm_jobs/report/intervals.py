@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from slurm_jobs.report.model_values import TimeShare
+from slurm_jobs.report.model.values import TimeShare
 
 Interval = tuple[float, float]
 """Start and end in seconds, start <= end."""

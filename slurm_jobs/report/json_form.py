@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from slurm_jobs.common.files import plain_json
-from slurm_jobs.report.model import RunReport
+from slurm_jobs.report.model.run import RunReport
 
 FORMAT_NAME = "slurm-jobs-report-1"
 

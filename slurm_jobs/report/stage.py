@@ -13,11 +13,11 @@ from slurm_jobs.common.errors import DamagedFileError, InputError
 from slurm_jobs.common.files import make_private_dir, write_json_atomic, write_text_atomic
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.html import render_html
-from slurm_jobs.report.inputs import read_inputs
+from slurm_jobs.report.html.render import render_html
+from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.json_form import report_to_json
-from slurm_jobs.report.model import RunReport
-from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.model.run import RunReport
+from slurm_jobs.report.numbers.build import build_report
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers.protocol import Answer
 

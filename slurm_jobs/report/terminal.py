@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model import DataNumbers, Finding, RunReport, StageNumbers
-from slurm_jobs.report.model_training import TrainingNumbers
-from slurm_jobs.report.model_values import TimeShare, shown
+from slurm_jobs.report.model.run import DataNumbers, Finding, RunReport, StageNumbers
+from slurm_jobs.report.model.training import TrainingNumbers
+from slurm_jobs.report.model.values import TimeShare, shown
 from slurm_jobs.report.words_statistics import statistics_lines
 
 _BAR_CELLS = 28

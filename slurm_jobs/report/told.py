@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from slurm_jobs.report.model import RunReport, StageNumbers
+from slurm_jobs.report.model.run import RunReport, StageNumbers
 from slurm_jobs.report.verdict import make_verdict
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model import Check, EvaluationNumbers, Finding, RunHeader, Tile
-from slurm_jobs.report.model_training import TrainingNumbers
-from slurm_jobs.report.model_values import TimeShare
+from slurm_jobs.report.model.run import Check, EvaluationNumbers, Finding, RunHeader, Tile
+from slurm_jobs.report.model.training import TrainingNumbers
+from slurm_jobs.report.model.values import TimeShare
 
 _STATUS_WORDS = {
     "waiting": "Waiting after",

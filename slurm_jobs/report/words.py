@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from slurm_jobs.report.model_values import Quantity
+from slurm_jobs.report.model.values import Quantity
 
 if TYPE_CHECKING:
-    from slurm_jobs.report.model import StageNumbers
-    from slurm_jobs.report.model_training import RankCountRates
+    from slurm_jobs.report.model.run import StageNumbers
+    from slurm_jobs.report.model.training import RankCountRates
 
 NOT_KNOWN = "n/a"
 """Stands where a quantity has no value; the reason stands beside it or in the notes."""

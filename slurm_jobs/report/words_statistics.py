@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model_statistics import Bin, DataStatistics
+from slurm_jobs.report.model.statistics import Bin, DataStatistics
 
 
 def statistics_lines(numbers: DataStatistics) -> list[str]:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm_jobs.report.html_data import statistics_charts, statistics_table
-from slurm_jobs.report.markup import Html, el, join, table
-from slurm_jobs.report.model_statistics import DataStatistics
-from slurm_jobs.report.page import render_page
+from slurm_jobs.report.html.data import statistics_charts, statistics_table
+from slurm_jobs.report.html.markup import Html, el, join, table
+from slurm_jobs.report.html.page import render_page
+from slurm_jobs.report.model.statistics import DataStatistics
 from slurm_jobs.samples.model import Image, ShownSample, TokenRun
 from slurm_jobs.samples.visible import image_text, visible
 

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.report.html import render_html
-from slurm_jobs.report.inputs import parents_first, read_inputs
+from slurm_jobs.report.html.render import render_html
+from slurm_jobs.report.inputs.reading import parents_first, read_inputs
 from slurm_jobs.report.json_form import report_to_json
-from slurm_jobs.report.numbers import build_report
+from slurm_jobs.report.numbers.build import build_report
 from slurm_jobs.report.terminal import print_report
 
 

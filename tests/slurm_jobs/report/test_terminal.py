@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from slurm_jobs.report import words
-from slurm_jobs.report.html import render_html
-from slurm_jobs.report.model_values import TimeShare
+from slurm_jobs.report.html.render import render_html
+from slurm_jobs.report.model.values import TimeShare
 from slurm_jobs.report.terminal import print_report
 
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model import EvaluationNumbers
-from slurm_jobs.report.model_values import TimeShare
+from slurm_jobs.report.model.run import EvaluationNumbers
+from slurm_jobs.report.model.values import TimeShare
 from slurm_jobs.report.verdict import make_tiles, make_verdict
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model_values import known, missing
+from slurm_jobs.report.model.values import known, missing
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""What the rules have in common: how they answer, and how they write a ceiling. PURE."""
+
+from __future__ import annotations
+
+from slurm_jobs.report import words
+from slurm_jobs.report.model.run import Check
+from slurm_jobs.report.model.training import TrainingNumbers
+
+OWN_CHOICE = "own choice; no published threshold is known"
+
+SHORT_RUN_S = 300.0
+"""Jobs shorter than this are given no advice on what to ask for, nor on what surrounds their
+steps: Princeton's jobstats ignores them too."""
+
+
+def clear(rule_id: str, reason: str) -> Check:
+    """The rule looked and found nothing."""
+    return Check(rule_id=rule_id, outcome="clear", reason=reason)
+
+
+def abstain(rule_id: str, reason: str) -> Check:
+    """The rule could not look."""
+    return Check(rule_id=rule_id, outcome="abstained", reason=reason)
+
+
+def share_of(numbers: TrainingNumbers, kind: str) -> tuple[float, float]:
+    """Share of the step and mean seconds of a step phase."""
+    for phase in numbers.phases:
+        if phase.kind == kind:
+            return phase.share, phase.seconds
+    return 0.0, 0.0
+
+
+def ceiling(share: float | None, what: str) -> str:
+    """Amdahl's: the gain if `share` of the time were gone; None where that share is not known."""
+    if share is None:
+        return f"{what}: not known, because some ranks left no step records"
+    factor = 1 / (1 - share) if share < 1 else float("inf")
+    return f"{what}: {words.times(factor)} the speed"
+
+
+def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:
+    """How long a step phase is, on which rank it is longest, and what that rests on."""
+    share, mean_s = share_of(numbers, kind)
+    worst = max(numbers.ranks, key=lambda r: r.phases_s[kind])
+    return (
+        f"{words.seconds(mean_s)} of a mean step, {words.percent(share)} of its time"
+        + (
+            f"; {words.seconds(worst.phases_s[kind])} on rank {worst.rank}, the most of all"
+            if numbers.num_ranks > 1 and _same_steps(numbers)
+            else ""
+        ),
+        (
+            f"over {words.number_of('step', numbers.num_measured)} "
+            f"on {words.ranks(numbers.rank_counts)}, "
+            f"the first {numbers.warmup_steps} of each attempt left out"
+        ),
+    )
+
+
+def _same_steps(numbers: TrainingNumbers) -> bool:
+    """Whether every rank is there once, with as many steps: else their means are of others."""
+    num_steps = {r.num_steps for r in numbers.ranks}
+    return len(num_steps) == 1 and len(numbers.ranks) == numbers.num_ranks

@@ -1,0 +1,52 @@
+"""Rules about the rows that became samples: PURE. See `findings` for what a rule is."""
+
+from __future__ import annotations
+
+from slurm_jobs.common.stage_config.preprocess import CHOSEN_REASONS
+from slurm_jobs.report import words
+from slurm_jobs.report.findings.base import OWN_CHOICE, abstain, clear
+from slurm_jobs.report.model.run import Check, DataNumbers, Finding
+
+_LIMIT, _HIGH = 0.05, 0.5
+_KNOBS = {
+    "max_tokens": "raise max_tokens, as far as the model's positions and the device's memory allow",
+    "max_images": "raise max_images",
+}
+
+
+def left_out(data: DataNumbers) -> Finding | Check:
+    """Rows over a limit, left out because the config chose so: 5 % of all, from half on high."""
+    rule_id = f"left-out:{data.stage}"
+    num_rows, num_out = data.num_rows, data.num_too_long
+    if not num_rows.value or num_out.value is None:
+        return abstain(rule_id, num_rows.missing or num_out.missing or "there are no rows")
+    share = num_out.value / num_rows.value
+    if share < _LIMIT:
+        return clear(rule_id, f"{words.percent(share)} of the rows are left out over a limit")
+    by_reason = {reason: num for reason, num in data.rejects if reason in CHOSEN_REASONS}
+    told = ", ".join(f"{reason} {num:,}" for reason, num in by_reason.items())
+    return Finding(
+        rule_id=rule_id,
+        severity="high" if share >= _HIGH else "medium",
+        title=f"{words.percent(share)} of the rows are left out over a limit ({data.stage})",
+        text="Nothing fails for them, because `too_long` chose so: the model learns of the rest.",
+        evidence=(
+            f"{words.quantity(num_out)} of {words.quantity(num_rows)} rows"
+            + (f": {told}" if told else ""),
+        ),
+        rule="rows over max_tokens or max_images that are left out are 5 % of all or more",
+        source=OWN_CHOICE,
+        next_knob=_next_knob(by_reason),
+        ceiling="no gain in speed: more to learn from",
+    )
+
+
+def _next_knob(by_reason: dict[str, int]) -> str:
+    """Where the records name no reason, every limit."""
+    limits = dict.fromkeys(CHOSEN_REASONS[reason] for reason in by_reason or CHOSEN_REASONS)
+    knobs = [_KNOBS[limit] for limit in limits]
+    if "too_long" in by_reason:
+        knobs.append("too_long: truncate_text keeps such samples and cuts their text")
+    if "images_too_long" in by_reason:
+        knobs.append("a processor with fewer tokens an image keeps those whose images are too many")
+    return "; ".join(knobs) + "; the lists of rejects say how long each is"

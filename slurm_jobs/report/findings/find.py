@@ -1,0 +1,72 @@
+"""What the numbers say should be changed: PURE, one function a rule.
+
+A rule finds something, is clear, or abstains and says why. Every threshold
+stands in its rule with its source; those marked "own choice" have none in the
+field. Ceilings are Amdahl's: what would be gained if that part took no time,
+on the rank that spends most on it, because the others wait for that rank. They
+hold one at a time and are never multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_jobs.report.findings.data import left_out
+from slurm_jobs.report.findings.ranks import straggler
+from slurm_jobs.report.findings.stages import (
+    array_imbalance,
+    memory_request,
+    queue_dominates,
+    time_request,
+)
+from slurm_jobs.report.findings.training import (
+    allocator_retries,
+    around_steps,
+    checkpoint_stall,
+    data_wait,
+    evaluation_stall,
+    padding,
+    repeated_steps,
+    unexplained_time,
+)
+from slurm_jobs.report.model.run import Check, DataNumbers, Finding, StageNumbers
+from slurm_jobs.report.model.training import TrainingNumbers
+from slurm_jobs.report.model.values import TimeShare
+
+_TRAINING_RULES = (
+    data_wait,
+    straggler,
+    padding,
+    checkpoint_stall,
+    evaluation_stall,
+    repeated_steps,
+    allocator_retries,
+    around_steps,
+    unexplained_time,
+)
+_STAGE_RULES = (array_imbalance, memory_request, time_request)
+_SEVERITY_ORDER = {"high": 0, "medium": 1, "note": 2}
+
+
+def find(
+    stages: Sequence[StageNumbers],
+    training: Sequence[TrainingNumbers],
+    timeline: Sequence[TimeShare],
+    timeline_note: str,
+    data: Sequence[DataNumbers] = (),
+) -> tuple[tuple[Finding, ...], tuple[Check, ...]]:
+    """Apply every rule; findings come strongest first, checks in the order of the rules."""
+    answers: list[Finding | Check] = [left_out(rows) for rows in data]
+    answers.extend(rule(numbers) for numbers in training for rule in _TRAINING_RULES)
+    is_open = any(stage.status in {"running", "waiting"} for stage in stages)
+    open_note = "the run goes on, and what is left may not wait so long" if is_open else ""
+    answers.append(queue_dominates(timeline, timeline_note or open_note))
+    answers.extend(rule(stage) for stage in stages for rule in _STAGE_RULES)
+    findings = [answer for answer in answers if isinstance(answer, Finding)]
+    checks = tuple(
+        answer
+        if isinstance(answer, Check)
+        else Check(rule_id=answer.rule_id, outcome="found", reason=answer.title)
+        for answer in answers
+    )
+    return tuple(sorted(findings, key=lambda f: _SEVERITY_ORDER[f.severity])), checks

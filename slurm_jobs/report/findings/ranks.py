@@ -1,0 +1,152 @@
+"""Rules about ranks that wait for each other: PURE. See `findings` for what a rule is."""
+
+from __future__ import annotations
+
+from slurm_jobs.report import words
+from slurm_jobs.report.findings.base import abstain, ceiling, clear, share_of
+from slurm_jobs.report.model.run import Check, Finding
+from slurm_jobs.report.model.training import Straggler, TrainingNumbers
+
+_LIMIT = 0.05
+_RULE = (
+    "own work of the slowest rank over the mean of all, or extra data wait, "
+    "or time waiting for other ranks: 5 % or more"
+)
+_SOURCE = "own measurement: dealing packs by cost takes slowest over mean from 1.055 to 1.003"
+_HIDDEN = (
+    "Only waits between the passes are timed apart; collectives inside forward and backward, and "
+    "on GPUs the host's wait for the device, hide more: what is found is a lower bound."
+)
+
+
+def straggler(numbers: TrainingNumbers) -> Finding | Check:
+    """Equal work leaves 1.003 between slowest and mean, unplanned packs 1.055; 1.05 is flagged.
+
+    Compared is each rank's own work, its step without the waits for others: the
+    steps themselves take equally long on all ranks. A collective ends at the
+    same moment on all ranks, so who arrives last where the wait is timed was
+    slow since the last collective: the rank is named rightly, and the delay is
+    a lower bound.
+    """
+    rule_id = f"straggler:{numbers.stage}"
+    if numbers.too_few:
+        return abstain(rule_id, numbers.too_few)
+    worst = numbers.straggler
+    if worst is None:
+        return abstain(rule_id, not_compared(numbers))
+    data_excess = worst.data_excess_s / worst.step_mean_s if worst.step_mean_s > 0 else 0.0
+    ratio = worst.slowest_over_mean
+    if ratio is not None and ratio >= 1 + _LIMIT:
+        return _slow_rank(numbers, worst, ratio)
+    if data_excess >= _LIMIT:
+        return _waits_for_data(numbers, worst, data_excess)
+    if ratio is None:
+        reason = "these step records, of an older version, do not time waits for other ranks apart"
+        return abstain(rule_id, reason)
+    waiting, _ = share_of(numbers, "rank_wait")
+    if waiting >= _LIMIT:
+        return _uneven_steps(numbers, worst, waiting)
+    return clear(
+        rule_id,
+        f"own work of the slowest rank over the mean: {ratio:.3f}, as far as waits are timed apart",
+    )
+
+
+def not_compared(numbers: TrainingNumbers) -> str:
+    """Why there is no straggler to be named."""
+    if numbers.num_ranks < 2:
+        return "one rank has nobody to wait for"
+    return "no attempt has step records of all its ranks"
+
+
+def _place(rank: int, node: str) -> str:
+    return f"rank {rank}" + (f" on {node}" if node else "")
+
+
+def _evidence(numbers: TrainingNumbers, worst: Straggler) -> tuple[str, ...]:
+    share, mean_s = share_of(numbers, "rank_wait")
+    own = (
+        (
+            (
+                f"own work of rank {worst.rank} over the mean of all: "
+                f"{worst.slowest_over_mean:.3f}, most of it in {worst.phase} "
+                f"({words.seconds(worst.phase_excess_s)} a step longer than the mean rank)"
+            ),
+            f"a mean rank waits {words.seconds(mean_s)} a step for others, {words.percent(share)}",
+        )
+        if worst.slowest_over_mean is not None
+        else ()
+    )
+    data = (
+        f"rank {worst.data_rank} waits {words.seconds(worst.data_excess_s)} a step longer "
+        "for its data than the mean rank"
+    )
+    return (*own, data)
+
+
+def _evened_out(factor: float) -> str:
+    """What even work would gain by the waits that are timed: no ceiling, because others are not."""
+    return (
+        f"own work shared out evenly in each step: about {factor:.2f} times the speed; "
+        "more where waits are hidden"
+    )
+
+
+def _slow_rank(numbers: TrainingNumbers, worst: Straggler, ratio: float) -> Finding:
+    place = _place(worst.rank, worst.node)
+    return Finding(
+        rule_id=f"straggler:{numbers.stage}",
+        severity="medium",
+        title=f"{place} holds the others up, most in {worst.phase} ({numbers.stage})",
+        text=f"In synchronous training every rank waits for the slowest in each step. {_HIDDEN}",
+        evidence=_evidence(numbers, worst),
+        rule=_RULE,
+        source=_SOURCE,
+        next_knob=f"look at the node of {place} (its device's clock, other jobs, loader threads, "
+        "storage); exclude it with slurm.exclude if it stays slow",
+        ceiling=_evened_out(ratio),
+    )
+
+
+def _waits_for_data(numbers: TrainingNumbers, worst: Straggler, excess: float) -> Finding:
+    place = _place(worst.data_rank, worst.data_node)
+    return Finding(
+        rule_id=f"straggler:{numbers.stage}",
+        severity="medium",
+        title=f"{place} holds the others up: it waits for its data ({numbers.stage})",
+        text="In synchronous training every rank waits for the slowest in each step.",
+        evidence=tuple(reversed(_evidence(numbers, worst))),
+        rule=_RULE,
+        source=_SOURCE,
+        next_knob=f"look at the node of {place} (loader threads, storage, other jobs on it); "
+        "exclude it with slurm.exclude if it stays slow",
+        ceiling=ceiling(excess, f"rank {worst.data_rank} waiting no longer than the mean rank"),
+    )
+
+
+def _uneven_steps(numbers: TrainingNumbers, worst: Straggler, share: float) -> Finding:
+    return Finding(
+        rule_id=f"straggler:{numbers.stage}",
+        severity="medium",
+        title=f"{words.percent(share)} of each step waits for other ranks ({numbers.stage})",
+        text=f"No rank is slow in all steps: which one comes last changes. {_HIDDEN}",
+        evidence=_evidence(numbers, worst),
+        rule=_RULE,
+        source=_SOURCE,
+        next_knob=_more_even_steps(numbers),
+        ceiling=_evened_out(1 / (1 - share)),
+    )
+
+
+def _more_even_steps(numbers: TrainingNumbers) -> str:
+    """Batches that are equal already leave the machine: other load, too few cores."""
+    padding = numbers.padding_share.value
+    if padding is not None and padding < _LIMIT:
+        return (
+            "the batches are of equal length already: look at the nodes first (other jobs on them, "
+            "fewer free cores than ranks and their threads), then try larger microbatches"
+        )
+    return (
+        "batches of more equal length, or fewer and larger microbatches; "
+        "if data wait differs too, more num_prefetch_batches"
+    )

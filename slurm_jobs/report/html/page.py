@@ -1,0 +1,30 @@
+"""The page that a report, or samples, are shown on: one HTML file that opens offline.
+
+No script, no request: PURE but for reading its template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from string import Template
+
+from slurm_jobs.report.html.markup import Html, join
+from slurm_jobs.shipped import shipped_path
+
+
+def render_page(
+    *, title: str, header: Html, sections: Iterable[Html | None], version: str, more_style: str = ""
+) -> str:
+    """The whole page; `more_style` is a file of `templates/report` whose rules come after ours."""
+    names = ("page.css", *([more_style] if more_style else []))
+    return Template(_read("page.html")).substitute(
+        title=join([title]),
+        style="\n".join(_read(name) for name in names),
+        header=header,
+        sections=join(sections),
+        footer=join([f"slurm-jobs {version}"]),
+    )
+
+
+def _read(name: str) -> str:
+    return shipped_path("templates", "report", name).read_text(encoding="utf-8")

@@ -1,0 +1,206 @@
+"""The report as one HTML file that opens offline: PURE but for reading its template.
+
+No script, no request: everything is drawn here. The order is that of the
+terminal report.
+"""
+
+from __future__ import annotations
+
+from slurm_jobs.report import words
+from slurm_jobs.report.html.data import data_section
+from slurm_jobs.report.html.markup import Html, definitions, el, join, table
+from slurm_jobs.report.html.page import render_page
+from slurm_jobs.report.html.provenance import provenance_section
+from slurm_jobs.report.html.timeline import timeline_section
+from slurm_jobs.report.html.training import step_section, training_section
+from slurm_jobs.report.model.run import EvaluationNumbers, Finding, RunReport, StageNumbers
+
+_MAX_FAILURES = 20
+_PROGRESS_COLUMNS = (
+    "stage",
+    "status",
+    "done",
+    "attempts",
+    "dependency wait",
+    "queue wait",
+    "longest queue",
+    "ran for",
+    "median task",
+    "p95",
+    "slowest",
+)
+_USE_COLUMNS = (
+    "stage",
+    "CPU used",
+    "memory, largest task",
+    "memory asked, a node",
+    "longest job",
+    "time limit",
+    "CPU hours",
+    "GPU hours",
+)
+
+
+def render_html(report: RunReport) -> str:
+    """The whole page."""
+    sections = [
+        *(step_section(numbers) for numbers in report.training),
+        _findings_section(report),
+        timeline_section(report),
+        *(training_section(numbers) for numbers in report.training),
+        *(data_section(numbers) for numbers in report.data),
+        *(_evaluation_section(numbers) for numbers in report.evaluation),
+        _stages_section(report),
+        provenance_section(report),
+        _method_section(report),
+    ]
+    return render_page(
+        title=f"{report.header.title}: run report",
+        header=_header(report),
+        sections=sections,
+        version=report.header.version,
+    )
+
+
+def _header(report: RunReport) -> Html:
+    header = report.header
+    tiles = [
+        el(
+            "li",
+            el("span", tile.label, class_="label"),
+            el("span", tile.value, class_="value"),
+            el("span", tile.note, class_="dim"),
+        )
+        for tile in report.tiles
+    ]
+    return el(
+        "header",
+        el("p", el("span", header.status, class_=f"pill p-{header.status}"), " ", header.run_id),
+        el("h1", header.title),
+        el("p", report.verdict, class_="verdict"),
+        el("ul", tiles, class_="tiles"),
+    )
+
+
+def _findings_section(report: RunReport) -> Html:
+    cards = [_finding_card(number, f) for number, f in enumerate(report.findings, 1)]
+    nothing = el("p", "No rule found anything to change.")
+    return el("section", el("h2", "Findings"), cards or nothing, id="findings")
+
+
+def _finding_card(number: int, finding: Finding) -> Html:
+    return el(
+        "article",
+        el(
+            "h3",
+            el("span", finding.severity, class_=f"pill p-{finding.severity}"),
+            f" {number}. {finding.title}",
+        ),
+        el("p", finding.text),
+        el(
+            "dl",
+            el("dt", "Evidence"),
+            el("dd", [el("div", line) for line in finding.evidence]),
+            el("dt", "Next knob"),
+            el("dd", finding.next_knob),
+            el("dt", "Ceiling"),
+            el("dd", finding.ceiling),
+            el("dt", "Rule"),
+            el("dd", finding.rule, el("span", f" ({finding.source})", class_="dim")),
+        ),
+        class_=f"card c-{finding.severity}",
+    )
+
+
+def _evaluation_section(evaluation: EvaluationNumbers) -> Html:
+    numbers = definitions(words.evaluation(evaluation.numbers))
+    return el("section", el("h2", f"Evaluation: {evaluation.stage}"), numbers)
+
+
+def _stages_section(report: RunReport) -> Html:
+    slowest = [
+        f"slowest task of {stage.name}: {stage.task_time.slowest}"
+        for stage in report.stages
+        if stage.task_time and stage.task_time.num > 1
+    ]
+    stranded = words.why_stranded(report.stages)
+    note = (
+        "Waits are medians over jobs: submit to eligible, eligible to start. A stage ran for as "
+        "long as one of its attempts did, or more at once. Hours are allocated, not busy. A "
+        "suggested request stands with its finding."
+    )
+    return el(
+        "section",
+        el("h2", "Stages: waits and use"),
+        table(_PROGRESS_COLUMNS, [_progress_row(stage) for stage in report.stages], num_text=2),
+        el("ul", [el("li", line) for line in stranded]) if stranded else None,
+        el("p", "; ".join(slowest), class_="dim") if slowest else None,
+        table(_USE_COLUMNS, [_use_row(stage) for stage in report.stages]),
+        _failures(report),
+        el("p", note, class_="dim"),
+        id="slurm",
+    )
+
+
+def _failures(report: RunReport) -> Html | None:
+    failures = [line for stage in report.stages for line in stage.failures]
+    if not failures:
+        return None
+    more = len(failures) - _MAX_FAILURES
+    return join(
+        [
+            el("h3", "Failed attempts"),
+            el("ul", [el("li", line) for line in failures[:_MAX_FAILURES]]),
+            el("p", f"and {more} more, in report.json", class_="dim") if more > 0 else None,
+        ]
+    )
+
+
+def _progress_row(stage: StageNumbers) -> list[str]:
+    times = stage.task_time
+    spread = (times.median_s, times.p95_s, times.max_s) if times else ()
+    shown = [words.seconds(value) for value in spread] or [words.NOT_KNOWN] * 3
+    return [
+        words.stage_name(stage.name, is_former=stage.is_former),
+        stage.status,
+        f"{stage.num_completed}/{stage.num_tasks}",
+        f"{stage.num_attempts}",
+        words.quantity(stage.dependency_wait_median_s),
+        words.quantity(stage.queue_wait_median_s),
+        words.quantity(stage.queue_wait_max_s),
+        words.quantity(stage.running_s),
+        *shown,
+    ]
+
+
+def _use_row(stage: StageNumbers) -> list[str]:
+    numbers = (
+        stage.cpu_efficiency,
+        stage.max_rss_bytes,
+        stage.requested_mem_bytes,
+        stage.longest_s,
+        stage.time_limit_s,
+        stage.cpu_hours,
+        stage.gpu_hours,
+    )
+    name = words.stage_name(stage.name, is_former=stage.is_former)
+    return [name, *(words.quantity(number) for number in numbers)]
+
+
+def _method_section(report: RunReport) -> Html:
+    rows = [(check.rule_id, check.outcome, check.reason) for check in report.checks]
+    text = (
+        "Step times are host time from one clock: the phases of a step add up to the step, and "
+        "what no phase covers is shown as unexplained. Rates count real tokens over wall time, "
+        "waits included. A ceiling says what would be gained if that part took no time at all; "
+        "ceilings hold one at a time and do not multiply. A rule without enough data abstains."
+    )
+    return el(
+        "section",
+        el("h2", "Method, and what is missing"),
+        el("p", text),
+        el("ul", [el("li", note) for note in report.notes]),
+        el("h3", "Rules"),
+        table(("rule", "outcome", "because"), rows, num_text=3),
+        id="method",
+    )

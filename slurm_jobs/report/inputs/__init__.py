@@ -1,0 +1,1 @@
+"""Reads what a run has written down, for a report; decides nothing."""

@@ -1,0 +1,137 @@
+"""Reads what a run noted of its origin and its nodes, and hides what looks like a secret.
+
+What an older version did not note yet is no problem; what cannot be read is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slurm_jobs.common.files import read_json
+from slurm_jobs.common.hidden import hidden_text, hidden_values, known_secrets
+from slurm_jobs.common.records import AttemptRecord, CompletionRecord
+from slurm_jobs.report.model.provenance import (
+    PACKAGES_THAT_MATTER,
+    NodeFacts,
+    PythonFacts,
+    SubmissionFacts,
+)
+from slurm_jobs.run.paths import RunPaths
+
+Facts = TypeVar("Facts")
+_UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
+
+
+def read_secrets(paths: RunPaths, spec: Mapping[str, Any]) -> frozenset[str]:
+    """Values of the variables of spec and profile whose names look like secrets."""
+    environments = [spec.get("environment")]
+    environments += [stage.get("environment") for stage in spec["stages"].values()]
+    with suppress(*_UNREADABLE):  # a run without this file has had no profile either
+        environments.append(read_json(paths.spec_origin)["profile"].get("environment"))
+    return known_secrets(environments)
+
+
+def shown_spec(spec: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:
+    """The spec as a page may show it; a stage's name does not make a secret of what it does."""
+    stages = {
+        name: {**hidden_values(stage, secrets), "after": stage.get("after")}
+        for name, stage in spec["stages"].items()
+    }
+    return {**hidden_values({**spec, "stages": None}, secrets), "stages": stages}
+
+
+def shown_completions(
+    completions: Iterable[CompletionRecord], secrets: frozenset[str]
+) -> tuple[CompletionRecord, ...]:
+    """Completions whose reasons a page may show."""
+    return tuple(replace(c, reason=hidden_text(c.reason, secrets)) for c in completions)
+
+
+def read_submissions(paths: RunPaths, problems: list[str]) -> tuple[SubmissionFacts, ...]:
+    """What each submit and resume was made from, oldest first."""
+    files = sorted(paths.provenance_dir.glob("[0-9]*.json"))
+    found = (_read(path, _submission, problems) for path in files)
+    return tuple(facts for facts in found if facts is not None)
+
+
+def read_nodes(
+    paths: RunPaths, attempts: Iterable[AttemptRecord], problems: list[str]
+) -> tuple[NodeFacts, ...]:
+    """What was noted of the nodes of a stage's attempts; most array tasks share a few nodes."""
+    files = (
+        paths.node_facts(a.stage, a.slice_index, a.attempt, node_rank)
+        for a in attempts
+        for node_rank in range(len(a.node_names))
+    )
+    found = (_read(path, _node, problems) for path in files)
+    return tuple(dict.fromkeys(facts for facts in found if facts is not None))
+
+
+def read_pythons(paths: RunPaths, problems: list[str]) -> Mapping[str, PythonFacts]:
+    """The Pythons that ranks ran in, by fingerprint."""
+    files = sorted(paths.pythons_dir.glob("*.json"))
+    found = {path.stem: _read(path, _python, problems) for path in files}
+    return {fingerprint: facts for fingerprint, facts in found.items() if facts is not None}
+
+
+def _read(
+    path: Path, make: Callable[[Mapping[str, Any]], Facts], problems: list[str]
+) -> Facts | None:
+    try:
+        return make(read_json(path))
+    except FileNotFoundError:
+        return None
+    except _UNREADABLE as error:
+        problems.append(f"{path}: not read as provenance: {error}")
+        return None
+
+
+def _submission(values: Mapping[str, Any]) -> SubmissionFacts:
+    git, slurm = values["git"], values["slurm"] or {"version": ""}
+    return SubmissionFacts(
+        number=values["number"],
+        recorded_unix_s=values["recorded_unix_s"],
+        command=tuple(hidden_values(values["command"])),
+        host=values["host"]["name"],
+        slurm_jobs_version=values["slurm_jobs_version"],
+        slurm_version=slurm["version"],
+        commit=git["commit"],
+        branch=git["branch"],
+        remotes=git["remotes"],
+        is_dirty=git["is_dirty"],
+        num_changed=git["num_changed"],
+        num_untracked=git["num_untracked"],
+        diff_bytes=git["diff_bytes"],
+        diff_is_cut=git["diff_is_cut"],
+        git_problems=tuple(git["problems"]),
+        python=_python(values["python"]),
+    )
+
+
+def _python(values: Mapping[str, Any]) -> PythonFacts:
+    packages = values["packages"]
+    return PythonFacts(
+        executable=values["executable"],
+        version=values["version"],
+        packages={name: packages[name] for name in PACKAGES_THAT_MATTER if name in packages},
+    )
+
+
+def _node(values: Mapping[str, Any]) -> NodeFacts:
+    host, gpus = values["host"], values["gpus"]
+    return NodeFacts(
+        node_name=values["node_name"],
+        cpu=values["cpu"]["model"] or host["machine"],
+        num_cores=values["cpu"]["num_cores"],
+        memory_bytes=values["memory_bytes"],
+        gpus=tuple(gpu["name"] for gpu in gpus),
+        drivers=tuple(dict.fromkeys(gpu["driver_version"] for gpu in gpus)),
+        gpu_problem=values["gpu_problem"],
+        system=", ".join(filter(None, (host["distribution"], host["kernel"]))),
+        modules=tuple(values["modules"]),
+        python=values["python"],
+    )

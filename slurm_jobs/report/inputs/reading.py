@@ -1,0 +1,235 @@
+"""Reads what a run has written down; decides nothing.
+
+A file that cannot be read becomes a problem that the report names, because a
+report on a broken run is wanted most of all.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.files import read_json
+from slurm_jobs.common.records import (
+    AttemptRecord,
+    CompletionRecord,
+    TaskAccounting,
+    attempt_from_json,
+    completion_from_json,
+    parse_attempt_name,
+    parse_completion_name,
+)
+from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.report import words
+from slurm_jobs.report.inputs.provenance import (
+    read_nodes,
+    read_pythons,
+    read_secrets,
+    read_submissions,
+    shown_completions,
+    shown_spec,
+)
+from slurm_jobs.report.inputs.records import RankTiming, ReportInputs, StageInputs
+from slurm_jobs.run.intents import Entry, intents
+from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.run.turns import open_command
+from slurm_jobs.schedulers.protocol import Answer
+
+_TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
+_TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
+
+
+def read_inputs(
+    paths: RunPaths, accounting: Sequence[TaskAccounting], answer: Answer | None = None
+) -> ReportInputs:
+    """Read the records of the run, after its scheduler was asked.
+
+    Args:
+        paths: of the run.
+        accounting: what its scheduler accounted for.
+        answer: what it says of the run's jobs now, as `status` asks.
+
+    Raises:
+        FileNotFoundError: `paths` is no run (it lacks `run.json` or the resolved spec).
+    """
+    problems: list[str] = []
+    spec = read_json(paths.resolved_spec)
+    secrets = read_secrets(paths, spec)
+    former = _former_stages(paths, spec["stages"], problems)
+    listed = {**spec["stages"], **former}
+    stages = tuple(
+        replace(_read_stage(paths, name, listed[name], secrets, problems), is_former=name in former)
+        for name in parents_first(listed)
+    )
+    ledger = _read_ledger(paths, problems)
+    return ReportInputs(
+        run=read_json(paths.run_json),
+        spec=shown_spec(spec, secrets),
+        stages=stages,
+        intents=tuple(intents(ledger)) if ledger is not None else None,
+        accounting=tuple(accounting),
+        answer=answer if answer is not None and answer.asked_unix_s else None,
+        is_submitting=ledger is not None and open_command(ledger) is not None,
+        submissions=read_submissions(paths, problems),
+        pythons=read_pythons(paths, problems),
+        read_unix_s=time.time(),
+        problems=tuple(problems),
+    )
+
+
+def parents_first(stages: Mapping[str, Any]) -> list[str]:
+    """Names of the stages so that each comes after its parents; by name where that is open.
+
+    A parent that is none of them, because it was removed since, is not waited for.
+    """
+    ordered: list[str] = []
+    while len(ordered) < len(stages):
+        ready = [
+            name
+            for name in sorted(stages)
+            if name not in ordered
+            and all(p in ordered or p not in stages for p in stages[name].get("after") or ())
+        ]
+        assert ready, "a spec's stages cannot wait for each other in a circle"
+        ordered.extend(ready)
+    return ordered
+
+
+def _former_stages(
+    paths: RunPaths, current: Mapping[str, Any], problems: list[str]
+) -> dict[str, Mapping[str, Any]]:
+    """The stages that only earlier plans have, each as the newest of those has it."""
+    former: dict[str, Mapping[str, Any]] = {}
+    for path in sorted(paths.plans_dir.glob("[0-9]*.json")):
+        try:
+            planned = {stage["name"]: _planned(stage) for stage in read_json(path)["stages"]}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            problems.append(f"{path}: not read as a plan: {error}")
+            continue
+        former |= {name: stage for name, stage in planned.items() if name not in current}
+    return former
+
+
+def _planned(stage: Mapping[str, Any]) -> dict[str, Any]:
+    """A stage of a plan in the words of the resolved spec."""
+    array = {"num_slices": stage["num_slices"]} if stage["is_array"] else None
+    return {
+        "run": stage["run"],
+        "after": stage["after"],
+        "array": array,
+        "resources": stage.get("resources"),
+    }
+
+
+def _read_stage(
+    paths: RunPaths,
+    name: str,
+    stage: Mapping[str, Any],
+    secrets: frozenset[str],
+    problems: list[str],
+) -> StageInputs:
+    array = stage.get("array")
+    attempts = _read_attempts(paths.attempts_dir(name), problems)
+    completions = _read_completions(paths.completions_dir(name), problems)
+    return StageInputs(
+        name=name,
+        run=stage.get("run") or "shell",
+        after=stage.get("after") or {},
+        num_slices=int(array["num_slices"]) if array else 1,
+        resources=stage.get("resources") or {},
+        attempts=attempts,
+        completions=shown_completions(completions, secrets),
+        timings=_read_timings(paths.timing_stage_dir(name), problems),
+        nodes=read_nodes(paths, attempts, problems),
+        config=stage.get("config") or {},
+    )
+
+
+def _read_ledger(paths: RunPaths, problems: list[str]) -> list[Entry] | None:
+    try:
+        entries = read_ledger(paths.ledger_dir)
+        intents(entries)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        problems.append(f"{paths.ledger_dir}: not read as a ledger: {error}")
+        return None
+    return entries
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _read_attempts(folder: Path, problems: list[str]) -> tuple[AttemptRecord, ...]:
+    found = []
+    for path in _files(folder):
+        if parse_attempt_name(path.name) is None:
+            continue
+        try:
+            found.append(attempt_from_json(read_json(path)))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            problems.append(f"{path}: not read as an attempt record: {error}")
+    return tuple(sorted(found, key=lambda a: (a.slice_index, a.attempt)))
+
+
+def _read_completions(folder: Path, problems: list[str]) -> tuple[CompletionRecord, ...]:
+    found = []
+    for path in _files(folder):
+        if parse_completion_name(path.name) is None:
+            continue
+        try:
+            record = completion_from_json(read_json(path))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            problems.append(f"{path}: not read as a completion record: {error}")
+            continue
+        if not isinstance(record.result, Mapping):  # a stage of the user's own may return anything
+            kind = type(record.result).__name__
+            problems.append(f"{path}: its result is no mapping ({kind}), and is left out")
+            record = replace(record, result={})
+        found.append(record)
+    return tuple(sorted(found, key=lambda c: (c.slice_index, c.attempt)))
+
+
+def _read_timings(folder: Path, problems: list[str]) -> tuple[RankTiming, ...]:
+    found: list[RankTiming] = []
+    for attempt_dir in _files(folder):
+        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
+        if match is None:
+            continue
+        names = [_TIMING_FILE.fullmatch(path.name) for path in _files(attempt_dir)]
+        ranks = sorted({int(name[1]) for name in names if name})
+        found.extend(
+            _read_rank(attempt_dir, int(match[1]), int(match[2]), rank, problems) for rank in ranks
+        )
+    return tuple(found)
+
+
+def _read_rank(
+    folder: Path, slice_index: int, attempt: int, rank: int, problems: list[str]
+) -> RankTiming:
+    steps: StepFile | None = None
+    spans: list[dict[str, Any]] = []
+    steps_file = steps_path(folder, rank)
+    spans_file = spans_path(folder, rank)
+    try:
+        if steps_file.exists():
+            steps = read_steps(steps_file)
+            if steps.num_damaged:
+                records = words.number_of("step record", steps.num_damaged)
+                problems.append(
+                    f"{folder.name}, rank {rank}: {records} left out, from the first damaged one on"
+                )
+        if spans_file.exists():
+            spans, num_damaged = read_spans(spans_file)
+            if num_damaged:
+                lines = words.number_of("damaged line", num_damaged)
+                problems.append(f"{folder.name}, rank {rank}: {lines} of spans left out")
+    except (OSError, ValueError) as error:
+        problems.append(f"{folder.name}, rank {rank}: timing not read: {error}")
+    return RankTiming(
+        slice_index=slice_index, attempt=attempt, rank=rank, steps=steps, spans=tuple(spans)
+    )

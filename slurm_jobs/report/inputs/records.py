@@ -1,0 +1,73 @@
+"""The records of a run, as a report reads them: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
+from slurm_jobs.common.timings import StepFile
+from slurm_jobs.report.model.provenance import NodeFacts, PythonFacts, SubmissionFacts
+from slurm_jobs.run.intents import Intent
+from slurm_jobs.schedulers.protocol import Answer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankTiming:
+    """What one rank of one attempt timed."""
+
+    slice_index: int
+    attempt: int
+    rank: int
+    steps: StepFile | None
+    spans: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageInputs:
+    """All records of one stage, sorted by slice and attempt."""
+
+    name: str
+    run: str
+    after: Mapping[str, str]
+    """Kind of dependency by parent."""
+    num_slices: int
+    resources: Mapping[str, Any]
+    attempts: tuple[AttemptRecord, ...]
+    completions: tuple[CompletionRecord, ...]
+    timings: tuple[RankTiming, ...]
+    nodes: tuple[NodeFacts, ...] = ()
+    """What was noted of the nodes that attempts ran on, each once."""
+    is_former: bool = False
+    """Of an earlier plan: the spec no longer has it."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """As the spec has it, secrets too: for what is decided by it, and never shown."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportInputs:
+    """Everything that a report is made from."""
+
+    run: Mapping[str, Any]
+    """`run.json`."""
+    spec: Mapping[str, Any]
+    """`spec/resolved.json`, without the values of what looks like a secret."""
+    stages: tuple[StageInputs, ...]
+    """Parents before their children."""
+    intents: tuple[Intent, ...] | None
+    """The jobs that were submitted, oldest first; None if the ledger could not be read."""
+    accounting: tuple[TaskAccounting, ...]
+    """Every start that its scheduler keeps in its books, with what it used."""
+    answer: Answer | None
+    """What `status` decides by; None if nobody was asked, or nothing needed to be."""
+    is_submitting: bool
+    """Whether a command is submitting for the run."""
+    submissions: tuple[SubmissionFacts, ...]
+    """What each submit and resume was made from, oldest first."""
+    pythons: Mapping[str, PythonFacts]
+    """Those that ranks ran in, by fingerprint."""
+    read_unix_s: float
+    """When the records were read, seconds since 1970."""
+    problems: tuple[str, ...]
+    """Files that could not be read, and why."""

@@ -1,0 +1,151 @@
+"""What a report says of one training, as plain values: see `model`. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_jobs.report.model.values import Quantity, TimeShare
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankNumbers:
+    """One rank on one node: a rank that ran on several, in several attempts, is there for each."""
+
+    rank: int
+    node: str
+    num_steps: int
+    """Measured steps that the means are of."""
+    step_mean_s: float
+    step_p95_s: float
+    own_mean_s: float
+    """Of the mean step, what is no wait for other ranks as far as such waits are timed apart."""
+    own_excess_s: float | None
+    """Own work a step over the mean of all ranks in the same attempts; None if none of these has
+    the records of all its ranks."""
+    data_excess_s: float | None
+    """The same of the wait for data."""
+    phases_s: Mapping[str, float]
+    """Mean seconds a step by step phase; adds up to `step_mean_s`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Straggler:
+    """The rank with the most work of its own, and the one that waits longest for its data.
+
+    The steps of all ranks take the same time, because they wait for each other:
+    what tells them apart is their own work, the step without those waits. Each
+    is compared with the mean of its own attempt; the numbers are over the steps
+    of all attempts that have the records of all their ranks.
+    """
+
+    rank: int
+    node: str
+    """Where it was slow; several are joined by commas and `and`."""
+    slowest_over_mean: float | None
+    """Own work of the slowest rank where it was slow, and of the mean rank elsewhere, over that of
+    the mean rank throughout. A lower bound, because waits inside
+    forward and backward are not timed apart; None where the records time none apart."""
+    phase: str
+    """The step phase in which `rank` exceeds the mean rank most."""
+    phase_excess_s: float
+    """By how much, seconds a step."""
+    data_rank: int
+    data_node: str
+    data_excess_s: float
+    """How much longer than the mean rank `data_rank` waits for its data, seconds a step."""
+    step_mean_s: float
+    """The mean step that these are parts of."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curves:
+    """Downsampled series over the optimizer steps; all of the same length."""
+
+    step: tuple[float, ...]
+    loss: tuple[float, ...]
+    """Mean over the steps of each point."""
+    tokens_per_s: tuple[float, ...]
+    step_p50_s: tuple[float, ...]
+    step_p95_s: tuple[float, ...]
+    step_max_s: tuple[float, ...]
+    data_wait_share: tuple[float, ...]
+    resumed_at: tuple[int, ...]
+    """First step of each attempt but the first."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankCountRates:
+    """Rates of the measured steps that so many ranks made together."""
+
+    num_ranks: int
+    num_steps: int
+    step_median_s: Quantity
+    steps_per_s: Quantity
+    tokens_per_s: Quantity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingNumbers:
+    """What the step records of one stage amount to."""
+
+    stage: str
+    num_ranks: int
+    """Of the attempt that had most."""
+    rank_counts: tuple[int, ...]
+    """Of the attempts whose steps count, in order; the same number twice in a row is told once."""
+    rates_by_ranks: tuple[RankCountRates, ...]
+    """By number of ranks, where attempts had different ones; else empty: then all other rates are
+    of that number."""
+    num_attempts: int
+    num_steps: int
+    """Repeated ones count once."""
+    num_measured: int
+    """Steps left after the warm-up of each attempt."""
+    warmup_steps: int
+    too_few: str
+    """Why no judgement is made; empty if there are enough steps."""
+    phases: tuple[TimeShare, ...]
+    """Seconds of a mean step, over all ranks."""
+    critical_shares: Mapping[str, float]
+    """By step phase, and for `padding`: which share of the steps' time could be on their critical
+    path, at most. In each step that is the time of the rank that spends most on it. Empty if no
+    attempt has the records of all its ranks."""
+    ranks: tuple[RankNumbers, ...]
+    step_median_s: Quantity
+    step_p95_s: Quantity
+    steps_per_s: Quantity
+    samples_per_s: Quantity
+    tokens_per_s: Quantity
+    padding_share: Quantity
+    num_tokens: Quantity
+    num_samples: Quantity
+    first_loss: Quantity
+    """Of the first step that counts."""
+    last_loss: Quantity
+    """Mean over the last `num_last_losses` steps: one step's loss says little."""
+    num_last_losses: int
+    memory_peak_bytes: Quantity
+    num_allocator_retries: int
+    """Over all ranks and attempts; each counts from its own start."""
+    straggler: Straggler | None
+    num_repeated_steps: int
+    repeated_s: float
+    """Wall seconds spent on steps that a later attempt did again."""
+    num_abandoned_steps: int
+    """Of an earlier config or code, from which no later attempt went on: not repeated."""
+    abandoned_s: float
+    budget: tuple[TimeShare, ...]
+    """Rank 0 from the start of each attempt to its end: start-up, steps, the rest."""
+    curves: Curves | None
+    notes: tuple[str, ...] = ()
+    checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    """`mode`, `every_min` and `every_steps` as the spec has them; empty where it does not say."""
+    saves_ahead: bool = True
+    """Whether the state was saved before the last step of an attempt, or of a phase."""
+    has_device_times: bool = False
+    """Whether steps have their time on the device beside the host's."""
+    is_earlier: bool = False
+    """All steps are of an earlier config, code or plan than the newest job's: their time counts,
+    their loss is no result."""

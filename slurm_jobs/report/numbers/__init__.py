@@ -1,0 +1,1 @@
+"""What the records of a run amount to: PURE. `build` puts all together."""

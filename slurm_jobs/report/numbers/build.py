@@ -1,0 +1,129 @@
+"""From the records of a run to everything that its report says: PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.report import words
+from slurm_jobs.report.findings.find import find
+from slurm_jobs.report.inputs.records import ReportInputs
+from slurm_jobs.report.model.run import RunHeader, RunReport, StageNumbers
+from slurm_jobs.report.model.training import TrainingNumbers
+from slurm_jobs.report.numbers.attempts import REPORT_RUN, gather_attempts
+from slurm_jobs.report.numbers.data import data_numbers
+from slurm_jobs.report.numbers.device import NOT_RECORDED
+from slurm_jobs.report.numbers.provenance import provenance_numbers
+from slurm_jobs.report.numbers.results import current_results, evaluation_numbers
+from slurm_jobs.report.numbers.stages import stage_numbers
+from slurm_jobs.report.numbers.status import Standing, overall_status, standings
+from slurm_jobs.report.numbers.timeline import run_span, timeline
+from slurm_jobs.report.numbers.training import training_numbers
+from slurm_jobs.report.verdict import make_tiles, make_verdict
+
+
+def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
+    """The whole report."""
+    attempts = gather_attempts(inputs)
+    standing = standings(inputs, attempts)
+    results = current_results(inputs)
+    stages = tuple(
+        stage_numbers(s, attempts[s.name], standing[s.name], results[s.name]) for s in inputs.stages
+    )
+    training = tuple(
+        numbers
+        for stage in inputs.stages
+        if not stage.is_former
+        for numbers in training_numbers(
+            stage, attempts[stage.name], config.warmup_steps, inputs.intents
+        )
+    )
+    span = run_span(inputs, attempts, standing)
+    shares, note = timeline(inputs, attempts, span)
+    worked = tuple(stage for stage in stages if stage.run != REPORT_RUN)
+    current = tuple(stage for stage in worked if not stage.is_former)
+    header = _header(inputs, [(s.name, standing[s.name]) for s in current], span[1], config)
+    evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
+    findings, checks = find(current, training, shares, note, data)
+    return RunReport(
+        header=header,
+        verdict=make_verdict(header, shares, findings, checks),
+        tiles=make_tiles(header, shares, note, training, evaluation),
+        timeline=shares,
+        timeline_note=note,
+        bars=tuple(f.bar for stage in worked for f in attempts[stage.name]),
+        stages=stages,
+        training=training,
+        data=data,
+        evaluation=evaluation,
+        findings=findings,
+        checks=checks,
+        notes=_notes(inputs, note, training, stages),
+        spec=inputs.spec,
+        provenance=provenance_numbers(inputs),
+    )
+
+
+def _header(
+    inputs: ReportInputs,
+    stages: Sequence[tuple[str, Standing]],
+    last_unix_s: float,
+    config: ReportConfig,
+) -> RunHeader:
+    run: Mapping[str, object] = inputs.run
+    is_silent = inputs.answer is not None and not inputs.answer.knows_the_living
+    status, reason = overall_status(stages, is_silent=is_silent)
+    name = str(run.get("name", inputs.spec.get("name", "")))
+    return RunHeader(
+        run_id=str(run.get("run_id", "")),
+        name=name,
+        title=config.title or name,
+        status=status,
+        status_reason=reason,
+        submitted_by=str(run.get("submitted_by", "")),
+        host=str(run.get("host", "")),
+        scheduler=str(run.get("scheduler", "")),
+        version=str(run.get("version", "")),
+        spec_file=str(run.get("spec_file", "")),
+        created_unix_s=float(inputs.run["created_unix_s"]),
+        last_unix_s=last_unix_s,
+    )
+
+
+def _notes(
+    inputs: ReportInputs,
+    timeline_note: str,
+    training: Sequence[TrainingNumbers],
+    stages: Sequence[StageNumbers],
+) -> tuple[str, ...]:
+    notes = [timeline_note] if timeline_note else []
+    notes.extend(
+        f"{words.stage_name(stage.name, is_former=True)} is no longer in the spec since a resume: "
+        "its time and use count, its status, steps and results do not"
+        for stage in inputs.stages
+        if stage.is_former
+    )
+    notes.extend(note for stage in stages for note in _lower_bounds(stage))
+    notes.extend(f"{t.stage}: {t.too_few}" for t in training if t.too_few)
+    notes.extend(f"{t.stage}, {note}" for t in training for note in t.notes)
+    if not training:
+        notes.append("no stage recorded training steps")
+    if not any(t.has_device_times for t in training):
+        notes.append(NOT_RECORDED)
+    notes.extend(inputs.problems)
+    return tuple(notes)
+
+
+def _lower_bounds(stage: StageNumbers) -> Iterator[str]:
+    """Which numbers of a stage are lower bounds, by the reason."""
+    numbers = {
+        "hours": stage.cpu_hours,
+        "longest job": stage.longest_s,
+        "longest queue wait": stage.queue_wait_max_s,
+        "memory": stage.max_rss_bytes,
+    }
+    for reason in dict.fromkeys(n.at_least for n in numbers.values() if n.at_least):
+        names = [name for name, number in numbers.items() if number.at_least == reason]
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        are = "are lower bounds" if len(names) > 1 or names == ["hours"] else "is a lower bound"
+        yield f"{stage.name}: {listed} {are}, CPU used is of the starts that are known: {reason}"

@@ -1,0 +1,78 @@
+"""What step records say of the device's own time, in words: PURE.
+
+Device time stands beside host time and is never added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from slurm_jobs.common.timings import DEVICE_PHASES, NOT_TRAINING
+from slurm_jobs.report import words
+from slurm_jobs.report.numbers.ranks import phase_name
+from slurm_jobs.report.numbers.steps import AttemptSteps
+
+NOT_RECORDED = "device timeline (busy, idle, communicating): not recorded"
+
+
+def device_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
+    """Of each attempt: how it was timed, and its mean step on the device if that was recorded."""
+    return tuple(
+        f"attempt {attempt.attempt}: {note}"
+        for attempt in attempts
+        for note in (*_sync(attempt), *_device_step(attempt), *_mfu(attempt))
+    )
+
+
+def has_device_times(attempts: Sequence[AttemptSteps]) -> bool:
+    """Whether any step of any rank has its time on the device."""
+    return any(np.isfinite(r["device_step_s"]).any() for a in attempts for r in a.records)
+
+
+def _sync(attempt: AttemptSteps) -> Iterator[str]:
+    modes = {t.steps.metadata.get("timing") for t in attempt.ranks if t.steps is not None}
+    if "sync" in modes:
+        yield (
+            "timed with `timing: sync`, the host waiting for the device at each step phase: its "
+            "steps are slower than without, its phases not comparable with those of other attempts"
+        )
+
+
+def _device_step(attempt: AttemptSteps) -> Iterator[str]:
+    step_s = _mean(attempt, "device_step_s")
+    if step_s:
+        shares = {name: _mean(attempt, f"device_{name}") / step_s for name in DEVICE_PHASES}
+        rest = max(0.0, 1 - sum(shares.values()))
+        listed = [
+            f"{phase_name(n.removesuffix('_s'))} {words.percent(s)}" for n, s in shares.items()
+        ]
+        yield (
+            f"on the device a mean step takes {words.seconds(step_s)}: {', '.join(listed)}, "
+            f"the rest {words.percent(rest)}; waits are time in which it stands idle"
+        )
+
+
+def _mfu(attempt: AttemptSteps) -> Iterator[str]:
+    share = _mean_mfu(attempt)
+    if share:
+        yield (
+            f"MFU {words.percent(share)}: operations over what the cards could have done in all "
+            "ranks' measured steps, without checkpoints, evaluation and compilation"
+        )
+
+
+def _mean_mfu(attempt: AttemptSteps) -> float:
+    """Over the measured steps of all ranks, each by its time: long steps count for as much more."""
+    steps = np.concatenate([attempt.measured(i) for i in range(len(attempt.ranks))])
+    steps = steps[np.isfinite(steps["mfu"])]
+    trained_s = steps["step_s"].astype(np.float64) - sum(steps[name] for name in NOT_TRAINING)
+    return float(np.average(steps["mfu"], weights=trained_s)) if trained_s.sum() > 0 else 0.0
+
+
+def _mean(attempt: AttemptSteps, field: str) -> float:
+    """Over the measured steps of all ranks that have it; 0 if none has."""
+    values = np.concatenate([attempt.measured(i)[field] for i in range(len(attempt.ranks))])
+    values = values[np.isfinite(values)]
+    return float(values.mean(dtype=np.float64)) if len(values) else 0.0

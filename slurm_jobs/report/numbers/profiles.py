@@ -1,0 +1,55 @@
+"""Steps in which a rank waited for the profile that another one wrote: PURE, vectorised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from slurm_jobs.report.inputs.records import RankTiming
+from slurm_jobs.report.intervals import Interval, merge
+
+_SPANS = frozenset({"profile_prepare", "profile_write"})
+_WAITS = (("rank_wait_s", "step_s"), ("device_rank_wait_s", "device_step_s"))
+"""A wait for other ranks, and the step that it is a part of; NaN where no device was timed."""
+
+
+def profile_times(timings: Iterable[RankTiming]) -> list[Interval]:
+    """When one of these ranks prepared or wrote its profile."""
+    return merge(
+        (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
+        for timing in timings
+        for span in timing.spans
+        if span["name"] in _SPANS
+    )
+
+
+def without_profile_waits(
+    members: Sequence[tuple[RankTiming, np.ndarray]],
+) -> list[tuple[RankTiming, np.ndarray]]:
+    """The ranks of one attempt, each with its records without its waits for profiles of others.
+
+    A rank writes its profile between two of its steps. The others have begun the next one, and
+    wait in it. As the writer's, their step begins when that is done: it is neither slow, nor
+    does it wait for a slow rank.
+    """
+    found = []
+    for timing, steps in members:
+        others = [other for other, _ in members if other is not timing]
+        found.append((timing, _without(steps, profile_times(others))))
+    return found
+
+
+def _without(steps: np.ndarray, times: Sequence[Interval]) -> np.ndarray:
+    if not times:
+        return steps
+    starts, ends = steps["start_unix_s"], steps["start_unix_s"] + steps["step_s"]
+    overlaps = [np.minimum(ends, end) - np.maximum(starts, start) for start, end in times]
+    within = np.sum([np.maximum(overlap, 0) for overlap in overlaps], axis=0)
+    found = steps.copy()
+    found["start_unix_s"] += np.minimum(within, steps["rank_wait_s"])
+    for wait, whole in _WAITS:
+        waited = np.minimum(within, steps[wait])
+        found[wait] -= waited
+        found[whole] -= waited
+    return found

@@ -1,0 +1,177 @@
+"""The mean step of each rank, and what a part of the steps can have cost: PURE, vectorised.
+
+Attempts differ in what says nothing of a rank (their number of ranks, the
+length of a step), so each has means of its own, and what is told of several
+weighs each by its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurm_jobs.common.timings import STEP_PHASES
+from slurm_jobs.report.inputs.records import RankTiming
+from slurm_jobs.report.model.training import RankNumbers
+from slurm_jobs.report.model.values import TimeShare
+from slurm_jobs.report.numbers.steps import AttemptSteps
+
+PHASE_KINDS = tuple(name.removesuffix("_s") for name in STEP_PHASES[:-1])
+"""The named step phases; the rest of a step is `unexplained`."""
+
+PHASE_NAMES = {"rank_wait": "waiting for other ranks"}
+"""What a step phase is called where its kind does not say it."""
+
+
+def phase_name(kind: str) -> str:
+    """A step phase as readers know it."""
+    return PHASE_NAMES.get(kind, kind.replace("_", " "))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptMeans:
+    """The mean measured step of each rank of one attempt."""
+
+    num_steps: int
+    """Measured steps, of each rank as many."""
+    members: tuple[tuple[int, str], ...]
+    """Rank, and the node that it ran on."""
+    means: Mapping[str, np.ndarray]
+    """Shape [members], float64, seconds a step: `step`, `own` (the step without the waits for
+    others), and each step phase by kind."""
+    is_whole: bool
+    """Whether every rank left records: else there is no mean of all to compare one with."""
+    tells_waits: bool
+    """Whether the waits for other ranks are timed apart; older versions did not."""
+
+
+_Own = tuple[AttemptMeans, int]
+"""An attempt that a rank took part in, and the rank's index there."""
+
+
+def attempt_means(attempts: Sequence[AttemptSteps]) -> tuple[AttemptMeans, ...]:
+    """Of each attempt that has measured steps."""
+    return tuple(_means_of(attempt) for attempt in attempts if attempt.num_measured)
+
+
+def _means_of(attempt: AttemptSteps) -> AttemptMeans:
+    records = [attempt.measured(index) for index in range(len(attempt.ranks))]
+
+    def mean(name: str) -> np.ndarray:
+        return np.array([r[name].mean(dtype=np.float64) for r in records])
+
+    means = {kind: mean(f"{kind}_s") for kind in PHASE_KINDS}
+    step = mean("step_s")
+    means["unexplained"] = step - sum(means.values())
+    files = [timing.steps for timing in attempt.ranks]
+    return AttemptMeans(
+        num_steps=attempt.num_measured,
+        members=tuple((timing.rank, _node(timing)) for timing in attempt.ranks),
+        means={**means, "step": step, "own": step - means["rank_wait"]},
+        is_whole=len(attempt.ranks) == attempt.num_ranks,
+        tells_waits=not any("rank_wait_s" in file.lacking for file in files if file is not None),
+    )
+
+
+def _node(timing: RankTiming) -> str:
+    return str(timing.steps.metadata.get("node_name", "")) if timing.steps is not None else ""
+
+
+def rank_numbers(
+    attempts: Sequence[AttemptSteps], means: Sequence[AttemptMeans]
+) -> tuple[RankNumbers, ...]:
+    """The mean step of each rank on each node that it ran on, over its measured steps."""
+    step_s: dict[tuple[int, str], list[np.ndarray]] = {}
+    own: dict[tuple[int, str], list[_Own]] = {}
+    with_steps = [attempt for attempt in attempts if attempt.num_measured]
+    for attempt, of_all in zip(with_steps, means, strict=True):
+        for index, place in enumerate(of_all.members):
+            step_s.setdefault(place, []).append(attempt.measured(index)["step_s"])
+            own.setdefault(place, []).append((of_all, index))
+    return tuple(_one_rank(place, step_s[place], own[place]) for place in sorted(own))
+
+
+def _one_rank(
+    place: tuple[int, str], step_s: Sequence[np.ndarray], own: Sequence[_Own]
+) -> RankNumbers:
+    def mean(kind: str) -> float:
+        return _by_steps([(m.num_steps, float(m.means[kind][i])) for m, i in own])
+
+    def excess(kind: str) -> float | None:
+        whole = [(m, m.means[kind], i) for m, i in own if m.is_whole]
+        over = [(m.num_steps, float(values[i] - values.mean())) for m, values, i in whole]
+        return _by_steps(over) if over else None
+
+    return RankNumbers(
+        rank=place[0],
+        node=place[1],
+        num_steps=sum(m.num_steps for m, _ in own),
+        step_mean_s=mean("step"),
+        step_p95_s=float(np.percentile(np.concatenate(step_s), 95)),
+        own_mean_s=mean("own"),
+        own_excess_s=excess("own"),
+        data_excess_s=excess("data_wait"),
+        phases_s={kind: mean(kind) for kind in (*PHASE_KINDS, "unexplained")},
+    )
+
+
+def mean_phases(means: Sequence[AttemptMeans]) -> tuple[TimeShare, ...]:
+    """The mean step: every step counts once, and in it every rank of its attempt the same.
+
+    Attempts may have had other numbers of ranks, and steps of another length.
+    """
+    if not means:
+        return ()
+
+    def mean(kind: str) -> float:
+        return _by_steps([(m.num_steps, float(m.means[kind].mean())) for m in means])
+
+    step_s = mean("step")
+    return tuple(
+        TimeShare(
+            name=phase_name(kind),
+            kind=kind,
+            seconds=mean(kind),
+            share=mean(kind) / step_s if step_s > 0 else 0.0,
+        )
+        for kind in (*PHASE_KINDS, "unexplained")
+    )
+
+
+def _by_steps(values: Sequence[tuple[int, float]]) -> float:
+    """Mean of values, each of so many steps."""
+    return sum(num * value for num, value in values) / sum(num for num, _ in values)
+
+
+def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
+    """The most of the measured time that each step phase can have cost; see `TrainingNumbers`.
+
+    The ranks meet in every step, so the step waits for one rank at a time:
+    without a phase it is shorter by no more than the longest that any rank
+    spends in it. That rank may be another in each step. A padded token counts
+    as much as a real one.
+    """
+    whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
+    wall_s = sum(a.measured_s() for a in whole)
+    if wall_s <= 0:
+        return {}
+    longest = dict.fromkeys((*PHASE_KINDS, "padding"), 0.0)
+    for attempt in whole:
+        ranks = [attempt.measured(i) for i in range(len(attempt.ranks))]
+        for kind in PHASE_KINDS:
+            most = np.max([r[f"{kind}_s"] for r in ranks], axis=0)
+            longest[kind] += float(most.sum(dtype=np.float64))
+        padded = np.max([_padded(r) for r in ranks], axis=0)
+        step_s = np.max([r["step_s"] for r in ranks], axis=0)
+        longest["padding"] += float((padded * step_s).sum(dtype=np.float64))
+    return {kind: min(1.0, seconds / wall_s) for kind, seconds in longest.items()}
+
+
+def _padded(steps: np.ndarray) -> np.ndarray:
+    """Share of the token slots that are padding, by step."""
+    padding = steps["num_padding_tokens"].astype(np.float64)
+    slots = padding + steps["num_tokens"]
+    share: np.ndarray = np.divide(padding, slots, out=np.zeros_like(padding), where=slots > 0)
+    return share

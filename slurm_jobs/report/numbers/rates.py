@@ -1,0 +1,83 @@
+"""Rates of a training over the time of its measured steps, and how many ranks made them: PURE.
+
+Attempts may have had different numbers of ranks: then a rate over all of them is of no machine that
+ever was, and each number of ranks has its own beside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.report.model.training import RankCountRates
+from slurm_jobs.report.model.values import Quantity, known, missing
+from slurm_jobs.report.numbers.steps import AttemptSteps
+
+
+def rates(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    """Rates over the time of the measured steps, waits and checkpoints included.
+
+    Counted are steps that every rank recorded: a rank that lacks some must not lower the sum.
+    """
+    whole = [a for a in attempts if len(a.ranks) == a.num_ranks]
+    wall_s = sum(a.measured_s() for a in whole)
+    counted = [a.measured(i) for a in whole for i in range(len(a.ranks))]
+    measured = [a.measured(i) for a in attempts for i in range(len(a.ranks))]
+    kept = [a.kept(i) for a in attempts for i in range(len(a.ranks))]
+    step_s = np.concatenate([m["step_s"] for m in measured])
+    tokens, padding = total(kept, "num_tokens"), total(kept, "num_padding_tokens")
+    no_steps = "no step is left after the warm-up"
+    no_rate = no_steps if whole else "no attempt has step records of all its ranks"
+
+    def rate(count: float, unit: str) -> Quantity:
+        return known(count / wall_s, unit) if wall_s > 0 else missing(unit, no_rate)
+
+    def percentile(percent: float) -> Quantity:
+        if not len(step_s):
+            return missing("s", no_steps)
+        return known(float(np.percentile(step_s, percent)), "s")
+
+    slots = tokens + padding
+    return {
+        "step_median_s": percentile(50),
+        "step_p95_s": percentile(95),
+        "steps_per_s": rate(sum(len(a.measured(0)) for a in whole), "steps/s"),
+        "samples_per_s": rate(total(counted, "num_samples"), "samples/s"),
+        "tokens_per_s": rate(total(counted, "num_tokens"), "tokens/s"),
+        "padding_share": known(padding / slots, "fraction")
+        if slots
+        else missing("fraction", "the steps recorded no tokens"),
+        "num_tokens": known(tokens, "tokens"),
+        "num_samples": known(total(kept, "num_samples"), "samples"),
+    }
+
+
+def ranks_of(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    """How many ranks made the steps that count, and the rates of each number if there are more."""
+    working = [a for a in attempts if max(a.num_kept)] or list(attempts)
+    counts = [num for num, _ in itertools.groupby(a.num_ranks for a in working)]
+    alike = {num: [a for a in working if a.num_ranks == num] for num in counts}
+    return {
+        "num_ranks": max(a.num_ranks for a in attempts),
+        "rank_counts": tuple(counts),
+        "rates_by_ranks": tuple(_rates_on(num, some) for num, some in alike.items())
+        if len(alike) > 1
+        else (),
+    }
+
+
+def _rates_on(num_ranks: int, attempts: Sequence[AttemptSteps]) -> RankCountRates:
+    found = rates(attempts)
+    return RankCountRates(
+        num_ranks=num_ranks,
+        num_steps=sum(a.num_measured for a in attempts),
+        **{name: found[name] for name in ("step_median_s", "steps_per_s", "tokens_per_s")},
+    )
+
+
+def total(records: Sequence[np.ndarray], name: str) -> float:
+    """Sum of a field over records."""
+    return float(sum(r[name].sum(dtype=np.float64) for r in records))

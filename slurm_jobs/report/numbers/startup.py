@@ -1,0 +1,117 @@
+"""The time of a training task from the start of each attempt to its end: PURE.
+
+Start-up and wind-down come from the spans of the lowest rank, the time between
+from its step records. Where spans are nested, the inner one has the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from slurm_jobs.common.timings import PROCESS_EXIT_SPAN
+from slurm_jobs.report.inputs.records import RankTiming
+from slurm_jobs.report.intervals import budget
+from slurm_jobs.report.model.run import Bar
+from slurm_jobs.report.model.values import TimeShare
+from slurm_jobs.report.numbers.steps import AttemptSteps
+
+_IN_LOOP = ("checkpoint", "evaluation")
+"""Step phases that are shown apart from the training proper."""
+_AFTER_EXIT = "other ranks and supervisor"
+"""From the end of the rank's process to that of the attempt."""
+
+
+def attempt_budget(
+    attempts: Sequence[AttemptSteps], bars: Mapping[int, Bar], timings: Sequence[RankTiming]
+) -> tuple[TimeShare, ...]:
+    """Shares of all attempts together; they add up to the sum of the attempts' lengths.
+
+    Args:
+        attempts: those that recorded steps.
+        bars: start and end by attempt.
+        timings: of the same slice, for the spans.
+    """
+    seconds: dict[tuple[str, str], float] = {}
+    by_attempt = {a.attempt: a for a in attempts}
+    for number, bar in sorted(bars.items()):
+        ranks = [t for t in timings if t.attempt == number]
+        lead = min(ranks, key=lambda t: t.rank) if ranks else None
+        parts = _one_attempt(bar, by_attempt.get(number), lead)
+        for key, value in _in_order(parts, lead):
+            seconds[key] = seconds.get(key, 0.0) + value
+    rest = seconds.pop(("unexplained", "unexplained"), 0.0)
+    seconds["unexplained", "unexplained"] = rest
+    whole_s = sum(seconds.values())
+    return tuple(
+        TimeShare(name=name, kind=kind, seconds=value, share=value / whole_s)
+        for (name, kind), value in seconds.items()
+        if whole_s > 0 and (value > 0 or kind == "unexplained")
+    )
+
+
+def _in_order(
+    parts: Mapping[tuple[str, str], float], lead: RankTiming | None
+) -> list[tuple[tuple[str, str], float]]:
+    """The parts by when they first began: spans before the loop, the loop, the rest."""
+    began: dict[str, float] = {}
+    for span in lead.spans if lead else ():
+        began.setdefault(span["name"].replace("_", " "), span["start_unix_s"])
+    if lead is not None and lead.steps is not None and len(lead.steps.steps):
+        loop = float(lead.steps.steps["start_unix_s"][0])
+        began |= {name: loop for name, kind in parts if kind not in {"startup", "unexplained"}}
+    return sorted(parts.items(), key=lambda part: began.get(part[0][0], float("inf")))
+
+
+def _one_attempt(
+    bar: Bar, steps: AttemptSteps | None, lead: RankTiming | None
+) -> dict[tuple[str, str], float]:
+    loop = None
+    if steps is not None:
+        first, last = steps.records[0][0], steps.records[0][-1]
+        loop = (float(first["start_unix_s"]), float(last["start_unix_s"]) + float(last["step_s"]))
+    spans = sorted(lead.spans if lead else (), key=lambda s: s["duration_s"])
+    claims = [
+        (s["name"], "startup", [(s["start_unix_s"], s["start_unix_s"] + s["duration_s"])])
+        for s in spans
+        if loop is None or s["start_unix_s"] < loop[0] or s["start_unix_s"] >= loop[1]
+    ]
+    exits = [s for s in spans if s["name"] == PROCESS_EXIT_SPAN]
+    if exits:  # what comes after it is no time of this rank's any more
+        gone = max(s["start_unix_s"] + s["duration_s"] for s in exits)
+        claims.append((_AFTER_EXIT, "startup", [(gone, bar.end_unix_s)]))
+    loop_claim = [("loop", "loop", [loop])] if loop else []
+    shares = budget(
+        bar.start_unix_s,
+        bar.end_unix_s,
+        [*loop_claim, *claims],
+        ("unexplained", "unexplained"),
+    )
+    parts: dict[tuple[str, str], float] = {}
+    for share in sorted(shares, key=lambda s: s.kind == "loop"):
+        if share.kind == "loop" and steps is not None:
+            for key, value in _loop_parts(steps, share.seconds).items():
+                parts[key] = parts.get(key, 0.0) + value
+        else:
+            key = (share.name.replace("_", " "), share.kind)
+            parts[key] = parts.get(key, 0.0) + share.seconds
+    return parts
+
+
+def _loop_parts(steps: AttemptSteps, loop_s: float) -> dict[tuple[str, str], float]:
+    """The loop's seconds: steps, checkpoints, evaluation, steps that do not count, and between."""
+    kept = steps.kept(0)
+    parts = {
+        (f"{name} in the loop", name): float(kept[f"{name}_s"].sum(dtype=np.float64))
+        for name in _IN_LOOP
+    }
+    parts["steps", "forward"] = float(kept["step_s"].sum(dtype=np.float64)) - sum(parts.values())
+    for name, kind, records in (
+        ("steps repeated later", "repeated", steps.repeated(0)),
+        ("steps of an earlier config", "idle", steps.abandoned(0)),
+    ):
+        parts[name, kind] = float(records["step_s"].sum(dtype=np.float64))
+    between = loop_s - sum(parts.values())
+    parts["between steps", "between"] = max(0.0, between)
+    return parts

@@ -1,0 +1,97 @@
+"""Which rank holds the others up, and on which node: PURE.
+
+A rank is compared with the mean of all ranks of the same attempt: another
+attempt may have had more ranks or longer steps, and its nodes were others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slurm_jobs.report.model.training import Straggler
+from slurm_jobs.report.numbers.ranks import PHASE_KINDS, AttemptMeans, phase_name
+
+_NAMED_SHARE = 0.25
+"""Nodes are named on which a rank lost at least this share of what it lost on its worst: where it
+kept up, noise alone would name them too. Own choice."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Slow:
+    """Where one rank took longer than the mean rank."""
+
+    rank: int
+    nodes: tuple[str, ...]
+    """The worst first; empty if it never did."""
+    excess_s: float
+    """On these nodes together, over all their steps."""
+
+
+def find_straggler(means: Sequence[AttemptMeans]) -> Straggler | None:
+    """Who does most and who waits longest for data, over the steps of all attempts.
+
+    Attempts of which a rank left no records are left out. None if there is nothing to compare.
+    """
+    whole = [m for m in means if m.is_whole]
+    if max((len(m.members) for m in whole), default=0) < 2:
+        return None
+    num_steps = sum(m.num_steps for m in whole)
+    slowest, waiting = _slowest(whole, "own"), _slowest(whole, "data_wait")
+    kinds = [kind for kind in (*PHASE_KINDS, "unexplained") if kind != "rank_wait"]
+    excess = {kind: _excess_on(whole, kind, slowest) / num_steps for kind in kinds}
+    phase = max(excess, key=lambda kind: excess[kind])
+    own_s = _total(whole, "own")
+    ratio = 1 + slowest.excess_s / own_s if own_s > 0 else 1.0
+    return Straggler(
+        rank=slowest.rank,
+        node=_names(slowest.nodes),
+        slowest_over_mean=ratio if all(m.tells_waits for m in whole) else None,
+        phase=phase_name(phase),
+        phase_excess_s=excess[phase],
+        data_rank=waiting.rank,
+        data_node=_names(waiting.nodes),
+        data_excess_s=waiting.excess_s / num_steps,
+        step_mean_s=_total(whole, "step") / num_steps,
+    )
+
+
+def _slowest(whole: Sequence[AttemptMeans], kind: str) -> _Slow:
+    """The rank that lost most; what it gained on other nodes gives nothing back to the others."""
+    lost: dict[int, dict[str, float]] = {}
+    for m in whole:
+        over = (m.means[kind] - m.means[kind].mean()) * m.num_steps
+        for (rank, node), seconds in zip(m.members, over.tolist(), strict=True):
+            nodes = lost.setdefault(rank, {})
+            nodes[node] = nodes.get(node, 0.0) + seconds
+    return max((_slow(rank, lost[rank]) for rank in sorted(lost)), key=lambda slow: slow.excess_s)
+
+
+def _slow(rank: int, lost: dict[str, float]) -> _Slow:
+    worst = max(lost.values())
+    named = [n for n in lost if worst > 0 and lost[n] >= _NAMED_SHARE * worst]
+    named.sort(key=lambda node: -lost[node])
+    return _Slow(rank=rank, nodes=tuple(named), excess_s=sum(lost[node] for node in named))
+
+
+def _excess_on(whole: Sequence[AttemptMeans], kind: str, slow: _Slow) -> float:
+    """By how much the rank exceeds the mean rank in a step phase where it was slow, seconds."""
+    return sum(
+        float(m.means[kind][index] - m.means[kind].mean()) * m.num_steps
+        for m in whole
+        for index, (rank, node) in enumerate(m.members)
+        if rank == slow.rank and node in slow.nodes
+    )
+
+
+def _total(whole: Sequence[AttemptMeans], kind: str) -> float:
+    """Seconds of a mean rank over all steps."""
+    return sum(float(m.means[kind].mean()) * m.num_steps for m in whole)
+
+
+def _names(nodes: Sequence[str]) -> str:
+    """`n7`, `n7 and n9`; of more than three that there are more."""
+    known = [node for node in nodes if node]
+    if len(known) > 3:
+        return f"{', '.join(known[:3])} and {len(known) - 3} more nodes"
+    return " and ".join(filter(None, (", ".join(known[:-1]), *known[-1:])))

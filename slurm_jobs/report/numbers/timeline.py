@@ -1,0 +1,210 @@
+"""Where the time from submit to end went, second by second: PURE.
+
+Every second goes to one place: a running stage, the queue, a dependency, a
+time in which nothing was submitted, or `unexplained`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from slurm_jobs.report.inputs.records import ReportInputs
+from slurm_jobs.report.intervals import Interval, budget
+from slurm_jobs.report.model.values import TimeShare
+from slurm_jobs.report.numbers.attempts import (
+    REPORT_RUN,
+    AttemptFacts,
+    began,
+    elements_of,
+    starts_without_row,
+)
+from slurm_jobs.report.numbers.status import Standing
+
+Attempts = Mapping[str, tuple[AttemptFacts, ...]]
+
+
+def run_span(
+    inputs: ReportInputs, attempts: Attempts, standing: Mapping[str, Standing]
+) -> Interval:
+    """Submit and end of the run, seconds since 1970; the report's own stage is left out.
+
+    The end is the moment of reading if anything runs, or waits and can start;
+    else that of the last attempt. What is stranded holds no end open.
+    """
+    created = float(inputs.run["created_unix_s"])
+    ends = [f.bar.end_unix_s for s in _worked(inputs) for f in attempts[s]]
+    if not ends:
+        ends = [row.end_unix_s for row in inputs.accounting if row.end_unix_s is not None]
+    if not ends or any(standing[s].is_open for s in _worked(inputs)):
+        return created, max(inputs.read_unix_s, created)
+    return created, max(*ends, created)
+
+
+def timeline(
+    inputs: ReportInputs, attempts: Attempts, span: Interval
+) -> tuple[tuple[TimeShare, ...], str]:
+    """The budget of the whole run from submit to end, and what it rests on."""
+    start, end = span
+    claims: list[tuple[str, str, Sequence[Interval]]] = [
+        (f"{stage} running", "running", _running(attempts[stage])) for stage in _worked(inputs)
+    ]
+    claims += [
+        (f"{stage} running", "running", _running(facts))
+        for stage, facts in _earlier_reports(inputs, attempts, end).items()
+    ]
+    claims.append(("job start, end, pauses", "startup", _jobs(inputs)))
+    claims.append(("requeue wait", "queue", _requeue_waits(attempts)))
+    claims.append(("queue wait", "queue", _queue_waits(inputs, end)))
+    parents_end = _parents_end(inputs)
+    claims.append(("waiting for a parent stage", "held", _held(inputs, parents_end)))
+    note = _coverage_note(inputs, attempts, end)
+    if not note:
+        idle = _nothing_submitted(inputs, parents_end, start, end)
+        claims.append(("nothing could start", "idle", idle))
+    return budget(start, end, claims, ("unexplained", "unexplained")), note
+
+
+def _worked(inputs: ReportInputs) -> list[str]:
+    return [stage.name for stage in inputs.stages if stage.run != REPORT_RUN]
+
+
+def _earlier_reports(
+    inputs: ReportInputs, attempts: Attempts, end: float
+) -> dict[str, list[AttemptFacts]]:
+    """Reports of the run that were made before it went on, by a resume; by their stage."""
+    return {
+        stage.name: [
+            fact
+            for fact in attempts[stage.name]
+            if fact.completion is not None and fact.bar.start_unix_s < end
+        ]
+        for stage in inputs.stages
+        if stage.run == REPORT_RUN
+    }
+
+
+def _running(facts: Sequence[AttemptFacts]) -> list[Interval]:
+    return [(f.bar.start_unix_s, f.bar.end_unix_s) for f in facts if f.record is not None]
+
+
+def _jobs(inputs: ReportInputs) -> list[Interval]:
+    """All the time that Slurm counts as running; what is no attempt is the job's own."""
+    return [
+        (row.start_unix_s, row.end_unix_s)
+        for row in inputs.accounting
+        if row.start_unix_s is not None and row.end_unix_s is not None
+    ]
+
+
+def _requeue_waits(attempts: Attempts) -> list[Interval]:
+    """Between two attempts of one job: Slurm put it back into the queue."""
+    waits = []
+    for facts in attempts.values():
+        by_slice = sorted(facts, key=lambda f: (f.bar.slice_index, f.bar.start_unix_s))
+        for earlier, later in itertools.pairwise(by_slice):
+            same = earlier.bar.slice_index == later.bar.slice_index
+            if same and earlier.bar.job_id == later.bar.job_id:
+                waits.append((earlier.bar.end_unix_s, later.bar.start_unix_s))
+    return waits
+
+
+def _queue_waits(inputs: ReportInputs, end: float) -> list[Interval]:
+    """From eligible to start, or to the end of the run for a job that has not started."""
+    return [
+        (row.eligible_unix_s, row.start_unix_s if row.start_unix_s is not None else end)
+        for row in inputs.accounting
+        if row.eligible_unix_s is not None
+        and (row.start_unix_s is not None or row.state == "PENDING")
+    ]
+
+
+def _parents_end(inputs: ReportInputs) -> dict[str, float]:
+    """For each job that never began: when the last of the jobs ended that it could wait for.
+
+    Those were submitted before it. From then on it waits for nobody: either it
+    can start, or it never will.
+    """
+    elements = elements_of(inputs)
+    submits: dict[str, float] = {}
+    for row in inputs.accounting:
+        if row.submit_unix_s is not None:  # a requeue gives a job a later one
+            submits[row.job_id] = min(row.submit_unix_s, submits.get(row.job_id, math.inf))
+    jobs: dict[str, list[tuple[float, float]]] = {}
+    for row in inputs.accounting:
+        if row.job_id in elements and row.job_id in submits and began(row):
+            end = row.end_unix_s if row.end_unix_s is not None else inputs.read_unix_s
+            jobs.setdefault(elements[row.job_id].stage, []).append((submits[row.job_id], end))
+    above = _ancestors(inputs)
+    latest: dict[str, float] = {}
+    same: dict[tuple[str, float], float] = {}  # of the elements of an array, told once
+    for row in inputs.accounting:
+        if began(row) or row.job_id not in elements or row.job_id not in submits:
+            continue
+        key = (elements[row.job_id].stage, submits[row.job_id])
+        if key not in same:
+            parents = (job for name in above[key[0]] for job in jobs.get(name, ()))
+            same[key] = max((end for submit, end in parents if submit <= key[1]), default=math.inf)
+        latest[row.job_id] = same[key]
+    return latest
+
+
+def _ancestors(inputs: ReportInputs) -> dict[str, set[str]]:
+    """Of each stage its parents, and theirs; parents stand before their children."""
+    above: dict[str, set[str]] = {}
+    for stage in inputs.stages:
+        above[stage.name] = {*stage.after, *(a for p in stage.after for a in above.get(p, ()))}
+    return above
+
+
+def _held(inputs: ReportInputs, parents_end: Mapping[str, float]) -> list[Interval]:
+    return [
+        (row.submit_unix_s, min(row.eligible_unix_s, parents_end.get(row.job_id, math.inf)))
+        for row in inputs.accounting
+        if row.submit_unix_s is not None and row.eligible_unix_s is not None
+    ]
+
+
+def _nothing_submitted(
+    inputs: ReportInputs, parents_end: Mapping[str, float], start: float, end: float
+) -> list[Interval]:
+    """Up to the first submit, and between the end of all jobs so far and the next submit."""
+    spans = sorted(
+        (
+            row.submit_unix_s,
+            min(
+                row.end_unix_s if row.end_unix_s is not None else end,
+                parents_end.get(row.job_id, math.inf),
+            ),
+        )
+        for row in inputs.accounting
+        if row.submit_unix_s is not None
+    )
+    idle = []
+    covered_until = start
+    for submit, ended in spans:
+        if submit > covered_until:
+            idle.append((covered_until, submit))
+        covered_until = max(covered_until, ended)
+    return idle
+
+
+def _coverage_note(inputs: ReportInputs, attempts: Attempts, end: float) -> str:
+    """Why the queue wait is not fully known; empty if it is."""
+    if not inputs.accounting:
+        return (
+            "no accounting was available: queue wait cannot be told from other gaps, "
+            "which count as unexplained"
+        )
+    earlier = _earlier_reports(inputs, attempts, end)
+    facts = {**{stage: attempts[stage] for stage in _worked(inputs)}, **earlier}
+    starts, num_starts = starts_without_row(f for own in facts.values() for f in own)
+    if starts:
+        lacking = sorted(set(starts))
+        shown = ", ".join(lacking[:5]) + (" ..." if len(lacking) > 5 else "")
+        return (
+            f"the accounting lacks {len(starts)} of {num_starts} starts (jobs {shown}): "
+            "their queue wait counts as unexplained"
+        )
+    return ""

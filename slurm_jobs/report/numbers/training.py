@@ -1,0 +1,165 @@
+"""What the step records of a training stage amount to: PURE, vectorised over the steps.
+
+Steps that a later attempt did again count as repeated, not as progress, and
+those of an abandoned config as neither. The first steps of each attempt are
+left out of the statistics as warm-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.report.inputs.records import StageInputs
+from slurm_jobs.report.model.training import TrainingNumbers
+from slurm_jobs.report.model.values import Quantity, TimeShare, known, missing
+from slurm_jobs.report.numbers.attempts import AttemptFacts
+from slurm_jobs.report.numbers.curves import make_curves
+from slurm_jobs.report.numbers.device import device_notes, has_device_times
+from slurm_jobs.report.numbers.ranks import (
+    attempt_means,
+    critical_shares,
+    mean_phases,
+    rank_numbers,
+)
+from slurm_jobs.report.numbers.rates import ranks_of, rates, total
+from slurm_jobs.report.numbers.results import has_newest_steps
+from slurm_jobs.report.numbers.startup import attempt_budget
+from slurm_jobs.report.numbers.steps import AttemptSteps, split_attempts, step_notes
+from slurm_jobs.report.numbers.stragglers import find_straggler
+from slurm_jobs.run.intents import Intent
+
+TRAIN_RUN = "train"
+"""`run:` of the stage whose config is known here; a user's own may record steps, too."""
+MIN_STEPS = 20
+"""Fewer measured steps than this are not judged: one slow step would be 5 % of them, which is
+the lower of XProf's bands."""
+_EARLIER = (
+    "all steps are of an earlier config, code or plan: none is recorded of the newest job's yet; "
+    "their time counts, their loss is no result"
+)
+
+
+def training_numbers(
+    stage: StageInputs,
+    facts: Sequence[AttemptFacts],
+    warmup_steps: int,
+    intents: Sequence[Intent] | None = None,
+) -> tuple[TrainingNumbers, ...]:
+    """One entry for each slice of the stage that recorded steps; empty if none did.
+
+    Args:
+        stage: with its timings.
+        facts: its attempts.
+        warmup_steps: at the start of each attempt.
+        intents: of the run; None if the ledger could not be read.
+    """
+    found = []
+    for index in sorted({t.slice_index for t in stage.timings if t.steps is not None}):
+        timings = [t for t in stage.timings if t.slice_index == index]
+        fingerprints = {a.attempt: a.fingerprint for a in stage.attempts if a.slice_index == index}
+        attempts = split_attempts(timings, warmup_steps, fingerprints)
+        if attempts:
+            is_only = stage.num_slices == 1 and index == 0
+            name = stage.name if is_only else f"{stage.name} (slice {index})"
+            bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
+            budget = attempt_budget(attempts, bars, timings)
+            numbers = replace(
+                _numbers(name, attempts, budget, _loss_unit(stage)),
+                checkpoint=_checkpoint(stage),
+                saves_ahead=_saves_ahead(stage, attempts),
+            )
+            if not has_newest_steps(stage, index, intents):
+                numbers = replace(numbers, is_earlier=True, notes=(*numbers.notes, _EARLIER))
+            found.append(numbers)
+    return tuple(found)
+
+
+def _numbers(
+    name: str, attempts: Sequence[AttemptSteps], budget: tuple[TimeShare, ...], loss_unit: str
+) -> TrainingNumbers:
+    num_measured = sum(len(a.measured(0)) for a in attempts)
+    means = attempt_means(attempts)
+    repeated = [a.repeated(a.longest) for a in attempts]
+    abandoned = [a.abandoned(a.longest) for a in attempts]
+    memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
+    return TrainingNumbers(
+        stage=name,
+        num_attempts=len(attempts),
+        num_steps=sum(max(a.num_kept) for a in attempts),
+        num_measured=num_measured,
+        warmup_steps=attempts[0].warmup_steps,
+        too_few=_too_few(num_measured, attempts[0].warmup_steps),
+        phases=mean_phases(means),
+        critical_shares=critical_shares(attempts),
+        ranks=rank_numbers(attempts, means),
+        memory_peak_bytes=known(memory, "bytes")
+        if memory > 0
+        else missing("bytes", "not recorded"),
+        num_allocator_retries=sum(
+            int(r["num_allocator_retries"].max()) for a in attempts for r in a.records
+        ),
+        straggler=find_straggler(means),
+        num_repeated_steps=sum(len(r) for r in repeated),
+        repeated_s=total(repeated, "step_s"),
+        num_abandoned_steps=sum(len(r) for r in abandoned),
+        abandoned_s=total(abandoned, "step_s"),
+        budget=budget,
+        curves=make_curves(attempts),
+        notes=(*step_notes(attempts), *device_notes(attempts)),
+        has_device_times=has_device_times(attempts),
+        **_losses(attempts, loss_unit),
+        **rates(attempts),
+        **ranks_of(attempts),
+    )
+
+
+def _checkpoint(stage: StageInputs) -> Mapping[str, Any]:
+    """What the newest config of the stage says of when and how the state is saved."""
+    if stage.run != TRAIN_RUN or "checkpoint" not in stage.config:
+        return {}
+    return {
+        name: stage.config["checkpoint"].get(name) for name in ("mode", "every_min", "every_steps")
+    }
+
+
+def _saves_ahead(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> bool:
+    """Whether any state was saved but where an attempt or a phase ended."""
+    saves = sum(int((a.records[a.longest]["checkpoint_s"][:-1] > 0).sum()) for a in attempts)
+    phases = stage.config.get("phases") if stage.run == TRAIN_RUN else None
+    return saves > max(0, len(phases or ()) - 1)
+
+
+def _too_few(num_measured: int, warmup_steps: int) -> str:
+    if num_measured >= MIN_STEPS:
+        return ""
+    return (
+        f"{num_measured} steps after a warm-up of {warmup_steps} an attempt; "
+        f"{MIN_STEPS} are needed for a judgement"
+    )
+
+
+def _loss_unit(stage: StageInputs) -> str:
+    """Where levels are learned, the loss is the sum over levels of weight and mean."""
+    has_levels = stage.run == TRAIN_RUN and stage.config.get("levels")
+    return "nats, weighted sum over levels" if has_levels else "nats/token"
+
+
+def _losses(attempts: Sequence[AttemptSteps], unit: str) -> dict[str, Any]:
+    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
+    losses = losses[np.isfinite(losses)]
+    last = losses[-max(1, len(losses) // 50) :]
+    return {
+        "first_loss": _loss(losses[:1], unit),
+        "last_loss": _loss(last, unit),
+        "num_last_losses": len(last),
+    }
+
+
+def _loss(values: np.ndarray, unit: str) -> Quantity:
+    if not len(values):
+        return missing(unit, "no step recorded a finite loss")
+    return known(float(values.mean(dtype=np.float64)), unit)

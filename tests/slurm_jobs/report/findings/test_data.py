@@ -1,0 +1,58 @@
+"""Whether rows that were left out, and fail nothing, are told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from slurm_jobs.report.findings.data import left_out
+from slurm_jobs.report.model.values import known, missing
+
+
+@pytest.fixture
+def judged(report_of):
+    """The rule's answer on 10,000 rows of which so many were left out, by reason."""
+    data = report_of(num_steps=1, stopped_at=None).data[0]
+
+    def judge(**reasons):
+        num_out = known(sum(reasons.values()), "count")
+        rejects = (*reasons.items(), ("truncated_image", 5000))
+        return left_out(dataclasses.replace(data, num_too_long=num_out, rejects=rejects))
+
+    return judge
+
+
+def test_half_of_the_rows_left_out_by_choice_is_a_finding_with_reasons_and_knob(judged):
+    finding = judged(too_long=5000)
+    assert (finding.severity, finding.rule_id) == ("high", "left-out:preprocess")
+    assert finding.title == "50 % of the rows are left out over a limit (preprocess)"
+    assert finding.evidence == ("5,000 of 10,000 rows: too_long 5,000",)
+    assert "raise max_tokens" in finding.next_knob
+    assert "truncate_text" in finding.next_knob
+
+
+def test_the_knob_is_the_limit_that_the_rows_are_over(judged):
+    knob = judged(too_many_images=500).next_knob
+    assert "max_images" in knob
+    assert "max_tokens" not in knob
+    assert "truncate_text" not in judged(images_too_long=500).next_knob
+
+
+def test_few_rows_over_a_limit_are_no_finding_and_broken_ones_do_not_count(judged):
+    assert judged(too_long=499).outcome == "clear"
+    assert judged(too_long=500).severity == "medium"
+
+
+def test_rows_that_nobody_counted_are_not_judged(report_of):
+    data = report_of(num_steps=1, stopped_at=None).data[0]
+    unknown = dataclasses.replace(data, num_rows=missing("count", "no slice has completed"))
+    check = left_out(unknown)
+    assert (check.outcome, check.reason) == ("abstained", "no slice has completed")
+
+
+def test_rows_left_out_are_looked_at_before_the_speed_of_training(report_of):
+    report = report_of(rejects={"too_long": 2400}, padding_share=0.1, stopped_at=None)
+    assert report.checks[0].rule_id == "left-out:preprocess"
+    assert report.findings[0].rule_id == "left-out:preprocess"
+    assert "look first at finding 1: 24 % of the rows" in report.verdict

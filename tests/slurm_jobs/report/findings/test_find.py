@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.report.findings.find import find
+from slurm_jobs.report.findings.stages import array_imbalance, queue_dominates, time_request
+from slurm_jobs.report.findings.training import around_steps, checkpoint_stall, repeated_steps
+from slurm_jobs.report.inputs.reading import read_inputs
+from slurm_jobs.report.model.values import TimeShare, known
+from slurm_jobs.report.numbers.build import build_report
+
+
+def found(report):
+    return {f.rule_id: f for f in report.findings}
+
+
+def outcome(report, rule_id):
+    return next(c for c in report.checks if c.rule_id == rule_id).outcome
+
+
+HEALTHY = {"data_wait_s": 0.01, "stopped_at": None, "padding_share": 0.005, "num_ranks": 4}
+
+
+def test_a_healthy_run_has_no_finding_about_its_training(report_of):
+    report = report_of(**HEALTHY)
+    assert [f.rule_id for f in report.findings if f.rule_id.endswith(":train")] == []
+
+
+@pytest.mark.parametrize(("data_wait_s", "severity"), [(0.06, "medium"), (0.6, "high")])
+def test_data_wait_is_judged_by_the_bands_of_xprof(report_of, data_wait_s, severity):
+    finding = found(report_of(**{**HEALTHY, "data_wait_s": data_wait_s}))["data-wait:train"]
+    assert finding.severity == severity
+    assert "XProf" in finding.source
+    assert finding.ceiling.startswith("no data wait: at most 1.")
+
+
+def test_padding_straggler_and_lost_steps_are_found_where_they_are_planted(report_of):
+    report = report_of(
+        num_ranks=4, slow_rank_extra_s=0.3, padding_share=0.35, stopped_at=200, resumed_at=150
+    )
+    findings = found(report)
+    assert findings["padding:train"].severity == "high"
+    assert "rank 3 on gpu-01" in findings["straggler:train"].title
+    assert "50 steps were done twice" in findings["repeated-steps:train"].title
+
+
+def test_a_rank_slow_in_computing_is_named_with_its_phase_though_all_steps_take_as_long(report_of):
+    report = report_of(**HEALTHY | {"num_ranks": 2}, slow_rank_forward_s=0.25)
+    ranks = report.training[0].ranks
+    assert ranks[0].step_mean_s == pytest.approx(ranks[1].step_mean_s)
+    assert ranks[0].phases_s["rank_wait"] == pytest.approx(0.25)
+    finding = found(report)["straggler:train"]
+    assert "rank 1 on gpu-01 holds the others up, most in forward" in finding.title
+    assert "lower bound" in finding.text
+    assert "at most" not in finding.ceiling  # hidden waits may be added to what is timed
+    assert "unexplained:train" not in found(report)
+
+
+def test_ranks_that_are_slow_in_turn_are_found_and_none_is_named(report_of):
+    report = report_of(**HEALTHY, alternating_forward_s=0.3)
+    finding = found(report)["straggler:train"]
+    assert "of each step waits for other ranks" in finding.title
+    assert "No rank is slow in all steps" in finding.text
+
+
+def test_a_ceiling_is_that_of_the_rank_that_waits_longest(report_of):
+    """Removing all data wait leaves the rest of the slowest rank's step, and no rank less."""
+    report = report_of(
+        **HEALTHY | {"num_ranks": 2, "data_wait_s": 0.0}, slow_rank_extra_s=0.5, num_steps=200
+    )
+    slow = report.training[0].ranks[1]
+    truth = slow.step_mean_s / (slow.step_mean_s - slow.phases_s["data_wait"])
+    ceiling = found(report)["data-wait:train"].ceiling
+    assert truth <= float(ceiling.split("at most ")[1].split()[0]) <= truth + 0.011
+    assert truth > 1.9
+
+
+def test_start_up_that_takes_a_quarter_of_the_attempts_is_told_unless_all_was_short(report_of):
+    numbers = report_of(num_steps=60, stopped_at=None).training[0]
+    assert around_steps(numbers).outcome == "abstained"  # under two minutes deserve no advice
+    longer = tuple(dataclasses.replace(s, seconds=10 * s.seconds) for s in numbers.budget)
+    finding = around_steps(dataclasses.replace(numbers, budget=longer))
+    assert finding.evidence[0].startswith("stage in: 2 min 20 s")
+
+
+def test_a_run_of_seconds_gets_no_advice_at_all(report_of):
+    report = report_of(
+        num_steps=2, stopped_at=None, train_queue_s=20.0, task_times_s=(1.0, 1.0, 1.0, 9.0)
+    )
+    wall_s = report.header.last_unix_s - report.header.created_unix_s
+    assert wall_s < 300
+    assert report.findings == ()
+
+
+def test_an_array_with_one_slow_task_is_called_unbalanced(report_of):
+    report = report_of(task_times_s=(300.0, 310.0, 1200.0, 305.0, 290.0))
+    finding = found(report)["array-imbalance:preprocess"]
+    assert "slice 2" in finding.text
+    assert outcome(report_of(), "array-imbalance:preprocess") == "clear"
+
+
+def test_a_queue_that_takes_most_of_the_time_is_found(report_of):
+    finding = found(report_of(train_queue_s=4000.0))["queue-wait"]
+    assert finding.ceiling.startswith("none of this time: at most ")
+    assert outcome(report_of(with_accounting=False), "queue-wait") == "abstained"
+
+
+def test_the_strongest_finding_comes_first_and_is_in_the_verdict(report_of):
+    report = report_of(data_wait_s=0.6, task_times_s=(300.0, 310.0, 1200.0, 305.0))
+    assert report.findings[0].rule_id == "data-wait:train"
+    assert report.findings[0].title in report.verdict
+
+
+def test_every_finding_carries_all_that_a_reader_needs(report_of):
+    report = report_of(data_wait_s=0.6, padding_share=0.3, used_mem_share=0.2, num_ranks=3)
+    assert len(report.findings) >= 4
+    for finding in report.findings:
+        for part in ("title", "text", "evidence", "rule", "source", "next_knob", "ceiling"):
+            assert getattr(finding, part), (finding.rule_id, part)
+
+
+def test_a_task_of_several_slices_is_advised_by_the_slice(report_of):
+    (stage,) = [s for s in report_of().stages if s.name == "preprocess"]
+    packed = dataclasses.replace(
+        stage,
+        slices_per_task=10,
+        longest_s=known(6000, "s"),  # 100 of 600 minutes: timeout_min 60 for each of ten
+        time_limit_s=known(36_000, "s"),
+    )
+    finding = time_request(packed)
+    assert finding.next_knob == "timeout_min: 12 (1.2 x the longest job, for each of 10 slices)"
+    assert array_imbalance(packed).outcome == "abstained"
+
+
+def test_the_time_limit_of_a_stage_that_is_not_completed_is_not_judged(report_of):
+    (stage,) = [s for s in report_of().stages if s.name == "preprocess"]
+    failed = dataclasses.replace(
+        stage, status="failed", longest_s=known(400, "s"), time_limit_s=known(36_000, "s")
+    )
+    assert time_request(failed).outcome == "abstained"
+
+
+def test_a_queue_of_all_the_time_has_no_ceiling_that_could_be_told():
+    queue = TimeShare(name="queue wait", kind="queue", seconds=3600, share=1.0)
+    assert queue_dominates([queue], "").ceiling == "not known: nothing but waiting was recorded"
+
+
+def test_the_queue_of_a_run_that_goes_on_is_not_judged(report_of):
+    report = report_of()
+    going = dataclasses.replace(report.stages[0], status="waiting")
+    _, checks = find([going], [], report.timeline, "")
+    assert {c.rule_id: c.outcome for c in checks}["queue-wait"] == "abstained"
+
+
+@pytest.mark.parametrize(
+    ("saves", "knob"),
+    [
+        (
+            {"mode": "async", "every_min": 30.0, "every_steps": 10},
+            (
+                "save less often: raise checkpoint.every_min (now 30) and checkpoint.every_steps "
+                "(now 10), whichever comes first (the work"
+            ),
+        ),
+        (
+            {"mode": "sync", "every_min": None, "every_steps": 10},
+            "checkpoint.mode: async; or save less often: raise checkpoint.every_steps (now 10) (",
+        ),
+        ({}, "checkpoint.mode: async, where it is sync; or save less often: raise checkpoint."),
+    ],
+    ids=["async", "sync", "unknown"],
+)
+def test_advice_on_checkpoints_is_what_the_config_leaves_to_change(report_of, saves, knob):
+    training = report_of(**HEALTHY).training[0]
+    phases = tuple(
+        dataclasses.replace(p, share=0.2) if p.kind == "checkpoint" else p for p in training.phases
+    )
+    training = dataclasses.replace(training, phases=phases, checkpoint=saves)
+    assert checkpoint_stall(training).next_knob.startswith(knob)
+
+
+@pytest.mark.parametrize(
+    ("share", "knob"), [(0.01, "save more often (checkpoint."), (0.2, "give the job more notice")]
+)
+def test_no_two_rules_advise_saving_more_and_less_often(report_of, share, knob):
+    training = report_of(**HEALTHY | {"stopped_at": 200, "resumed_at": 150}).training[0]
+    phases = tuple(
+        dataclasses.replace(p, share=share) if p.kind == "checkpoint" else p
+        for p in training.phases
+    )
+    training = dataclasses.replace(training, phases=phases)
+    assert repeated_steps(training).next_knob.startswith(knob)
+
+
+def test_saves_that_are_always_made_are_not_to_be_made_less_often(report_of):
+    training = report_of(num_steps=50, stopped_at=None).training[0]  # one save, in the last step
+    assert not training.saves_ahead
+    phases = tuple(
+        dataclasses.replace(p, share=0.2) if p.kind == "checkpoint" else p for p in training.phases
+    )
+    training = dataclasses.replace(training, phases=phases, checkpoint={"every_min": 30.0})
+    assert checkpoint_stall(training).next_knob.startswith("no key: all saves are those at the end")
+    assert report_of(num_steps=400, stopped_at=None).training[0].saves_ahead
+
+
+def test_the_mode_of_checkpoints_is_that_of_the_resolved_config(fabrication, tmp_path):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(**HEALTHY))
+    spec = read_json(paths.resolved_spec)
+    saves = {"mode": "async", "every_min": 30.0, "every_steps": None}
+    spec["stages"]["train"]["config"]["checkpoint"] = {**saves, "keep_last": 2}
+    write_json_atomic(paths.resolved_spec, spec)
+    report = build_report(read_inputs(paths, rows), ReportConfig())
+    assert report.training[0].checkpoint == saves
