@@ -8,7 +8,14 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_jobs.cli.arguments import add_json, add_run, print_json, shown_path
+from slurm_jobs.cli.arguments import (
+    add_json,
+    add_run,
+    check_place,
+    number_text,
+    print_json,
+    shown_path,
+)
 
 if TYPE_CHECKING:
     from slurm_jobs.common.stage_config.report import ReportConfig
@@ -18,6 +25,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     add_run(parser)
+    parser.add_argument(
+        "--export",
+        metavar="FILE",
+        type=Path,
+        help="write every step record there too, by its ending as .csv or .parquet",
+    )
     add_json(parser)
 
 
@@ -25,8 +38,26 @@ def run(options: argparse.Namespace) -> int:
     """Make the report anew from the records, and print it."""
     from slurm_jobs.run.find import find_run
 
-    write_report(find_run(options.run), as_json=options.json)
+    run_dir = find_run(options.run)
+    if options.export is not None:
+        from slurm_jobs.report.export import check_suffix
+
+        check_suffix(options.export)
+        check_place("--export", options.export)
+    write_report(run_dir, as_json=options.json)
+    if options.export is not None:
+        _export(run_dir, options.export, quiet=options.json)
     return 0
+
+
+def _export(run_dir: Path, path: Path, *, quiet: bool) -> None:
+    from slurm_jobs.report.export import export_steps
+    from slurm_jobs.report.inputs.reading import read_inputs
+    from slurm_jobs.run.paths import RunPaths
+
+    num_rows = export_steps(read_inputs(RunPaths(run_dir), ()), path)
+    if not quiet:
+        print(f"steps: {shown_path(path)} ({number_text(num_rows, 'row')})")
 
 
 def write_report(run_dir: Path, *, as_json: bool = False, told: Collection[str] = ()) -> None:

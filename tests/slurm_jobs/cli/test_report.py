@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from slurm_jobs.cli import report
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.timings import read_steps, steps_path
 from slurm_jobs.schedulers.protocol import Answer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # tests are no package
@@ -37,8 +42,12 @@ def unwritable_run(tmp_path, monkeypatch):
     return paths
 
 
+def asked(paths, *, as_json):
+    return argparse.Namespace(run=str(paths.run_dir), export=None, json=as_json)
+
+
 def test_a_report_that_cannot_be_kept_is_printed_and_the_reason_is_said(unwritable_run, capsys):
-    assert report.run(argparse.Namespace(run=str(unwritable_run.run_dir), json=False)) == 0
+    assert report.run(asked(unwritable_run, as_json=False)) == 0
     out, err = capsys.readouterr()
     assert "Where a step's time goes" in out
     assert "page:" not in out
@@ -46,7 +55,7 @@ def test_a_report_that_cannot_be_kept_is_printed_and_the_reason_is_said(unwritab
 
 
 def test_json_that_cannot_be_kept_is_printed_whole(unwritable_run, capsys):
-    assert report.run(argparse.Namespace(run=str(unwritable_run.run_dir), json=True)) == 0
+    assert report.run(asked(unwritable_run, as_json=True)) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["format"] == "slurm-jobs-report-1"
     assert "no page was kept" in err
@@ -56,7 +65,7 @@ def test_json_that_cannot_be_kept_is_printed_whole(unwritable_run, capsys):
 def test_anothers_run_is_reported_and_its_page_left_as_it_is(anothers_run, capsys, *, as_json):
     anothers_run.report_dir.mkdir()
     anothers_run.report_html.write_text("the owner's")
-    assert report.run(argparse.Namespace(run=str(anothers_run.run_dir), json=as_json)) == 0
+    assert report.run(asked(anothers_run, as_json=as_json)) == 0
     out, err = capsys.readouterr()
     assert ("slurm-jobs-report-1" if as_json else "Where a step's time goes") in out
     assert "page:" not in out
@@ -69,7 +78,7 @@ def test_anothers_run_is_reported_and_its_page_left_as_it_is(anothers_run, capsy
 def test_a_run_of_anothers_without_a_page_gets_no_folder_that_its_owner_could_not_write(
     anothers_run, capsys
 ):
-    assert report.run(argparse.Namespace(run=str(anothers_run.run_dir), json=False)) == 0
+    assert report.run(asked(anothers_run, as_json=False)) == 0
     assert "the page there" not in capsys.readouterr().err
     assert not anothers_run.report_dir.exists()
 
@@ -80,6 +89,77 @@ def test_who_owns_a_run_by_its_folder_or_by_its_record_keeps_the_page(
 ):
     uid = 1000 if uid_of == "run.json" else anothers_run.run_dir.stat().st_uid
     monkeypatch.setattr("os.getuid", lambda: uid)
-    assert report.run(argparse.Namespace(run=str(anothers_run.run_dir), json=False)) == 0
+    assert report.run(asked(anothers_run, as_json=False)) == 0
     assert "page: " in capsys.readouterr().out
     assert anothers_run.report_html.exists()
+
+
+@pytest.fixture
+def silent_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("slurm_jobs.run.observe.accounting_of", lambda _run_dir: Answer())
+    paths, _ = fabricate_run.fabricate(tmp_path / "run", fabricate_run.Scenario(num_steps=200))
+    return paths
+
+
+def export(paths, path, capsys):
+    options = argparse.Namespace(run=str(paths.run_dir), export=path, json=False)
+    assert report.run(options) == 0
+    return capsys.readouterr().out
+
+
+def recorded(paths):
+    return [
+        read_steps(steps_path(paths.timing_dir("train", 0, attempt), rank)).steps
+        for attempt in (1, 2)
+        for rank in (0, 1)
+    ]
+
+
+def test_every_step_of_every_rank_and_attempt_is_a_row_of_csv(silent_run, tmp_path, capsys):
+    said = export(silent_run, tmp_path / "steps.csv", capsys)
+    records = np.concatenate(recorded(silent_run))
+    assert f"steps: {tmp_path / 'steps.csv'} ({len(records):,} rows)" in said
+    with (tmp_path / "steps.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [int(row["step"]) for row in rows] == records["step"].tolist()
+    back = np.array([row["step_s"] for row in rows], dtype=np.float32)
+    assert back.tolist() == records["step_s"].tolist()  # bit for bit
+    assert {row["grad_norm"] for row in rows} == {""}
+    first = [row for row in rows if row["attempt"] == "1" and row["rank"] == "0"]
+    assert sum(row["counts"] == "True" for row in first) == 150
+    assert sum(row["is_repeated"] == "True" for row in first) == 20
+    assert {(row["stage"], row["node"]) for row in rows} == {("train", "gpu-01")}
+
+
+def test_parquet_has_the_same_rows_with_types(silent_run, tmp_path, capsys):
+    import pyarrow.parquet as pq
+
+    export(silent_run, tmp_path / "steps.parquet", capsys)
+    table = pq.read_table(tmp_path / "steps.parquet")
+    records = np.concatenate(recorded(silent_run))
+    assert table.column("loss").to_numpy().tolist() == records["loss"].tolist()
+    assert str(table.schema.field("step_s").type) == "float"
+    assert str(table.schema.field("counts").type) == "bool"
+    assert table.column_names[:3] == ["stage", "slice", "attempt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("steps.txt", "name a file that ends with .csv or .parquet"),
+        ("nowhere/steps.csv", "there is no folder"),
+    ],
+)
+def test_a_table_that_cannot_be_written_is_refused_before_the_report(
+    silent_run, tmp_path, capsys, name, said
+):
+    with pytest.raises(InputError, match=said):
+        export(silent_run, tmp_path / name, capsys)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_without_steps_has_nothing_to_export(silent_run, tmp_path, capsys):
+    shutil.rmtree(silent_run.timing_stage_dir("train"))
+    with pytest.raises(InputError, match="no step records to export"):
+        export(silent_run, tmp_path / "steps.csv", capsys)
+    assert not (tmp_path / "steps.csv").exists()
