@@ -17,8 +17,8 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.table import Row, arguments, row, show
-from slurm_jobs.comparison.stretches import stretch_speeds
-from slurm_jobs.comparison.student import two_sided
+from slurm_jobs.common.stretches import stretch_speeds
+from slurm_jobs.common.student import two_sided
 from slurm_jobs.comparison.verdict import judge, judge_single
 
 NUM_STEPS, CORRELATION, NOISE, OFFSET = 1_000, 0.6, 0.05, 0.015
@@ -110,7 +110,9 @@ def power(num_trials: int) -> list[Row]:
     for change in (0.02, 0.05, 0.10):
         for num_runs in (3, 5, 10):
             found = share(of_runs(("faster",), change), num_trials, num_runs, offset=OFFSET)
-            rows.append(row(f"{change:.0%} faster, {num_runs} runs an arm: says so", "share", found))
+            rows.append(
+                row(f"{change:.0%} faster, {num_runs} runs an arm: says so", "share", found)
+            )
     for change in (0.0, 0.015):
         found = share(of_runs(("equal",), change), num_trials, 10, offset=OFFSET / 5)
         case = f"{change:.1%} faster, 10 runs an arm, offset 0.3 %: says equal within 1 %"

@@ -52,6 +52,7 @@ SECTIONS = {
     "ProfileConfig": "`profile` of `run: train`",
     "ReportConfig": "`config` of `run: report`",
     "ClusterProfile": "The cluster profile",
+    "Price": "`price` of the cluster profile",
 }
 
 
@@ -70,7 +71,12 @@ def made_files() -> dict[Path, str]:
 def reference() -> str:
     """All sections."""
     spec, profile = spec_schema(), profile_schema()
-    models = {"RunSpec": spec, **spec["$defs"], "ClusterProfile": profile}
+    models = {
+        "RunSpec": spec,
+        **spec["$defs"],
+        "ClusterProfile": profile,
+        **profile["$defs"],
+    }
     missing = set(models) ^ set(SECTIONS)
     assert not missing, f"SECTIONS does not match the models: {missing}"
     return "".join(section(SECTIONS[name], models[name], models) for name in SECTIONS)

@@ -49,8 +49,9 @@ PURE = {
     ),
     *(
         f"slurm_jobs/comparison/{name}.py"
-        for name in ("sentences", "settings", "stretches", "student", "terminal", "verdict")
+        for name in ("sentences", "settings", "terminal", "verdict")
     ),
+    *(f"slurm_jobs/common/{name}.py" for name in ("stretches", "student")),
     "slurm_jobs/common/references.py",
     *(f"slurm_jobs/common/accelerate_{name}.py" for name in ("file", "fsdp")),
 }

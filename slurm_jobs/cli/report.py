@@ -26,6 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     add_run(parser)
     parser.add_argument(
+        "--epochs",
+        metavar="N",
+        type=_epochs,
+        help="say what so many epochs would take, begun anew with these settings",
+    )
+    parser.add_argument(
         "--export",
         metavar="FILE",
         type=Path,
@@ -44,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
         check_suffix(options.export)
         check_place("--export", options.export)
-    write_report(run_dir, as_json=options.json)
+    write_report(run_dir, as_json=options.json, num_epochs=options.epochs)
     if options.export is not None:
         _export(run_dir, options.export, quiet=options.json)
     return 0
@@ -60,7 +66,25 @@ def _export(run_dir: Path, path: Path, *, quiet: bool) -> None:
         print(f"steps: {shown_path(path)} ({number_text(num_rows, 'row')})")
 
 
-def write_report(run_dir: Path, *, as_json: bool = False, told: Collection[str] = ()) -> None:
+def _epochs(text: str) -> float:
+    """A number above 0, for argparse."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        message = f"{text} is not a number above 0"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+def write_report(
+    run_dir: Path,
+    *,
+    as_json: bool = False,
+    told: Collection[str] = (),
+    num_epochs: float | None = None,
+) -> None:
     """Print the report, and write page and JSON into the run folder.
 
     Printing comes first: where no page can be kept (a full disk) or is (another user's run),
@@ -69,6 +93,7 @@ def write_report(run_dir: Path, *, as_json: bool = False, told: Collection[str] 
     Args:
         run_dir: the run's folder.
         as_json: print everything as JSON.
+        num_epochs: what so many would take is told too.
         told: attempts whose failure this terminal tells elsewhere, see `told.without_failures`.
     """
     from rich.console import Console
@@ -81,7 +106,9 @@ def write_report(run_dir: Path, *, as_json: bool = False, told: Collection[str] 
 
     paths = RunPaths(run_dir)
     asked = ask(paths)
-    report = make_report(paths, asked.accounting, _config_of(paths), answer=asked.answer)
+    report = make_report(
+        paths, asked.accounting, _config_of(paths), answer=asked.answer, num_epochs=num_epochs
+    )
     if as_json:
         print_json(report_to_json(report))
     else:

@@ -16,6 +16,17 @@ from slurm_jobs.spec.value_types import Environment, NodePath, Program, SetupLin
 SchedulerName = Literal["slurm", "local"]
 
 
+class Price(Values):
+    """What a site charges, or what machines cost it."""
+
+    gpu_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """An hour of one GPU."""
+    cpu_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """An hour of one core, also beside a GPU; 0 where GPUs' hours include them."""
+    currency: Annotated[str, Field(min_length=1, max_length=8)] = "EUR"
+    """What it is counted in, such as `EUR` or the site's own units."""
+
+
 class ClusterProfile(Values):
     """One cluster, or this machine."""
 
@@ -35,6 +46,8 @@ class ClusterProfile(Values):
     """Folder on each node's own fast storage. `$VARIABLES` are expanded on the node."""
     main_addr: str | None = None
     """Address at which ranks reach the first node, where its host name does not resolve."""
+    price: Price | None = None
+    """What an hour of a GPU and of a core costs; the report then tells money beside hours."""
     max_cpus: Annotated[int, Field(ge=1)] | None = None
     """Local scheduler: cores that its tasks may use together; all of them where left out."""
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.stretches import stretch_speeds
 from slurm_jobs.common.system_readings import read_system
 from slurm_jobs.common.timings import NOT_TRAINING
 from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.settings import settings_of
-from slurm_jobs.comparison.stretches import stretch_speeds
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
 from slurm_jobs.report.numbers.steps import AttemptSteps, split_attempts

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from slurm_jobs.common.stretches import MIN_STEPS
+from slurm_jobs.common.student import CONFIDENCE
 from slurm_jobs.comparison.model import Comparison, RunMeasure
-from slurm_jobs.comparison.stretches import MIN_STEPS
-from slurm_jobs.comparison.verdict import CONFIDENCE, EQUAL_SHARE, MAX_RUNS, MIN_RUNS, Verdict
+from slurm_jobs.comparison.verdict import EQUAL_SHARE, MAX_RUNS, MIN_RUNS, Verdict
 from slurm_jobs.report import words
 
 _INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slurm_jobs.comparison.student import two_sided
+from slurm_jobs.common.student import CONFIDENCE, two_sided
 
 Word = Literal["faster", "slower", "equal", "cannot tell", "different here", "alike here"]
 """Of the second arm. The last two are of single runs, and claim nothing of the next one."""
 
-CONFIDENCE = 0.95
 EQUAL_SHARE = 0.01
 """Speeds within this share of each other are called equal."""
 MIN_RUNS = 2

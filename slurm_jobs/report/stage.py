@@ -54,6 +54,7 @@ def make_report(
     config: ReportConfig | None = None,
     *,
     answer: Answer | None = None,
+    num_epochs: float | None = None,
 ) -> RunReport:
     """Make the report of a run; nothing is written.
 
@@ -64,11 +65,13 @@ def make_report(
         config: how the report is made; defaults if left out.
         answer: what the scheduler says of the run's jobs now; if left out, the accounting is
             all there is.
+        num_epochs: what so many epochs would take is projected too.
 
     Raises:
         FileNotFoundError: `paths` is no run.
     """
-    return build_report(read_inputs(paths, accounting, answer), config or ReportConfig())
+    inputs = read_inputs(paths, accounting, answer)
+    return build_report(inputs, config or ReportConfig(), num_epochs=num_epochs)
 
 
 def keep_report(report: RunReport, paths: RunPaths) -> None:

@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.report import words
+from slurm_jobs.report import words, words_load, words_projection
 from slurm_jobs.report.model.run import DataNumbers, Finding, RunReport, StageNumbers
 from slurm_jobs.report.model.training import TrainingNumbers
 from slurm_jobs.report.model.values import TimeShare, shown
@@ -54,8 +54,10 @@ def render(report: RunReport) -> RenderableType:
     for training in report.training:
         parts.append(_heading(f"Where a step's time goes: {training.stage}"))
         parts.append(_shares(training.phases))
+        parts.extend(_device(training))
     parts.append(_heading("From submit to end"))
     parts.append(_shares(report.timeline))
+    parts.extend(_cost(report))
     parts.append(_heading("Findings"))
     parts.extend(_finding(number, f) for number, f in enumerate(report.findings, 1))
     if not report.findings:
@@ -70,6 +72,28 @@ def render(report: RunReport) -> RenderableType:
         parts.extend([_heading(f"Data: {data.stage}"), _data(data)])
     parts.extend([_heading("Method and what is missing"), _method(report)])
     return Group(*parts)
+
+
+def _device(training: TrainingNumbers) -> list[RenderableType]:
+    """The device's own timeline, and the node whose devices stand idle most."""
+    parts: list[RenderableType] = []
+    if training.device_timeline:
+        parts += [Text("  on the device:", style="dim"), _shares(training.device_timeline)]
+    if training.loads:
+        line = words_load.load_line(min(training.loads, key=words_load.least_busy))
+        parts.append(Text(f"  load of {line}", style="dim"))
+    return parts
+
+
+def _cost(report: RunReport) -> list[RenderableType]:
+    lines = [f"  {line}" for line in filter(None, [words_projection.taken(report.cost)])]
+    lines += [f"  {line}" for line in words_projection.parts(report.cost)]
+    lines += [
+        f"  ahead: {words_projection.ahead(projection, report.cost.currency)}"
+        for projection in report.projections
+    ]
+    title = "What it took, and what is ahead" if report.projections else "What it took"
+    return [_heading(title), *(Text(line) for line in lines)] if lines else []
 
 
 def _heading(title: str) -> Text:

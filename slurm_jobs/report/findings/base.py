@@ -8,6 +8,9 @@ from slurm_jobs.report.model.training import TrainingNumbers
 
 OWN_CHOICE = "own choice; no published threshold is known"
 
+ON_CPUS = "the training ran on CPUs"
+"""Why a rule on GPUs has nothing to find."""
+
 SHORT_RUN_S = 300.0
 """Jobs shorter than this are given no advice on what to ask for, nor on what surrounds their
 steps: Princeton's jobstats ignores them too."""

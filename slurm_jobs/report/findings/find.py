@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_jobs.report.findings.data import left_out
+from slurm_jobs.report.findings.load import fluctuating_gpu, gpu_use, slow_storage
+from slurm_jobs.report.findings.memory import accumulation, needless_checkpointing, small_batch
 from slurm_jobs.report.findings.ranks import straggler
 from slurm_jobs.report.findings.stages import (
     array_imbalance,
@@ -35,12 +37,18 @@ from slurm_jobs.report.model.values import TimeShare
 
 _TRAINING_RULES = (
     data_wait,
+    slow_storage,
+    gpu_use,
+    fluctuating_gpu,
     straggler,
     padding,
     checkpoint_stall,
     evaluation_stall,
     repeated_steps,
     allocator_retries,
+    accumulation,
+    small_batch,
+    needless_checkpointing,
     around_steps,
     unexplained_time,
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from slurm_jobs.report import words
+from slurm_jobs.report import words, words_projection
 from slurm_jobs.report.html.charts import legend, stacked_bar
 from slurm_jobs.report.html.markup import Html, el
 from slurm_jobs.report.model.run import Bar, RunReport
@@ -40,9 +40,19 @@ def timeline_section(report: RunReport) -> Html:
         el("p", report.timeline_note, class_="note") if report.timeline_note else None,
         el("div", rows, el("div", moments, class_="moments"), class_="gantt"),
         _keys(),
+        _cost(report),
         el("p", f"Starts {words.moment(span[0])}, ends {words.moment(span[1])}.", class_="dim"),
         id="timeline",
     )
+
+
+def _cost(report: RunReport) -> Html:
+    """What it took, what its GPUs were held for, and what is to come."""
+    pairs = [("taken", words_projection.taken(report.cost) or words.NOT_KNOWN)]
+    pairs += [("GPUs held for", line) for line in words_projection.parts(report.cost)]
+    currency = report.cost.currency
+    pairs += [("ahead", words_projection.ahead(p, currency)) for p in report.projections]
+    return el("dl", [[el("dt", name), el("dd", text)] for name, text in pairs], class_="cost")
 
 
 def _shaded(shares: Sequence[TimeShare]) -> list[TimeShare]:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.ranks import not_compared
 from slurm_jobs.report.html.charts import Series, legend, line_chart, stacked_bar
-from slurm_jobs.report.html.markup import Html, definitions, el, join
+from slurm_jobs.report.html.markup import Html, definitions, el, join, table
 from slurm_jobs.report.model.training import Curves, RankNumbers, Straggler, TrainingNumbers
 from slurm_jobs.report.model.values import TimeShare
 from slurm_jobs.report.numbers.ranks import phase_name
+from slurm_jobs.report.words_load import LOAD_COLUMNS, least_busy, load_row
 
+_MAX_NODES = 16
 _MAX_RANKS = 16
 """More ranks than this: the slowest and the quickest are drawn."""
 
@@ -35,8 +37,36 @@ def step_section(numbers: TrainingNumbers) -> Html:
         legend(numbers.phases, "seconds of a mean step"),
         el("p", caption, class_="dim"),
         el("p", numbers.too_few, class_="note") if numbers.too_few else None,
+        _device_timeline(numbers),
+        _loads(numbers),
         id="step",
     )
+
+
+def _device_timeline(numbers: TrainingNumbers) -> Html | None:
+    if not numbers.device_timeline:
+        return None
+    text = "By the device's own clock; beside the host's time, never added to it."
+    return join(
+        [
+            el("h3", "The same step on the device"),
+            stacked_bar(numbers.device_timeline, "step on the device"),
+            legend(numbers.device_timeline, "seconds of a mean step"),
+            el("p", text, class_="dim"),
+        ]
+    )
+
+
+def _loads(numbers: TrainingNumbers) -> Html | None:
+    if not numbers.loads:
+        return None
+    shown = sorted(numbers.loads, key=least_busy)[:_MAX_NODES]
+    rows = [load_row(load) for load in shown]
+    more = len(numbers.loads) - len(shown)
+    text = "Means over the measured steps, one reading a second or as configured."
+    text += f" {more} busier nodes are not shown; report.json has them." if more else ""
+    heading = el("h3", "Load of the nodes during the steps")
+    return join([heading, table(LOAD_COLUMNS, rows), el("p", text, class_="dim")])
 
 
 def training_section(numbers: TrainingNumbers) -> Html:

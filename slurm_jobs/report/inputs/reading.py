@@ -23,6 +23,7 @@ from slurm_jobs.common.records import (
     parse_attempt_name,
     parse_completion_name,
 )
+from slurm_jobs.common.system_readings import read_system
 from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs.provenance import (
@@ -33,7 +34,7 @@ from slurm_jobs.report.inputs.provenance import (
     shown_completions,
     shown_spec,
 )
-from slurm_jobs.report.inputs.records import RankTiming, ReportInputs, StageInputs
+from slurm_jobs.report.inputs.records import NodeReadings, RankTiming, ReportInputs, StageInputs
 from slurm_jobs.run.intents import Entry, intents
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.paths import RunPaths
@@ -41,6 +42,7 @@ from slurm_jobs.run.turns import open_command
 from slurm_jobs.schedulers.protocol import Answer
 
 _TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
+_NODE_FILE = re.compile(r"node-\d+\.system")
 _TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
 
 
@@ -79,7 +81,16 @@ def read_inputs(
         pythons=read_pythons(paths, problems),
         read_unix_s=time.time(),
         problems=tuple(problems),
+        price=_read_price(paths),
     )
+
+
+def _read_price(paths: RunPaths) -> Mapping[str, Any] | None:
+    try:
+        price = read_json(paths.spec_origin)["profile"].get("price")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None  # a run of an older version has had no profile, or one without a price
+    return price if isinstance(price, Mapping) else None
 
 
 def parents_first(stages: Mapping[str, Any]) -> list[str]:
@@ -146,6 +157,7 @@ def _read_stage(
         completions=shown_completions(completions, secrets),
         timings=_read_timings(paths.timing_stage_dir(name), problems),
         nodes=read_nodes(paths, attempts, problems),
+        readings=_read_readings(paths.timing_stage_dir(name), problems),
         config=stage.get("config") or {},
     )
 
@@ -233,3 +245,30 @@ def _read_rank(
     return RankTiming(
         slice_index=slice_index, attempt=attempt, rank=rank, steps=steps, spans=tuple(spans)
     )
+
+
+def _read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]:
+    found = []
+    for attempt_dir in _files(folder):
+        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
+        for path in _files(attempt_dir) if match is not None else ():
+            if match is None or _NODE_FILE.fullmatch(path.name) is None:
+                continue
+            try:
+                file = read_system(path)
+            except (OSError, ValueError) as error:
+                problems.append(f"{attempt_dir.name}: readings of a node not read: {error}")
+                continue
+            if file.num_damaged:
+                lost = words.number_of("reading", file.num_damaged)
+                problems.append(f"{attempt_dir.name}, {path.name}: {lost} left out as damaged")
+            found.append(
+                NodeReadings(
+                    slice_index=int(match[1]),
+                    attempt=int(match[2]),
+                    node=str(file.metadata.get("node_name") or path.stem),
+                    metadata=file.metadata,
+                    readings=file.readings,
+                )
+            )
+    return tuple(found)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
 from slurm_jobs.common.timings import StepFile
 from slurm_jobs.report.model.provenance import NodeFacts, PythonFacts, SubmissionFacts
@@ -25,6 +27,19 @@ class RankTiming:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NodeReadings:
+    """The load of one node during one attempt, as its sampler read it."""
+
+    slice_index: int
+    attempt: int
+    node: str
+    metadata: Mapping[str, Any]
+    """Of the file: `cores`, `gpus`, `disks` and more."""
+    readings: np.ndarray
+    """Structured, fields as in `slurm_jobs.common.system_readings`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StageInputs:
     """All records of one stage, sorted by slice and attempt."""
 
@@ -39,6 +54,8 @@ class StageInputs:
     timings: tuple[RankTiming, ...]
     nodes: tuple[NodeFacts, ...] = ()
     """What was noted of the nodes that attempts ran on, each once."""
+    readings: tuple[NodeReadings, ...] = ()
+    """By slice, attempt and node."""
     is_former: bool = False
     """Of an earlier plan: the spec no longer has it."""
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -71,3 +88,5 @@ class ReportInputs:
     """When the records were read, seconds since 1970."""
     problems: tuple[str, ...]
     """Files that could not be read, and why."""
+    price: Mapping[str, Any] | None = None
+    """`gpu_hour`, `cpu_hour` and `currency`, as the cluster profile had them."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from slurm_jobs.reconcile import Status
+from slurm_jobs.report.model.cost import CostNumbers, Projection
 from slurm_jobs.report.model.provenance import ProvenanceNumbers
 from slurm_jobs.report.model.statistics import DataStatistics
 from slurm_jobs.report.model.training import TrainingNumbers
@@ -213,3 +214,7 @@ class RunReport:
     """The resolved spec, without the values of what looks like a secret."""
     provenance: ProvenanceNumbers
     """Where the run came from, and what it ran on."""
+    cost: CostNumbers
+    """What it took of the cluster."""
+    projections: tuple[Projection, ...]
+    """What is to come: of trainings that are not done, and of epochs that were asked for."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm_jobs.report.model.load import NodeLoad
 from slurm_jobs.report.model.values import Quantity, TimeShare
 
 
@@ -87,6 +88,25 @@ class RankCountRates:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """How long a step takes from start to start, from stretches of the run."""
+
+    num_ranks: int
+    """Of the newest attempt; the pace is of attempts that had as many."""
+    step_s: float
+    """Mean over the stretches, checkpoints and evaluation in the loop included."""
+    spread_s: float
+    """Standard deviation of the stretches' means."""
+    num_steps: int
+    """That the stretches are of."""
+    num_stretches: int
+    samples_per_step: float
+    """Of all ranks."""
+    num_planned: int | None
+    """Steps that the whole training is to have; None where the records do not say."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingNumbers:
     """What the step records of one stage amount to."""
 
@@ -146,6 +166,21 @@ class TrainingNumbers:
     """Whether the state was saved before the last step of an attempt, or of a phase."""
     has_device_times: bool = False
     """Whether steps have their time on the device beside the host's."""
+    device_timeline: tuple[TimeShare, ...] = ()
+    """A mean step by the device's own clock; empty where it was not read. Never added to host
+    time."""
+    loads: tuple[NodeLoad, ...] = ()
+    """Of its nodes during the measured steps; empty without readings."""
+    memory_capacity_bytes: float | None = None
+    """Of the smallest GPU; None where no reading tells."""
+    device: str = ""
+    """`cuda`, `cpu`; empty where the records do not say."""
+    num_microbatches: int = 1
+    """Of a step on each rank, the usual number."""
+    activation_checkpointing: bool = False
+    """As the newest config of a `run: train` has it."""
+    pace: Pace | None = None
+    """None where too few steps tell it."""
     is_earlier: bool = False
     """All steps are of an earlier config, code or plan than the newest job's: their time counts,
     their loss is no result."""

@@ -8,11 +8,14 @@ from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.find import find
 from slurm_jobs.report.inputs.records import ReportInputs
-from slurm_jobs.report.model.run import RunHeader, RunReport, StageNumbers
+from slurm_jobs.report.model.cost import Projection
+from slurm_jobs.report.model.run import DataNumbers, RunHeader, RunReport, StageNumbers
 from slurm_jobs.report.model.training import TrainingNumbers
 from slurm_jobs.report.numbers.attempts import REPORT_RUN, gather_attempts
+from slurm_jobs.report.numbers.cost import cost_numbers
 from slurm_jobs.report.numbers.data import data_numbers
 from slurm_jobs.report.numbers.device import NOT_RECORDED
+from slurm_jobs.report.numbers.projection import project_epochs, projections
 from slurm_jobs.report.numbers.provenance import provenance_numbers
 from slurm_jobs.report.numbers.results import current_results, evaluation_numbers
 from slurm_jobs.report.numbers.stages import stage_numbers
@@ -22,8 +25,10 @@ from slurm_jobs.report.numbers.training import training_numbers
 from slurm_jobs.report.verdict import make_tiles, make_verdict
 
 
-def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
-    """The whole report."""
+def build_report(
+    inputs: ReportInputs, config: ReportConfig, *, num_epochs: float | None = None
+) -> RunReport:
+    """The whole report; with `num_epochs`, what so many would take is projected too."""
     attempts = gather_attempts(inputs)
     standing = standings(inputs, attempts)
     results = current_results(inputs)
@@ -44,6 +49,8 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
     current = tuple(stage for stage in worked if not stage.is_former)
     header = _header(inputs, [(s.name, standing[s.name]) for s in current], span[1], config)
     evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
+    bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
+    by_name = {stage.name: stage for stage in inputs.stages}
     findings, checks = find(current, training, shares, note, data)
     return RunReport(
         header=header,
@@ -51,7 +58,7 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
         tiles=make_tiles(header, shares, note, training, evaluation),
         timeline=shares,
         timeline_note=note,
-        bars=tuple(f.bar for stage in worked for f in attempts[stage.name]),
+        bars=bars,
         stages=stages,
         training=training,
         data=data,
@@ -61,6 +68,28 @@ def build_report(inputs: ReportInputs, config: ReportConfig) -> RunReport:
         notes=_notes(inputs, note, training, stages),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
+        cost=cost_numbers(stages, training, inputs.price),
+        projections=(
+            *projections(by_name, current, training, bars, inputs.price),
+            *_epochs(inputs, current, training, data, num_epochs),
+        ),
+    )
+
+
+def _epochs(
+    inputs: ReportInputs,
+    stages: Sequence[StageNumbers],
+    training: Sequence[TrainingNumbers],
+    data: Sequence[DataNumbers],
+    num_epochs: float | None,
+) -> tuple[Projection, ...]:
+    """Over the samples that the run's own preprocessing made; nothing where it made none."""
+    num_samples = sum(d.num_samples.value or 0.0 for d in data)
+    if num_epochs is None or not num_samples:
+        return ()
+    by_name = {stage.name: stage for stage in inputs.stages}
+    return project_epochs(
+        by_name, stages, training, inputs.price, num_epochs=num_epochs, num_samples=num_samples
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from slurm_jobs.common.timings import DEVICE_PHASES, NOT_TRAINING
 from slurm_jobs.report import words
+from slurm_jobs.report.model.values import TimeShare
 from slurm_jobs.report.numbers.ranks import phase_name
 from slurm_jobs.report.numbers.steps import AttemptSteps
 
@@ -23,6 +24,42 @@ def device_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
         f"attempt {attempt.attempt}: {note}"
         for attempt in attempts
         for note in (*_sync(attempt), *_device_step(attempt), *_mfu(attempt))
+    )
+
+
+_TIMELINE = (
+    ("computing", "forward", ("forward", "backward", "optimizer")),
+    ("copying from the host", "host_to_device", ("host_to_device",)),
+    ("waiting for other ranks", "rank_wait", ("rank_wait",)),
+    ("idle, waiting for data", "data_wait", ("data_wait",)),
+)
+"""Name, colour and step phases of the parts of a device's step."""
+
+
+def device_timeline(attempts: Sequence[AttemptSteps]) -> tuple[TimeShare, ...]:
+    """A mean step on the device, over the measured steps of all ranks that were timed there.
+
+    Collectives within the passes run beside computation or as part of it, and are not told apart
+    here; a profile (`profile.steps`) does.
+    """
+    measured = [a.measured(i) for a in attempts for i in range(len(a.ranks))]
+    steps = np.concatenate(measured)
+    steps = steps[np.isfinite(steps["device_step_s"])]
+    if not len(steps):
+        return ()
+    whole_s = float(steps["device_step_s"].mean(dtype=np.float64))
+    seconds = {
+        (name, kind): sum(
+            float(np.nan_to_num(steps[f"device_{phase}_s"]).mean(dtype=np.float64))
+            for phase in phases
+        )
+        for name, kind, phases in _TIMELINE
+    }
+    rest_s = max(0.0, whole_s - sum(seconds.values()))
+    seconds["idle otherwise: checkpoints, looks, the host", "idle"] = rest_s
+    return tuple(
+        TimeShare(name=name, kind=kind, seconds=s, share=s / whole_s if whole_s else 0.0)
+        for (name, kind), s in seconds.items()
     )
 
 

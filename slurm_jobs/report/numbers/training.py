@@ -18,7 +18,9 @@ from slurm_jobs.report.model.training import TrainingNumbers
 from slurm_jobs.report.model.values import Quantity, TimeShare, known, missing
 from slurm_jobs.report.numbers.attempts import AttemptFacts
 from slurm_jobs.report.numbers.curves import make_curves
-from slurm_jobs.report.numbers.device import device_notes, has_device_times
+from slurm_jobs.report.numbers.device import device_notes, device_timeline, has_device_times
+from slurm_jobs.report.numbers.load import node_loads
+from slurm_jobs.report.numbers.pace import find_pace
 from slurm_jobs.report.numbers.ranks import (
     attempt_means,
     critical_shares,
@@ -71,6 +73,7 @@ def training_numbers(
                 _numbers(name, attempts, budget, _loss_unit(stage)),
                 checkpoint=_checkpoint(stage),
                 saves_ahead=_saves_ahead(stage, attempts),
+                **_of_nodes(stage, index, attempts),
             )
             if not has_newest_steps(stage, index, intents):
                 numbers = replace(numbers, is_earlier=True, notes=(*numbers.notes, _EARLIER))
@@ -111,10 +114,26 @@ def _numbers(
         curves=make_curves(attempts),
         notes=(*step_notes(attempts), *device_notes(attempts)),
         has_device_times=has_device_times(attempts),
+        device_timeline=device_timeline(attempts),
+        device=_device(attempts),
+        num_microbatches=_usual_microbatches(attempts),
+        pace=find_pace(attempts),
         **_losses(attempts, loss_unit),
         **rates(attempts),
         **ranks_of(attempts),
     )
+
+
+def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    """What the readings of its nodes tell, and what the rules on them go by."""
+    loads = node_loads([r for r in stage.readings if r.slice_index == index], attempts)
+    sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
+    is_ours = stage.run == TRAIN_RUN
+    return {
+        "loads": loads,
+        "memory_capacity_bytes": min(sizes, default=None),
+        "activation_checkpointing": is_ours and bool(stage.config.get("activation_checkpointing")),
+    }
 
 
 def _checkpoint(stage: StageInputs) -> Mapping[str, Any]:
@@ -131,6 +150,17 @@ def _saves_ahead(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> bool:
     saves = sum(int((a.records[a.longest]["checkpoint_s"][:-1] > 0).sum()) for a in attempts)
     phases = stage.config.get("phases") if stage.run == TRAIN_RUN else None
     return saves > max(0, len(phases or ()) - 1)
+
+
+def _device(attempts: Sequence[AttemptSteps]) -> str:
+    """Of the newest attempt."""
+    said = [t.steps.metadata.get("device") for t in attempts[-1].ranks if t.steps is not None]
+    return str(said[0] or "") if said else ""
+
+
+def _usual_microbatches(attempts: Sequence[AttemptSteps]) -> int:
+    counts = np.concatenate([r["num_microbatches"] for a in attempts for r in a.records])
+    return int(np.median(counts))
 
 
 def _too_few(num_measured: int, warmup_steps: int) -> str:

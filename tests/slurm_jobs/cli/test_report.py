@@ -43,7 +43,7 @@ def unwritable_run(tmp_path, monkeypatch):
 
 
 def asked(paths, *, as_json):
-    return argparse.Namespace(run=str(paths.run_dir), export=None, json=as_json)
+    return argparse.Namespace(run=str(paths.run_dir), export=None, epochs=None, json=as_json)
 
 
 def test_a_report_that_cannot_be_kept_is_printed_and_the_reason_is_said(unwritable_run, capsys):
@@ -102,7 +102,7 @@ def silent_run(tmp_path, monkeypatch):
 
 
 def export(paths, path, capsys):
-    options = argparse.Namespace(run=str(paths.run_dir), export=path, json=False)
+    options = argparse.Namespace(run=str(paths.run_dir), export=path, epochs=None, json=False)
     assert report.run(options) == 0
     return capsys.readouterr().out
 

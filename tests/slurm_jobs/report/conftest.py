@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from pathlib import Path
 
@@ -26,14 +27,21 @@ def fabrication():
 
 @pytest.fixture
 def report_of(tmp_path):
-    """Make a run with the given properties and its report: `report_of(data_wait_s=0.2)`."""
+    """Make a run with the given properties and its report: `report_of(data_wait_s=0.2)`.
+
+    `report_of.inputs` are what the last one was made from.
+    """
     numbers = itertools.count()
 
-    def make(*, with_accounting: bool = True, **properties) -> RunReport:
+    def make(
+        *, with_accounting: bool = True, price=None, num_epochs=None, **properties
+    ) -> RunReport:
         scenario = fabricate_run.Scenario(**properties)
         run_dir = tmp_path / f"run-{next(numbers)}"
         paths, accounting = fabricate_run.fabricate(run_dir, scenario)
-        inputs = read_inputs(paths, accounting if with_accounting else ())
-        return build_report(inputs, ReportConfig())
+        if price is not None:
+            paths.spec_origin.write_text(json.dumps({"profile": {"price": price}}))
+        make.inputs = read_inputs(paths, accounting if with_accounting else ())
+        return build_report(make.inputs, ReportConfig(), num_epochs=num_epochs)
 
     return make

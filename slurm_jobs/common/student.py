@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+CONFIDENCE = 0.95
+"""Of every interval that we tell."""
 _TINY = 1e-300
 _MAX_TERMS = 400
 _PRECISION = 1e-14

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slurm_jobs.comparison.stretches import MIN_STEPS, NUM_STRETCHES, stretch_speeds
+from slurm_jobs.common.stretches import MIN_STEPS, NUM_STRETCHES, stretch_speeds
 
 
 def test_stretches_together_are_the_run():

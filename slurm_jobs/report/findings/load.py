@@ -1,0 +1,152 @@
+"""Rules about the load of GPUs and nodes: PURE. See `findings` for what a rule is.
+
+They rest on the readings that a sampler takes every second on each node, during the measured steps.
+"""
+
+from __future__ import annotations
+
+from slurm_jobs.report import words
+from slurm_jobs.report.findings.base import ON_CPUS, OWN_CHOICE, abstain, clear, share_of
+from slurm_jobs.report.model.load import NodeLoad
+from slurm_jobs.report.model.run import Check, Finding
+from slurm_jobs.report.model.training import TrainingNumbers
+from slurm_jobs.report.numbers.load import MIN_READINGS
+
+_LOW, _NOTE = 0.15, 0.25
+_HIGH_P95, _LOW_P5 = 0.70, 0.10
+_SLOW_STORAGE = 0.10
+
+
+def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
+    """Jobstats: a GPU that is busy 15 % of the time or less is wasted; under 25 % it is noted."""
+    rule_id = f"gpu-use:{numbers.stage}"
+    if numbers.device == "cpu":
+        return clear(rule_id, ON_CPUS)
+    loads, reason = _of_gpus(numbers)
+    if reason:
+        return abstain(rule_id, reason)
+    worst = min(loads, key=_mean_busy)
+    share = _mean_busy(worst)
+    if share >= _NOTE:
+        return clear(rule_id, f"GPUs are busy {words.percent(share)} of the time or more")
+    data_share, _ = share_of(numbers, "data_wait")
+    return Finding(
+        rule_id=rule_id,
+        severity="high" if share <= _LOW else "note",
+        title=f"GPUs are busy {words.percent(share)} of the time ({numbers.stage})",
+        text="What was asked for stands idle. The findings on what the steps wait for say why.",
+        evidence=(
+            _busy_text(worst),
+            f"{words.percent(data_share)} of a mean step waits for data",
+        ),
+        rule="mean share of the time with a kernel on the GPU, during the steps, under 25 % "
+        "(15 % or less: high)",
+        source="Princeton's jobstats",
+        next_knob="the next knob of the strongest finding on the steps; without one, a larger "
+        "microbatch, or a profile (`profile: {steps: [20, 40]}`) that shows what the host does",
+        ceiling="not known from how busy GPUs are: the steps say what they wait for",
+    )
+
+
+def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
+    """SageMaker: p95 of 70 % or more with p5 under 10 % is a GPU that waits in between."""
+    rule_id = f"gpu-fluctuates:{numbers.stage}"
+    if numbers.device == "cpu":
+        return clear(rule_id, ON_CPUS)
+    loads, reason = _of_gpus(numbers)
+    if reason:
+        return abstain(rule_id, reason)
+    worst = max(loads, key=_swing)
+    assert worst.gpu_busy is not None
+    if worst.gpu_busy.p95 < _HIGH_P95 or worst.gpu_busy.p5 >= _LOW_P5:
+        return clear(
+            rule_id,
+            f"p5 {words.percent(worst.gpu_busy.p5)}, p95 {words.percent(worst.gpu_busy.p95)}",
+        )
+    stalls = {
+        kind: share_of(numbers, kind)[0] for kind in ("data_wait", "checkpoint", "evaluation")
+    }
+    kind = max(stalls, key=lambda name: stalls[name])
+    longest = (
+        f"of the waits that steps time, {kind.replace('_', ' ')} is the longest: "
+        f"{words.percent(stalls[kind])} of their time"
+    )
+    return Finding(
+        rule_id=rule_id,
+        severity="medium",
+        title=f"GPUs swing between busy and idle ({numbers.stage})",
+        text="They can be kept busy, and in between they wait.",
+        evidence=(_busy_text(worst), longest),
+        rule="p95 of the readings is 70 % or more and p5 under 10 %",
+        source="Amazon SageMaker Debugger, GPU memory and utilisation fluctuation",
+        next_knob="what that finding names; bursts of data come of too few batches read ahead "
+        "(num_prefetch_batches) or of a loader that is slower than the steps",
+        ceiling="not known from how busy GPUs are: the steps say what they wait for",
+    )
+
+
+def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
+    """Cores that stand idle with a disk request outstanding, while the steps wait for data."""
+    rule_id = f"storage-queue:{numbers.stage}"
+    if numbers.too_few:
+        return abstain(rule_id, numbers.too_few)
+    loads = [load for load in numbers.loads if load.cpu_iowait is not None]
+    if not loads:
+        return abstain(rule_id, "no reading of a node tells how long it waited for disks")
+    worst = max(loads, key=lambda load: load.cpu_iowait.mean if load.cpu_iowait else 0.0)
+    assert worst.cpu_iowait is not None
+    share, waits = worst.cpu_iowait.mean, share_of(numbers, "data_wait")[0]
+    if share < _SLOW_STORAGE or waits < 0.05:
+        return clear(
+            rule_id,
+            f"{words.percent(share)} of the cores wait for disks, {words.percent(waits)} of the "
+            "steps for data",
+        )
+    rate = worst.disk_read.mean if worst.disk_read is not None else 0.0
+    told = (
+        f"on {worst.node} {words.percent(share)} of the job's cores wait for disks, at "
+        f"{words.num_bytes(rate)} read a second"
+    )
+    return Finding(
+        rule_id=rule_id,
+        severity="medium",
+        title=f"the storage is slow to answer ({numbers.stage})",
+        text="Cores stand idle until the disk has answered, and the steps wait for what it has.",
+        evidence=(told, f"{words.percent(waits)} of a mean step waits for data"),
+        rule="10 % of the cores' time idle with a disk request outstanding, and data wait of 5 % "
+        "of the step",
+        source=OWN_CHOICE,
+        next_knob="read node-local copies (staging.mode: copy) from a disk that is faster; more "
+        "num_loader_threads keep more requests on their way",
+        ceiling="that of the finding on data wait",
+    )
+
+
+def _of_gpus(numbers: TrainingNumbers) -> tuple[list[NodeLoad], str]:
+    """Nodes whose GPUs were read often enough, or why there is nothing to go by."""
+    if numbers.too_few:
+        return [], numbers.too_few
+    loads = [load for load in numbers.loads if load.gpu_busy is not None]
+    if not loads:
+        return [], "no reading of a node tells how busy a GPU was"
+    num_readings = min(load.num_readings for load in loads)
+    if num_readings < MIN_READINGS:
+        return [], f"{num_readings} readings during the steps, {MIN_READINGS} are needed"
+    return loads, ""
+
+
+def _mean_busy(load: NodeLoad) -> float:
+    return load.gpu_busy.mean if load.gpu_busy is not None else 1.0
+
+
+def _swing(load: NodeLoad) -> float:
+    return load.gpu_busy.p95 - load.gpu_busy.p5 if load.gpu_busy is not None else 0.0
+
+
+def _busy_text(load: NodeLoad) -> str:
+    assert load.gpu_busy is not None
+    busy = load.gpu_busy
+    return (
+        f"GPUs of {load.node}: mean {words.percent(busy.mean)}, p5 {words.percent(busy.p5)}, p95 "
+        f"{words.percent(busy.p95)}, over {words.number_of('reading', load.num_readings)}"
+    )

@@ -1,0 +1,42 @@
+"""What a report says of the load of nodes while a training made its steps: plain values. PURE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Level:
+    """One kind of reading over the time of the steps; each reading weighs as long as it lasted."""
+
+    mean: float
+    p5: float
+    p95: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeLoad:
+    """One node during the measured steps of a training; None is what no reading told."""
+
+    node: str
+    num_readings: int
+    num_cores: int
+    """That the job may use."""
+    cpu_busy: Level | None
+    """Share of those cores, all processes."""
+    cpu_iowait: Level | None
+    """Share of those cores, idle with a disk request of their own outstanding."""
+    job_cpu_cores: Level | None
+    """Cores kept busy by the job's own processes."""
+    disk_read: Level | None
+    """Bytes a second, all disks of the node."""
+    network_receive: Level | None
+    """Bytes a second, InfiniBand included."""
+    gpu_names: tuple[str, ...]
+    """Of each GPU that was read."""
+    gpu_busy: Level | None
+    """Share of the time that any kernel ran, over all its GPUs and readings."""
+    gpu_memory_peak_bytes: float | None
+    """Of the fullest GPU, by all processes."""
+    gpu_memory_bytes: float | None
+    """Of the smallest GPU."""

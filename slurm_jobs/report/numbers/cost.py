@@ -1,0 +1,115 @@
+"""What a run took, in GPU-hours, CPU-hours and money: PURE.
+
+Hours are those allocated, as sites charge them. Prices stand in the cluster profile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slurm_jobs.report.model.cost import CostNumbers, CostPart, StageCost
+from slurm_jobs.report.model.run import StageNumbers
+from slurm_jobs.report.model.training import TrainingNumbers
+from slurm_jobs.report.model.values import Quantity, known, missing
+
+NO_PRICE = "the cluster profile names no price"
+_PARTS = {
+    "forward": "training steps",
+    "repeated": "steps repeated later",
+    "idle": "steps of an earlier config",
+    "checkpoint": "checkpoints",
+    "evaluation": "evaluation in the loop",
+    "startup": "start-up, staging, export and the end",
+    "between": "between steps",
+    "unexplained": "unexplained",
+}
+"""Kinds of a training's budget, as one pays for them."""
+
+
+def cost_numbers(
+    stages: Sequence[StageNumbers],
+    training: Sequence[TrainingNumbers],
+    price: Mapping[str, object] | None,
+) -> CostNumbers:
+    """What each stage took, and all together.
+
+    Args:
+        stages: former ones too, they were paid for.
+        training: for what GPUs were held.
+        price: `gpu_hour`, `cpu_hour` and `currency` of the cluster profile; None without one.
+    """
+    found = tuple(_stage_cost(stage, training, price) for stage in stages)
+    currency = str(price["currency"]) if price else ""
+    return CostNumbers(
+        currency=currency,
+        stages=found,
+        gpu_hours=_total([c.gpu_hours for c in found], "GPU h"),
+        cpu_hours=_total([c.cpu_hours for c in found], "CPU h"),
+        money=_total([c.money for c in found], currency) if price else missing("", NO_PRICE),
+    )
+
+
+def money_of(
+    gpu_hours: float, cpu_hours: float, price: Mapping[str, object] | None
+) -> float | None:
+    """What so many hours cost; None without a price."""
+    if price is None:
+        return None
+    return gpu_hours * _number(price, "gpu_hour") + cpu_hours * _number(price, "cpu_hour")
+
+
+def _stage_cost(
+    stage: StageNumbers,
+    training: Sequence[TrainingNumbers],
+    price: Mapping[str, object] | None,
+) -> StageCost:
+    own = next((t for t in training if t.stage == stage.name), None)
+    return StageCost(
+        stage=stage.name,
+        gpu_hours=stage.gpu_hours,
+        cpu_hours=stage.cpu_hours,
+        money=_money(stage, price),
+        parts=_parts(own, stage.gpu_hours.value or 0.0) if own is not None else (),
+    )
+
+
+def _money(stage: StageNumbers, price: Mapping[str, object] | None) -> Quantity:
+    if price is None:
+        return missing("", NO_PRICE)
+    hours = (stage.gpu_hours, stage.cpu_hours)
+    reasons = [h.missing for h in hours if h.value is None]
+    unit = str(price["currency"])
+    if len(reasons) == len(hours):
+        return missing(unit, reasons[0])
+    value = money_of(stage.gpu_hours.value or 0.0, stage.cpu_hours.value or 0.0, price)
+    assert value is not None
+    bounds = [h.at_least for h in hours if h.at_least]
+    return known(value, unit, bounds[0] if bounds else "")
+
+
+def _parts(training: TrainingNumbers, gpu_hours: float) -> tuple[CostPart, ...]:
+    if not gpu_hours:
+        return ()
+    shares: dict[str, float] = {}
+    for part in training.budget:
+        name = _PARTS.get(part.kind, part.name)
+        shares[name] = shares.get(name, 0.0) + part.share
+    return tuple(
+        CostPart(name=name, gpu_hours=gpu_hours * share, share=share)
+        for name, share in shares.items()
+        if share > 0
+    )
+
+
+def _total(numbers: Sequence[Quantity], unit: str) -> Quantity:
+    """At least the sum of those that are known."""
+    values = [n.value for n in numbers if n.value is not None]
+    if not values:
+        return missing(unit, next((n.missing for n in numbers), "no stage"))
+    lacking = [n.missing or n.at_least for n in numbers if n.missing or n.at_least]
+    return known(sum(values), unit, lacking[0] if lacking else "")
+
+
+def _number(price: Mapping[str, object], name: str) -> float:
+    value = price.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -1,0 +1,96 @@
+"""The load of each node while a training made its measured steps: PURE.
+
+Readings count whose interval ended within the steps, so that start-up and export, when devices
+stand idle for good reason, are not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.report.inputs.records import NodeReadings
+from slurm_jobs.report.model.load import Level, NodeLoad
+from slurm_jobs.report.numbers.steps import AttemptSteps
+
+MIN_READINGS = 10
+"""Fewer say nothing of a spread. Own choice."""
+_RECEIVED = ("network_receive_bytes_per_s", "infiniband_receive_bytes_per_s")
+
+
+def node_loads(
+    readings: Sequence[NodeReadings], attempts: Sequence[AttemptSteps]
+) -> tuple[NodeLoad, ...]:
+    """One entry a node, over all attempts of one slice that ran there."""
+    spans = {a.attempt: _measured_span(a) for a in attempts if a.num_measured}
+    by_node: dict[str, list[tuple[NodeReadings, np.ndarray]]] = {}
+    for each in readings:
+        if each.attempt in spans:
+            begin, end = spans[each.attempt]
+            at = each.readings["unix_s"]
+            within = each.readings[(at - each.readings["interval_s"] >= begin) & (at <= end)]
+            if len(within):
+                by_node.setdefault(each.node, []).append((each, within))
+    return tuple(_load(node, parts) for node, parts in sorted(by_node.items()))
+
+
+def _measured_span(attempt: AttemptSteps) -> tuple[float, float]:
+    records = attempt.measured(attempt.longest)
+    last = records[-1]
+    return float(records[0]["start_unix_s"]), float(last["start_unix_s"] + last["step_s"])
+
+
+def _load(node: str, parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> NodeLoad:
+    said = [each.metadata for each, _ in parts]
+    gpus = [gpu for metadata in said for gpu in metadata.get("gpus") or ()]
+    sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
+    used = np.concatenate([part["gpu_memory_used_bytes"].ravel() for _, part in parts])
+    used = used[np.isfinite(used)]
+    return NodeLoad(
+        node=node,
+        num_readings=sum(len(part) for _, part in parts),
+        num_cores=max(len(metadata.get("cores") or ()) for metadata in said),
+        cpu_busy=_level(parts, "cpu_busy_share"),
+        cpu_iowait=_level(parts, "cpu_iowait_share"),
+        job_cpu_cores=_level(parts, "job_cpu_s_per_s"),
+        disk_read=_level(parts, "disk_read_bytes_per_s"),
+        network_receive=_received(parts),
+        gpu_names=tuple(str(gpu.get("name", "")) for gpu in said[0].get("gpus") or ()),
+        gpu_busy=_level(parts, "gpu_busy_share"),
+        gpu_memory_peak_bytes=float(used.max()) if len(used) else None,
+        gpu_memory_bytes=min(sizes, default=None),
+    )
+
+
+def _level(parts: Sequence[tuple[NodeReadings, np.ndarray]], name: str) -> Level | None:
+    return _summed_up([(part[name], part["interval_s"]) for _, part in parts])
+
+
+def _received(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
+    """The larger of two lower bounds of all.
+
+    A kernel counts what InfiniBand carries for its network stack, but not RDMA; ports count both.
+    """
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    for _, part in parts:
+        both = np.stack([np.nan_to_num(part[name], nan=-1.0) for name in _RECEIVED]).max(axis=0)
+        pairs.append((np.where(both < 0, np.nan, both), part["interval_s"]))
+    return _summed_up(pairs)
+
+
+def _summed_up(pairs: Sequence[tuple[Any, np.ndarray]]) -> Level | None:
+    """Weighted by time; a reading of several GPUs counts once for each."""
+    tables = [np.asarray(v, np.float64).reshape(len(w), -1) for v, w in pairs]
+    values = np.concatenate([table.ravel() for table in tables])
+    repeated = [np.repeat(w, t.shape[1]) for (_, w), t in zip(pairs, tables, strict=True)]
+    weights = np.concatenate(repeated).astype(np.float64)
+    is_known = np.isfinite(values) & (weights > 0)
+    values, weights = values[is_known], weights[is_known]
+    if not len(values):
+        return None
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) / weights.sum()
+    low, high = (values[order][np.searchsorted(reached, share)] for share in (0.05, 0.95))
+    return Level(mean=float(np.average(values, weights=weights)), p5=float(low), p95=float(high))

@@ -1,0 +1,53 @@
+"""The load of nodes in words: PURE."""
+
+from __future__ import annotations
+
+from slurm_jobs.report import words
+from slurm_jobs.report.model.load import Level, NodeLoad
+
+LOAD_COLUMNS = (
+    "node", "GPU busy", "p5 to p95", "GPU memory", "CPU busy", "job's cores", "waits for disks",
+    "disk read", "received",
+)  # fmt: skip
+
+
+def least_busy(load: NodeLoad) -> float:
+    """By which nodes are sorted: those whose devices stand idle most come first."""
+    busy = load.gpu_busy or load.cpu_busy
+    return busy.mean if busy is not None else 1.0
+
+
+def load_row(load: NodeLoad) -> list[str]:
+    """In the order of `LOAD_COLUMNS`."""
+    gpu = load.gpu_busy
+    memory = words.NOT_KNOWN
+    if load.gpu_memory_peak_bytes is not None and load.gpu_memory_bytes:
+        share = load.gpu_memory_peak_bytes / load.gpu_memory_bytes
+        memory = f"{words.num_bytes(load.gpu_memory_peak_bytes)} ({words.percent(share)})"
+    cores = load.job_cpu_cores
+    return [
+        load.node,
+        _percent(gpu),
+        f"{words.percent(gpu.p5)} to {words.percent(gpu.p95)}" if gpu else words.NOT_KNOWN,
+        memory,
+        _percent(load.cpu_busy),
+        f"{cores.mean:.1f} of {load.num_cores}" if cores else words.NOT_KNOWN,
+        _percent(load.cpu_iowait),
+        _rate(load.disk_read),
+        _rate(load.network_receive),
+    ]
+
+
+def load_line(load: NodeLoad) -> str:
+    """The same in one line, without what is not known."""
+    pairs = zip(LOAD_COLUMNS[1:], load_row(load)[1:], strict=True)
+    listed = ", ".join(f"{name} {value}" for name, value in pairs if value != words.NOT_KNOWN)
+    return f"{load.node}: {listed}"
+
+
+def _percent(level: Level | None) -> str:
+    return words.NOT_KNOWN if level is None else words.percent(level.mean)
+
+
+def _rate(level: Level | None) -> str:
+    return words.NOT_KNOWN if level is None else f"{words.num_bytes(level.mean)}/s"
