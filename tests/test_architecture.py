@@ -45,12 +45,9 @@ PURE = {
     "slurm_jobs/troubles.py",
     *(
         f"slurm_jobs/comparison/{name}.py"
-        for name in ("compare", "health", "model", "model_scaling", "scaling", "scaling_terminal")
+        for name in ("compare", "health", "model", "model_scaling", "scaling")
     ),
-    *(
-        f"slurm_jobs/comparison/{name}.py"
-        for name in ("sentences", "settings", "terminal", "verdict")
-    ),
+    *(f"slurm_jobs/comparison/{name}.py" for name in ("sentences", "settings", "verdict")),
     *(f"slurm_jobs/common/{name}.py" for name in ("stretches", "student")),
     "slurm_jobs/common/references.py",
     *(f"slurm_jobs/common/accelerate_{name}.py" for name in ("file", "fsdp")),

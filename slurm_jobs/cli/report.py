@@ -19,6 +19,7 @@ from slurm_jobs.cli.arguments import (
 
 if TYPE_CHECKING:
     from slurm_jobs.common.stage_config.report import ReportConfig
+    from slurm_jobs.report.model.run import RunReport
     from slurm_jobs.run.paths import RunPaths
 
 
@@ -99,7 +100,7 @@ def write_report(
     from rich.console import Console
 
     from slurm_jobs.report.json_form import report_to_json
-    from slurm_jobs.report.stage import ask, keep_report, make_report
+    from slurm_jobs.report.stage import ask, make_report
     from slurm_jobs.report.terminal import print_report
     from slurm_jobs.report.told import without_failures
     from slurm_jobs.run.paths import RunPaths
@@ -115,13 +116,20 @@ def write_report(
         print_report(without_failures(report, told), Console())
         for problem in asked.problems:
             print(f"could not be asked: {problem}")
+    _keep(report, paths, quiet=as_json)
+
+
+def _keep(report: RunReport, paths: RunPaths, *, quiet: bool) -> None:
+    """Write page and JSON into the run folder, or say why not."""
+    from slurm_jobs.report.stage import keep_report
+
     try:
         keep_report(report, paths)
     except OSError as error:
         older = "; the page there is an older one" if paths.report_html.exists() else ""
         print(f"no page was kept: {error}{older}", file=sys.stderr)
         return
-    if not as_json:
+    if not quiet:
         print(f"\npage: {shown_path(paths.report_html)}")
 
 

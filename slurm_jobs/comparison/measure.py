@@ -118,7 +118,6 @@ def _measure(
         raise InputError(message)
     said = [t.steps.metadata for a in attempts for t in a.ranks if t.steps is not None]
     tokens, samples = float(steps.tokens.sum()), float(steps.samples.sum())
-    records = [r for a in attempts for r in a.records]
     num_ranks = attempts[0].num_ranks
     return RunMeasure(
         run_id=inputs.run["run_id"],
@@ -137,8 +136,7 @@ def _measure(
         token_stretches=stretch_speeds(steps.tokens, steps.seconds),
         apart_s=_apart(attempts),
         num_compiled_steps=steps.num_compiled,
-        memory_peak_bytes=max(float(r["memory_peak_bytes"].max()) for r in records),
-        num_allocator_retries=sum(int(r["num_allocator_retries"].max()) for r in records),
+        **_memory(attempts),
         last_loss=_last_loss(attempts[-1]),
         rank_hours=sum(num_ranks * _hours(a) for a in attempts),
         settings=settings_of(inputs, stage, num_ranks),
@@ -170,6 +168,14 @@ def _of_attempt(attempt: AttemptSteps) -> _Steps:
 def _added(ranks: Sequence[np.ndarray], name: str) -> np.ndarray:
     total: np.ndarray = np.stack([rank[name] for rank in ranks]).sum(axis=0, dtype=np.float64)
     return total
+
+
+def _memory(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    records = [r for a in attempts for r in a.records]
+    return {
+        "memory_peak_bytes": max(float(r["memory_peak_bytes"].max()) for r in records),
+        "num_allocator_retries": sum(int(r["num_allocator_retries"].max()) for r in records),
+    }
 
 
 def _join(parts: Sequence[_Steps]) -> _Steps:

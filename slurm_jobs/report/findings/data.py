@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from slurm_jobs.common.stage_config.preprocess import CHOSEN_REASONS
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import OWN_CHOICE, abstain, clear
+from slurm_jobs.report.findings.base import OWN_CHOICE, abstain, ceiling, clear
 from slurm_jobs.report.model.run import Check, DataNumbers, Finding
 
 _LIMIT, _HIGH = 0.05, 0.5
+_MOST_OF_THE_WORK, _MIN_WORK_S = 0.5, 60.0
 _KNOBS = {
     "max_tokens": "raise max_tokens, as far as the model's positions and the device's memory allow",
     "max_images": "raise max_images",
@@ -50,3 +51,28 @@ def _next_knob(by_reason: dict[str, int]) -> str:
     if "images_too_long" in by_reason:
         knobs.append("a processor with fewer tokens an image keeps those whose images are too many")
     return "; ".join(knobs) + "; the lists of rejects say how long each is"
+
+
+def slow_tokenising(data: DataNumbers) -> Finding | Check:
+    """Tokenising that takes half of what preprocessing works, or more."""
+    rule_id = f"tokenising:{data.stage}"
+    whole_s = sum(data.work_s.values())
+    if not whole_s:
+        return abstain(rule_id, "the work of preprocessing is not timed apart")
+    share = data.work_s.get("tokenise", 0.0) / whole_s
+    if share < _MOST_OF_THE_WORK or whole_s < _MIN_WORK_S:
+        return clear(rule_id, f"{words.percent(share)} of {words.seconds(whole_s)} of work")
+    return Finding(
+        rule_id=rule_id,
+        severity="medium",
+        title=f"tokenising is the slow part of preprocessing ({data.stage})",
+        text="Pictures are done sooner than the texts beside them.",
+        evidence=(
+            ", ".join(f"{name} {words.seconds(s)}" for name, s in data.work_s.items() if s >= 0.05),
+        ),
+        rule="tokenising takes half of the work of preprocessing or more, of a minute or more",
+        source=OWN_CHOICE,
+        next_knob="a fast tokenizer (tokenizer.json beside the processor); "
+        "then more slices, which work side by side",
+        ceiling=ceiling(share, "no tokenising, in the time of the slices"),
+    )

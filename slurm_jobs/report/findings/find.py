@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_jobs.report.findings.data import left_out
+from slurm_jobs.report.findings.data import left_out, slow_tokenising
 from slurm_jobs.report.findings.load import fluctuating_gpu, gpu_use, slow_storage
 from slurm_jobs.report.findings.memory import accumulation, needless_checkpointing, small_batch
 from slurm_jobs.report.findings.ranks import straggler
@@ -52,6 +52,7 @@ _TRAINING_RULES = (
     around_steps,
     unexplained_time,
 )
+_DATA_RULES = (left_out, slow_tokenising)
 _STAGE_RULES = (array_imbalance, memory_request, time_request)
 _SEVERITY_ORDER = {"high": 0, "medium": 1, "note": 2}
 
@@ -64,7 +65,7 @@ def find(
     data: Sequence[DataNumbers] = (),
 ) -> tuple[tuple[Finding, ...], tuple[Check, ...]]:
     """Apply every rule; findings come strongest first, checks in the order of the rules."""
-    answers: list[Finding | Check] = [left_out(rows) for rows in data]
+    answers: list[Finding | Check] = [rule(rows) for rows in data for rule in _DATA_RULES]
     answers.extend(rule(numbers) for numbers in training for rule in _TRAINING_RULES)
     is_open = any(stage.status in {"running", "waiting"} for stage in stages)
     open_note = "the run goes on, and what is left may not wait so long" if is_open else ""

@@ -45,6 +45,7 @@ def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
         next_knob="the next knob of the strongest finding on the steps; without one, a larger "
         "microbatch, or a profile (`profile: {steps: [20, 40]}`) that shows what the host does",
         ceiling="not known from how busy GPUs are: the steps say what they wait for",
+        confidence="high that they stand idle; a kernel that runs need not fill a GPU",
     )
 
 
@@ -82,6 +83,7 @@ def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
         next_knob="what that finding names; bursts of data come of too few batches read ahead "
         "(num_prefetch_batches) or of a loader that is slower than the steps",
         ceiling="not known from how busy GPUs are: the steps say what they wait for",
+        confidence="high that they stand idle; a kernel that runs need not fill a GPU",
     )
 
 
@@ -116,9 +118,10 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
         rule="10 % of the cores' time idle with a disk request outstanding, and data wait of 5 % "
         "of the step",
         source=OWN_CHOICE,
-        next_knob="read node-local copies (staging.mode: copy) from a disk that is faster; more "
-        "num_loader_threads keep more requests on their way",
+        next_knob="read copies on the node's fastest disk (staging, node_local_dir of the "
+        "profile); more num_loader_threads keep more requests on their way",
         ceiling="that of the finding on data wait",
+        confidence="high: cores stand idle with a disk request outstanding",
     )
 
 

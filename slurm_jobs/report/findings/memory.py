@@ -41,6 +41,7 @@ def small_batch(numbers: TrainingNumbers) -> Finding | Check:
         source=OWN_CHOICE,
         next_knob="a larger global_batch_size, if the training bears it (the learning rate goes "
         "with it); or fewer GPUs for the same batch",
+        confidence="medium: what a larger batch holds is a bound, not a measurement",
         ceiling="not known: depends on how busy a batch of this size keeps the GPU",
     )
 
@@ -67,6 +68,7 @@ def accumulation(numbers: TrainingNumbers) -> Finding | Check:
         rule=f"{_RULE}, and num_microbatches is 2 or more",
         source=OWN_CHOICE,
         next_knob="num_microbatches: auto finds the fewest that fit; or halve it",
+        confidence="medium: what a larger microbatch holds is a bound, not a measurement",
         ceiling="not known: depends on how busy a microbatch of this size keeps the GPU",
     )
 
@@ -93,6 +95,7 @@ def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
         source=OWN_CHOICE,
         next_knob="activation_checkpointing: false; the preflight says in the job's first seconds "
         "whether weights and state leave room, and num_microbatches: auto finds what fits",
+        confidence="low: how much memory activations take is not known before they are kept",
         ceiling=ceiling(_RECOMPUTED, "no second forward pass"),
     )
 

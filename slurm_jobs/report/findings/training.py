@@ -15,6 +15,7 @@ from slurm_jobs.report.findings.base import (
     phase_evidence,
     share_of,
 )
+from slurm_jobs.report.findings.starvation import find_cause
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import TrainingNumbers
 
@@ -38,17 +39,19 @@ def data_wait(numbers: TrainingNumbers) -> Finding | Check:
     if share < 0.05:
         return clear(rule_id, f"{words.percent(share)} of the step waits for data, under 5 %")
     degree = "highly" if share >= 0.20 else "moderately"
+    cause = find_cause(numbers)
     return Finding(
         rule_id=rule_id,
         severity="high" if share >= 0.20 else "medium",
         title=f"{words.percent(share)} of each step waits for data ({numbers.stage})",
-        text=f"The training is {degree} input-bound: the ranks ask the loader and wait.",
-        evidence=phase_evidence(numbers, "data_wait"),
+        text=f"The training is {degree} input-bound: the ranks ask the loader and wait. "
+        f"{cause.text}".rstrip(),
+        evidence=(*phase_evidence(numbers, "data_wait"), *filter(None, [cause.evidence])),
         rule="data wait below 5 % of the step is fine, to 20 % moderate, above high",
         source="XProf, input-pipeline analysis",
-        next_knob="more num_loader_threads, then num_prefetch_batches; check that shards were "
-        "staged on node-local storage, and that cpus_per_task leaves cores for the loader",
+        next_knob=cause.next_knob,
         ceiling=ceiling(numbers.critical_shares.get("data_wait"), "no data wait"),
+        confidence=cause.confidence,
     )
 
 

@@ -105,6 +105,8 @@ def _finding_card(number: int, finding: Finding) -> Html:
             el("dd", finding.next_knob),
             el("dt", "Ceiling"),
             el("dd", finding.ceiling),
+            el("dt", "Confidence"),
+            el("dd", finding.confidence),
             el("dt", "Rule"),
             el("dd", finding.rule, el("span", f" ({finding.source})", class_="dim")),
         ),

@@ -170,6 +170,8 @@ class Finding:
     next_knob: str
     ceiling: str
     """What the remedy can gain at most."""
+    confidence: str = "high: timed in the records"
+    """How sure the diagnosis is, and why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -175,6 +175,8 @@ class TrainingNumbers:
     """Of the smallest GPU; None where no reading tells."""
     device: str = ""
     """`cuda`, `cpu`; empty where the records do not say."""
+    num_loader_threads: int | None = None
+    """Of each rank, as the newest config of a `run: train` has it."""
     num_microbatches: int = 1
     """Of a step on each rank, the usual number."""
     activation_checkpointing: bool = False

@@ -11,7 +11,7 @@ from slurm_jobs.report.inputs.records import ReportInputs
 from slurm_jobs.report.model.cost import Projection
 from slurm_jobs.report.model.run import DataNumbers, RunHeader, RunReport, StageNumbers
 from slurm_jobs.report.model.training import TrainingNumbers
-from slurm_jobs.report.numbers.attempts import REPORT_RUN, gather_attempts
+from slurm_jobs.report.numbers.attempts import REPORT_RUN, AttemptFacts, gather_attempts
 from slurm_jobs.report.numbers.cost import cost_numbers
 from slurm_jobs.report.numbers.data import data_numbers
 from slurm_jobs.report.numbers.device import NOT_RECORDED
@@ -35,14 +35,7 @@ def build_report(
     stages = tuple(
         stage_numbers(s, attempts[s.name], standing[s.name], results[s.name]) for s in inputs.stages
     )
-    training = tuple(
-        numbers
-        for stage in inputs.stages
-        if not stage.is_former
-        for numbers in training_numbers(
-            stage, attempts[stage.name], config.warmup_steps, inputs.intents
-        )
-    )
+    training = _training(inputs, attempts, config)
     span = run_span(inputs, attempts, standing)
     shares, note = timeline(inputs, attempts, span)
     worked = tuple(stage for stage in stages if stage.run != REPORT_RUN)
@@ -51,6 +44,7 @@ def build_report(
     evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
     bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
     by_name = {stage.name: stage for stage in inputs.stages}
+    to_the_end = projections(by_name, current, training, bars, inputs.price)
     findings, checks = find(current, training, shares, note, data)
     return RunReport(
         header=header,
@@ -69,10 +63,21 @@ def build_report(
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
-        projections=(
-            *projections(by_name, current, training, bars, inputs.price),
-            *_epochs(inputs, current, training, data, num_epochs),
-        ),
+        projections=(*to_the_end, *_epochs(inputs, current, training, data, num_epochs)),
+    )
+
+
+def _training(
+    inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]], config: ReportConfig
+) -> tuple[TrainingNumbers, ...]:
+    """Of the stages that the spec still has."""
+    return tuple(
+        numbers
+        for stage in inputs.stages
+        if not stage.is_former
+        for numbers in training_numbers(
+            stage, attempts[stage.name], config.warmup_steps, inputs.intents
+        )
     )
 
 

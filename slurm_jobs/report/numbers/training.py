@@ -84,8 +84,7 @@ def training_numbers(
 def _numbers(
     name: str, attempts: Sequence[AttemptSteps], budget: tuple[TimeShare, ...], loss_unit: str
 ) -> TrainingNumbers:
-    num_measured = sum(len(a.measured(0)) for a in attempts)
-    means = attempt_means(attempts)
+    num_measured, means = sum(len(a.measured(0)) for a in attempts), attempt_means(attempts)
     repeated = [a.repeated(a.longest) for a in attempts]
     abandoned = [a.abandoned(a.longest) for a in attempts]
     memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
@@ -132,6 +131,7 @@ def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) 
     return {
         "loads": loads,
         "memory_capacity_bytes": min(sizes, default=None),
+        "num_loader_threads": stage.config.get("num_loader_threads") if is_ours else None,
         "activation_checkpointing": is_ours and bool(stage.config.get("activation_checkpointing")),
     }
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from slurm_jobs.report.findings.data import left_out
+from slurm_jobs.report.findings.data import left_out, slow_tokenising
 from slurm_jobs.report.model.values import known, missing
 
 
@@ -56,3 +56,21 @@ def test_rows_left_out_are_looked_at_before_the_speed_of_training(report_of):
     assert report.checks[0].rule_id == "left-out:preprocess"
     assert report.findings[0].rule_id == "left-out:preprocess"
     assert "look first at finding 1: 24 % of the rows" in report.verdict
+
+
+@pytest.mark.parametrize(
+    ("work_s", "outcome"),
+    [
+        ({"decode": 40.0, "tokenise": 90.0, "write": 5.0}, "found"),
+        ({"decode": 90.0, "tokenise": 40.0}, "clear"),
+        ({"decode": 1.0, "tokenise": 9.0}, "clear"),  # seconds deserve no advice
+        ({}, "abstained"),
+    ],
+)
+def test_tokenising_is_found_where_it_is_most_of_the_work(report_of, work_s, outcome):
+    data = report_of(num_steps=1, stopped_at=None).data[0]
+    found = slow_tokenising(dataclasses.replace(data, work_s=work_s))
+    assert getattr(found, "outcome", "found") == outcome
+    if outcome == "found":
+        assert found.evidence == ("decode 40.0 s, tokenise 90.0 s, write 5.00 s",)
+        assert found.ceiling.startswith("no tokenising, in the time of the slices: at most 3.00")

@@ -1,0 +1,116 @@
+"""Why the steps wait for data, as far as the load of the nodes tells: PURE. See `data_wait`.
+
+The step records say that a rank waits; what its loader's threads do meanwhile shows in its node's
+cores. All busy: they decode. Idle with a disk request outstanding: they wait for this node's disks.
+Idle without one: there are too few threads, or each waits for a file system over the network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_jobs.report import words
+from slurm_jobs.report.model.load import NodeLoad
+from slurm_jobs.report.model.training import TrainingNumbers
+
+_ALL_BUSY = 0.85
+_WAITS_FOR_DISKS = 0.10
+_IDLE = 0.50
+"""Of the job's cores. All three are own choices."""
+GENERAL_KNOB = (
+    "more num_loader_threads, then num_prefetch_batches; check that shards were staged on "
+    "node-local storage, and that cpus_per_task leaves cores for the loader"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """What starves the ranks."""
+
+    text: str
+    evidence: str
+    """Empty where nothing tells."""
+    next_knob: str
+    confidence: str
+
+
+def find_cause(numbers: TrainingNumbers) -> Cause:
+    """By the node whose cores are busiest, because one starved rank holds all up."""
+    loads = [load for load in numbers.loads if load.cpu_busy is not None]
+    if not loads:
+        return Cause(
+            text="",
+            evidence="",
+            next_knob=GENERAL_KNOB,
+            confidence="high that data is waited for; why is not known without readings of nodes",
+        )
+    waiting = max(loads, key=_iowait)
+    if _iowait(waiting) >= _WAITS_FOR_DISKS:
+        return _storage(waiting)
+    busiest = max(loads, key=_busy)
+    if _busy(busiest) >= _ALL_BUSY:
+        return _decoding(busiest)
+    if _busy(busiest) < _IDLE:
+        return _idle(busiest, numbers.num_loader_threads)
+    return Cause(
+        text="The cores are neither all busy nor idle: several things share the time.",
+        evidence=_cores_text(busiest),
+        next_knob=GENERAL_KNOB,
+        confidence="high that data is waited for, low in why",
+    )
+
+
+def _storage(load: NodeLoad) -> Cause:
+    rate = load.disk_read.mean if load.disk_read is not None else 0.0
+    return Cause(
+        text="The loader waits for this node's disks.",
+        evidence=f"{_cores_text(load)}; {words.num_bytes(rate)} read a second",
+        next_knob="stage shards in on the node's fastest disk (node_local_dir of the profile), or "
+        "leave them in memory where it has room; more num_loader_threads keep more requests on "
+        "their way",
+        confidence="high: cores stand idle with a disk request outstanding",
+    )
+
+
+def _decoding(load: NodeLoad) -> Cause:
+    return Cause(
+        text="The cores are all busy: decoding and putting batches together takes them.",
+        evidence=_cores_text(load),
+        next_knob="more cpus_per_task; or less to decode: smaller stored images (`preprocess`); "
+        "augmentation costs, too",
+        confidence="medium: the readings count all processes of the node",
+    )
+
+
+def _idle(load: NodeLoad, num_threads: int | None) -> Cause:
+    if num_threads is not None and num_threads < load.num_cores:
+        return Cause(
+            text="Cores stand idle while the ranks wait: the loader has too few threads, or each "
+            "waits for a file system over the network.",
+            evidence=f"{_cores_text(load)}; num_loader_threads is {num_threads}",
+            next_knob="more num_loader_threads; if that changes nothing, stage shards in on "
+            "node-local storage (staging)",
+            confidence="medium: idle cores rule out decoding, not a slow file system",
+        )
+    threads = "" if num_threads is None else f"; num_loader_threads is {num_threads}"
+    return Cause(
+        text="Cores stand idle while many loader threads wait: the storage answers late, as a file "
+        "system over the network does with many small reads.",
+        evidence=f"{_cores_text(load)}{threads}",
+        next_knob="large shards on node-local storage: `consolidate`, and staging in `train`; more "
+        "threads or workers only queue up",
+        confidence="medium: idle cores rule out decoding; where the time goes is not timed apart",
+    )
+
+
+def _busy(load: NodeLoad) -> float:
+    return load.cpu_busy.mean if load.cpu_busy is not None else 0.0
+
+
+def _iowait(load: NodeLoad) -> float:
+    return load.cpu_iowait.mean if load.cpu_iowait is not None else 0.0
+
+
+def _cores_text(load: NodeLoad) -> str:
+    waits = f", {words.percent(_iowait(load))} wait for disks" if load.cpu_iowait else ""
+    return f"cores of {load.node}: {words.percent(_busy(load))} busy{waits}"

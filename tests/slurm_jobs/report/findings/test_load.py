@@ -1,0 +1,177 @@
+"""Rules on the load of GPUs, nodes and memory: each planted in readings, and none without."""
+
+import json
+
+import fabricate_run
+import pytest
+from fabricate_readings import GIB, say_in_headers, write_readings
+
+from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.report.html.render import render_html
+from slurm_jobs.report.inputs.reading import read_inputs
+from slurm_jobs.report.numbers.build import build_report
+
+CALM = {"cpu_busy_share": 0.6, "cpu_iowait_share": 0.01, "disk_read_bytes_per_s": 1e8}
+HEALTHY = {"data_wait_s": 0.01, "stopped_at": None, "padding_share": 0.005}
+
+
+@pytest.fixture
+def report_of(tmp_path):
+    """The report of a run whose readings, headers and config are given."""
+
+    def make(*, readings=None, headers=None, config=None, microbatches=1, **properties):
+        scenario = fabricate_run.Scenario(**{**HEALTHY, **properties})
+        paths, _ = fabricate_run.fabricate(tmp_path / "run", scenario)
+        folder = paths.timing_dir("train", 0, 1)
+        if microbatches > 1:
+            for rank in range(2):
+                path = steps_path(folder, rank)
+                steps = read_steps(path).steps.copy()
+                steps["num_microbatches"] = microbatches
+                path.write_bytes(path.read_bytes().partition(b"\n")[0] + b"\n" + steps.tobytes())
+        say_in_headers(folder, **(headers or {"device": "cuda"}))
+        if readings is not None:
+            write_readings(folder, **{"host": CALM, **readings})
+        spec = json.loads(paths.resolved_spec.read_text())
+        spec["stages"]["train"]["config"] |= config or {}
+        paths.resolved_spec.write_text(json.dumps(spec))
+        return build_report(read_inputs(paths, ()), ReportConfig())
+
+    return make
+
+
+def outcomes(report):
+    return {c.rule_id.partition(":")[0]: c.outcome for c in report.checks}
+
+
+def finding(report, rule):
+    return next(f for f in report.findings if f.rule_id == f"{rule}:train")
+
+
+GPU_RULES = ("gpu-use", "gpu-fluctuates", "small-batch", "accumulation")
+
+
+def test_a_busy_gpu_with_full_memory_has_no_finding(report_of):
+    report = report_of(readings={"gpu_busy": 0.95, "gpu_gib": 8.0})
+    found = outcomes(report)
+    assert {found[rule] for rule in (*GPU_RULES, "storage-queue")} == {"clear"}
+    (load,) = report.training[0].loads
+    assert load.gpu_busy.mean == pytest.approx(0.95)
+    assert load.gpu_memory_peak_bytes == pytest.approx(6 * GIB)
+    assert "Load of the nodes during the steps" in render_html(report)
+
+
+def test_without_readings_the_rules_abstain(report_of):
+    found = outcomes(report_of())
+    assert {found[rule] for rule in ("gpu-use", "small-batch", "storage-queue")} == {"abstained"}
+
+
+def test_on_cpus_rules_on_gpus_have_nothing_to_find(report_of):
+    report = report_of(headers={"device": "cpu"}, readings={})
+    assert {outcomes(report)[rule] for rule in GPU_RULES} == {"clear"}
+
+
+@pytest.mark.parametrize(("busy", "severity"), [(0.1, "high"), (0.2, "note")])
+def test_idle_gpus_are_judged_by_the_bands_of_jobstats(report_of, busy, severity):
+    found = finding(report_of(readings={"gpu_busy": busy}), "gpu-use")
+    assert found.severity == severity
+    assert "jobstats" in found.source
+
+
+def test_a_gpu_that_swings_is_found_though_its_mean_is_fine(report_of):
+    report = report_of(readings={"gpu_busy": lambda n: 0.9 if n % 3 else 0.02})
+    assert outcomes(report)["gpu-use"] == "clear"
+    assert "p95 90 %" in finding(report, "gpu-fluctuates").evidence[0]
+
+
+def test_readings_outside_of_the_steps_do_not_count(report_of):
+    """Start-up and export leave devices idle for good reason."""
+    report = report_of(readings={"gpu_busy": lambda n: 0.0 if n < 10 else 0.9})
+    assert report.training[0].loads[0].gpu_busy.p5 == pytest.approx(0.9)
+
+
+def test_the_seeds_starved_gpus_are_told_to_wait_for_storage(report_of):
+    """GPUs 20 % busy in spikes, cores 2 %, 16 loader workers that wait for small files."""
+    report = report_of(
+        data_wait_s=2.0,
+        readings={
+            "host": {"cpu_busy_share": 0.02, "cpu_iowait_share": 0.0},
+            "gpu_busy": lambda n: 1.0 if n % 5 == 0 else 0.0,
+            "cores": 16,
+        },
+        config={"num_loader_threads": 16},
+    )
+    first = report.findings[0]
+    assert first.rule_id == "data-wait:train"
+    assert first.severity == "high"
+    assert "the storage answers late" in first.text
+    assert "large shards on node-local storage" in first.next_knob
+    assert "more threads or workers only queue up" in first.next_knob
+    assert outcomes(report)["gpu-use"] == "found"
+    assert outcomes(report)["gpu-fluctuates"] == "found"
+
+
+def test_the_seeds_batch_of_one_accumulated_without_workers(report_of):
+    """3 s a step of 16 microbatches, one loader thread, and memory for more at once."""
+    report = report_of(
+        data_wait_s=1.0,
+        microbatches=16,
+        readings={
+            "host": {"cpu_busy_share": 0.12, "cpu_iowait_share": 0.0},
+            "gpu_busy": 0.5,
+            "gpu_gib": 16.0,
+        },
+        config={"num_loader_threads": 1},
+    )
+    assert "too few threads" in finding(report, "data-wait").text
+    assert finding(report, "data-wait").next_knob.startswith("more num_loader_threads")
+    found = finding(report, "accumulation")
+    assert found.evidence[0].startswith("16 microbatches a step; peak 5.77 GiB of 16.0 GiB")
+    assert outcomes(report)["small-batch"] == "clear"
+
+
+def test_cores_that_are_all_busy_starve_by_decoding(report_of):
+    report = report_of(
+        data_wait_s=0.5, readings={"host": {"cpu_busy_share": 0.97, "cpu_iowait_share": 0.0}}
+    )
+    assert "decoding" in finding(report, "data-wait").text
+    assert "cpus_per_task" in finding(report, "data-wait").next_knob
+
+
+def test_cores_that_wait_for_disks_starve_by_storage(report_of):
+    host = {"cpu_busy_share": 0.2, "cpu_iowait_share": 0.4, "disk_read_bytes_per_s": 5e6}
+    report = report_of(data_wait_s=0.5, readings={"host": host})
+    assert "waits for this node's disks" in finding(report, "data-wait").text
+    found = finding(report, "storage-queue")
+    assert "40 % of the job's cores wait for disks, at 4.77 MiB read a second" in found.evidence[0]
+
+
+def test_waits_for_disks_that_no_step_waits_for_are_no_finding(report_of):
+    host = {"cpu_busy_share": 0.2, "cpu_iowait_share": 0.4}
+    assert outcomes(report_of(readings={"host": host}))["storage-queue"] == "clear"
+
+
+def test_memory_to_spare_is_told_by_what_uses_little_of_it(report_of):
+    plain = report_of(readings={"gpu_busy": 0.95, "gpu_gib": 40.0})
+    assert finding(plain, "small-batch").severity == "note"
+    assert outcomes(plain)["activation-checkpointing"] == "clear"
+
+
+def test_activation_checkpointing_with_memory_to_spare(report_of):
+    report = report_of(
+        readings={"gpu_busy": 0.95, "gpu_gib": 40.0}, config={"activation_checkpointing": True}
+    )
+    found = finding(report, "activation-checkpointing")
+    assert found.ceiling == "no second forward pass: at most 1.34 times the speed"
+    assert found.confidence.startswith("low")
+
+
+def test_damaged_readings_are_told_and_leave_the_rest_of_the_report(report_of, tmp_path):
+    report_of(readings={"gpu_busy": 0.5})
+    folder = next((tmp_path / "run").rglob("node-00000.system")).parent
+    (folder / "node-00000.system").write_bytes(b"no readings")
+    paths = fabricate_run.RunPaths(tmp_path / "run")
+    inputs = read_inputs(paths, ())
+    assert any("readings of a node not read" in problem for problem in inputs.problems)
+    assert build_report(inputs, ReportConfig()).training[0].loads == ()
