@@ -43,6 +43,19 @@ def main() -> None:
     take(page, options.picture, width=options.width, height=options.height, dark=options.dark)
 
 
+def find_browser() -> str:
+    """The first of `BROWSERS` that is there.
+
+    Raises:
+        FileNotFoundError: none is installed.
+    """
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        message = f"none of {', '.join(BROWSERS)} is installed"
+        raise FileNotFoundError(message)
+    return browser
+
+
 def take(page: Path, picture: Path, *, width: int, height: int, dark: bool) -> None:
     """Write a PNG of the page as it stands in a window of that size.
 
@@ -50,10 +63,7 @@ def take(page: Path, picture: Path, *, width: int, height: int, dark: bool) -> N
         FileNotFoundError: no browser is installed.
         subprocess.CalledProcessError: the browser failed.
     """
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        message = f"none of {', '.join(BROWSERS)} is installed"
-        raise FileNotFoundError(message)
+    browser = find_browser()
     picture.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as profile:
         command = [browser, *QUIET, f"--user-data-dir={profile}"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slurm_jobs.report import words
 from slurm_jobs.report.model.load import Level, NodeLoad
 
@@ -36,6 +38,13 @@ def load_row(load: NodeLoad) -> list[str]:
         _rate(load.disk_read),
         _rate(load.network_receive),
     ]
+
+
+def load_table(loads: Sequence[NodeLoad]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows, without columns that no node has."""
+    rows = [load_row(load) for load in loads]
+    kept = [n for n in range(len(LOAD_COLUMNS)) if any(row[n] != words.NOT_KNOWN for row in rows)]
+    return [LOAD_COLUMNS[n] for n in kept], [[row[n] for n in kept] for row in rows]
 
 
 def load_line(load: NodeLoad) -> str:

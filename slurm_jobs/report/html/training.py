@@ -11,7 +11,7 @@ from slurm_jobs.report.html.markup import Html, definitions, el, join, table
 from slurm_jobs.report.model.training import Curves, RankNumbers, Straggler, TrainingNumbers
 from slurm_jobs.report.model.values import TimeShare
 from slurm_jobs.report.numbers.ranks import phase_name
-from slurm_jobs.report.words_load import LOAD_COLUMNS, least_busy, load_row
+from slurm_jobs.report.words_load import least_busy, load_table
 
 _MAX_NODES = 16
 _MAX_RANKS = 16
@@ -61,12 +61,12 @@ def _loads(numbers: TrainingNumbers) -> Html | None:
     if not numbers.loads:
         return None
     shown = sorted(numbers.loads, key=least_busy)[:_MAX_NODES]
-    rows = [load_row(load) for load in shown]
+    columns, rows = load_table(shown)
     more = len(numbers.loads) - len(shown)
     text = "Means over the measured steps, one reading a second or as configured."
     text += f" {more} busier nodes are not shown; report.json has them." if more else ""
     heading = el("h3", "Load of the nodes during the steps")
-    return join([heading, table(LOAD_COLUMNS, rows), el("p", text, class_="dim")])
+    return join([heading, table(columns, rows), el("p", text, class_="dim")])
 
 
 def training_section(numbers: TrainingNumbers) -> Html:
