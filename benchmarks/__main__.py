@@ -27,6 +27,7 @@ SCRIPTS = {
     "checkpointing": "Checkpoints",
     "training": "Training",
     "recording": "Recording steps",
+    "report": "The report",
     "statistics": "Comparing runs",
 }
 """Modules of this package, and the headings of their tables."""

@@ -62,7 +62,7 @@ def _export(run_dir: Path, path: Path, *, quiet: bool) -> None:
     from slurm_jobs.report.inputs.reading import read_inputs
     from slurm_jobs.run.paths import RunPaths
 
-    num_rows = export_steps(read_inputs(RunPaths(run_dir), ()), path)
+    num_rows = export_steps(read_inputs(RunPaths(run_dir), (), whole=True), path)
     if not quiet:
         print(f"steps: {shown_path(path)} ({number_text(num_rows, 'row')})")
 

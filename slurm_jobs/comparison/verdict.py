@@ -2,8 +2,8 @@
 
 The unit is the run. Steps of one run share whatever its node, its neighbours and its placement did
 to it, so that the spread between steps says nothing of the next run: with an offset of 1.5 % from
-run to run, methods that look within runs claim a difference in 70 to 78 % of the comparisons of
-equal settings, a t-test on the means of runs in 4 to 5 % (`benchmarks/statistics.py`).
+run to run, methods that look within runs claim a difference in 69 to 85 % of the comparisons of
+equal settings, a t-test on the means of runs in 2 to 4 % (`benchmarks/statistics.py`).
 """
 
 from __future__ import annotations

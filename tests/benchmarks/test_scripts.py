@@ -15,7 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
-    ["preprocess", "staging", "packing", "growth", "resume", "checkpointing", "statistics"],
+    [
+        "preprocess",
+        "staging",
+        "packing",
+        "growth",
+        "resume",
+        "checkpointing",
+        *("report", "statistics"),
+    ],
 )
 def test_script_runs_and_measures_ours(script: str, tmp_path: Path) -> None:
     argv = [sys.executable, "-m", f"benchmarks.{script}", "--quick"]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.records import (
@@ -26,6 +26,7 @@ from slurm_jobs.common.records import (
 from slurm_jobs.common.system_readings import read_system
 from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
 from slurm_jobs.report import words
+from slurm_jobs.report.inputs.columns import StepColumns
 from slurm_jobs.report.inputs.provenance import (
     read_nodes,
     read_pythons,
@@ -41,13 +42,20 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.turns import open_command
 from slurm_jobs.schedulers.protocol import Answer
 
+if TYPE_CHECKING:
+    import numpy as np
+
 _TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
 _NODE_FILE = re.compile(r"node-\d+\.system")
 _TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
 
 
 def read_inputs(
-    paths: RunPaths, accounting: Sequence[TaskAccounting], answer: Answer | None = None
+    paths: RunPaths,
+    accounting: Sequence[TaskAccounting],
+    answer: Answer | None = None,
+    *,
+    whole: bool = False,
 ) -> ReportInputs:
     """Read the records of the run, after its scheduler was asked.
 
@@ -55,6 +63,7 @@ def read_inputs(
         paths: of the run.
         accounting: what its scheduler accounted for.
         answer: what it says of the run's jobs now, as `status` asks.
+        whole: leave the step records as their files have them, with fields that no report uses.
 
     Raises:
         FileNotFoundError: `paths` is no run (it lacks `run.json` or the resolved spec).
@@ -65,7 +74,10 @@ def read_inputs(
     former = _former_stages(paths, spec["stages"], problems)
     listed = {**spec["stages"], **former}
     stages = tuple(
-        replace(_read_stage(paths, name, listed[name], secrets, problems), is_former=name in former)
+        replace(
+            _read_stage(paths, name, listed[name], secrets, problems, whole=whole),
+            is_former=name in former,
+        )
         for name in parents_first(listed)
     )
     ledger = _read_ledger(paths, problems)
@@ -143,6 +155,8 @@ def _read_stage(
     stage: Mapping[str, Any],
     secrets: frozenset[str],
     problems: list[str],
+    *,
+    whole: bool,
 ) -> StageInputs:
     array = stage.get("array")
     attempts = _read_attempts(paths.attempts_dir(name), problems)
@@ -155,7 +169,7 @@ def _read_stage(
         resources=stage.get("resources") or {},
         attempts=attempts,
         completions=shown_completions(completions, secrets),
-        timings=_read_timings(paths.timing_stage_dir(name), problems),
+        timings=_read_timings(paths.timing_stage_dir(name), problems, whole=whole),
         nodes=read_nodes(paths, attempts, problems),
         readings=_read_readings(paths.timing_stage_dir(name), problems),
         config=stage.get("config") or {},
@@ -206,7 +220,7 @@ def _read_completions(folder: Path, problems: list[str]) -> tuple[CompletionReco
     return tuple(sorted(found, key=lambda c: (c.slice_index, c.attempt)))
 
 
-def _read_timings(folder: Path, problems: list[str]) -> tuple[RankTiming, ...]:
+def _read_timings(folder: Path, problems: list[str], *, whole: bool) -> tuple[RankTiming, ...]:
     found: list[RankTiming] = []
     for attempt_dir in _files(folder):
         match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
@@ -215,13 +229,20 @@ def _read_timings(folder: Path, problems: list[str]) -> tuple[RankTiming, ...]:
         names = [_TIMING_FILE.fullmatch(path.name) for path in _files(attempt_dir)]
         ranks = sorted({int(name[1]) for name in names if name})
         found.extend(
-            _read_rank(attempt_dir, int(match[1]), int(match[2]), rank, problems) for rank in ranks
+            _read_rank(attempt_dir, int(match[1]), int(match[2]), rank, problems, whole=whole)
+            for rank in ranks
         )
     return tuple(found)
 
 
 def _read_rank(
-    folder: Path, slice_index: int, attempt: int, rank: int, problems: list[str]
+    folder: Path,
+    slice_index: int,
+    attempt: int,
+    rank: int,
+    problems: list[str],
+    *,
+    whole: bool,
 ) -> RankTiming:
     steps: StepFile | None = None
     spans: list[dict[str, Any]] = []
@@ -230,6 +251,9 @@ def _read_rank(
     try:
         if steps_file.exists():
             steps = read_steps(steps_file)
+            if not whole:
+                columns = StepColumns.of(steps.steps)
+                steps = replace(steps, steps=cast("np.ndarray", columns))  # as far as it is used
             if steps.num_damaged:
                 records = words.number_of("step record", steps.num_damaged)
                 problems.append(

@@ -43,16 +43,20 @@ def device_timeline(attempts: Sequence[AttemptSteps]) -> tuple[TimeShare, ...]:
     here; a profile (`profile.steps`) does.
     """
     measured = [a.measured(i) for a in attempts for i in range(len(a.ranks))]
-    steps = np.concatenate(measured)
-    steps = steps[np.isfinite(steps["device_step_s"])]
-    if not len(steps):
+    is_timed = [np.isfinite(steps["device_step_s"]) for steps in measured]
+    num_steps = sum(int(timed.sum()) for timed in is_timed)
+    if not num_steps:
         return ()
-    whole_s = float(steps["device_step_s"].mean(dtype=np.float64))
+
+    def mean(field: str) -> float:
+        """Over the steps that were timed; what a record does not tell counts as none."""
+        pairs = zip(measured, is_timed, strict=True)
+        sums = (np.nansum(steps[field][timed], dtype=np.float64) for steps, timed in pairs)
+        return float(sum(sums)) / num_steps
+
+    whole_s = mean("device_step_s")
     seconds = {
-        (name, kind): sum(
-            float(np.nan_to_num(steps[f"device_{phase}_s"]).mean(dtype=np.float64))
-            for phase in phases
-        )
+        (name, kind): sum(mean(f"device_{phase}_s") for phase in phases)
         for name, kind, phases in _TIMELINE
     }
     rest_s = max(0.0, whole_s - sum(seconds.values()))
@@ -102,10 +106,15 @@ def _mfu(attempt: AttemptSteps) -> Iterator[str]:
 
 def _mean_mfu(attempt: AttemptSteps) -> float:
     """Over the measured steps of all ranks, each by its time: long steps count for as much more."""
-    steps = np.concatenate([attempt.measured(i) for i in range(len(attempt.ranks))])
-    steps = steps[np.isfinite(steps["mfu"])]
-    trained_s = steps["step_s"].astype(np.float64) - sum(steps[name] for name in NOT_TRAINING)
-    return float(np.average(steps["mfu"], weights=trained_s)) if trained_s.sum() > 0 else 0.0
+    operations = trained = 0.0
+    for index in range(len(attempt.ranks)):
+        steps = attempt.measured(index)
+        known = np.isfinite(steps["mfu"])
+        trained_s = steps["step_s"][known].astype(np.float64)
+        trained_s -= sum(steps[name][known] for name in NOT_TRAINING)
+        operations += float((steps["mfu"][known] * trained_s).sum())
+        trained += float(trained_s.sum())
+    return operations / trained if trained > 0 else 0.0
 
 
 def _mean(attempt: AttemptSteps, field: str) -> float:

@@ -47,9 +47,9 @@ def _without(steps: np.ndarray, times: Sequence[Interval]) -> np.ndarray:
     overlaps = [np.minimum(ends, end) - np.maximum(starts, start) for start, end in times]
     within = np.sum([np.maximum(overlap, 0) for overlap in overlaps], axis=0)
     found = steps.copy()
-    found["start_unix_s"] += np.minimum(within, steps["rank_wait_s"])
+    found["start_unix_s"] = steps["start_unix_s"] + np.minimum(within, steps["rank_wait_s"])
     for wait, whole in _WAITS:
         waited = np.minimum(within, steps[wait])
-        found[wait] -= waited
-        found[whole] -= waited
+        found[wait] = steps[wait] - waited
+        found[whole] = steps[whole] - waited
     return found

@@ -5,7 +5,11 @@ import pytest
 
 from slurm_jobs.common.timings import DEVICE_FIELDS, StepFile
 from slurm_jobs.report.inputs.records import RankTiming
-from slurm_jobs.report.numbers.device import device_notes, has_device_times
+from slurm_jobs.report.numbers.device import (
+    device_notes,
+    device_timeline,
+    has_device_times,
+)
 from slurm_jobs.report.numbers.steps import split_attempts
 
 
@@ -69,3 +73,25 @@ def test_an_attempt_that_was_timed_with_waits_is_called_so(attempts_of):
     (note,) = device_notes(attempts_of({}, timing="sync"))
     assert "`timing: sync`" in note
     assert "not comparable" in note
+
+
+def test_the_timeline_of_a_device_adds_up_to_its_step_and_tells_waits_from_work(attempts_of):
+    times = {
+        "device_forward_s": 0.1, "device_backward_s": 0.2, "device_optimizer_s": 0.02,
+        "device_host_to_device_s": 0.01, "device_data_wait_s": 0.05,
+        "device_rank_wait_s": 0.03, "device_step_s": 0.5,
+    }
+    attempts = attempts_of(times)
+    attempts[0].records[0]["device_step_s"][20:] = np.nan  # not read yet: they say nothing
+    timeline = device_timeline(attempts)
+    found = {share.name: share.seconds for share in timeline}
+    assert found["computing"] == pytest.approx(0.32)
+    assert found["copying from the host"] == pytest.approx(0.01)
+    assert found["waiting for other ranks"] == pytest.approx(0.03)
+    assert found["idle, waiting for data"] == pytest.approx(0.05)
+    assert sum(found.values()) == pytest.approx(0.5)
+    assert sum(share.share for share in timeline) == pytest.approx(1)
+
+
+def test_without_a_device_there_is_no_timeline(attempts_of):
+    assert device_timeline(attempts_of({})) == ()

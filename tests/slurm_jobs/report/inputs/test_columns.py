@@ -1,0 +1,58 @@
+"""Step records field by field: the same values as the records have, and no memory for constants."""
+
+import fabricate_run
+import numpy as np
+import pytest
+
+from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.report.inputs.columns import UNUSED, StepColumns
+from slurm_jobs.report.inputs.reading import read_inputs
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return fabricate_run.fabricate(tmp_path / "run", fabricate_run.Scenario())[0]
+
+
+@pytest.fixture
+def records(paths):
+    return read_steps(steps_path(paths.timing_dir("train", 0, 1), 0)).steps
+
+
+def test_fields_records_and_slices_are_those_of_the_records(records):
+    columns = StepColumns.of(records)
+    assert len(columns) == len(records)
+    for name in set(records.dtype.names) - UNUSED:
+        np.testing.assert_array_equal(columns[name], records[name])
+        np.testing.assert_array_equal(columns[5:-3][name], records[name][5:-3])
+        np.testing.assert_equal(columns[-1][name], records[-1][name])
+    assert [row["step"] for row in columns[:4]] == [0, 1, 2, 3]
+    chosen = records["checkpoint_s"] > 0
+    found = columns.compress(chosen)
+    assert len(found) == chosen.sum()
+    np.testing.assert_array_equal(found["step"], records["step"][chosen])
+
+
+def test_a_field_that_is_the_same_everywhere_takes_no_memory(records):
+    columns = StepColumns.of(records)
+    for name in ("forward_s", "num_microbatches", "device_step_s", "compile_s"):
+        assert columns[name].strides == (0,)
+    assert columns["step_s"].strides == (4,)
+    assert StepColumns.of(records[:0])["step_s"].shape == (0,)
+
+
+def test_other_values_for_a_copy_leave_the_first_as_it_was(records):
+    columns = StepColumns.of(records)
+    changed = columns.copy()
+    changed["compile_s"] = changed["compile_s"] + 1
+    assert columns["compile_s"][0] == 0
+    assert changed["compile_s"][0] == 1
+
+
+def test_a_report_reads_columns_and_an_export_the_whole_records(paths):
+    def steps_of(**options):
+        stage = next(s for s in read_inputs(paths, (), **options).stages if s.name == "train")
+        return stage.timings[0].steps.steps
+
+    assert isinstance(steps_of(), StepColumns)
+    assert isinstance(steps_of(whole=True), np.ndarray)
