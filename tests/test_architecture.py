@@ -48,6 +48,7 @@ PURE = {
         for name in ("compare", "health", "model", "model_scaling", "scaling")
     ),
     *(f"slurm_jobs/comparison/{name}.py" for name in ("sentences", "settings", "verdict")),
+    *(f"slurm_jobs/profiles/{name}.py" for name in ("findings", "occupancy")),
     *(f"slurm_jobs/common/{name}.py" for name in ("stretches", "student")),
     "slurm_jobs/common/references.py",
     *(f"slurm_jobs/common/accelerate_{name}.py" for name in ("file", "fsdp")),

@@ -33,6 +33,7 @@ VERBS = {
     "report": "show where a run's time went and what to change",
     "compare": "tell whether one run, or its repeats, is faster than another",
     "scaling": "tell what more GPUs gave, over runs with different numbers of them",
+    "profile": "show what profiled steps computed, communicated and idled",
     "verify": "compare a data set with its index and checksums",
     "packing": "draw what each way of batching pads on a data set, and time it",
     "samples": "show decoded samples, and audit labels and images of a data set",

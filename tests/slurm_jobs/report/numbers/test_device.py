@@ -77,9 +77,13 @@ def test_an_attempt_that_was_timed_with_waits_is_called_so(attempts_of):
 
 def test_the_timeline_of_a_device_adds_up_to_its_step_and_tells_waits_from_work(attempts_of):
     times = {
-        "device_forward_s": 0.1, "device_backward_s": 0.2, "device_optimizer_s": 0.02,
-        "device_host_to_device_s": 0.01, "device_data_wait_s": 0.05,
-        "device_rank_wait_s": 0.03, "device_step_s": 0.5,
+        "device_forward_s": 0.1,
+        "device_backward_s": 0.2,
+        "device_optimizer_s": 0.02,
+        "device_host_to_device_s": 0.01,
+        "device_data_wait_s": 0.05,
+        "device_rank_wait_s": 0.03,
+        "device_step_s": 0.5,
     }
     attempts = attempts_of(times)
     attempts[0].records[0]["device_step_s"][20:] = np.nan  # not read yet: they say nothing

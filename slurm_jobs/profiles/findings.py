@@ -1,0 +1,132 @@
+"""What a profile says should be changed: PURE. Shares are of recorded steps, which are slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slurm_jobs.profiles.occupancy import Occupancy
+from slurm_jobs.report import words
+
+EXPOSED_SHARE = 0.10
+"""PyTorch's profiler calls communication of 10 % of a step or more a bottleneck."""
+_IDLE_SHARE = 0.20
+_SHORT_SHARE = 0.50
+_PAGEABLE_SHARE = 0.01
+_SMALL_SHARE, _SMALL_A_STEP = 0.80, 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileFinding:
+    """Something worth changing."""
+
+    title: str
+    evidence: str
+    rule: str
+    next_knob: str
+    ceiling: str
+
+
+def find(found: Occupancy, *, has_device: bool) -> tuple[ProfileFinding, ...]:
+    """Strongest first, by what each can gain."""
+    if found.wall_s <= 0:
+        return ()
+    answers = [*_communication(found)]
+    if has_device:
+        answers += [*_launches(found), *_pageable(found), *_small_copies(found)]
+    return tuple(finding for _, finding in sorted(answers, key=lambda a: -a[0]))
+
+
+def overlap_text(found: Occupancy) -> str:
+    """Whether communication is hidden, and what hiding the rest could gain."""
+    if found.communication_s <= 0:
+        return "No collective was recorded."
+    hidden = found.overlap_s / found.communication_s
+    share = found.exposed_s / found.wall_s
+    gain = words.times(1 / (1 - share)) if share < 1 else "no finite ceiling"
+    return (
+        f"{words.percent(hidden)} of the communication runs beside computation; the rest is "
+        f"{words.percent(share)} of the steps, so that hiding all of it gives {gain} the speed."
+    )
+
+
+def _communication(found: Occupancy) -> Iterator[tuple[float, ProfileFinding]]:
+    share = found.exposed_s / found.wall_s
+    if share < EXPOSED_SHARE:
+        return
+    yield (
+        share,
+        ProfileFinding(
+            title=f"{words.percent(share)} of the steps is communication with nothing beside it",
+            evidence=_a_step(found, found.exposed_s, "exposed communication"),
+            rule="10 % of the step or more (PyTorch's profiler)",
+            next_knob="sharding: replicate across nodes, keep gathered weights "
+            "(reshard_after_forward: false) or prefetch more; a collective's time has the wait for "
+            "the slowest rank in it, so look at the report's stragglers first",
+            ceiling=_ceiling(share, "no exposed communication"),
+        ),
+    )
+
+
+def _launches(found: Occupancy) -> Iterator[tuple[float, ProfileFinding]]:
+    idle, short = found.idle_s / found.wall_s, found.num_short / max(1, found.num_pieces)
+    if idle < _IDLE_SHARE or short < _SHORT_SHARE:
+        return
+    yield (
+        idle,
+        ProfileFinding(
+            title=f"the device stands idle {words.percent(idle)} of the time between short kernels",
+            evidence=f"{found.num_pieces:,} kernels, {words.percent(short)} of them shorter than "
+            f"a launch takes; {found.num_gaps:,} gaps, the longest "
+            f"{words.seconds(found.longest_gap_s)}",
+            rule="idle 20 % or more, and half of the kernels under 10 us (own choice)",
+            next_knob="compile, a larger microbatch, fewer microbatches a step, a fused optimizer",
+            ceiling=_ceiling(idle, "no idle device"),
+        ),
+    )
+
+
+def _pageable(found: Occupancy) -> Iterator[tuple[float, ProfileFinding]]:
+    share = found.pageable_s / found.wall_s
+    if share < _PAGEABLE_SHARE:
+        return
+    yield (
+        share,
+        ProfileFinding(
+            title=f"copies through memory that is not pinned take {words.percent(share)}",
+            evidence=_a_step(found, found.pageable_s, "pageable copies"),
+            rule="1 % of the step or more (own choice)",
+            next_knob="pin what is copied: the built-in reader does; tensors of your own need "
+            "pin_memory() and non_blocking=True",
+            ceiling=_ceiling(share, "no pageable copies"),
+        ),
+    )
+
+
+def _small_copies(found: Occupancy) -> Iterator[tuple[float, ProfileFinding]]:
+    share = found.num_small_copies / max(1, found.num_copies)
+    a_step = found.num_copies / found.num_steps
+    if share < _SMALL_SHARE or a_step < _SMALL_A_STEP:
+        return
+    taken = found.copies_s / found.wall_s
+    yield (
+        taken,
+        ProfileFinding(
+            title=f"{a_step:,.0f} copies a step, most of them small",
+            evidence=f"{words.percent(share)} take less than 20 us; all take "
+            f"{words.percent(taken)} of the steps, and each holds the host up that waits for it",
+            rule="50 copies a step or more, of which 80 % take under 20 us (own choice)",
+            next_knob="gather what goes to the device into one tensor; .item() and printed values "
+            "are copies, too",
+            ceiling=_ceiling(taken, "no copies"),
+        ),
+    )
+
+
+def _a_step(found: Occupancy, seconds: float, what: str) -> str:
+    steps = words.number_of("recorded step", found.num_steps)
+    return f"{words.seconds(seconds / found.num_steps)} of {what} a step, over {steps}"
+
+
+def _ceiling(share: float, what: str) -> str:
+    return f"{what}: {words.times(1 / (1 - share)) if share < 1 else 'no finite ceiling'} the speed"

@@ -1,0 +1,117 @@
+"""Reads a Chrome trace of PyTorch's profiler as arrays: one piece of work a row.
+
+Kinds and names are those of Kineto: `kernel`, `gpu_memcpy` and `gpu_memset` on a device, `cpu_op`
+on the host; `gloo:...` and NCCL's kernels are collectives; `step 20` is the range that our recorder
+draws around an optimizer step, which a device shows where it came to it (`gpu_user_annotation`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.common.errors import DamagedFileError
+
+_STEP = re.compile(r"step (\d+)")
+_ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_COPIES = frozenset({"gpu_memcpy", "gpu_memset"})
+_HOST_WORK = "cpu_op"
+_NO_COMPUTATION = ("gloo:", "c10d::", "FSDP::", "autograd::", "DistributedDataParallel")
+"""Beginnings of operators that are collectives, or go around others."""
+_US = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pieces:
+    """Pieces of work of one sort, in the order of their starts."""
+
+    starts_s: np.ndarray
+    """float64 [num_pieces], seconds by the profiler's clock."""
+    ends_s: np.ndarray
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """What one rank did in the recorded steps."""
+
+    has_device: bool
+    """Whether kernels were recorded: then work is what the device did, else what the host did."""
+    compute: Pieces
+    """Kernels that are no collectives; on a CPU operators of ATen and of other libraries."""
+    communication: Pieces
+    copies: Pieces
+    """Between host and device, and on the device."""
+    steps: tuple[tuple[int, float, float], ...]
+    """Number, start and end of each recorded step: on the device where it shows them, else on the
+    host."""
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace.
+
+    Raises:
+        OSError: it cannot be read.
+        DamagedFileError: it is cut short, or no trace.
+    """
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
+            events = json.load(stream)["traceEvents"]
+        found = [event for event in events if event.get("ph") == "X"]
+    except (EOFError, ValueError, KeyError, TypeError, AttributeError, gzip.BadGzipFile) as error:
+        message = f"{path}: no whole Chrome trace ({error!r:.80}); profile the steps again"
+        raise DamagedFileError(message) from error
+    has_device = any(event.get("cat") == "kernel" for event in found)
+    on_device = _steps(found, "gpu_user_annotation") if has_device else ()
+    return Trace(
+        has_device=has_device,
+        compute=_pieces(found, lambda e: _is_compute(e, has_device=has_device)),
+        communication=_pieces(found, lambda e: _is_collective(e, has_device=has_device)),
+        copies=_pieces(found, lambda e: e.get("cat") in _COPIES),
+        steps=on_device or _steps(found, "user_annotation"),
+    )
+
+
+def _steps(events: list[dict[str, Any]], kind: str) -> tuple[tuple[int, float, float], ...]:
+    marks = [event for event in events if event.get("cat") == kind]
+    named = [(_STEP.fullmatch(str(event.get("name"))), event) for event in marks]
+    return tuple(sorted((int(match[1]), *_times(event)) for match, event in named if match))
+
+
+def _pieces(events: list[dict[str, Any]], is_meant: Any) -> Pieces:
+    chosen = sorted((*_times(e), str(e.get("name", ""))) for e in events if is_meant(e))
+    return Pieces(
+        starts_s=np.array([start for start, _, _ in chosen], np.float64),
+        ends_s=np.array([end for _, end, _ in chosen], np.float64),
+        names=tuple(name for _, _, name in chosen),
+    )
+
+
+def _times(event: dict[str, Any]) -> tuple[float, float]:
+    start_s = float(event.get("ts") or 0.0) * _US
+    return start_s, start_s + float(event.get("dur") or 0.0) * _US
+
+
+def _is_collective(event: dict[str, Any], *, has_device: bool) -> bool:
+    """As `pipeline.timing.overlap` tells them."""
+    name = str(event.get("name", ""))
+    if has_device:
+        return event.get("cat") == "kernel" and name.startswith("nccl")
+    return event.get("cat") not in _ON_DEVICE and name.startswith("gloo:")
+
+
+def _is_compute(event: dict[str, Any], *, has_device: bool) -> bool:
+    name = str(event.get("name", ""))
+    if has_device:
+        return event.get("cat") == "kernel" and not name.startswith("nccl")
+    is_operator = "::" in name and not name.startswith(_NO_COMPUTATION)
+    return event.get("cat") == _HOST_WORK and is_operator
