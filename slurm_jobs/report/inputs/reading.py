@@ -6,12 +6,11 @@ report on a broken run is wanted most of all.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.records import (
@@ -23,10 +22,6 @@ from slurm_jobs.common.records import (
     parse_attempt_name,
     parse_completion_name,
 )
-from slurm_jobs.common.system_readings import read_system
-from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
-from slurm_jobs.report import words
-from slurm_jobs.report.inputs.columns import StepColumns
 from slurm_jobs.report.inputs.provenance import (
     read_nodes,
     read_pythons,
@@ -35,19 +30,13 @@ from slurm_jobs.report.inputs.provenance import (
     shown_completions,
     shown_spec,
 )
-from slurm_jobs.report.inputs.records import NodeReadings, RankTiming, ReportInputs, StageInputs
+from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
+from slurm_jobs.report.inputs.timings import list_files, read_readings, read_timings
 from slurm_jobs.run.intents import Entry, intents
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.turns import open_command
 from slurm_jobs.schedulers.protocol import Answer
-
-if TYPE_CHECKING:
-    import numpy as np
-
-_TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
-_NODE_FILE = re.compile(r"node-\d+\.system")
-_TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
 
 
 def read_inputs(
@@ -71,15 +60,7 @@ def read_inputs(
     problems: list[str] = []
     spec = read_json(paths.resolved_spec)
     secrets = read_secrets(paths, spec)
-    former = _former_stages(paths, spec["stages"], problems)
-    listed = {**spec["stages"], **former}
-    stages = tuple(
-        replace(
-            _read_stage(paths, name, listed[name], secrets, problems, whole=whole),
-            is_former=name in former,
-        )
-        for name in parents_first(listed)
-    )
+    stages = _read_stages(paths, spec["stages"], secrets, problems, whole=whole)
     ledger = _read_ledger(paths, problems)
     return ReportInputs(
         run=read_json(paths.run_json),
@@ -94,6 +75,26 @@ def read_inputs(
         read_unix_s=time.time(),
         problems=tuple(problems),
         price=_read_price(paths),
+    )
+
+
+def _read_stages(
+    paths: RunPaths,
+    current: Mapping[str, Any],
+    secrets: frozenset[str],
+    problems: list[str],
+    *,
+    whole: bool,
+) -> tuple[StageInputs, ...]:
+    """Those of the spec, and those that only earlier plans have."""
+    former = _former_stages(paths, current, problems)
+    listed = {**current, **former}
+    return tuple(
+        replace(
+            _read_stage(paths, name, listed[name], secrets, problems, whole=whole),
+            is_former=name in former,
+        )
+        for name in parents_first(listed)
     )
 
 
@@ -169,9 +170,9 @@ def _read_stage(
         resources=stage.get("resources") or {},
         attempts=attempts,
         completions=shown_completions(completions, secrets),
-        timings=_read_timings(paths.timing_stage_dir(name), problems, whole=whole),
+        timings=read_timings(paths.timing_stage_dir(name), problems, whole=whole),
         nodes=read_nodes(paths, attempts, problems),
-        readings=_read_readings(paths.timing_stage_dir(name), problems),
+        readings=read_readings(paths.timing_stage_dir(name), problems),
         config=stage.get("config") or {},
     )
 
@@ -186,13 +187,9 @@ def _read_ledger(paths: RunPaths, problems: list[str]) -> list[Entry] | None:
     return entries
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
 def _read_attempts(folder: Path, problems: list[str]) -> tuple[AttemptRecord, ...]:
     found = []
-    for path in _files(folder):
+    for path in list_files(folder):
         if parse_attempt_name(path.name) is None:
             continue
         try:
@@ -204,7 +201,7 @@ def _read_attempts(folder: Path, problems: list[str]) -> tuple[AttemptRecord, ..
 
 def _read_completions(folder: Path, problems: list[str]) -> tuple[CompletionRecord, ...]:
     found = []
-    for path in _files(folder):
+    for path in list_files(folder):
         if parse_completion_name(path.name) is None:
             continue
         try:
@@ -218,81 +215,3 @@ def _read_completions(folder: Path, problems: list[str]) -> tuple[CompletionReco
             record = replace(record, result={})
         found.append(record)
     return tuple(sorted(found, key=lambda c: (c.slice_index, c.attempt)))
-
-
-def _read_timings(folder: Path, problems: list[str], *, whole: bool) -> tuple[RankTiming, ...]:
-    found: list[RankTiming] = []
-    for attempt_dir in _files(folder):
-        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
-        if match is None:
-            continue
-        names = [_TIMING_FILE.fullmatch(path.name) for path in _files(attempt_dir)]
-        ranks = sorted({int(name[1]) for name in names if name})
-        found.extend(
-            _read_rank(attempt_dir, int(match[1]), int(match[2]), rank, problems, whole=whole)
-            for rank in ranks
-        )
-    return tuple(found)
-
-
-def _read_rank(
-    folder: Path,
-    slice_index: int,
-    attempt: int,
-    rank: int,
-    problems: list[str],
-    *,
-    whole: bool,
-) -> RankTiming:
-    steps: StepFile | None = None
-    spans: list[dict[str, Any]] = []
-    steps_file = steps_path(folder, rank)
-    spans_file = spans_path(folder, rank)
-    try:
-        if steps_file.exists():
-            steps = read_steps(steps_file)
-            if not whole:
-                columns = StepColumns.of(steps.steps)
-                steps = replace(steps, steps=cast("np.ndarray", columns))  # as far as it is used
-            if steps.num_damaged:
-                records = words.number_of("step record", steps.num_damaged)
-                problems.append(
-                    f"{folder.name}, rank {rank}: {records} left out, from the first damaged one on"
-                )
-        if spans_file.exists():
-            spans, num_damaged = read_spans(spans_file)
-            if num_damaged:
-                lines = words.number_of("damaged line", num_damaged)
-                problems.append(f"{folder.name}, rank {rank}: {lines} of spans left out")
-    except (OSError, ValueError) as error:
-        problems.append(f"{folder.name}, rank {rank}: timing not read: {error}")
-    return RankTiming(
-        slice_index=slice_index, attempt=attempt, rank=rank, steps=steps, spans=tuple(spans)
-    )
-
-
-def _read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]:
-    found = []
-    for attempt_dir in _files(folder):
-        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
-        for path in _files(attempt_dir) if match is not None else ():
-            if match is None or _NODE_FILE.fullmatch(path.name) is None:
-                continue
-            try:
-                file = read_system(path)
-            except (OSError, ValueError) as error:
-                problems.append(f"{attempt_dir.name}: readings of a node not read: {error}")
-                continue
-            if file.num_damaged:
-                lost = words.number_of("reading", file.num_damaged)
-                problems.append(f"{attempt_dir.name}, {path.name}: {lost} left out as damaged")
-            found.append(
-                NodeReadings(
-                    slice_index=int(match[1]),
-                    attempt=int(match[2]),
-                    node=str(file.metadata.get("node_name") or path.stem),
-                    metadata=file.metadata,
-                    readings=file.readings,
-                )
-            )
-    return tuple(found)

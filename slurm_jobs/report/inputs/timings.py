@@ -1,0 +1,106 @@
+"""Reads what a stage's attempts timed: step records, spans, and the readings of their nodes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from slurm_jobs.common.system_readings import read_system
+from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.report import words
+from slurm_jobs.report.inputs.columns import StepColumns
+from slurm_jobs.report.inputs.records import NodeReadings, RankTiming
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
+_NODE_FILE = re.compile(r"node-\d+\.system")
+_TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
+
+
+def list_files(folder: Path) -> list[Path]:
+    """By name; none of a folder that is not there."""
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def read_timings(folder: Path, problems: list[str], *, whole: bool) -> tuple[RankTiming, ...]:
+    """By slice, attempt and rank; `whole` leaves records as their files have them."""
+    found: list[RankTiming] = []
+    for attempt_dir in list_files(folder):
+        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
+        if match is None:
+            continue
+        names = [_TIMING_FILE.fullmatch(path.name) for path in list_files(attempt_dir)]
+        ranks = sorted({int(name[1]) for name in names if name})
+        found.extend(
+            _read_rank(attempt_dir, int(match[1]), int(match[2]), rank, problems, whole=whole)
+            for rank in ranks
+        )
+    return tuple(found)
+
+
+def _read_rank(
+    folder: Path,
+    slice_index: int,
+    attempt: int,
+    rank: int,
+    problems: list[str],
+    *,
+    whole: bool,
+) -> RankTiming:
+    steps: StepFile | None = None
+    spans: list[dict[str, Any]] = []
+    steps_file = steps_path(folder, rank)
+    spans_file = spans_path(folder, rank)
+    try:
+        if steps_file.exists():
+            steps = read_steps(steps_file)
+            if not whole:
+                columns = StepColumns.of(steps.steps)
+                steps = replace(steps, steps=cast("np.ndarray", columns))  # as far as it is used
+            if steps.num_damaged:
+                records = words.number_of("step record", steps.num_damaged)
+                problems.append(
+                    f"{folder.name}, rank {rank}: {records} left out, from the first damaged one on"
+                )
+        if spans_file.exists():
+            spans, num_damaged = read_spans(spans_file)
+            if num_damaged:
+                lines = words.number_of("damaged line", num_damaged)
+                problems.append(f"{folder.name}, rank {rank}: {lines} of spans left out")
+    except (OSError, ValueError) as error:
+        problems.append(f"{folder.name}, rank {rank}: timing not read: {error}")
+    return RankTiming(
+        slice_index=slice_index, attempt=attempt, rank=rank, steps=steps, spans=tuple(spans)
+    )
+
+
+def read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]:
+    """By slice, attempt and node; what cannot be read becomes a problem."""
+    found = []
+    for attempt_dir in list_files(folder):
+        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
+        for path in list_files(attempt_dir) if match is not None else ():
+            if match is None or _NODE_FILE.fullmatch(path.name) is None:
+                continue
+            try:
+                file = read_system(path)
+            except (OSError, ValueError) as error:
+                problems.append(f"{attempt_dir.name}: readings of a node not read: {error}")
+                continue
+            if file.num_damaged:
+                lost = words.number_of("reading", file.num_damaged)
+                problems.append(f"{attempt_dir.name}, {path.name}: {lost} left out as damaged")
+            found.append(
+                NodeReadings(
+                    slice_index=int(match[1]),
+                    attempt=int(match[2]),
+                    node=str(file.metadata.get("node_name") or path.stem),
+                    metadata=file.metadata,
+                    readings=file.readings,
+                )
+            )
+    return tuple(found)
