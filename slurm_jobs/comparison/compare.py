@@ -87,6 +87,16 @@ def _data_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) ->
             f"the samples are not alike: {lengths[0]:.1f} real tokens each in A, {lengths[1]:.1f} "
             "in B; tokens/s and samples/s then tell different things"
         )
+    phases = sorted({name for run in (*first, *second) for name in run.phase_shares})
+    shares = [
+        [sum(r.phase_shares.get(name, 0.0) for r in arm) / len(arm) for name in phases]
+        for arm in (first, second)
+    ]
+    if any(abs(a - b) > TOKENS_ALIKE for a, b in zip(*shares, strict=True)):
+        said.append(
+            "the phases of the training do not have the same shares of the steps in A and B, and "
+            "each phase has a speed of its own"
+        )
     batches = [sum(r.samples_per_step for r in arm) / len(arm) for arm in (first, second)]
     if max(batches) / min(batches) - 1 > TOKENS_ALIKE:
         said.append(

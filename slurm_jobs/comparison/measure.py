@@ -139,6 +139,7 @@ def _measure(
         **_memory(attempts),
         last_loss=_last_loss(attempts[-1]),
         rank_hours=sum(num_ranks * _hours(a) for a in attempts),
+        phase_shares=_phase_shares(attempts),
         settings=settings_of(inputs, stage, num_ranks),
         notes=notes,
         **_cards(paths, stage),
@@ -182,6 +183,22 @@ def _join(parts: Sequence[_Steps]) -> _Steps:
     names = ("tokens", "samples", "seconds")
     joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return _Steps(**joined, num_compiled=sum(part.num_compiled for part in parts))
+
+
+def _phase_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
+    """By the names that the writers gave; records of an older version have no phases."""
+    counts: dict[str, float] = {}
+    for attempt in attempts:
+        file = attempt.ranks[0].steps
+        phases = (file.metadata.get("phases") if file is not None else None) or [{"first_step": 0}]
+        steps = attempt.measured(0)["step"]
+        firsts = [int(phase.get("first_step", 0)) for phase in phases]
+        own = np.searchsorted(firsts, steps, side="right") - 1
+        for number, phase in enumerate(phases):
+            name = str(phase.get("name") or "")
+            counts[name] = counts.get(name, 0.0) + float((own == number).sum())
+    whole = sum(counts.values()) or 1.0
+    return {name: count / whole for name, count in counts.items() if count}
 
 
 def _apart(attempts: Sequence[AttemptSteps]) -> dict[str, float]:

@@ -46,6 +46,8 @@ class RunMeasure:
     last_loss: float | None
     rank_hours: float
     """Ranks times hours from the start of its first step to the end of its last."""
+    phase_shares: Mapping[str, float]
+    """By phase of the training, its share of the steps; one entry where there are no phases."""
     settings: Mapping[str, str]
     """What it was made from, flat: config, resources, packages, code."""
     notes: tuple[str, ...] = ()

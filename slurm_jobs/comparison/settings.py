@@ -60,10 +60,16 @@ def _values(arm: Sequence[RunMeasure], name: str) -> tuple[str, ...]:
 
 
 def _flatten(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
-    """Nested mappings by dotted names; lists and plain values as JSON, words without quotes."""
+    """Nested mappings by dotted names, in lists by their number; other values as JSON.
+
+    Words have no quotes, and what is null is not set.
+    """
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flatten(inner, f"{prefix}.{key}")
+    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
+        for number, inner in enumerate(value):
+            yield from _flatten(inner, f"{prefix}[{number}]")
     elif isinstance(value, str):
         yield prefix, value
     elif value is not None and value not in ({}, []):

@@ -30,6 +30,7 @@ def measured(run_id="run", *, num_ranks=2, tokens_per_s=1000.0, **values):
         "num_allocator_retries": 0,
         "last_loss": 0.2,
         "rank_hours": 2.0,
+        "phase_shares": {"": 1.0},
         "settings": {"num_ranks": str(num_ranks), "train.config.precision": "fp16"},
     }
     return RunMeasure(**{**given, **values})

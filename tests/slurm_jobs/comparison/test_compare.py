@@ -75,6 +75,7 @@ def test_differences_are_those_between_the_arms():
         ({"settings": {"train.config.precision": "bf16"}}, "are no repeats of each other"),
         ({"tokens_per_sample": 40.0}, "the samples are not alike"),
         ({"samples_per_step": 32.0}, "the global batches differ"),
+        ({"phase_shares": {"a": 0.4, "b": 0.6}}, "the phases of the training"),
         ({"num_ranks": 4}, "the numbers of ranks differ"),
         ({"cards": ("Tesla V100",)}, "not all runs had the same cards"),
         ({"cpus": ("an older one",)}, "not all runs had the same processors"),

@@ -105,3 +105,25 @@ def test_several_trainings_must_be_told_apart(tmp_path):
     with pytest.raises(InputError, match=r"several trainings \(again, train\); name one"):
         measure(paths.run_dir)
     assert measure(paths.run_dir, stage="train").stage == "train"
+
+
+def test_phases_have_their_shares_of_the_measured_steps(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    phases = [{"name": "projector", "first_step": 0}, {"name": "lora", "first_step": 202}]
+    for path in paths.timing_dir("train", 0, 1).glob("rank-*.steps"):
+        line, _, rest = path.read_bytes().partition(b"\n")
+        header = json.loads(line)
+        header["metadata"]["phases"] = phases
+        path.write_bytes(json.dumps(header).encode() + b"\n" + rest)
+    found = measure(paths.run_dir).phase_shares
+    assert found == pytest.approx({"projector": 197 / 395, "lora": 198 / 395})
+
+
+def test_settings_of_phases_are_told_one_by_one(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    spec = json.loads(paths.resolved_spec.read_text())
+    spec["stages"]["train"]["config"]["phases"] = [{"name": "a", "num_steps": 3, "schedule": None}]
+    paths.resolved_spec.write_text(json.dumps(spec))
+    settings = measure(paths.run_dir).settings
+    assert settings["train.config.phases[0].num_steps"] == "3"
+    assert "train.config.phases[0].schedule" not in settings
