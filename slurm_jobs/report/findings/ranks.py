@@ -8,6 +8,7 @@ from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import Straggler, TrainingNumbers
 
 _LIMIT = 0.05
+_EXPOSED = 0.10
 _RULE = (
     "own work of the slowest rank over the mean of all, or extra data wait, "
     "or time waiting for other ranks: 5 % or more"
@@ -57,6 +58,42 @@ def not_compared(numbers: TrainingNumbers) -> str:
     if numbers.num_ranks < 2:
         return "one rank has nobody to wait for"
     return "no attempt has step records of all its ranks"
+
+
+def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
+    """PyTorch's profiler: communication of 10 % of the step or more is a bottleneck."""
+    rule_id = f"exposed-communication:{numbers.stage}"
+    exposed = numbers.exposed
+    if max(numbers.rank_counts, default=1) == 1:
+        return clear(rule_id, "one rank has nobody to talk to")
+    if exposed is None:
+        return abstain(rule_id, "no steps were profiled (`profile: {steps: [20, 40]}`)")
+    told = (
+        f"{words.percent(exposed.share)} of the profiled steps communicates with nothing computed "
+        f"beside it"
+    )
+    if exposed.share < _EXPOSED:
+        return clear(rule_id, told)
+    steps = words.number_of("profiled step", exposed.num_steps)
+    recorded = (
+        f"rank {exposed.rank}, over {steps}: communication "
+        f"{words.percent(exposed.communication_share)}, exposed {words.percent(exposed.share)}"
+    )
+    return Finding(
+        rule_id=rule_id,
+        severity="high" if exposed.share >= 2 * _EXPOSED else "medium",
+        title=f"{words.percent(exposed.share)} of a step is exposed communication "
+        f"({numbers.stage})",
+        text="Collectives that nothing is computed beside cost their whole time; it has the wait "
+        "for the slowest rank in it.",
+        evidence=(recorded,),
+        rule="exposed communication of 10 % of the profiled steps or more (20 %: high)",
+        source="PyTorch's profiler, its panel of bottlenecks",
+        next_knob="the straggler first, where one is named; then sharding.reshard_after_forward: "
+        "false, or replicas across nodes; `slurm-jobs profile` shows it step by step",
+        ceiling=ceiling(exposed.share, "no exposed communication"),
+        confidence="medium: recorded steps are slower than others, small operators most",
+    )
 
 
 def _place(rank: int, node: str) -> str:

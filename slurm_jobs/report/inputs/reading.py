@@ -31,7 +31,12 @@ from slurm_jobs.report.inputs.provenance import (
     shown_spec,
 )
 from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
-from slurm_jobs.report.inputs.timings import list_files, read_readings, read_timings
+from slurm_jobs.report.inputs.timings import (
+    list_files,
+    read_profiles,
+    read_readings,
+    read_timings,
+)
 from slurm_jobs.run.intents import Entry, intents
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.paths import RunPaths
@@ -172,6 +177,7 @@ def _read_stage(
         completions=shown_completions(completions, secrets),
         timings=read_timings(paths.timing_stage_dir(name), problems, whole=whole),
         nodes=read_nodes(paths, attempts, problems),
+        profiles=read_profiles(paths.timing_stage_dir(name), problems),
         readings=read_readings(paths.timing_stage_dir(name), problems),
         config=stage.get("config") or {},
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from slurm_jobs.common.operator_table import OperatorTable
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
 from slurm_jobs.common.timings import StepFile
 from slurm_jobs.report.model.provenance import NodeFacts, PythonFacts, SubmissionFacts
@@ -40,6 +41,16 @@ class NodeReadings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileTable:
+    """What one rank's profile of some steps amounts to."""
+
+    slice_index: int
+    attempt: int
+    rank: int
+    table: OperatorTable
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StageInputs:
     """All records of one stage, sorted by slice and attempt."""
 
@@ -56,6 +67,8 @@ class StageInputs:
     """What was noted of the nodes that attempts ran on, each once."""
     readings: tuple[NodeReadings, ...] = ()
     """By slice, attempt and node."""
+    profiles: tuple[ProfileTable, ...] = ()
+    """By slice, attempt and rank; of the steps that `profile.steps` names."""
     is_former: bool = False
     """Of an earlier plan: the spec no longer has it."""
     config: Mapping[str, Any] = field(default_factory=dict)

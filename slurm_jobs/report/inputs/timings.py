@@ -7,17 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from slurm_jobs.common.operator_table import read_operators
 from slurm_jobs.common.system_readings import read_system
 from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs.columns import StepColumns
-from slurm_jobs.report.inputs.records import NodeReadings, RankTiming
+from slurm_jobs.report.inputs.records import NodeReadings, ProfileTable, RankTiming
 
 if TYPE_CHECKING:
     import numpy as np
 
 _TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
 _NODE_FILE = re.compile(r"node-\d+\.system")
+_PROFILE_FILE = re.compile(r"rank-(\d+)\.operators\.json")
 _TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
 
 
@@ -103,4 +105,25 @@ def read_readings(folder: Path, problems: list[str]) -> tuple[NodeReadings, ...]
                     readings=file.readings,
                 )
             )
+    return tuple(found)
+
+
+def read_profiles(folder: Path, problems: list[str]) -> tuple[ProfileTable, ...]:
+    """By slice, attempt and rank; what cannot be read becomes a problem."""
+    found = []
+    for attempt_dir in list_files(folder):
+        match = _TIMING_FOLDER.fullmatch(attempt_dir.name)
+        for path in list_files(attempt_dir) if match is not None else ():
+            own = _PROFILE_FILE.fullmatch(path.name)
+            if match is None or own is None:
+                continue
+            try:
+                table = read_operators(path)
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                problems.append(f"{attempt_dir.name}, rank {own[1]}: profile not read: {error}")
+                continue
+            profile = ProfileTable(
+                slice_index=int(match[1]), attempt=int(match[2]), rank=int(own[1]), table=table
+            )
+            found.append(profile)
     return tuple(found)

@@ -88,6 +88,20 @@ class RankCountRates:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExposedCommunication:
+    """Communication beside which nothing was computed, on the rank that had most of it."""
+
+    rank: int
+    attempt: int
+    num_steps: int
+    """That were profiled."""
+    share: float
+    """Of the profiled steps."""
+    communication_share: float
+    """At least one collective was under way."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
     """How long a step takes from start to start, from stretches of the run."""
 
@@ -173,6 +187,8 @@ class TrainingNumbers:
     """Of its nodes during the measured steps; empty without readings."""
     memory_capacity_bytes: float | None = None
     """Of the smallest GPU; None where no reading tells."""
+    exposed: ExposedCommunication | None = None
+    """None where no rank of the newest profiled attempt told it."""
     device: str = ""
     """`cuda`, `cpu`; empty where the records do not say."""
     num_loader_threads: int | None = None
