@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.table import Row, arguments, row, show
-from slurm_jobs.common.stretches import stretch_speeds
+from slurm_jobs.common.stretches import MIN_STEPS, stretch_speeds
 from slurm_jobs.common.student import two_sided
 from slurm_jobs.comparison.verdict import judge, judge_single
 
@@ -26,12 +26,14 @@ FALSE_CLAIMS = 0.06
 CLAIMS = ("faster", "slower")
 
 
-def step_times(rng: np.random.Generator, shape: tuple[int, ...], *, offset: float) -> np.ndarray:
-    """Seconds, [*shape, NUM_STEPS]; the mean is 1, times the run's own offset."""
-    innovation = rng.normal(0, NOISE * np.sqrt(1 - CORRELATION**2), (*shape, NUM_STEPS))
+def step_times(
+    rng: np.random.Generator, shape: tuple[int, ...], *, offset: float, num_steps: int
+) -> np.ndarray:
+    """Seconds, [*shape, num_steps]; the mean is 1, times the run's own offset."""
+    innovation = rng.normal(0, NOISE * np.sqrt(1 - CORRELATION**2), (*shape, num_steps))
     noise = np.empty_like(innovation)
     noise[..., 0] = rng.normal(0, NOISE, shape)
-    for step in range(1, NUM_STEPS):
+    for step in range(1, num_steps):
         noise[..., step] = CORRELATION * noise[..., step - 1] + innovation[..., step]
     own = np.exp(rng.normal(0, offset, (*shape, 1)))
     times: np.ndarray = own * np.exp(noise)
@@ -62,18 +64,23 @@ def on_steps(times: np.ndarray) -> bool:
 
 def on_stretches(times: np.ndarray) -> bool:
     """Whether ten stretches within each of two runs differ."""
-    ones = np.ones(NUM_STEPS)
+    ones = np.ones(times.shape[-1])
     stretches = [stretch_speeds(ones, times[arm, 0]) for arm in (0, 1)]
     return judge_single(*stretches).word == "different here"
 
 
 def share(
-    decide: Callable[[np.ndarray], bool], num_trials: int, num_runs: int, *, offset: float
+    decide: Callable[[np.ndarray], bool],
+    num_trials: int,
+    num_runs: int,
+    *,
+    offset: float,
+    num_steps: int = NUM_STEPS,
 ) -> float:
     """In which share of the trials it is so; each case draws the same runs."""
     rng, found = np.random.default_rng(20261123), 0
     for _ in range(num_trials):
-        found += decide(step_times(rng, (2, num_runs), offset=offset))
+        found += decide(step_times(rng, (2, num_runs), offset=offset, num_steps=num_steps))
     return found / num_trials
 
 
@@ -101,6 +108,8 @@ def false_claims(num_trials: int) -> list[Row]:
             peer="Welch on single steps", peer_value=share(on_steps, num_trials, 1, offset=0.0),
         )
     )  # fmt: skip
+    short = share(on_stretches, 2 * num_trials, 1, offset=0.0, num_steps=MIN_STEPS)
+    rows.append(row(f"the same of {MIN_STEPS} steps, the fewest that are judged", "share", short))
     return rows
 
 

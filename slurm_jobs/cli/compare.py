@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 
 from slurm_jobs.cli.arguments import add_json, print_json
 
@@ -41,14 +43,15 @@ def run(options: argparse.Namespace) -> int:
     from slurm_jobs.comparison.compare import compare
     from slurm_jobs.comparison.measure import measure
     from slurm_jobs.comparison.sentences import headline
-    from slurm_jobs.run.find import find_run
 
+    arms = [_runs(arm) for arm in (options.first, options.second)]
+    refuse_repeated([run_dir for arm in arms for run_dir in arm])
     first, second = (
         [
-            measure(find_run(name), stage=options.stage, warmup_steps=options.warmup_steps)
-            for name in _names(arm)
+            measure(run_dir, stage=options.stage, warmup_steps=options.warmup_steps)
+            for run_dir in arm
         ]
-        for arm in (options.first, options.second)
+        for arm in arms
     )
     found = compare(first, second)
     if options.json:
@@ -61,8 +64,33 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _names(arm: str) -> list[str]:
-    """`a,b`: two runs; a folder with a comma in its name is one."""
-    from pathlib import Path
+def _runs(arm: str) -> list[Path]:
+    """`a,b`: two runs; a folder with a comma in its name is one.
 
-    return [arm] if Path(arm).exists() else [name for name in arm.split(",") if name]
+    Raises:
+        InputError: there is no such run, or none is named.
+    """
+    from slurm_jobs.common.errors import InputError
+    from slurm_jobs.run.find import find_run
+
+    names = [arm] if Path(arm).exists() else [name for name in arm.split(",") if name]
+    if not names:
+        message = f"`{arm}` names no run: give one, or several with commas between them"
+        raise InputError(message)
+    return [find_run(name) for name in names]
+
+
+def refuse_repeated(run_dirs: Sequence[Path]) -> None:
+    """A run that is given twice is no repeat: it would have no spread at all.
+
+    Raises:
+        InputError: one is.
+    """
+    from slurm_jobs.common.errors import InputError
+
+    seen: set[Path] = set()
+    for run_dir in run_dirs:
+        if run_dir.resolve() in seen:
+            message = f"{run_dir.name} is given twice; repeats must be runs of their own"
+            raise InputError(message)
+        seen.add(run_dir.resolve())

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from slurm_jobs.run.paths import RunPaths
 
 
+_MOST_EPOCHS = 1_000_000
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     add_run(parser)
@@ -73,8 +76,8 @@ def _epochs(text: str) -> float:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number < float("inf"):
-        message = f"{text} is not a number above 0"
+    if not 0 < number <= _MOST_EPOCHS:
+        message = f"{text} is not a number above 0, and of {_MOST_EPOCHS:,} at most"
         raise argparse.ArgumentTypeError(message)
     return number
 

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 
 from slurm_jobs.cli.arguments import add_json, print_json
-from slurm_jobs.cli.compare import add_training
+from slurm_jobs.cli.compare import add_training, refuse_repeated
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +25,11 @@ def run(options: argparse.Namespace) -> int:
     from slurm_jobs.comparison.scaling import scale
     from slurm_jobs.run.find import find_run
 
+    run_dirs = [find_run(name) for name in options.runs]
+    refuse_repeated(run_dirs)
     measured = [
-        measure(find_run(name), stage=options.stage, warmup_steps=options.warmup_steps)
-        for name in options.runs
+        measure(run_dir, stage=options.stage, warmup_steps=options.warmup_steps)
+        for run_dir in run_dirs
     ]
     try:
         found = scale(measured)

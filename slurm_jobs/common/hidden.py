@@ -3,8 +3,8 @@
 A name looks like a secret if it contains TOKEN (but for TOKENIZE and its kin, and for what counts
 or names tokens of a text), SECRET, PASSWORD, PASSWD, PASSPHRASE or CREDENTIAL, an API_KEY,
 ACCESS_KEY, PRIVATE_KEY, OPENAI_KEY or the like, a DBPASS, or one of the words PASS, PWD, PAT, AUTH,
-AUTHORIZATION, in any case; or if it is written in capitals and ends in _KEY, as a variable's is. It
-errs towards hiding.
+AUTHORIZATION, SIG, SIGNATURE (as signed URLs have them), in any case; or if it is written in
+capitals and ends in _KEY, as a variable's is. It errs towards hiding.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SECRET_NAME = re.compile(
     r"|(?-i:(?<![A-Za-z0-9])[A-Z][A-Z0-9_]*(?<!PUBLIC)(?<!PRIMARY)(?<!SORT)(?<!CACHE)_KEY"
     r"(?![A-Za-z0-9_]))"
     r"|(ADMIN|DB|FTP|LDAP|MAIL|MONGO|PG|PROXY|REDIS|ROOT|SMTP|SQL|USER)(PASS|PWD)(?![A-Z0-9])"
-    r"|(?<![A-Z0-9])(PASS|PWD|PAT|AUTH|AUTHORIZATION)(?![A-Z0-9])",
+    r"|(?<![A-Z0-9])(PASS|PWD|PAT|AUTH|AUTHORIZATION|SIG|SIGNATURE)(?![A-Z0-9])",
     re.IGNORECASE,
 )
 _TEXT_TOKENS = re.compile(

@@ -60,8 +60,9 @@ def _warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list
             said.append(
                 f"the runs of {name} are no repeats of each other: they differ in {_listed(unlike)}"
             )
-    if len({run.run_id for run in runs}) < len(runs):
-        said.append("a run is there twice: repeats must be runs of their own")
+    devices = {run.device for run in runs if run.device}
+    if len(devices) > 1:
+        said.append(f"the runs had unlike devices: {', '.join(sorted(devices))}")
     if len({run.num_ranks for run in runs}) > 1:
         said.append(
             "the numbers of ranks differ: this compares what whole jobs do a second; "

@@ -7,7 +7,7 @@ done, not how fast a step is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from slurm_jobs.common.system_readings import read_system
 from slurm_jobs.common.timings import NOT_TRAINING
 from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.settings import settings_of
+from slurm_jobs.report import words
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
+from slurm_jobs.report.numbers.newest import of_newest
 from slurm_jobs.report.numbers.steps import AttemptSteps, split_attempts
 from slurm_jobs.run.paths import RunPaths
 
@@ -58,7 +60,8 @@ def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -
     chosen = _choose(inputs, stage)
     fingerprints = {a.attempt: a.fingerprint for a in chosen.attempts}
     attempts = split_attempts(chosen.timings, warmup_steps, fingerprints)
-    whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
+    newest = of_newest(attempts, fingerprints) if attempts else ()
+    whole = [a for a in newest if len(a.ranks) == a.num_ranks and a.num_measured]
     if not whole:
         message = (
             f"run {run_dir.name}, stage {chosen.name}: no step of all its ranks is left after the "
@@ -70,7 +73,8 @@ def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -
         key=lambda num: sum(a.num_measured for a in whole if a.num_ranks == num),
     )
     alike = [a for a in whole if a.num_ranks == num_ranks]
-    return _measure(inputs, paths, chosen, alike, _notes(run_dir.name, attempts, alike))
+    notes = _notes(inputs, attempts, newest, alike)
+    return replace(_measure(inputs, paths, chosen, alike, notes), last_loss=_last_loss(attempts))
 
 
 def _choose(inputs: ReportInputs, name: str | None) -> StageInputs:
@@ -86,22 +90,34 @@ def _choose(inputs: ReportInputs, name: str | None) -> StageInputs:
         listed = ", ".join(s.name for s in trained)
         message = f"run {run_id} has several trainings ({listed}); name one with --stage"
         if len(trained) == 1:
-            message = f"run {run_id}: {name} is an array of trainings, which cannot be compared"
+            array = f"{trained[0].name} is an array of trainings, which cannot be compared"
+            message = f"run {run_id}: {array}"
         raise InputError(message)
     return trained[0]
 
 
 def _notes(
-    name: str, attempts: Sequence[AttemptSteps], alike: Sequence[AttemptSteps]
+    inputs: ReportInputs,
+    attempts: Sequence[AttemptSteps],
+    newest: Sequence[AttemptSteps],
+    alike: Sequence[AttemptSteps],
 ) -> tuple[str, ...]:
-    left = len(attempts) - len(alike)
-    if not left:
-        return ()
-    note = (
-        f"{name}: {left} of {len(attempts)} attempts left out (other numbers of ranks, ranks "
-        f"without records, or no step after the warm-up)"
-    )
-    return (note,)
+    """What of the run is not in its speed, and what could not be read."""
+    name = str(inputs.run["run_id"])
+    said = []
+    if len(newest) < len(attempts):
+        num_steps = sum(a.num_measured for a in attempts) - sum(a.num_measured for a in newest)
+        said.append(
+            f"{name}: {words.number_of('step', num_steps)} of an earlier config or code left out"
+        )
+    if len(alike) < len(newest):
+        said.append(
+            f"{name}: {len(newest) - len(alike)} of {len(newest)} attempts left out (other numbers "
+            "of ranks, ranks without records, or no step after the warm-up)"
+        )
+    short = [a for a in alike if min(a.num_kept) < max(a.num_kept)]
+    said += [f"{name}: its ranks recorded unequal numbers of steps" for _ in short[:1]]
+    return (*said, *(f"{name}: {problem}" for problem in inputs.problems))
 
 
 def _measure(
@@ -113,12 +129,12 @@ def _measure(
 ) -> RunMeasure:
     steps = _join([_of_attempt(a) for a in attempts])
     seconds, num_steps = float(steps.seconds.sum()), len(steps.seconds)
-    if not num_steps:
-        message = f"run {inputs.run['run_id']}, stage {stage.name}: every step compiled something"
+    if not num_steps or not steps.samples.sum():
+        what = "its records count no samples" if num_steps else "every step compiled something"
+        message = f"run {inputs.run['run_id']}, stage {stage.name}: {what}"
         raise InputError(message)
     said = [t.steps.metadata for a in attempts for t in a.ranks if t.steps is not None]
-    tokens, samples = float(steps.tokens.sum()), float(steps.samples.sum())
-    num_ranks = attempts[0].num_ranks
+    tokens, samples, num_ranks = steps.tokens.sum(), steps.samples.sum(), attempts[0].num_ranks
     return RunMeasure(
         run_id=inputs.run["run_id"],
         name=inputs.run["name"],
@@ -129,15 +145,15 @@ def _measure(
         cpus=tuple(sorted({n.cpu for n in stage.nodes if n.cpu})),
         num_steps=num_steps,
         seconds=seconds,
-        tokens_per_s=tokens / seconds,
-        samples_per_s=samples / seconds,
-        samples_per_step=samples / num_steps,
-        tokens_per_sample=tokens / samples if samples else 0.0,
+        tokens_per_s=float(tokens / seconds),
+        samples_per_s=float(samples / seconds),
+        samples_per_step=float(samples / num_steps),
+        tokens_per_sample=float(tokens / samples),
         token_stretches=stretch_speeds(steps.tokens, steps.seconds),
         apart_s=_apart(attempts),
         num_compiled_steps=steps.num_compiled,
         **_memory(attempts),
-        last_loss=_last_loss(attempts[-1]),
+        last_loss=None,
         rank_hours=sum(num_ranks * _hours(a) for a in attempts),
         phase_shares=_phase_shares(attempts),
         settings=settings_of(inputs, stage, num_ranks),
@@ -209,8 +225,9 @@ def _apart(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
     }
 
 
-def _last_loss(attempt: AttemptSteps) -> float | None:
-    losses = attempt.kept(attempt.longest)["loss"]
+def _last_loss(attempts: Sequence[AttemptSteps]) -> float | None:
+    """As the report has it: over all steps that count, whatever their ranks and config."""
+    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
     losses = losses[np.isfinite(losses)]
     if not len(losses):
         return None
@@ -228,8 +245,9 @@ def _cards(paths: RunPaths, stage: StageInputs) -> dict[str, Any]:
     files = sorted(paths.timing_stage_dir(stage.name).glob("*/node-*.system"))
     gpus = [gpu for path in files for gpu in _gpus(path)]
     sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
+    noted = {gpu for node in stage.nodes for gpu in node.gpus}  # where no sampler read them
     return {
-        "cards": tuple(sorted({str(gpu.get("name", "")) for gpu in gpus})),
+        "cards": tuple(sorted({str(gpu.get("name", "")) for gpu in gpus} or noted)),
         "memory_capacity_bytes": min(sizes, default=None),
     }
 

@@ -54,7 +54,10 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
         name = ", ".join(f"{key} {dict(identity).get(key, ABSENT)}" for key in telling)
         if len({run.num_ranks for run in members}) < MIN_RUNS:
             ids = ", ".join(run.run_id for run in members)
-            warnings.append(f"left out, as nothing on other numbers of ranks is like it: {ids}")
+            own = f" ({name})" if name else ""
+            warnings.append(
+                f"left out, as nothing on other numbers of ranks is like it: {ids}{own}"
+            )
             continue
         series.append(_series(name, members))
     codes = {run.settings.get("code", ABSENT) for run in runs}
@@ -83,14 +86,17 @@ def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
         num: problems(some, [r for r in runs if r.num_ranks != num])
         for num, some in by_ranks.items()
     }
-    base = min(by_ranks)
-    as_given = _curve(by_ranks, base, found)
-    if not found[base] and max(point.efficiency for point in as_given) > MOST_EFFICIENCY:
-        found[base] = (_too_good(as_given),)
-        as_given = _curve(by_ranks, base, found)
-    sound = [num for num in by_ranks if not found[num] and num != max(by_ranks)]
+    bases = [num for num in by_ranks if num != max(by_ranks)]
+    for base in bases:  # a sound one may still be slow for a reason that no record has
+        if not found[base]:
+            too_good = _too_good(_curve(by_ranks, base, found))
+            if not too_good:
+                break
+            found[base] = (too_good,)
+    sound = [num for num in bases if not found[num]]
+    as_given = _curve(by_ranks, min(by_ranks), found)
     honest: tuple[Point, ...] = ()
-    if found[base] and sound:
+    if found[min(by_ranks)] and sound:
         later = {num: some for num, some in by_ranks.items() if num >= min(sound)}
         honest = _curve(later, min(sound), found)
     return Series(name=name, kind=kind, batch_note=batch_note, as_given=as_given, honest=honest)
@@ -151,9 +157,19 @@ def _bounds(
 
 
 def _too_good(points: Sequence[Point]) -> str:
-    best = max(points, key=lambda point: point.efficiency)
+    """Why the base of the curve cannot be as fast as it could, or nothing.
+
+    Points with something wrong of their own (other cards) say nothing of the base; with repeats,
+    the whole interval must lie above.
+    """
+    sound = [p for p in points[1:] if not p.problems and p.num_ranks > points[0].num_ranks]
+    beyond = [p for p in sound if (p.low or p.efficiency) > MOST_EFFICIENCY]
+    if not beyond:
+        return ""
+    best = max(beyond, key=lambda point: point.efficiency)
+    hedge = "; these are single runs, repeats would tell noise from this" if not best.low else ""
     return (
         f"{best.num_ranks} ranks are {best.speedup:.2f} times as fast, {best.efficiency * 100:.0f} "
         "% of ideal: no number of ranks adds more than its share, so these runs were held up by "
-        "something that is not in their records"
+        f"something that is not in their records{hedge}"
     )

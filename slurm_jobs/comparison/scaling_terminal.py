@@ -61,7 +61,11 @@ def _series(series: Series) -> list[RenderableType]:
         Text(f"{_TITLES[series.kind].capitalize()}{named}", style="bold"),
         Text(f"  {headline(series)}", style=style),
     ]
-    parts += [Text(f"  {base.num_ranks} ranks: {line}", style="red") for line in base.problems]
+    parts += [
+        Text(f"  {words.number_of('rank', point.num_ranks)}: {line}", style="red")
+        for point in series.as_given
+        for line in point.problems
+    ]
     if series.batch_note:
         parts.append(Text(f"  {series.batch_note}", style="yellow"))
     parts.append(_table(series.as_given))

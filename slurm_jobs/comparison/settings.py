@@ -16,6 +16,10 @@ TRAINING = "train"
 OWN_OF_A_RUN = ("node.", f"{TRAINING}.config.seed")
 """Beginnings of settings in which repeats may differ: Slurm chooses the nodes, and another seed
 makes a repeat no worse."""
+_RUN_WIDE = ("environment", "setup", "limit")
+"""Of the spec, for all stages."""
+_CLUSTER_WIDE = ("environment", "setup", "python", "node_local_dir", "slurm", "gpu_slurm")
+"""Of the cluster profile."""
 _NO_SETTING = frozenset({"name", "run", "after", "description"})
 """Of a stage in the resolved spec."""
 
@@ -28,6 +32,10 @@ def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dic
             continue
         own = {key: value for key, value in values.items() if key not in _NO_SETTING}
         flat |= dict(_flatten(own, TRAINING if name == stage.name else f"stage {name}"))
+    for name in _RUN_WIDE:
+        flat |= dict(_flatten(inputs.spec.get(name), f"run.{name}"))
+    for name in _CLUSTER_WIDE:
+        flat |= dict(_flatten(inputs.profile.get(name), f"cluster.{name}"))
     if inputs.submissions:
         newest = inputs.submissions[-1]
         dirty = " with uncommitted changes" if newest.is_dirty else ""

@@ -71,7 +71,7 @@ def _apart(comparison: Comparison) -> RenderableType:
 
 def _settings(comparison: Comparison) -> list[RenderableType]:
     if not comparison.differences:
-        return [Text("  nothing: the arms are repeats of each other")]
+        return [Text("  nothing that is recorded: the arms are repeats of each other")]
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for name in ("setting", "A", "B"):
         table.add_column(name, overflow="fold")

@@ -129,11 +129,18 @@ def _more_runs(a: Sequence[float], b: Sequence[float], change: float) -> int | N
     spread = math.sqrt((_variance(a) + _variance(b)) / 2)
     wanted = max(abs(change), math.log1p(EQUAL_SHARE) - abs(change))
     have = min(len(a), len(b))
-    for num_runs in range(have + 1, MAX_RUNS + 1):
+
+    def would_tell(num_runs: int) -> bool:
         half = two_sided(CONFIDENCE, 2 * num_runs - 2) * spread * math.sqrt(2 / num_runs)
-        if half < wanted:
-            return num_runs - have
-    return None
+        return half < wanted
+
+    low, high = have, MAX_RUNS  # `low` would not, `high` would: the more runs, the narrower
+    if not would_tell(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if would_tell(middle) else (middle, high)
+    return high - have
 
 
 def _variance(values: Sequence[float]) -> float:

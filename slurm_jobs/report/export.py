@@ -71,16 +71,17 @@ def _parts(stage: StageInputs) -> Iterator[Columns]:
 
 
 def _columns(stage: str, index: int, attempt: AttemptSteps, place: int) -> Columns:
-    timing, records = attempt.ranks[place], attempt.records[place]
+    timing = attempt.ranks[place]
+    assert timing.steps is not None  # an attempt has the ranks that recorded steps
+    records = timing.steps.steps  # as they were written: without waits for profiles taken out
     is_repeated = np.zeros(len(records), bool)
     is_repeated[attempt.num_kept[place] :] = attempt.is_repeated[place]
-    metadata = timing.steps.metadata if timing.steps is not None else {}
     return {
         "stage": stage,
         "slice": index,
         "attempt": attempt.attempt,
         "rank": timing.rank,
-        "node": str(metadata.get("node_name", "")),
+        "node": str(timing.steps.metadata.get("node_name", "")),
         "counts": np.arange(len(records)) < attempt.num_kept[place],
         "is_repeated": is_repeated,
         **{name: records[name] for name, _ in STEP_FIELDS},

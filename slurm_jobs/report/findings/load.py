@@ -10,7 +10,7 @@ from slurm_jobs.report.findings.base import ON_CPUS, OWN_CHOICE, abstain, clear,
 from slurm_jobs.report.model.load import NodeLoad
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import TrainingNumbers
-from slurm_jobs.report.numbers.load import MIN_READINGS
+from slurm_jobs.report.numbers.load import MIN_READINGS, tells
 
 _LOW, _NOTE = 0.15, 0.25
 _HIGH_P95, _LOW_P5 = 0.70, 0.10
@@ -92,9 +92,10 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
     rule_id = f"storage-queue:{numbers.stage}"
     if numbers.too_few:
         return abstain(rule_id, numbers.too_few)
-    loads = [load for load in numbers.loads if load.cpu_iowait is not None]
+    loads = [load for load in numbers.loads if tells(load.cpu_iowait)]
     if not loads:
-        return abstain(rule_id, "no reading of a node tells how long it waited for disks")
+        reason = f"fewer than {MIN_READINGS} readings of a node tell how long it waited for disks"
+        return abstain(rule_id, reason)
     worst = max(loads, key=lambda load: load.cpu_iowait.mean if load.cpu_iowait else 0.0)
     assert worst.cpu_iowait is not None
     share, waits = worst.cpu_iowait.mean, share_of(numbers, "data_wait")[0]
@@ -132,9 +133,8 @@ def _of_gpus(numbers: TrainingNumbers) -> tuple[list[NodeLoad], str]:
     loads = [load for load in numbers.loads if load.gpu_busy is not None]
     if not loads:
         return [], "no reading of a node tells how busy a GPU was"
-    num_readings = min(load.num_readings for load in loads)
-    if num_readings < MIN_READINGS:
-        return [], f"{num_readings} readings during the steps, {MIN_READINGS} are needed"
+    if not all(tells(load.gpu_busy, max(1, len(load.gpu_names))) for load in loads):
+        return [], f"fewer than {MIN_READINGS} readings of a node tell how busy its GPUs were"
     return loads, ""
 
 

@@ -67,7 +67,8 @@ def accumulation(numbers: TrainingNumbers) -> Finding | Check:
         evidence=(f"{numbers.num_microbatches} microbatches a step; {_use_text(numbers)}",),
         rule=f"{_RULE}, and num_microbatches is 2 or more",
         source=OWN_CHOICE,
-        next_knob="num_microbatches: auto finds the fewest that fit; or halve it",
+        next_knob="num_microbatches: auto finds the fewest that fit (where it is auto already, "
+        "raise memory_share); or halve it",
         confidence="medium: what a larger microbatch holds is a bound, not a measurement",
         ceiling="not known: depends on how busy a microbatch of this size keeps the GPU",
     )

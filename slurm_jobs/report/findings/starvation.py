@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from slurm_jobs.report import words
 from slurm_jobs.report.model.load import NodeLoad
 from slurm_jobs.report.model.training import TrainingNumbers
+from slurm_jobs.report.numbers.load import tells
 
 _ALL_BUSY = 0.85
 _WAITS_FOR_DISKS = 0.10
@@ -35,29 +36,33 @@ class Cause:
 
 
 def find_cause(numbers: TrainingNumbers) -> Cause:
-    """By the node whose cores are busiest, because one starved rank holds all up."""
-    loads = [load for load in numbers.loads if load.cpu_busy is not None]
-    if not loads:
+    """By the node of the rank that waits longest, because one starved rank holds all up."""
+    load = _starved_node(numbers)
+    if load is None:
         return Cause(
             text="",
             evidence="",
             next_knob=GENERAL_KNOB,
             confidence="high that data is waited for; why is not known without readings of nodes",
         )
-    waiting = max(loads, key=_iowait)
-    if _iowait(waiting) >= _WAITS_FOR_DISKS:
-        return _storage(waiting)
-    busiest = max(loads, key=_busy)
-    if _busy(busiest) >= _ALL_BUSY:
-        return _decoding(busiest)
-    if _busy(busiest) < _IDLE:
-        return _idle(busiest, numbers.num_loader_threads)
+    if tells(load.cpu_iowait) and _iowait(load) >= _WAITS_FOR_DISKS:
+        return _storage(load)
+    if _busy(load) >= _ALL_BUSY:
+        return _shared_cores(load) if numbers.device == "cpu" else _decoding(load)
+    if _busy(load) < _IDLE:
+        return _idle(load, numbers.num_loader_threads)
     return Cause(
         text="The cores are neither all busy nor idle: several things share the time.",
-        evidence=_cores_text(busiest),
+        evidence=_cores_text(load),
         next_knob=GENERAL_KNOB,
         confidence="high that data is waited for, low in why",
     )
+
+
+def _starved_node(numbers: TrainingNumbers) -> NodeLoad | None:
+    loads = {load.node: load for load in numbers.loads if tells(load.cpu_busy)}
+    waiting = sorted(numbers.ranks, key=lambda rank: -rank.phases_s["data_wait"])
+    return next((loads[rank.node] for rank in waiting[:1] if rank.node in loads), None)
 
 
 def _storage(load: NodeLoad) -> Cause:
@@ -82,17 +87,36 @@ def _decoding(load: NodeLoad) -> Cause:
     )
 
 
+def _shared_cores(load: NodeLoad) -> Cause:
+    return Cause(
+        text="The cores are all busy: on CPUs the model and the loader share them.",
+        evidence=_cores_text(load),
+        next_knob="more cpus_per_task, or fewer ranks a node; with fewer num_loader_threads the "
+        "model has more of them, and with more the loader",
+        confidence="high that cores are short; who has how much of them is not told apart",
+    )
+
+
 def _idle(load: NodeLoad, num_threads: int | None) -> Cause:
-    if num_threads is not None and num_threads < load.num_cores:
+    if num_threads is None:
+        return Cause(
+            text="Cores stand idle while the ranks wait: the loader has too few threads or "
+            "workers, or its storage answers late.",
+            evidence=_cores_text(load),
+            next_knob=GENERAL_KNOB,
+            confidence="medium: idle cores rule out decoding; how many threads load is not known",
+        )
+    if num_threads * max(1, load.num_ranks) < load.num_cores:
         return Cause(
             text="Cores stand idle while the ranks wait: the loader has too few threads, or each "
             "waits for a file system over the network.",
-            evidence=f"{_cores_text(load)}; num_loader_threads is {num_threads}",
+            evidence=f"{_cores_text(load)}; num_loader_threads is {num_threads} on each of "
+            f"{words.number_of('rank', load.num_ranks)}",
             next_knob="more num_loader_threads; if that changes nothing, stage shards in on "
             "node-local storage (staging)",
             confidence="medium: idle cores rule out decoding, not a slow file system",
         )
-    threads = "" if num_threads is None else f"; num_loader_threads is {num_threads}"
+    threads = f"; num_loader_threads is {num_threads} on each of {load.num_ranks} ranks"
     return Cause(
         text="Cores stand idle while many loader threads wait: the storage answers late, as a file "
         "system over the network does with many small reads.",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.files import read_json
+from slurm_jobs.common.hidden import hidden_values
 from slurm_jobs.common.records import (
     AttemptRecord,
     CompletionRecord,
@@ -67,6 +68,8 @@ def read_inputs(
     secrets = read_secrets(paths, spec)
     stages = _read_stages(paths, spec["stages"], secrets, problems, whole=whole)
     ledger = _read_ledger(paths, problems)
+    profile = _read_profile(paths)
+    price = profile.get("price")
     return ReportInputs(
         run=read_json(paths.run_json),
         spec=shown_spec(spec, secrets),
@@ -79,7 +82,8 @@ def read_inputs(
         pythons=read_pythons(paths, problems),
         read_unix_s=time.time(),
         problems=tuple(problems),
-        price=_read_price(paths),
+        profile=hidden_values(profile, secrets),
+        price=price if isinstance(price, Mapping) else None,
     )
 
 
@@ -103,12 +107,13 @@ def _read_stages(
     )
 
 
-def _read_price(paths: RunPaths) -> Mapping[str, Any] | None:
+def _read_profile(paths: RunPaths) -> Mapping[str, Any]:
+    """A run of an older version has none."""
     try:
-        price = read_json(paths.spec_origin)["profile"].get("price")
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None  # a run of an older version has had no profile, or one without a price
-    return price if isinstance(price, Mapping) else None
+        profile = read_json(paths.spec_origin)["profile"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    return profile if isinstance(profile, Mapping) else {}
 
 
 def parents_first(stages: Mapping[str, Any]) -> list[str]:

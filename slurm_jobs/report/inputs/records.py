@@ -101,5 +101,7 @@ class ReportInputs:
     """When the records were read, seconds since 1970."""
     problems: tuple[str, ...]
     """Files that could not be read, and why."""
+    profile: Mapping[str, Any] = field(default_factory=dict)
+    """The cluster profile as the run was given it, without the values of what looks secret."""
     price: Mapping[str, Any] | None = None
-    """`gpu_hour`, `cpu_hour` and `currency`, as the cluster profile had them."""
+    """`gpu_hour`, `cpu_hour` and `currency` of the profile; None where it has none."""

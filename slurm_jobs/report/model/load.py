@@ -12,6 +12,8 @@ class Level:
     mean: float
     p5: float
     p95: float
+    num: int
+    """Readings that told it; of several GPUs each counts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +24,8 @@ class NodeLoad:
     num_readings: int
     num_cores: int
     """That the job may use."""
+    num_ranks: int
+    """That ran there."""
     cpu_busy: Level | None
     """Share of those cores, all processes."""
     cpu_iowait: Level | None

@@ -118,6 +118,11 @@ class Pace:
     """Of all ranks."""
     num_planned: int | None
     """Steps that the whole training is to have; None where the records do not say."""
+    num_saved: int
+    """Steps that the newest checkpoint has, as far as the records tell."""
+    num_phases: int
+    is_last_phase: bool
+    """Else phases are ahead whose pace nobody knows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

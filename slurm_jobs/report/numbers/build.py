@@ -9,7 +9,7 @@ from slurm_jobs.report import words
 from slurm_jobs.report.findings.find import find
 from slurm_jobs.report.inputs.records import ReportInputs
 from slurm_jobs.report.model.cost import Projection
-from slurm_jobs.report.model.run import DataNumbers, RunHeader, RunReport, StageNumbers
+from slurm_jobs.report.model.run import Bar, DataNumbers, RunHeader, RunReport, StageNumbers
 from slurm_jobs.report.model.training import TrainingNumbers
 from slurm_jobs.report.numbers.attempts import REPORT_RUN, AttemptFacts, gather_attempts
 from slurm_jobs.report.numbers.cost import cost_numbers
@@ -43,8 +43,7 @@ def build_report(
     header = _header(inputs, [(s.name, standing[s.name]) for s in current], span[1], config)
     evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
     bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
-    by_name = {stage.name: stage for stage in inputs.stages}
-    to_the_end = projections(by_name, current, training, bars, inputs.price)
+    ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
     findings, checks = find(current, training, shares, note, data)
     return RunReport(
         header=header,
@@ -59,11 +58,11 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=_notes(inputs, note, training, stages),
+        notes=(*_notes(inputs, note, training, stages), *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
-        projections=(*to_the_end, *_epochs(inputs, current, training, data, num_epochs)),
+        projections=ahead,
     )
 
 
@@ -81,21 +80,29 @@ def _training(
     )
 
 
-def _epochs(
+def _ahead(
     inputs: ReportInputs,
     stages: Sequence[StageNumbers],
     training: Sequence[TrainingNumbers],
+    bars: Sequence[Bar],
+    *,
     data: Sequence[DataNumbers],
     num_epochs: float | None,
-) -> tuple[Projection, ...]:
-    """Over the samples that the run's own preprocessing made; nothing where it made none."""
-    num_samples = sum(d.num_samples.value or 0.0 for d in data)
-    if num_epochs is None or not num_samples:
-        return ()
+) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
+    """What is to come, and notes on what is not known of it."""
     by_name = {stage.name: stage for stage in inputs.stages}
-    return project_epochs(
-        by_name, stages, training, inputs.price, num_epochs=num_epochs, num_samples=num_samples
+    found, notes = projections(by_name, stages, training, bars, inputs.price)
+    if num_epochs is None:
+        return found, notes
+    more, why_not = project_epochs(
+        by_name,
+        stages,
+        training,
+        inputs.price,
+        num_epochs=num_epochs,
+        num_samples={d.stage: d.num_samples.value for d in data if d.num_samples.value},
     )
+    return (*found, *more), (*notes, *why_not)
 
 
 def _header(

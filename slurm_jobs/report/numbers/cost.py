@@ -38,7 +38,8 @@ def cost_numbers(
         training: for what GPUs were held.
         price: `gpu_hour`, `cpu_hour` and `currency` of the cluster profile; None without one.
     """
-    found = tuple(_stage_cost(stage, training, price) for stage in stages)
+    begun = [stage for stage in stages if stage.num_attempts]  # the others have cost nothing yet
+    found = tuple(_stage_cost(stage, training, price) for stage in begun)
     currency = str(price["currency"]) if price else ""
     return CostNumbers(
         currency=currency,
@@ -83,7 +84,7 @@ def _money(stage: StageNumbers, price: Mapping[str, object] | None) -> Quantity:
         return missing(unit, reasons[0])
     value = money_of(stage.gpu_hours.value or 0.0, stage.cpu_hours.value or 0.0, price)
     assert value is not None
-    bounds = [h.at_least for h in hours if h.at_least]
+    bounds = [h.missing or h.at_least for h in hours if h.missing or h.at_least]
     return known(value, unit, bounds[0] if bounds else "")
 
 

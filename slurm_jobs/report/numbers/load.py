@@ -33,7 +33,21 @@ def node_loads(
             within = each.readings[(at - each.readings["interval_s"] >= begin) & (at <= end)]
             if len(within):
                 by_node.setdefault(each.node, []).append((each, within))
-    return tuple(_load(node, parts) for node, parts in sorted(by_node.items()))
+    ranks = {
+        (timing.rank, str(timing.steps.metadata.get("node_name", "")))
+        for attempt in attempts
+        for timing in attempt.ranks
+        if timing.steps is not None
+    }
+    return tuple(
+        _load(node, parts, sum(own == node for _, own in ranks))
+        for node, parts in sorted(by_node.items())
+    )
+
+
+def tells(level: Level | None, num_each: int = 1) -> bool:
+    """Whether there are readings enough to judge by; `num_each` of each moment count as one."""
+    return level is not None and level.num >= MIN_READINGS * num_each
 
 
 def _measured_span(attempt: AttemptSteps) -> tuple[float, float]:
@@ -42,7 +56,7 @@ def _measured_span(attempt: AttemptSteps) -> tuple[float, float]:
     return float(records[0]["start_unix_s"]), float(last["start_unix_s"] + last["step_s"])
 
 
-def _load(node: str, parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> NodeLoad:
+def _load(node: str, parts: Sequence[tuple[NodeReadings, np.ndarray]], num_ranks: int) -> NodeLoad:
     said = [each.metadata for each, _ in parts]
     gpus = [gpu for metadata in said for gpu in metadata.get("gpus") or ()]
     sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
@@ -51,6 +65,7 @@ def _load(node: str, parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> NodeLo
     return NodeLoad(
         node=node,
         num_readings=sum(len(part) for _, part in parts),
+        num_ranks=num_ranks,
         num_cores=max(len(metadata.get("cores") or ()) for metadata in said),
         cpu_busy=_level(parts, "cpu_busy_share"),
         cpu_iowait=_level(parts, "cpu_iowait_share"),
@@ -93,4 +108,5 @@ def _summed_up(pairs: Sequence[tuple[Any, np.ndarray]]) -> Level | None:
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) / weights.sum()
     low, high = (values[order][np.searchsorted(reached, share)] for share in (0.05, 0.95))
-    return Level(mean=float(np.average(values, weights=weights)), p5=float(low), p95=float(high))
+    mean = float(np.average(values, weights=weights))
+    return Level(mean=mean, p5=float(low), p95=float(high), num=len(values))

@@ -4,44 +4,71 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from slurm_jobs.common.stretches import stretch_speeds
 from slurm_jobs.common.student import CONFIDENCE, two_sided
 from slurm_jobs.report.model.training import Pace
-from slurm_jobs.report.numbers.rates import total
+from slurm_jobs.report.numbers.newest import of_newest, phase_of
 from slurm_jobs.report.numbers.steps import AttemptSteps
 
 
-def find_pace(attempts: Sequence[AttemptSteps]) -> Pace | None:
-    """The pace on the number of ranks that the newest attempt had.
+def find_pace(attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]) -> Pace | None:
+    """The pace of the newest phase, under the newest config, on as many ranks as the last attempt.
 
-    None where fewer steps are known than `stretches.MIN_STEPS`. Checkpoints and evaluation in the
-    loop are in it, as they will come again.
+    None where fewer steps are known of it than `stretches.MIN_STEPS`. Checkpoints and evaluation in
+    the loop are in it, as they will come again.
+
+    Args:
+        attempts: of one slice, oldest first.
+        fingerprints: by attempt, of config and code.
     """
     newest = attempts[-1]
-    alike = [a for a in attempts if a.num_ranks == newest.num_ranks and a.num_measured]
-    whole = [a for a in alike if len(a.ranks) == a.num_ranks]
-    if not whole:
-        return None
-    seconds = np.concatenate([a.measured(a.longest)["step_s"] for a in whole])
+    phase = phase_of(newest)
+    whole = [
+        a
+        for a in of_newest(attempts, fingerprints)
+        if a.num_ranks == newest.num_ranks == len(a.ranks) and a.num_measured
+    ]
+    parts = [_since(attempt, phase.first_step) for attempt in whole]
+    seconds = np.concatenate([times for times, _ in parts]) if parts else np.empty(0)
     speeds = stretch_speeds(np.ones(len(seconds)), seconds.astype(np.float64))
     if not speeds:
         return None
     times = [1 / speed for speed in speeds]
-    counted = [a.measured(i) for a in whole for i in range(len(a.ranks))]
-    said = [t.steps.metadata.get("num_steps") for t in newest.ranks if t.steps is not None]
+    file = newest.ranks[0].steps
+    planned = file.metadata.get("num_steps") if file is not None else None
     return Pace(
         num_ranks=newest.num_ranks,
         step_s=statistics.mean(times),
         spread_s=statistics.stdev(times),
         num_steps=len(seconds),
         num_stretches=len(times),
-        samples_per_step=total(counted, "num_samples") / len(seconds),
-        num_planned=int(said[0]) if said and said[0] else None,
+        samples_per_step=sum(samples for _, samples in parts) / len(seconds),
+        num_planned=int(planned) if planned else None,
+        num_saved=_num_saved(newest),
+        num_phases=phase.num_phases,
+        is_last_phase=phase.is_last,
     )
+
+
+def _since(attempt: AttemptSteps, first_step: int) -> tuple[np.ndarray, float]:
+    """Of its measured steps from that one on: seconds of each, and the samples of all ranks."""
+    ranks = [attempt.measured(index) for index in range(len(attempt.ranks))]
+    now = ranks[attempt.longest]["step"] >= first_step
+    samples = sum(float(rank["num_samples"][now].sum(dtype=np.float64)) for rank in ranks)
+    return ranks[attempt.longest]["step_s"][now], samples
+
+
+def _num_saved(attempt: AttemptSteps) -> int:
+    """Steps up to the last one in which the state was saved: what a killed attempt leaves."""
+    kept = attempt.kept(attempt.longest)
+    saved = kept["step"][kept["checkpoint_s"] > 0]
+    if len(saved):
+        return int(saved[-1]) + 1
+    return int(kept["step"][0]) if len(kept) else 0
 
 
 def time_of(pace: Pace, num_steps: int) -> tuple[float, float]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from slurm_jobs.common.stretches import MIN_STEPS
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs.records import StageInputs
 from slurm_jobs.report.model.cost import Projection, Span
@@ -35,6 +36,11 @@ class _Course:
     num_gpus: int
     num_cpus: int
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether no start comes to a step."""
+        return self.limit_s is not None and self.limit_s <= self.startup_s
+
 
 def projections(
     inputs: Mapping[str, StageInputs],
@@ -42,18 +48,48 @@ def projections(
     training: Sequence[TrainingNumbers],
     bars: Sequence[Bar],
     price: Mapping[str, object] | None,
-) -> tuple[Projection, ...]:
-    """To the end of each training that is not done and whose pace is known."""
-    found = []
+) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
+    """To the end of each training that is not done, and why there is none of some."""
+    found, notes = [], []
     for numbers in training:
-        pace, stage = numbers.pace, _of(stages, numbers.stage)
-        if pace is None or pace.num_planned is None or stage is None or numbers.is_earlier:
+        stage = _of(stages, numbers.stage)
+        if stage is None or stage.status == "completed" or numbers.is_earlier:
             continue
-        left = pace.num_planned - numbers.num_steps
-        if left > 0 and stage.status != "completed":
-            course = _course(inputs[stage.name], stage, numbers, bars)
-            found.append(_project(numbers, pace, course, left, price, what=TO_THE_END))
-    return tuple(found)
+        pace, why = numbers.pace, _why_none(numbers)
+        if pace is not None and not why and pace.num_planned is None:
+            why = "its records do not say how many steps it is to have"
+        if pace is not None and not why and not pace.is_last_phase:
+            why = "phases are ahead whose pace is not known yet"
+        course = _course(inputs[stage.name], stage, numbers, bars)
+        if why or pace is None or pace.num_planned is None:
+            notes.append(f"{numbers.stage}: what is ahead is not known: {why}")
+        elif course.is_hopeless:
+            notes.append(f"{numbers.stage}: {_HOPELESS.format(words.seconds(course.startup_s))}")
+        else:
+            left = pace.num_planned - _num_done(numbers, pace, bars)
+            if left > 0:
+                found.append(_project(numbers, pace, course, left, price, what=TO_THE_END))
+    return tuple(found), tuple(notes)
+
+
+_HOPELESS = (
+    "its time limit leaves no time for steps after a start-up of {}: raise timeout_min, or nothing "
+    "more will be done"
+)
+
+
+def _why_none(numbers: TrainingNumbers) -> str:
+    if numbers.pace is not None:
+        return ""
+    return f"fewer than {MIN_STEPS} steps of its newest config and phase tell its pace"
+
+
+def _num_done(numbers: TrainingNumbers, pace: Pace, bars: Sequence[Bar]) -> int:
+    """Steps that need not be made again: an attempt that failed leaves what it had saved."""
+    own = [bar for bar in bars if bar.stage == numbers.stage]
+    last = max(own, key=lambda bar: bar.start_unix_s, default=None)
+    has_failed = last is not None and last.outcome in {"failed", "cancelled", "unknown"}
+    return min(numbers.num_steps, pace.num_saved) if has_failed else numbers.num_steps
 
 
 def project_epochs(
@@ -63,19 +99,60 @@ def project_epochs(
     price: Mapping[str, object] | None,
     *,
     num_epochs: float,
-    num_samples: float,
-) -> tuple[Projection, ...]:
-    """So many epochs over `num_samples`, begun anew with the settings that each training has."""
-    found = []
+    num_samples: Mapping[str, float],
+) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
+    """So many epochs, begun anew with the settings that each training has; and why there are none.
+
+    Args:
+        inputs: by name of the stage.
+        stages: those of the spec.
+        training: those that recorded steps.
+        price: of the cluster profile.
+        num_epochs: above 0.
+        num_samples: by name of a stage that made data, how many.
+    """
+    found, notes = [], []
     for numbers in training:
-        pace, stage = numbers.pace, _of(stages, numbers.stage)
-        if pace is None or stage is None or numbers.is_earlier:
+        stage = _of(stages, numbers.stage)
+        if stage is None or numbers.is_earlier:
             continue
-        num_steps = math.ceil(num_epochs * num_samples / pace.samples_per_step)
+        sources = [name for name in ancestors_of(inputs, stage.name) if name in num_samples]
+        pace, why = numbers.pace, _why_no_epochs(numbers, len(sources))
+        if why or pace is None:
+            notes.append(f"{numbers.stage}: {num_epochs:g} epochs are not projected: {why}")
+            continue
+        num_steps = math.ceil(num_epochs * num_samples[sources[0]] / pace.samples_per_step)
         course = replace(_course(inputs[stage.name], stage, numbers, ()), running_since_s=None)
         what = words.number_of("epoch", 1) if num_epochs == 1 else f"{num_epochs:g} epochs"
         found.append(_project(numbers, pace, course, num_steps, price, what=what))
-    return tuple(found)
+    return tuple(found), tuple(notes)
+
+
+def _why_no_epochs(numbers: TrainingNumbers, num_sources: int) -> str:
+    """Nothing where its pace and the length of an epoch are known."""
+    pace = numbers.pace
+    if pace is None:
+        return _why_none(numbers)
+    if num_sources != 1:
+        made = (
+            "several stages made data before it" if num_sources else "the run did not make its data"
+        )
+        return f"{made}, so that an epoch has no known length"
+    if pace.num_phases > 1:
+        return "it has phases, each with a pace of its own"
+    return "" if pace.samples_per_step else "its records count no samples"
+
+
+def ancestors_of(inputs: Mapping[str, StageInputs], name: str) -> list[str]:
+    """The stages that come before this one, however far."""
+    found: list[str] = []
+    waiting = list(inputs[name].after)
+    while waiting:
+        parent = waiting.pop()
+        if parent in inputs and parent not in found:
+            found.append(parent)
+            waiting.extend(inputs[parent].after)
+    return sorted(found)
 
 
 def _of(stages: Sequence[StageNumbers], name: str) -> StageNumbers | None:
@@ -93,12 +170,18 @@ def _course(
     num_tasks = max(1, asked["nodes"]) * max(1, asked["tasks_per_node"])
     return _Course(
         startup_s=around_s / numbers.num_attempts,
-        limit_s=stage.time_limit_s.value,
+        limit_s=stage.time_limit_s.value or _asked_limit_s(inputs),
         wait=None if median is None or longest is None else Span(low=median, high=longest),
         running_since_s=max((b.end_unix_s - b.start_unix_s for b in running), default=None),
         num_gpus=max(1, asked["nodes"]) * asked["gpus_per_node"],
         num_cpus=num_tasks * max(1, asked["cpus_per_task"]),
     )
+
+
+def _asked_limit_s(inputs: StageInputs) -> float | None:
+    """Where the accounting does not tell."""
+    minutes = inputs.resources.get("timeout_min")
+    return float(minutes) * 60 if minutes else None
 
 
 _COUNTED = ("nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node")
@@ -143,10 +226,8 @@ def _num_starts(course: _Course, work_s: float) -> int:
     is_running = course.running_since_s is not None
     if course.limit_s is None:
         return 0 if is_running else 1
-    usable_s = course.limit_s - course.startup_s
+    usable_s = max(1.0, course.limit_s - course.startup_s)
     left_s = max(0.0, course.limit_s - course.running_since_s) if is_running else 0.0  # type: ignore[operator]
-    if usable_s <= 0:
-        return 0 if work_s <= left_s else 1
     return math.ceil(max(0.0, work_s - left_s) / usable_s)
 
 

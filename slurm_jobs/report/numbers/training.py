@@ -73,6 +73,7 @@ def training_numbers(
                 _numbers(name, attempts, budget, _loss_unit(stage)),
                 checkpoint=_checkpoint(stage),
                 saves_ahead=_saves_ahead(stage, attempts),
+                pace=find_pace(attempts, fingerprints),
                 **_of_nodes(stage, index, attempts),
             )
             if not has_newest_steps(stage, index, intents):
@@ -116,7 +117,6 @@ def _numbers(
         device_timeline=device_timeline(attempts),
         device=_device(attempts),
         num_microbatches=_usual_microbatches(attempts),
-        pace=find_pace(attempts),
         **_losses(attempts, loss_unit),
         **rates(attempts),
         **ranks_of(attempts),

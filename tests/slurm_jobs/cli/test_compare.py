@@ -49,7 +49,7 @@ def test_repeats_of_two_settings_are_compared(tmp_path, capsys):
     code, out, err = said(capsys, "compare", slow, fast)
     assert (code, err) == (0, "")
     assert out.startswith("B is faster than A: B / A 1.1")
-    assert "nothing: the arms are repeats of each other" in out
+    assert "nothing that is recorded: the arms are repeats of each other" in out
     code, out, _ = said(capsys, "compare", slow, fast, "--json")
     found = json.loads(out)
     assert found["tokens"]["word"] == "faster"
@@ -94,3 +94,21 @@ def test_a_warm_up_that_is_no_number_is_refused(tmp_path, capsys):
     code, _, err = said(capsys, "compare", "a", "b", "--warmup-steps", "-3")
     assert code == 2
     assert "--warmup-steps" in err
+
+
+def test_a_run_given_twice_is_no_repeat(tmp_path, capsys):
+    one, two, _ = make_runs(tmp_path, "one")
+    for words in (
+        ("compare", f"{one},{one}", two),
+        ("compare", one, one),
+        ("scaling", one, two, one),
+    ):
+        code, _, err = said(capsys, *words)
+        assert code == 2
+        assert "is given twice; repeats must be runs of their own" in err
+
+
+def test_an_arm_without_a_run_is_an_input_error(tmp_path, capsys):
+    code, _, err = said(capsys, "compare", ",", make_runs(tmp_path, "one")[0])
+    assert code == 2
+    assert "`,` names no run" in err

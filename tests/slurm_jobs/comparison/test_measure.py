@@ -127,3 +127,52 @@ def test_settings_of_phases_are_told_one_by_one(tmp_path):
     settings = measure(paths.run_dir).settings
     assert settings["train.config.phases[0].num_steps"] == "3"
     assert "train.config.phases[0].schedule" not in settings
+
+
+def test_steps_of_an_earlier_config_are_left_out_and_told(tmp_path):
+    paths = fabricated(tmp_path / "run")
+    path = paths.attempt("train", 0, 1)
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "fingerprint": "earlier"}))
+    found = measure(paths.run_dir)
+    assert found.num_steps == 400 - 150 - 5
+    assert any("steps of an earlier config or code left out" in note for note in found.notes)
+
+
+def test_what_holds_for_all_stages_is_a_setting_too(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    spec = json.loads(paths.resolved_spec.read_text())
+    spec |= {"environment": {"NCCL_P2P_DISABLE": "1", "WANDB_API_KEY": "hunter22"}, "limit": 500}
+    paths.resolved_spec.write_text(json.dumps(spec))
+    profile = {"node_local_dir": "/scratch", "slurm": {"qos": "long"}}
+    paths.spec_origin.write_text(json.dumps({"profile": profile}))
+    settings = measure(paths.run_dir).settings
+    assert settings["run.environment.NCCL_P2P_DISABLE"] == "1"
+    assert settings["run.limit"] == "500"
+    assert settings["cluster.slurm.qos"] == "long"
+    assert "hunter22" not in str(settings)
+
+
+def test_what_could_not_be_read_is_told(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    path = steps_path(paths.timing_dir("train", 0, 1), 1)
+    data = bytearray(path.read_bytes())
+    steps = steps_of(paths, 1, 1)
+    begin = data.index(b"\n") + 1 + 300 * steps.dtype.itemsize
+    data[begin : begin + steps.dtype.itemsize] = bytes(steps.dtype.itemsize)
+    path.write_bytes(bytes(data))
+    found = measure(paths.run_dir)
+    assert found.num_steps == 295
+    assert any("left out, from the first damaged one on" in note for note in found.notes)
+    assert any("unequal numbers of steps" in note for note in found.notes)
+
+
+def test_records_that_count_no_samples_are_refused(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    for rank in range(2):
+        path = steps_path(paths.timing_dir("train", 0, 1), rank)
+        steps = steps_of(paths, 1, rank).copy()
+        steps["num_samples"] = 0
+        path.write_bytes(path.read_bytes().partition(b"\n")[0] + b"\n" + steps.tobytes())
+    with pytest.raises(InputError, match="its records count no samples"):
+        measure(paths.run_dir)

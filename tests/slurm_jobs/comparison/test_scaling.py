@@ -124,7 +124,9 @@ def test_runs_like_no_other_are_left_out_by_name():
     odd = measured("odd", num_ranks=8, settings={"train.config.precision": "fp32"})
     found = scale([*runs({1: 100, 2: 190}), odd])
     assert len(found.series) == 1
-    assert found.warnings == ("left out, as nothing on other numbers of ranks is like it: odd",)
+    (said,) = found.warnings
+    assert said.startswith("left out, as nothing on other numbers of ranks is like it: odd (")
+    assert "train.config.precision fp32" in said
 
 
 def test_other_code_is_told_and_makes_no_series_of_its_own():
@@ -145,3 +147,33 @@ def test_one_number_of_ranks_is_no_scaling():
 def test_a_run_without_tokens_has_no_speed():
     with pytest.raises(ValueError, match="b: no tokens were counted"):
         scale([measured("a"), measured("b", num_ranks=4, tokens_per_s=0.0)])
+
+
+def test_a_flattering_second_base_is_not_called_sound():
+    pressed = measured("r2", num_ranks=2, tokens_per_s=1000.0, num_allocator_retries=1)
+    (series,) = scale([pressed, *runs({4: 1950, 8: 8000})]).series
+    assert "205 % of ideal" in series.as_given[1].problems[0]
+    assert series.honest == ()
+    assert headline(series).startswith("baseline unhealthy, and no other is sound")
+
+
+def test_a_sound_base_stays_where_a_point_has_other_cards():
+    found = scale(
+        [
+            *runs({2: 1000, 4: 1950}, cards=("V100",)),
+            *runs({8: 8000}, cards=("A100",)),
+        ]
+    ).series[0]
+    assert found.as_given[0].problems == ()
+    assert found.as_given[-1].problems == ("other cards than the rest: A100, not V100",)
+
+
+def test_noise_alone_makes_no_base_unhealthy():
+    noisy = [
+        measured(f"r{num}-{i}", num_ranks=num, tokens_per_s=speed)
+        for num, speeds in ((2, (900, 1100)), (4, (1900, 2340)))
+        for i, speed in enumerate(speeds)
+    ]
+    base, last = scale(noisy).series[0].as_given
+    assert last.efficiency > 1.05
+    assert base.problems == ()

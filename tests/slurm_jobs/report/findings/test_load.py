@@ -175,3 +175,55 @@ def test_damaged_readings_are_told_and_leave_the_rest_of_the_report(report_of, t
     inputs = read_inputs(paths, ())
     assert any("readings of a node not read" in problem for problem in inputs.problems)
     assert build_report(inputs, ReportConfig()).training[0].loads == ()
+
+
+def test_on_cpus_the_model_and_the_loader_share_the_cores(report_of):
+    host = {"cpu_busy_share": 0.97, "cpu_iowait_share": 0.0}
+    report = report_of(data_wait_s=0.5, readings={"host": host}, headers={"device": "cpu"})
+    assert "on CPUs the model and the loader share them" in finding(report, "data-wait").text
+
+
+def test_threads_count_on_every_rank_of_the_node(report_of):
+    """4 threads on each of 2 ranks fill 8 cores: more of them only queue up."""
+    host = {"cpu_busy_share": 0.05, "cpu_iowait_share": 0.0}
+    report = report_of(
+        data_wait_s=0.5, readings={"host": host, "cores": 8}, config={"num_loader_threads": 4}
+    )
+    found = finding(report, "data-wait")
+    assert "the storage answers late" in found.text
+    assert "num_loader_threads is 4 on each of 2 ranks" in found.evidence[-1]
+
+
+def test_where_threads_are_not_known_none_is_blamed(report_of):
+    host = {"cpu_busy_share": 0.05, "cpu_iowait_share": 0.0}
+    text = finding(report_of(data_wait_s=0.5, readings={"host": host}), "data-wait").text
+    assert "too few threads or workers, or its storage answers late" in text
+
+
+def test_the_node_of_the_rank_that_waits_is_looked_at(tmp_path):
+    scenario = fabricate_run.Scenario(num_ranks=16, slow_rank_extra_s=2.0, stopped_at=None)
+    paths, _ = fabricate_run.fabricate(tmp_path / "run", scenario)
+    folder = paths.timing_dir("train", 0, 1)
+    for node, busy in ((0, 0.95), (1, 0.1)):
+        write_readings(folder, host={**CALM, "cpu_busy_share": busy}, node=node)
+    report = build_report(read_inputs(paths, ()), ReportConfig())
+    assert "cores of gpu-02: 10 % busy" in finding(report, "data-wait").evidence[-1]
+
+
+@pytest.mark.parametrize("last", [3, 8])
+def test_a_few_readings_judge_nothing(report_of, last):
+    """A sampler that died early, or GPUs that were hardly ever read."""
+    nan = float("nan")
+    report = report_of(
+        data_wait_s=0.5,
+        readings={
+            "host": {
+                "cpu_busy_share": lambda n: 0.1 if n < 10 + last else nan,
+                "cpu_iowait_share": lambda n: 0.9 if n < 10 + last else nan,
+            },
+            "gpu_busy": lambda n: 0.0 if n < 10 + last else nan,
+        },
+    )
+    found = outcomes(report)
+    assert {found[r] for r in ("gpu-use", "gpu-fluctuates", "storage-queue")} == {"abstained"}
+    assert "why is not known" in finding(report, "data-wait").confidence

@@ -1,5 +1,6 @@
 """Hours and money: what was allocated, what for, and lower bounds where something is not known."""
 
+import dataclasses
 import io
 
 import pytest
@@ -7,6 +8,8 @@ from rich.console import Console
 
 from slurm_jobs.report import words_projection
 from slurm_jobs.report.html.render import render_html
+from slurm_jobs.report.model.values import missing
+from slurm_jobs.report.numbers.cost import cost_numbers
 from slurm_jobs.report.terminal import print_report
 
 PRICE = {"gpu_hour": 2.0, "cpu_hour": 0.5, "currency": "CHF"}
@@ -63,3 +66,22 @@ def test_stages_without_accounting_make_the_sum_a_lower_bound(report_of):
     assert lacking
     assert report.cost.cpu_hours.at_least
     assert "at least" in words_projection.taken(report.cost)
+
+
+def test_money_of_a_stage_whose_gpus_are_not_known_is_a_lower_bound(report_of):
+    stage = next(s for s in report_of(price=PRICE).stages if s.name == "train")
+    unknown = dataclasses.replace(
+        stage, gpu_hours=missing("GPU h", "the accounting lacks num_gpus")
+    )
+    (found,) = cost_numbers([unknown], [], PRICE).stages
+    assert found.money.at_least == "the accounting lacks num_gpus"
+
+
+def test_a_stage_that_has_not_begun_has_cost_nothing(report_of):
+    stage = next(s for s in report_of().stages if s.name == "train")
+    waiting = dataclasses.replace(
+        stage, num_attempts=0, gpu_hours=missing("GPU h", "no"), cpu_hours=missing("CPU h", "no")
+    )
+    found = cost_numbers([stage, waiting], [], PRICE)
+    assert found.cpu_hours.at_least == ""
+    assert len(found.stages) == 1

@@ -7,10 +7,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from slurm_jobs.common.timings import StepFile
 from slurm_jobs.report import words_projection
+from slurm_jobs.report.inputs.records import RankTiming
+from slurm_jobs.report.model.run import Bar
 from slurm_jobs.report.model.training import Pace
-from slurm_jobs.report.numbers.pace import time_of
+from slurm_jobs.report.model.values import known, missing
+from slurm_jobs.report.numbers.pace import find_pace, time_of
 from slurm_jobs.report.numbers.projection import _Course, _num_starts, project_epochs, projections
+from slurm_jobs.report.numbers.steps import split_attempts
 from slurm_jobs.report.terminal import print_report
 
 PRICE = {"gpu_hour": 2.0, "cpu_hour": 0.0, "currency": "CHF"}
@@ -25,6 +30,9 @@ def pace(**values):
         "num_stretches": 10,
         "samples_per_step": 64.0,
         "num_planned": 1500,
+        "num_saved": 400,
+        "num_phases": 1,
+        "is_last_phase": True,
     }
     return Pace(**{**given, **values})
 
@@ -71,7 +79,8 @@ def parts(report_of):
 
 def test_what_is_left_is_the_steps_that_no_attempt_made(parts):
     by_name, stages, training = parts
-    (found,) = projections(by_name, stages, training, (), PRICE)
+    (found,), notes = projections(by_name, stages, training, (), PRICE)
+    assert notes == ()
     assert (found.what, found.num_steps) == ("to the end", 1100)
     work_s = 1100 * training[0].pace.step_s
     assert found.seconds.low < work_s + found.wait.high + 200
@@ -89,9 +98,9 @@ def test_what_is_left_is_the_steps_that_no_attempt_made(parts):
 def test_a_training_that_is_done_or_of_an_earlier_config_has_nothing_ahead(parts):
     by_name, stages, training = parts
     done = [replace(stages[0], status="completed")]
-    assert projections(by_name, done, training, (), None) == ()
+    assert projections(by_name, done, training, (), None) == ((), ())
     earlier = [replace(training[0], is_earlier=True)]
-    assert projections(by_name, stages, earlier, (), None) == ()
+    assert projections(by_name, stages, earlier, (), None) == ((), ())
 
 
 def test_epochs_are_of_the_samples_that_the_run_made(report_of):
@@ -106,11 +115,102 @@ def test_epochs_are_of_the_samples_that_the_run_made(report_of):
     assert "ahead: train, 3 epochs: " in screen.file.getvalue()
 
 
-def test_no_projection_without_a_pace(parts):
+def test_without_a_pace_there_is_a_reason_and_no_projection(parts):
     by_name, stages, training = parts
     without = [replace(training[0], pace=None)]
-    assert projections(by_name, stages, without, (), None) == ()
-    assert project_epochs(by_name, stages, without, None, num_epochs=1, num_samples=100) == ()
+    why = "fewer than 200 steps of its newest config and phase tell its pace"
+    found, notes = projections(by_name, stages, without, (), None)
+    assert (found, notes) == ((), (f"train: what is ahead is not known: {why}",))
+    epochs = {"num_epochs": 2, "num_samples": {"preprocess": 100.0}}
+    found, notes = project_epochs(by_name, stages, without, None, **epochs)
+    assert (found, notes) == ((), (f"train: 2 epochs are not projected: {why}",))
+
+
+@pytest.mark.parametrize(
+    ("changed", "num_samples", "why"),
+    [
+        ({}, {}, "the run did not make its data"),
+        ({}, {"preprocess": 10.0, "consolidate": 9.0}, "several stages made data before it"),
+        ({"num_phases": 2}, {"preprocess": 10.0}, "it has phases, each with a pace of its own"),
+        ({"samples_per_step": 0.0}, {"preprocess": 10.0}, "its records count no samples"),
+    ],
+)
+def test_epochs_that_cannot_be_told_are_told_so(parts, changed, num_samples, why):
+    by_name, stages, training = parts
+    given = [replace(training[0], pace=replace(training[0].pace, **changed))]
+    found, (note,) = project_epochs(
+        by_name, stages, given, None, num_epochs=1, num_samples=num_samples
+    )
+    assert found == ()
+    assert why in note
+
+
+def test_phases_that_are_ahead_have_no_known_pace(parts):
+    by_name, stages, training = parts
+    given = [replace(training[0], pace=replace(training[0].pace, is_last_phase=False))]
+    found, (note,) = projections(by_name, stages, given, (), None)
+    assert found == ()
+    assert "phases are ahead whose pace is not known yet" in note
+
+
+def test_a_pace_is_of_the_newest_phase_and_config_alone(fabrication):
+    def attempt(number, first, last, phases, slow_s=0.0):
+        steps = fabrication.fabricate_steps(
+            fabrication.Scenario(num_ranks=1), 0, first, last, fabrication.CREATED
+        )
+        steps["step_s"] += slow_s * (np.arange(first, last) >= phases[-1]["first_step"])
+        metadata = {"num_ranks": 1, "num_steps": 900, "training": "t", "phases": phases}
+        file = StepFile(metadata=metadata, steps=steps)
+        return RankTiming(slice_index=0, attempt=number, rank=0, steps=file, spans=())
+
+    two = [{"name": "a", "first_step": 0}, {"name": "b", "first_step": 300}]
+    (only,) = split_attempts([attempt(1, 0, 600, two, slow_s=5.0)], 5, {})
+    found = find_pace([only], {})
+    assert found.num_steps == 300
+    assert found.step_s > 5
+    assert (found.num_phases, found.is_last_phase) == (2, True)
+
+    one = two[:1]
+    both = [attempt(1, 0, 300, one), attempt(2, 300, 600, one, slow_s=5.0)]
+    attempts = split_attempts(both, 5, {})
+    assert find_pace(attempts, {1: "x", 2: "x"}).num_steps == 590
+    newest = find_pace(attempts, {1: "x", 2: "y"})
+    assert newest.num_steps == 295
+    assert newest.step_s > 5
+    early = split_attempts([attempt(1, 0, 290, two)], 5, {})
+    assert not find_pace(early, {}).is_last_phase
+
+
+def test_after_a_failure_the_steps_since_the_last_save_are_to_be_made_again(parts):
+    by_name, stages, training = parts
+    bars = [
+        Bar(
+            stage="train", slice_index=0, attempt=2, job_id="1", node="n", eligible_unix_s=None,
+            start_unix_s=1.0, end_unix_s=2.0, outcome=outcome, reason="",
+        )
+        for outcome in ("failed",)
+    ]  # fmt: skip
+    given = [replace(training[0], pace=replace(training[0].pace, num_saved=380))]
+    (found,), _ = projections(by_name, stages, given, bars, None)
+    assert found.num_steps == 1500 - 380
+    stopped = [replace(bars[0], outcome="stopped")]
+    assert projections(by_name, stages, given, stopped, None)[0][0].num_steps == 1100
+
+
+def test_a_limit_that_start_up_uses_up_is_told(parts):
+    by_name, stages, training = parts
+    hopeless = [replace(stages[0], time_limit_s=known(5.0, "s"))]
+    found, (note,) = projections(by_name, hopeless, training, (), None)
+    assert found == ()
+    assert "its time limit leaves no time for steps" in note
+
+
+def test_without_accounting_the_limit_is_the_one_that_was_asked_for(parts):
+    by_name, stages, training = parts
+    silent = [replace(stages[0], time_limit_s=missing("s", "no accounting"))]
+    given = [replace(training[0], pace=replace(training[0].pace, num_planned=100_000))]
+    (found,), _ = projections(by_name, silent, given, (), None)
+    assert found.num_starts > 10  # of an hour each
 
 
 @pytest.mark.parametrize(
@@ -123,7 +223,6 @@ def test_no_projection_without_a_pace(parts):
         (3600, 600.0, 3000, 0),
         (3600, 600.0, 3001, 1),
         (3600, 600.0, 10_001, 3),
-        (100, None, 50, 1),  # nothing but start-up fits: one start, and the report says the limit
     ],
 )
 def test_further_starts_are_those_that_the_time_limit_makes(limit_s, running_s, work_s, expected):

@@ -1,0 +1,48 @@
+"""The attempts and steps that say how a training goes now: PURE.
+
+A resume may have gone on with another config or code, and phases of one training do unlike work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurm_jobs.report.numbers.steps import AttemptSteps
+
+
+def of_newest(
+    attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]
+) -> tuple[AttemptSteps, ...]:
+    """Those under the config and code of the last, in order.
+
+    Args:
+        attempts: of one slice, oldest first.
+        fingerprints: by attempt, of config and code; those that are not known count as one.
+    """
+    now = fingerprints.get(attempts[-1].attempt, "")
+    return tuple(a for a in attempts if fingerprints.get(a.attempt, "") == now)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhasePlace:
+    """Which phase a training is in."""
+
+    first_step: int
+    is_last: bool
+    num_phases: int
+
+
+def phase_of(attempt: AttemptSteps) -> PhasePlace:
+    """Of the last step that counts; a training without phases is in its only one."""
+    file = attempt.ranks[0].steps
+    said = (file.metadata.get("phases") if file is not None else None) or [{}]
+    firsts = [int(phase.get("first_step", 0)) for phase in said]
+    kept = attempt.kept(attempt.longest)
+    last = int(kept["step"][-1]) if len(kept) else 0
+    number = max(0, int(np.searchsorted(firsts, last, side="right")) - 1)
+    return PhasePlace(
+        first_step=firsts[number], is_last=number == len(firsts) - 1, num_phases=len(firsts)
+    )
