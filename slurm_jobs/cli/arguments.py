@@ -72,6 +72,14 @@ def check_place(option: str, path: Path) -> None:
     raise InputError(message)
 
 
+def whole(text: str) -> int:
+    """A whole number, 0 too, for argparse."""
+    if not text.isdecimal():
+        message = f"{text} is not a whole number"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
 def positive(text: str) -> int:
     """A whole number above 0, for argparse."""
     number = int(text) if text.isdecimal() else 0

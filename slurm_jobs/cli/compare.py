@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from slurm_jobs.cli.arguments import add_json, print_json
+from slurm_jobs.cli.arguments import add_json, print_json, whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,17 +25,10 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--warmup-steps",
         metavar="N",
-        type=_whole,
+        type=whole,
         default=5,
         help="steps at the start of each attempt that are left out (default: 5)",
     )
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        message = f"{text} is not a whole number"
-        raise argparse.ArgumentTypeError(message)
-    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:

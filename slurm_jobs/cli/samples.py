@@ -16,6 +16,7 @@ from slurm_jobs.cli.arguments import (
     positive,
     print_json,
     shown_path,
+    whole,
 )
 
 if TYPE_CHECKING:
@@ -70,28 +71,19 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--num",
         metavar="N",
-        type=_whole,
+        type=whole,
         default=_NUM_SHOWN,
         help=f"show N samples, the first of the (shuffled) data set; default: {_NUM_SHOWN}",
     )
     parser.add_argument(
         "--key",
         metavar="KEY",
-        type=_whole,
+        type=whole,
         action="append",
         default=[],
         help="show the sample of this key, the number of its row; may be repeated",
     )
-    parser.add_argument(
-        "--random", metavar="SEED", type=_whole, help="draw the N samples at random"
-    )
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        message = f"{text} is not a whole number"
-        raise argparse.ArgumentTypeError(message)
-    return int(text)
+    parser.add_argument("--random", metavar="SEED", type=whole, help="draw the N samples at random")
 
 
 def run(options: argparse.Namespace) -> int:

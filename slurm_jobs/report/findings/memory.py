@@ -22,15 +22,10 @@ _RULE = "twice the peak is within 90 % of the card's memory"
 def small_batch(numbers: TrainingNumbers) -> Finding | Check:
     """A microbatch whose double would fit, where nothing is accumulated."""
     rule_id = f"small-batch:{numbers.stage}"
-    if numbers.device == "cpu":
-        return clear(rule_id, ON_CPUS)
-    reason = _cannot_tell(numbers)
-    if reason:
-        return abstain(rule_id, reason)
     if numbers.num_microbatches > 1:
         return clear(rule_id, "the global batch is cut into microbatches: see `accumulation`")
-    if not _has_room(numbers):
-        return clear(rule_id, _use_text(numbers))
+    if answer := _no_room(numbers, rule_id):
+        return answer
     return Finding(
         rule_id=rule_id,
         severity="note",
@@ -51,13 +46,8 @@ def accumulation(numbers: TrainingNumbers) -> Finding | Check:
     rule_id = f"accumulation:{numbers.stage}"
     if numbers.num_microbatches <= 1 and not numbers.too_few:
         return clear(rule_id, "each step is one microbatch")
-    if numbers.device == "cpu":
-        return clear(rule_id, ON_CPUS)
-    reason = _cannot_tell(numbers)
-    if reason:
-        return abstain(rule_id, reason)
-    if not _has_room(numbers):
-        return clear(rule_id, _use_text(numbers))
+    if answer := _no_room(numbers, rule_id):
+        return answer
     return Finding(
         rule_id=rule_id,
         severity="medium",
@@ -79,13 +69,8 @@ def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
     rule_id = f"activation-checkpointing:{numbers.stage}"
     if not numbers.activation_checkpointing:
         return clear(rule_id, "activations are kept, not computed again")
-    if numbers.device == "cpu":
-        return clear(rule_id, ON_CPUS)
-    reason = _cannot_tell(numbers)
-    if reason:
-        return abstain(rule_id, reason)
-    if not _has_room(numbers):
-        return clear(rule_id, _use_text(numbers))
+    if answer := _no_room(numbers, rule_id):
+        return answer
     return Finding(
         rule_id=rule_id,
         severity="note",
@@ -99,6 +84,15 @@ def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
         confidence="low: how much memory activations take is not known before they are kept",
         ceiling=ceiling(_RECOMPUTED, "no second forward pass"),
     )
+
+
+def _no_room(numbers: TrainingNumbers, rule_id: str) -> Check | None:
+    """What all rules answer where there is no memory to spare, or nobody can tell."""
+    if numbers.device == "cpu":
+        return clear(rule_id, ON_CPUS)
+    if reason := _cannot_tell(numbers):
+        return abstain(rule_id, reason)
+    return None if _has_room(numbers) else clear(rule_id, _use_text(numbers))
 
 
 def _cannot_tell(numbers: TrainingNumbers) -> str:
