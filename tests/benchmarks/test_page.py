@@ -37,13 +37,11 @@ def test_a_named_section_is_written_anew_and_the_others_stay(copy, tmp_path, mon
     before = copy.read_text()
     (tmp_path / "recording.json").write_text(json.dumps(FOUND))
     call(monkeypatch, "recording", "--found", tmp_path)
-    heading = "## Recording steps"
-    assert copy.read_text().partition(heading)[0] == before.partition(heading)[0]
-    assert (
-        copy.read_text()
-        .partition(heading)[2]
-        .endswith("| count | s | 2 | fingers | 4 | 0.50 | at most 1 | yes |\n")
-    )
+    head, heading, rest = before.partition("## Recording steps")
+    later = rest[rest.index("\n## ") :]
+    after = copy.read_text()
+    assert after.startswith(f"{head}{heading}\n")
+    assert after.endswith(f"| count | s | 2 | fingers | 4 | 0.50 | at most 1 | yes |\n{later}")
 
 
 def test_an_unknown_name_runs_nothing(copy, monkeypatch, capsys):
