@@ -6,7 +6,7 @@ done, not how fast a step is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.stretches import stretch_speeds
-from slurm_jobs.common.system_readings import read_system
 from slurm_jobs.common.timings import NOT_TRAINING
 from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.settings import settings_of
@@ -23,12 +22,10 @@ from slurm_jobs.report import words
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
 from slurm_jobs.report.numbers.newest import of_newest
-from slurm_jobs.report.numbers.steps import AttemptSteps, split_attempts
+from slurm_jobs.report.numbers.steps import AttemptSteps, last_losses, split_attempts
 from slurm_jobs.run.paths import RunPaths
 
 _COMPILE = "compile_s"
-_LAST_STEPS = 50
-"""The loss at the end is the mean over one in so many steps, as in the report."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,8 +52,7 @@ def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -
         InputError: the run has no such training, or several and none was named, or no step of it
             is left.
     """
-    paths = RunPaths(run_dir)
-    inputs = read_inputs(paths, ())
+    inputs = read_inputs(RunPaths(run_dir), ())
     chosen = _choose(inputs, stage)
     fingerprints = {a.attempt: a.fingerprint for a in chosen.attempts}
     attempts = split_attempts(chosen.timings, warmup_steps, fingerprints)
@@ -74,7 +70,7 @@ def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -
     )
     alike = [a for a in whole if a.num_ranks == num_ranks]
     notes = _notes(inputs, attempts, newest, alike)
-    return replace(_measure(inputs, paths, chosen, alike, notes), last_loss=_last_loss(attempts))
+    return replace(_measure(inputs, chosen, alike, notes), last_loss=_last_loss(attempts))
 
 
 def _choose(inputs: ReportInputs, name: str | None) -> StageInputs:
@@ -122,7 +118,6 @@ def _notes(
 
 def _measure(
     inputs: ReportInputs,
-    paths: RunPaths,
     stage: StageInputs,
     attempts: Sequence[AttemptSteps],
     notes: tuple[str, ...],
@@ -158,7 +153,7 @@ def _measure(
         phase_shares=_phase_shares(attempts),
         settings=settings_of(inputs, stage, num_ranks),
         notes=notes,
-        **_cards(paths, stage),
+        **_cards(stage),
     )
 
 
@@ -227,11 +222,8 @@ def _apart(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
 
 def _last_loss(attempts: Sequence[AttemptSteps]) -> float | None:
     """As the report has it: over all steps that count, whatever their ranks and config."""
-    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
-    losses = losses[np.isfinite(losses)]
-    if not len(losses):
-        return None
-    return float(losses[-max(1, len(losses) // _LAST_STEPS) :].mean(dtype=np.float64))
+    losses = last_losses(attempts)
+    return float(losses.mean(dtype=np.float64)) if len(losses) else None
 
 
 def _hours(attempt: AttemptSteps) -> float:
@@ -240,21 +232,12 @@ def _hours(attempt: AttemptSteps) -> float:
     return float(last["start_unix_s"] + last["step_s"] - records[0]["start_unix_s"]) / 3600
 
 
-def _cards(paths: RunPaths, stage: StageInputs) -> dict[str, Any]:
+def _cards(stage: StageInputs) -> dict[str, Any]:
     """Names of the GPUs of the nodes, and the memory of the smallest, as their readings tell."""
-    files = sorted(paths.timing_stage_dir(stage.name).glob("*/node-*.system"))
-    gpus = [gpu for path in files for gpu in _gpus(path)]
+    gpus = [gpu for node in stage.readings for gpu in node.metadata.get("gpus") or ()]
     sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
     noted = {gpu for node in stage.nodes for gpu in node.gpus}  # where no sampler read them
     return {
         "cards": tuple(sorted({str(gpu.get("name", "")) for gpu in gpus} or noted)),
         "memory_capacity_bytes": min(sizes, default=None),
     }
-
-
-def _gpus(path: Path) -> Sequence[Mapping[str, Any]]:
-    try:
-        found = read_system(path).metadata.get("gpus")
-    except (OSError, ValueError):  # a damaged file of readings: what it told is not known
-        return ()
-    return found if isinstance(found, list) else ()

@@ -88,6 +88,17 @@ class AttemptSteps:
         return float(max(sums))
 
 
+def last_losses(attempts: Sequence[AttemptSteps]) -> np.ndarray:
+    """The finite losses of the last 2 % of the steps that count, of one at least if there is one.
+
+    One step's loss says little.
+    """
+    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
+    losses = losses[np.isfinite(losses)]
+    last: np.ndarray = losses[-max(1, len(losses) // 50) :]
+    return last
+
+
 def split_attempts(
     timings: Sequence[RankTiming], warmup_steps: int, fingerprints: Mapping[int, str]
 ) -> tuple[AttemptSteps, ...]:

@@ -30,7 +30,12 @@ from slurm_jobs.report.numbers.ranks import (
 from slurm_jobs.report.numbers.rates import ranks_of, rates, total
 from slurm_jobs.report.numbers.results import has_newest_steps
 from slurm_jobs.report.numbers.startup import attempt_budget
-from slurm_jobs.report.numbers.steps import AttemptSteps, split_attempts, step_notes
+from slurm_jobs.report.numbers.steps import (
+    AttemptSteps,
+    last_losses,
+    split_attempts,
+    step_notes,
+)
 from slurm_jobs.report.numbers.stragglers import find_straggler
 from slurm_jobs.run.intents import Intent
 
@@ -201,7 +206,7 @@ def _loss_unit(stage: StageInputs) -> str:
 def _losses(attempts: Sequence[AttemptSteps], unit: str) -> dict[str, Any]:
     losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
     losses = losses[np.isfinite(losses)]
-    last = losses[-max(1, len(losses) // 50) :]
+    last = last_losses(attempts)
     return {
         "first_loss": _loss(losses[:1], unit),
         "last_loss": _loss(last, unit),
