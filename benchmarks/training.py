@@ -21,10 +21,10 @@ in the norms. AdamW's settings are the same everywhere. Tokens and operations of
 must be equal.
 
 On a GPU the script adds a model of 3.5 billion random weights in bf16 (the sizes of SigLIP-so400m
-and Qwen2.5-3B), with activation memory as the peers' defaults need it, and shows MFU and peak
-memory. MFU is, for all ways alike, the operations of the timed steps by the formula of
-`pipeline.timing.flops` over the time that the rate is of and the card's peak: ours come from the
-step records, a peer's are computed from what its model was given, padding left out.
+and Qwen2.5-3B), with activation memory as the peers' defaults need it, and shows MFU, peak memory
+and what `deterministic` costs. MFU is, for all ways alike, the operations of the timed steps by the
+formula of `pipeline.timing.flops` over the time that the rate is of and the card's peak: ours come
+from the step records, a peer's are computed from what its model was given, padding left out.
 `python -m benchmarks.recording` has what the recorder costs, `python -m benchmarks.checkpointing`
 what a checkpoint does.
 """
@@ -41,7 +41,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import Row, arguments, show
+from benchmarks.table import Row, arguments, row, show
 from benchmarks.training_data import REAL, TINY, Size, make_processor, write_model, write_rows
 from benchmarks.training_job import NUM_WARM, Found, StepEnd, TrainingJob
 from benchmarks.training_rows import (
@@ -174,7 +174,20 @@ def measure_gpu(scratch: Path, num_steps: int, *, quick: bool) -> list[Row]:
     )
     jobs = dict.fromkeys(ALL_WAYS, job) if quick else try_sizes(job)
     runs = train_rounds(jobs, 1)
-    return compare_speed(runs, jobs, "3.5 B on a GPU", _peak_flops_per_s(job.precision))
+    rows = compare_speed(runs, jobs, "3.5 B on a GPU", _peak_flops_per_s(job.precision))
+    return [*rows, price_of_determinism(jobs[PACKED], runs[PACKED][0])]
+
+
+def price_of_determinism(job: TrainingJob, usual: Found) -> Row:
+    """`train.deterministic` beside the same training without it; it refuses some kernels."""
+    found = train_one(PACKED, dataclasses.replace(job, deterministic=True))
+    return row(
+        "3.5 B on a GPU: packed, deterministic",
+        "real tokens/s",
+        tokens_per_s(found),
+        peer="packed, not deterministic",
+        peer_value=tokens_per_s(usual),
+    )
 
 
 def measure_cpu(scratch: Path, num_steps: int, num_rounds: int, *, quick: bool) -> list[Row]:

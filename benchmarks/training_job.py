@@ -32,6 +32,8 @@ class TrainingJob:
     """Tokens of a packed row."""
     device: str
     precision: str
+    deterministic: bool = False
+    """Of ours alone, on a GPU; on a CPU it always is."""
     logs_steps: bool = False
     """Whether peers tell loss and norm of each step, for which they wait; ours always does."""
 

@@ -125,6 +125,7 @@ def _config(job: TrainingJob, kind: str) -> dict[str, Any]:
     return {
         "device": job.device,
         "precision": job.precision,
+        "deterministic": job.deterministic,
         "strategy": "single",
         "dataset": str(job.folder / "consolidate"),
         "model": {"type": "hugging_face", "path": str(job.folder / "model")},
