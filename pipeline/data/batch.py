@@ -20,6 +20,7 @@ from pipeline.data.gathered import Gathered, ImageRule, ImageSize, gather_sample
 from pipeline.data.learned import Learned, find_learned
 from pipeline.data.levels import LevelRules
 from pipeline.data.sample_format import IGNORED_LABEL, Sample
+from pipeline.timing.thread_times import NOT_TIMED, ThreadTimes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +62,8 @@ class Batch:
     num_padding_tokens: int
     num_supervised_tokens: int
     num_images: int
+    loading: ThreadTimes = NOT_TIMED
+    """What putting it together took of the loader's threads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

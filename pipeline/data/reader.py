@@ -6,6 +6,7 @@ and nothing has to be pickled.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future
 
@@ -21,6 +22,7 @@ from pipeline.data.order import Microbatch, position_at, rank_microbatches
 from pipeline.data.prefetch import Prefetcher, make_pool
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.sample_format import Sample
+from pipeline.timing.thread_times import ThreadClock
 
 
 class BatchReader(Prefetcher):
@@ -65,12 +67,14 @@ class BatchReader(Prefetcher):
         return [self._pool.submit(self._assemble, part, epoch) for part in parts]
 
     def _assemble(self, part: Microbatch, epoch: int) -> Batch:
+        clock = ThreadClock()
         rows = [self._plan.samples_of(pack) for pack in part.packs.tolist()]
         gathered = self._gather(rows, part.epochs.tolist())
         try:
-            return self._put_together(gathered, [len(row) for row in rows], epoch)
+            batch = self._put_together(gathered, [len(row) for row in rows], epoch)
         except ValueError as error:
             refuse_batch(str(self._dataset.files.shared_dir), error)
+        return dataclasses.replace(batch, loading=clock.read())
 
     def _put_together(self, gathered: Gathered, row_sizes: Sequence[int], epoch: int) -> Batch:
         return assemble(

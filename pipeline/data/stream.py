@@ -11,13 +11,14 @@ Ranks stay in step, because no rank's stream ends.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ from pipeline.data.sample_format import (
     decode_stored_image,
     view_npy,
 )
+from pipeline.timing.thread_times import ThreadClock, ThreadTimes, add_up
 from slurm_jobs.common.errors import StageConfigError, StageError
 
 _STREAM_WORD = 3
@@ -101,6 +103,10 @@ class ShardStream:
         return iter(shards.shuffle(self.shuffle_buffer, initial=self.shuffle_buffer, rng=draw))
 
 
+_Read: TypeAlias = tuple[list[tuple[int, Mapping[str, Any]]], ThreadTimes]
+"""Samples of a microbatch, each with its pass, and what reading them took."""
+
+
 class StreamReader(Prefetcher):
     """The steps of one rank, read from a `ShardStream`; each gives its microbatches as a list.
 
@@ -140,18 +146,21 @@ class StreamReader(Prefetcher):
             for _ in range(self._layout.num_microbatches)
         ]
 
-    def _read(self, num_rows: int) -> list[tuple[int, Mapping[str, Any]]]:
+    def _read(self, num_rows: int) -> _Read:
+        clock = ThreadClock()
         try:
-            return [next(self._samples) for _ in range(num_rows)]
+            rows = [next(self._samples) for _ in range(num_rows)]
         except (OSError, ValueError, EOFError, tarfile.TarError) as error:
             message = f"a shard of the stream cannot be read: {error}"
             raise StageError(message) from error
+        return rows, clock.read()
 
-    def _assemble(self, rows: Future[list[tuple[int, Mapping[str, Any]]]]) -> Batch:
-        read = rows.result()
+    def _assemble(self, reading: Future[_Read]) -> Batch:
+        read, times = reading.result()
+        clock = ThreadClock()
         samples = [self._sample(number, members) for number, members in read]
         try:
-            return collate(
+            batch = collate(
                 [[sample] for sample in samples],
                 rule=self._rule,
                 needs=self._needs,
@@ -163,6 +172,7 @@ class StreamReader(Prefetcher):
         except ValueError as error:
             shards = sorted({members["__url__"] for _, members in read})
             refuse_batch(", ".join(shards), error)
+        return dataclasses.replace(batch, loading=add_up([times, clock.read()]))
 
     def _sample(self, number: int, members: Mapping[str, Any]) -> Sample:
         try:

@@ -18,6 +18,7 @@ from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.work import read_work
 from pipeline.timing import StepCounts
 from pipeline.timing.flops import ModelWork, WorkCounts, model_flops
+from pipeline.timing.thread_times import add_up
 from pipeline.training.device import Workplace
 
 
@@ -34,6 +35,7 @@ class StepCounter:
     def __call__(self, batches: Sequence[Batch]) -> StepCounts:
         """Of one step on this rank."""
         works = [self._work_of(batch) for batch in batches]
+        loading = add_up(batch.loading for batch in batches)
         return StepCounts(
             epoch=batches[0].epoch,
             num_microbatches=len(batches),
@@ -44,6 +46,9 @@ class StepCounter:
             num_images=sum(b.num_images for b in batches),
             num_image_tokens=sum(work.num_image_tokens for work in works),
             model_flops=sum(model_flops(self.work, work) for work in works),
+            loader_s=loading.wall_s,
+            loader_cpu_s=loading.cpu_s,
+            loader_core_wait_s=loading.core_wait_s,
         )
 
     def _work_of(self, batch: Batch) -> WorkCounts:

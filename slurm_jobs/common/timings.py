@@ -55,6 +55,15 @@ DEVICE_PHASES = (
 DEVICE_FIELDS = (*(f"device_{name}" for name in DEVICE_PHASES), "device_step_s")
 """Seconds by the device's own clock; NaN where none was read."""
 
+LOADER_FIELDS = (
+    "loader_s",  # from when a thread took a microbatch in hand until it was ready
+    "loader_cpu_s",  # of it, computing
+    "loader_core_wait_s",  # of it, ready to compute, but other threads had the cores
+)
+"""Seconds that the loader's threads spent on what a step has, added up over its microbatches,
+whenever that was; NaN where it is not known. What is left of `loader_s` is blocked: on storage, or
+on a lock. No part of the step's own time, beside which the threads run."""
+
 STEP_FIELDS: tuple[tuple[str, str], ...] = (
     ("step", "i8"),  # optimizer steps completed before this one: the first has 0
     ("start_unix_s", "f8"),  # wall clock when the loader was asked
@@ -69,6 +78,7 @@ STEP_FIELDS: tuple[tuple[str, str], ...] = (
     *((name, "f4") for name in STEP_PHASES),
     ("step_s", "f4"),
     *((name, "f4") for name in DEVICE_FIELDS),
+    *((name, "f4") for name in LOADER_FIELDS),
     ("model_flops", "f4"),  # of this rank, forward and backward; NaN where not counted
     ("mfu", "f4"),  # share of the card's peak, 0 to 1; NaN where the peak is not known
     ("loss", "f4"),  # mean over the supervised tokens of all ranks
@@ -83,7 +93,7 @@ ADDED_FIELDS: Mapping[str, float] = {
     "rank_wait_s": 0,
     "compile_s": 0,
     "num_image_tokens": 0,
-    **dict.fromkeys((*DEVICE_FIELDS, "model_flops", "mfu"), math.nan),
+    **dict.fromkeys((*DEVICE_FIELDS, *LOADER_FIELDS, "model_flops", "mfu"), math.nan),
 }
 """Fields that files of this format lack if an older version wrote them, and what they are read as
 then; `StepFile.lacking` has their names."""

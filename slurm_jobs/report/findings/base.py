@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from slurm_jobs.report import words
 from slurm_jobs.report.model.run import Check
 from slurm_jobs.report.model.training import TrainingNumbers
@@ -14,6 +17,32 @@ ON_CPUS = "the training ran on CPUs"
 SHORT_RUN_S = 300.0
 """Jobs shorter than this are given no advice on what to ask for, nor on what surrounds their
 steps: Princeton's jobstats ignores them too."""
+
+
+CauseKind = Literal["storage", "decoding", "cores", "threads", "read-ahead", "lock", ""]
+
+CAUSE_TITLES: dict[CauseKind, str] = {
+    "storage": "storage answers late",
+    "decoding": "decoding takes the cores",
+    "cores": "the loader finds no free core",
+    "threads": "too few loader threads",
+    "read-ahead": "too few batches are read ahead",
+    "lock": "the loader's threads hold one another up",
+    "": "",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """What starves the ranks."""
+
+    kind: CauseKind
+    """Empty where nothing tells one from the others."""
+    text: str
+    evidence: tuple[str, ...]
+    """Empty where nothing tells."""
+    next_knob: str
+    confidence: str
 
 
 def clear(rule_id: str, reason: str) -> Check:

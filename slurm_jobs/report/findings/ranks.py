@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import abstain, ceiling, clear, share_of
+from slurm_jobs.report.findings.base import OWN_CHOICE, abstain, ceiling, clear, share_of
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import Straggler, TrainingNumbers
 
@@ -44,12 +44,49 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
     if ratio is None:
         reason = "these step records, of an older version, do not time waits for other ranks apart"
         return abstain(rule_id, reason)
-    waiting, _ = share_of(numbers, "rank_wait")
+    waiting = share_of(numbers, "rank_wait")[0] - (numbers.meeting_share or 0.0)
     if waiting >= _LIMIT:
         return _uneven_steps(numbers, worst, waiting)
     return clear(
         rule_id,
         f"own work of the slowest rank over the mean: {ratio:.3f}, as far as waits are timed apart",
+    )
+
+
+def meetings(numbers: TrainingNumbers) -> Finding | Check:
+    """What the ranks' exchanges between the passes cost, even the rank that comes last."""
+    rule_id = f"meetings:{numbers.stage}"
+    if numbers.too_few:
+        return abstain(rule_id, numbers.too_few)
+    if max(numbers.rank_counts, default=1) == 1:
+        return clear(rule_id, "one rank has nobody to meet")
+    share = numbers.meeting_share
+    if share is None:
+        return abstain(rule_id, "records of all ranks are needed that time waits for others apart")
+    if share < _LIMIT:
+        return clear(rule_id, f"{words.percent(share)} of the step, under 5 %")
+    mean_s = share * sum(phase.seconds for phase in numbers.phases)
+    return Finding(
+        rule_id=rule_id,
+        severity="medium",
+        title=f"{words.percent(share)} of each step is spent on exchanges of the ranks "
+        f"({numbers.stage})",
+        text="Twice a step the ranks agree on a few numbers. That takes the network, and the "
+        "threads that serve it, about as long however much a step computes. Collectives within the "
+        "passes have such a price, too, which is not timed apart.",
+        evidence=(
+            (
+                f"{words.seconds(mean_s)} a step on the rank that waits least, which came last and "
+                "waited for nobody"
+            ),
+        ),
+        rule="exchanges between the passes of 5 % of the step or more, on the rank that comes last",
+        source=OWN_CHOICE,
+        next_knob="more work a step, so that they weigh less (global_batch_size, with the learning "
+        "rate to match); a free core on each node for the threads that serve them; fewer ranks",
+        ceiling=f"{ceiling(share, 'no time in these exchanges')}; more where collectives within "
+        "the passes weigh less, too",
+        confidence="high: timed in the records of all ranks",
     )
 
 
@@ -101,24 +138,22 @@ def _place(rank: int, node: str) -> str:
 
 
 def _evidence(numbers: TrainingNumbers, worst: Straggler) -> tuple[str, ...]:
-    share, mean_s = share_of(numbers, "rank_wait")
-    own = (
-        (
-            (
-                f"own work of rank {worst.rank} over the mean of all: "
-                f"{worst.slowest_over_mean:.3f}, most of it in {worst.phase} "
-                f"({words.seconds(worst.phase_excess_s)} a step longer than the mean rank)"
-            ),
-            f"a mean rank waits {words.seconds(mean_s)} a step for others, {words.percent(share)}",
-        )
-        if worst.slowest_over_mean is not None
-        else ()
-    )
     data = (
         f"rank {worst.data_rank} waits {words.seconds(worst.data_excess_s)} a step longer "
         "for its data than the mean rank"
     )
-    return (*own, data)
+    if worst.slowest_over_mean is None:
+        return (data,)
+    share, mean_s = share_of(numbers, "rank_wait")
+    meeting = numbers.meeting_share
+    price = "" if meeting is None else f"; the exchange itself takes {words.percent(meeting)}"
+    waits = f"a mean rank waits {words.seconds(mean_s)} a step for others, {words.percent(share)}"
+    own = (
+        f"own work of rank {worst.rank} over the mean of all: {worst.slowest_over_mean:.3f}, most "
+        f"of it in {worst.phase} ({words.seconds(worst.phase_excess_s)} a step longer than the "
+        "mean rank)"
+    )
+    return (own, f"{waits}{price}", data)
 
 
 def _evened_out(factor: float) -> str:
@@ -165,7 +200,7 @@ def _uneven_steps(numbers: TrainingNumbers, worst: Straggler, share: float) -> F
     return Finding(
         rule_id=f"straggler:{numbers.stage}",
         severity="medium",
-        title=f"{words.percent(share)} of each step waits for other ranks ({numbers.stage})",
+        title=f"{words.percent(share)} of each step waits for slower ranks ({numbers.stage})",
         text=f"No rank is slow in all steps: which one comes last changes. {_HIDDEN}",
         evidence=_evidence(numbers, worst),
         rule=_RULE,

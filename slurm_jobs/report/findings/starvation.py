@@ -7,9 +7,9 @@ Idle without one: there are too few threads, or each waits for a file system ove
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from slurm_jobs.report import words
+from slurm_jobs.report.findings.base import Cause
+from slurm_jobs.report.findings.loader_threads import cause_by_threads
 from slurm_jobs.report.model.load import NodeLoad
 from slurm_jobs.report.model.training import TrainingNumbers
 from slurm_jobs.report.numbers.load import tells
@@ -24,24 +24,18 @@ GENERAL_KNOB = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
-    """What starves the ranks."""
-
-    text: str
-    evidence: str
-    """Empty where nothing tells."""
-    next_knob: str
-    confidence: str
-
-
 def find_cause(numbers: TrainingNumbers) -> Cause:
     """By the node of the rank that waits longest, because one starved rank holds all up."""
     load = _starved_node(numbers)
+    if numbers.loader is not None:
+        told = cause_by_threads(numbers.loader, load, numbers.device)
+        if told is not None:
+            return told
     if load is None:
         return Cause(
+            kind="",
             text="",
-            evidence="",
+            evidence=(),
             next_knob=GENERAL_KNOB,
             confidence="high that data is waited for; why is not known without readings of nodes",
         )
@@ -52,8 +46,9 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
     if _busy(load) < _IDLE:
         return _idle(load, numbers.num_loader_threads)
     return Cause(
+        kind="",
         text="The cores are neither all busy nor idle: several things share the time.",
-        evidence=_cores_text(load),
+        evidence=(_cores_text(load),),
         next_knob=GENERAL_KNOB,
         confidence="high that data is waited for, low in why",
     )
@@ -68,8 +63,9 @@ def _starved_node(numbers: TrainingNumbers) -> NodeLoad | None:
 def _storage(load: NodeLoad) -> Cause:
     rate = load.disk_read.mean if load.disk_read is not None else 0.0
     return Cause(
+        kind="storage",
         text="The loader waits for this node's disks.",
-        evidence=f"{_cores_text(load)}; {words.num_bytes(rate)} read a second",
+        evidence=(f"{_cores_text(load)}; {words.num_bytes(rate)} read a second",),
         next_knob="stage shards in on the node's fastest disk (node_local_dir of the profile), or "
         "leave them in memory where it has room; more num_loader_threads keep more requests on "
         "their way",
@@ -79,8 +75,9 @@ def _storage(load: NodeLoad) -> Cause:
 
 def _decoding(load: NodeLoad) -> Cause:
     return Cause(
+        kind="decoding",
         text="The cores are all busy: decoding and putting batches together takes them.",
-        evidence=_cores_text(load),
+        evidence=(_cores_text(load),),
         next_knob="more cpus_per_task; or less to decode: smaller stored images (`preprocess`); "
         "augmentation costs, too",
         confidence="medium: the readings count all processes of the node",
@@ -89,8 +86,9 @@ def _decoding(load: NodeLoad) -> Cause:
 
 def _shared_cores(load: NodeLoad) -> Cause:
     return Cause(
+        kind="cores",
         text="The cores are all busy: on CPUs the model and the loader share them.",
-        evidence=_cores_text(load),
+        evidence=(_cores_text(load),),
         next_knob="more cpus_per_task, or fewer ranks a node; with fewer num_loader_threads the "
         "model has more of them, and with more the loader",
         confidence="high that cores are short; who has how much of them is not told apart",
@@ -100,27 +98,34 @@ def _shared_cores(load: NodeLoad) -> Cause:
 def _idle(load: NodeLoad, num_threads: int | None) -> Cause:
     if num_threads is None:
         return Cause(
+            kind="threads",
             text="Cores stand idle while the ranks wait: the loader has too few threads or "
             "workers, or its storage answers late.",
-            evidence=_cores_text(load),
+            evidence=(_cores_text(load),),
             next_knob=GENERAL_KNOB,
             confidence="medium: idle cores rule out decoding; how many threads load is not known",
         )
     if num_threads * max(1, load.num_ranks) < load.num_cores:
         return Cause(
+            kind="threads",
             text="Cores stand idle while the ranks wait: the loader has too few threads, or each "
             "waits for a file system over the network.",
-            evidence=f"{_cores_text(load)}; num_loader_threads is {num_threads} on each of "
-            f"{words.number_of('rank', load.num_ranks)}",
+            evidence=(
+                (
+                    f"{_cores_text(load)}; num_loader_threads is {num_threads} on each of "
+                    f"{words.number_of('rank', load.num_ranks)}"
+                ),
+            ),
             next_knob="more num_loader_threads; if that changes nothing, stage shards in on "
             "node-local storage (staging)",
             confidence="medium: idle cores rule out decoding, not a slow file system",
         )
     threads = f"; num_loader_threads is {num_threads} on each of {load.num_ranks} ranks"
     return Cause(
+        kind="storage",
         text="Cores stand idle while many loader threads wait: the storage answers late, as a file "
         "system over the network does with many small reads.",
-        evidence=f"{_cores_text(load)}{threads}",
+        evidence=(f"{_cores_text(load)}{threads}",),
         next_knob="large shards on node-local storage: `consolidate`, and staging in `train`; more "
         "threads or workers only queue up",
         confidence="medium: idle cores rule out decoding; where the time goes is not timed apart",

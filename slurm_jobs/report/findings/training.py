@@ -7,6 +7,7 @@ from typing import Any
 
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.base import (
+    CAUSE_TITLES,
     OWN_CHOICE,
     SHORT_RUN_S,
     abstain,
@@ -40,18 +41,20 @@ def data_wait(numbers: TrainingNumbers) -> Finding | Check:
         return clear(rule_id, f"{words.percent(share)} of the step waits for data, under 5 %")
     degree = "highly" if share >= 0.20 else "moderately"
     cause = find_cause(numbers)
+    because = f": {CAUSE_TITLES[cause.kind]}" if cause.kind else ""
     return Finding(
         rule_id=rule_id,
         severity="high" if share >= 0.20 else "medium",
-        title=f"{words.percent(share)} of each step waits for data ({numbers.stage})",
+        title=f"{words.percent(share)} of each step waits for data{because} ({numbers.stage})",
         text=f"The training is {degree} input-bound: the ranks ask the loader and wait. "
         f"{cause.text}".rstrip(),
-        evidence=(*phase_evidence(numbers, "data_wait"), *filter(None, [cause.evidence])),
+        evidence=(*phase_evidence(numbers, "data_wait"), *cause.evidence),
         rule="data wait below 5 % of the step is fine, to 20 % moderate, above high",
         source="XProf, input-pipeline analysis",
         next_knob=cause.next_knob,
         ceiling=ceiling(numbers.critical_shares.get("data_wait"), "no data wait"),
         confidence=cause.confidence,
+        cause=cause.kind,
     )
 
 

@@ -44,3 +44,33 @@ class NodeLoad:
     """Of the fullest GPU, by all processes."""
     gpu_memory_bytes: float | None
     """Of the smallest GPU."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoaderLoad:
+    """What the loader's threads of one rank did, a mean measured step."""
+
+    rank: int
+    node: str
+    num_threads: int | None
+    """As the newest config of a `run: train` has it, the reader of streamed shards included."""
+    work_s: float
+    """Thread seconds that a step's microbatches took; of several threads they add up."""
+    cpu_s: float
+    """Of it, computing."""
+    core_wait_s: float
+    """Of it, ready to compute while others had the cores; 0 where the kernel does not tell."""
+    step_s: float
+    data_wait_s: float
+
+    @property
+    def blocked_s(self) -> float:
+        """Of `work_s`, neither: waiting for storage, or for a lock."""
+        return max(0.0, self.work_s - self.cpu_s - self.core_wait_s)
+
+    @property
+    def busy_share(self) -> float | None:
+        """Of the time of all its threads, how much they had a microbatch in hand."""
+        if not self.num_threads or self.step_s <= 0:
+            return None
+        return self.work_s / (self.num_threads * self.step_s)

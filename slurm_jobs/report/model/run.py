@@ -172,6 +172,8 @@ class Finding:
     """What the remedy can gain at most."""
     confidence: str = "high: timed in the records"
     """How sure the diagnosis is, and why."""
+    cause: str = ""
+    """In one word, where a rule tells several causes apart; see `findings.base.Cause`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

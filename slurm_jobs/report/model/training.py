@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm_jobs.report.model.load import NodeLoad
+from slurm_jobs.report.model.load import LoaderLoad, NodeLoad
 from slurm_jobs.report.model.values import Quantity, TimeShare
 
 
@@ -151,6 +151,9 @@ class TrainingNumbers:
     """By step phase, and for `padding`: which share of the steps' time could be on their critical
     path, at most. In each step that is the time of the rank that spends most on it. Empty if no
     attempt has the records of all its ranks."""
+    meeting_share: float | None
+    """Of the steps' time, what the exchanges of the ranks between the passes take by themselves, at
+    most; a part of the waits for other ranks. None where it is not known."""
     ranks: tuple[RankNumbers, ...]
     step_median_s: Quantity
     step_p95_s: Quantity
@@ -190,6 +193,8 @@ class TrainingNumbers:
     time."""
     loads: tuple[NodeLoad, ...] = ()
     """Of its nodes during the measured steps; empty without readings."""
+    loader: LoaderLoad | None = None
+    """Of the rank that waits longest for its data; None where no record tells."""
     memory_capacity_bytes: float | None = None
     """Of the smallest GPU; None where no reading tells."""
     exposed: ExposedCommunication | None = None

@@ -169,6 +169,24 @@ def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
     return {kind: min(1.0, seconds / wall_s) for kind, seconds in longest.items()}
 
 
+def meeting_share(attempts: Sequence[AttemptSteps]) -> float | None:
+    """Of the measured time, what the exchanges between the passes take by themselves, at most.
+
+    In each step the rank that waits least came last, and waited for nobody: what it waited is the
+    exchange. (There are two of them a step; where another rank is last in each, this is above it.)
+    None if no attempt has the records of all its ranks, or records time no such waits.
+    """
+    whole = [a for a in attempts if len(a.ranks) == a.num_ranks > 1 and a.num_measured]
+    files = [t.steps for a in whole for t in a.ranks if t.steps is not None]
+    wall_s = sum(a.measured_s() for a in whole)
+    if wall_s <= 0 or any("rank_wait_s" in file.lacking for file in files):
+        return None
+    least = [
+        np.min([a.measured(i)["rank_wait_s"] for i in range(len(a.ranks))], axis=0) for a in whole
+    ]
+    return sum(float(waits.sum(dtype=np.float64)) for waits in least) / wall_s
+
+
 def _padded(steps: np.ndarray) -> np.ndarray:
     """Share of the token slots that are padding, by step."""
     padding = steps["num_padding_tokens"].astype(np.float64)

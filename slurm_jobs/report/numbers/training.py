@@ -20,11 +20,13 @@ from slurm_jobs.report.numbers.attempts import AttemptFacts
 from slurm_jobs.report.numbers.curves import make_curves
 from slurm_jobs.report.numbers.device import device_notes, device_timeline, has_device_times
 from slurm_jobs.report.numbers.load import node_loads
+from slurm_jobs.report.numbers.loader import loader_load
 from slurm_jobs.report.numbers.pace import find_pace
 from slurm_jobs.report.numbers.ranks import (
     attempt_means,
     critical_shares,
     mean_phases,
+    meeting_share,
     rank_numbers,
 )
 from slurm_jobs.report.numbers.rates import ranks_of, rates, total
@@ -74,8 +76,10 @@ def training_numbers(
             name = stage.name if is_only else f"{stage.name} (slice {index})"
             bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
             budget = attempt_budget(attempts, bars, timings)
+            numbers = _numbers(name, attempts, budget, _loss_unit(stage))
             numbers = replace(
-                _numbers(name, attempts, budget, _loss_unit(stage)),
+                numbers,
+                loader=loader_load(stage, attempts, numbers.ranks) if is_ours(stage) else None,
                 checkpoint=_checkpoint(stage),
                 saves_ahead=_saves_ahead(stage, attempts),
                 pace=find_pace(attempts, fingerprints),
@@ -103,6 +107,7 @@ def _numbers(
         too_few=_too_few(num_measured, attempts[0].warmup_steps),
         phases=mean_phases(means),
         critical_shares=critical_shares(attempts),
+        meeting_share=meeting_share(attempts),
         ranks=rank_numbers(attempts, means),
         memory_peak_bytes=known(memory, "bytes")
         if memory > 0
@@ -132,14 +137,19 @@ def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) 
     """What the readings of its nodes tell, and what the rules on them go by."""
     loads = node_loads([r for r in stage.readings if r.slice_index == index], attempts)
     sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
-    is_ours = stage.run == TRAIN_RUN
     return {
         "loads": loads,
         "exposed": _exposed([p for p in stage.profiles if p.slice_index == index]),
         "memory_capacity_bytes": min(sizes, default=None),
-        "num_loader_threads": stage.config.get("num_loader_threads") if is_ours else None,
-        "activation_checkpointing": is_ours and bool(stage.config.get("activation_checkpointing")),
+        "num_loader_threads": stage.config.get("num_loader_threads") if is_ours(stage) else None,
+        "activation_checkpointing": is_ours(stage)
+        and bool(stage.config.get("activation_checkpointing")),
     }
+
+
+def is_ours(stage: StageInputs) -> bool:
+    """Whether its config is known here."""
+    return stage.run == TRAIN_RUN
 
 
 def _exposed(profiles: Sequence[ProfileTable]) -> ExposedCommunication | None:

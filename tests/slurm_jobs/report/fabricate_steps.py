@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.common.timings import DEVICE_FIELDS, STEP_FIELDS
+from slurm_jobs.common.timings import DEVICE_FIELDS, LOADER_FIELDS, STEP_FIELDS
 
 CREATED = 1_700_000_000.0
 STEP_DTYPE = np.dtype([(name, "<" + code) for name, code in STEP_FIELDS])
@@ -30,6 +30,10 @@ class Scenario:
     """Extra forward time of the last rank; the others wait for it before the update."""
     alternating_forward_s: float = 0.0
     """Extra forward time of one rank, another one in each step; the others wait for it."""
+    meeting_s: float = 0.0
+    """Of every rank in every step, for the exchange between the passes."""
+    loader_s: tuple[float, float, float] = (math.nan,) * 3
+    """Of the loader's threads a step: work, and of it computing and waiting for a core."""
     padding_share: float = 0.02
     task_times_s: tuple[float, ...] = (380.0, 400.0, 390.0, 410.0)
     rejects: Mapping[str, int] = field(
@@ -103,11 +107,17 @@ def fabricate_steps(
     extra[-1] += scenario.slow_rank_forward_s
     extra[number % scenario.num_ranks, np.arange(count)] += scenario.alternating_forward_s
     steps["forward_s"] += extra[rank]
-    steps["rank_wait_s"] = extra.max(axis=0) - extra[rank]
+    steps["rank_wait_s"] = extra.max(axis=0) - extra[rank] + scenario.meeting_s
     spread = shared.gamma(2, 0.01, count) + np.where(number < first + 4, 0.8, 0)
     longest = 3.0 * scenario.data_wait_s + scenario.slow_rank_extra_s
     step_s = (
-        0.46 + extra.max(axis=0) + longest + spread + steps["checkpoint_s"] + steps["evaluation_s"]
+        0.46
+        + scenario.meeting_s
+        + extra.max(axis=0)
+        + longest
+        + spread
+        + steps["checkpoint_s"]
+        + steps["evaluation_s"]
     )
     named = sum(
         steps[name]
@@ -134,6 +144,8 @@ def fabricate_steps(
     steps["num_supervised_tokens"] = steps["num_tokens"] // 6
     for name in (*DEVICE_FIELDS, "model_flops", "mfu"):
         steps[name] = math.nan
+    for name, seconds in zip(LOADER_FIELDS, scenario.loader_s, strict=True):
+        steps[name] = seconds
     steps["loss"] = 0.21 + 3.9 * np.exp(-number / 70) + shared.normal(0, 0.03, count)
     steps["grad_norm"] = math.nan
     steps["learning_rate"] = 1.5e-3

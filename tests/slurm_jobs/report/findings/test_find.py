@@ -63,8 +63,17 @@ def test_a_rank_slow_in_computing_is_named_with_its_phase_though_all_steps_take_
 def test_ranks_that_are_slow_in_turn_are_found_and_none_is_named(report_of):
     report = report_of(**HEALTHY, alternating_forward_s=0.3)
     finding = found(report)["straggler:train"]
-    assert "of each step waits for other ranks" in finding.title
+    assert "of each step waits for slower ranks" in finding.title
     assert "No rank is slow in all steps" in finding.text
+
+
+def test_what_the_exchange_itself_takes_is_no_wait_for_a_slow_rank(report_of):
+    report = report_of(**HEALTHY, meeting_s=0.06)
+    assert outcome(report, "straggler:train") == "clear"
+    finding = found(report)["meetings:train"]
+    assert finding.title.startswith("10 % of each step is spent on exchanges")
+    assert finding.ceiling.startswith("no time in these exchanges: at most 1.12 times the speed")
+    assert outcome(report_of(**HEALTHY, alternating_forward_s=0.3), "meetings:train") == "clear"
 
 
 def test_a_ceiling_is_that_of_the_rank_that_waits_longest(report_of):

@@ -1,0 +1,161 @@
+"""Why the steps wait for data, by what the loader's own threads did: PURE. See `data_wait`.
+
+Each thread's time is on a core, ready for one, or blocked: so storage, decoding and too few threads
+are told apart on every node, also where the file system is a network's and no disk seems to be
+waited for. All thresholds are own choices.
+"""
+
+from __future__ import annotations
+
+import math
+
+from slurm_jobs.report import words
+from slurm_jobs.report.findings.base import Cause
+from slurm_jobs.report.model.load import LoaderLoad, NodeLoad
+from slurm_jobs.report.numbers.load import tells
+
+_IDLE_THREADS = 0.60
+_NO_CORE = 0.25
+_BLOCKED = 0.50
+_ONE_CORE = 0.70
+_CORES_BUSY = 0.85
+
+
+def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause | None:
+    """What held the threads up; None where they tell nothing.
+
+    Args:
+        loader: of the rank that waits longest.
+        load: of its node; None without readings.
+        device: that the model computes on.
+    """
+    if loader.work_s <= 0:
+        return None
+    if loader.busy_share is not None and loader.busy_share < _IDLE_THREADS:
+        return _read_ahead(loader)
+    if loader.core_wait_s >= _NO_CORE * loader.work_s:
+        return _no_core(loader, device)
+    if loader.blocked_s >= _BLOCKED * loader.work_s:
+        several = (loader.num_threads or 1) > 1
+        held_up = several and loader.cpu_s >= _ONE_CORE * loader.step_s
+        return _lock(loader) if held_up else _storage(loader, load)
+    return _computing(loader, load, device)
+
+
+def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
+    """On cores all the time: are there more of them?"""
+    is_full = load is not None and tells(load.cpu_busy) and _busy(load) >= _CORES_BUSY
+    if is_full:
+        return _no_core(loader, device) if device == "cpu" else _decoding(loader)
+    if load is not None and load.num_cores:
+        used = (loader.num_threads or 1) * max(1, load.num_ranks)
+        return _threads(loader, load.num_cores) if used < load.num_cores else _decoding(loader)
+    return _threads(loader, None)
+
+
+def _read_ahead(loader: LoaderLoad) -> Cause:
+    assert loader.busy_share is not None
+    idle = words.percent(1 - loader.busy_share)
+    return Cause(
+        kind="read-ahead",
+        text="The loader's threads have nothing in hand for much of the time, and yet the ranks "
+        "wait: too few batches are read ahead for all threads to work at once.",
+        evidence=(*_told(loader), f"its threads stand idle {idle} of the time"),
+        next_knob="more num_prefetch_batches: at least twice num_loader_threads over the "
+        "microbatches of a step",
+        confidence="medium: that threads stand idle is timed",
+    )
+
+
+def _no_core(loader: LoaderLoad, device: str) -> Cause:
+    with_whom = "the model and the loader share them" if device == "cpu" else "others have them"
+    return Cause(
+        kind="cores",
+        text=f"The loader's threads want to compute and find no free core: {with_whom}. The cores "
+        "are all busy.",
+        evidence=_told(loader),
+        next_knob="more cpus_per_task, or fewer ranks a node; with fewer num_loader_threads the "
+        "model has more of them, and with more the loader",
+        confidence="high: the kernel counts the waits of each thread for a core",
+    )
+
+
+def _storage(loader: LoaderLoad, load: NodeLoad | None) -> Cause:
+    sees_disk = load is not None and load.cpu_iowait is not None and load.cpu_iowait.mean >= 0.1
+    where = "this node's disks" if sees_disk else "storage"
+    certainty = "high" if sees_disk else "medium"
+    return Cause(
+        kind="storage",
+        text=f"The loader waits for {where}: its threads are blocked, and compute little.",
+        evidence=_told(loader),
+        next_knob="large shards on the node's fastest disk (staging; node_local_dir of the "
+        f"profile), or in memory where it has room; {_needed(loader)} keep more requests on "
+        "their way",
+        confidence=f"{certainty}: the threads are neither on a core nor waiting for one; a lock "
+        "would look alike",
+    )
+
+
+def _lock(loader: LoaderLoad) -> Cause:
+    return Cause(
+        kind="lock",
+        text="The loader's threads hold one another up: together they compute no more than one "
+        "thread can, as code that holds the interpreter's lock does.",
+        evidence=_told(loader),
+        next_knob="less Python for each sample: `stored images` of the size that the model takes, "
+        "no augmentation in Python; more threads change nothing",
+        confidence="medium: slow storage beside much decoding would look alike",
+    )
+
+
+def _decoding(loader: LoaderLoad) -> Cause:
+    return Cause(
+        kind="decoding",
+        text="The loader computes all the time, and no core is left for more threads: decoding and "
+        "putting batches together takes them.",
+        evidence=_told(loader),
+        next_knob="more cpus_per_task with as many num_loader_threads; or less to decode: smaller "
+        "or raw stored images (`preprocess`); augmentation costs, too",
+        confidence="high: its threads are on a core nearly all of their time",
+    )
+
+
+def _threads(loader: LoaderLoad, num_cores: int | None) -> Cause:
+    free = "they hardly wait for a core"
+    if num_cores is not None:
+        free = f"some of the job's {num_cores} cores are free"
+    return Cause(
+        kind="threads",
+        text=f"The loader has too few threads: those it has compute all the time, and {free}.",
+        evidence=_told(loader),
+        next_knob=_needed(loader),
+        confidence="high: its threads are on a core nearly all of their time"
+        if num_cores is not None
+        else "medium: whether cores are free is not known without readings of the node",
+    )
+
+
+def _needed(loader: LoaderLoad) -> str:
+    """How many threads would bring a step's batches in the time that it takes without the wait."""
+    rest_s = loader.step_s - loader.data_wait_s
+    num = math.ceil(loader.work_s / rest_s) if rest_s > 0 else 0
+    if not 0 < num <= 4 * (loader.num_threads or num):  # else the knob is another
+        return "more num_loader_threads"
+    return f"more num_loader_threads ({num} would keep up with the steps)"
+
+
+def _told(loader: LoaderLoad) -> tuple[str, ...]:
+    def part(seconds: float) -> str:
+        return words.percent(seconds / loader.work_s)
+
+    threads = words.number_of("thread", loader.num_threads) if loader.num_threads else "the threads"
+    told = (
+        f"{threads} of rank {loader.rank}'s loader work {words.seconds(loader.work_s)} on a step; "
+        f"of that computing {part(loader.cpu_s)}, waiting for a core {part(loader.core_wait_s)}, "
+        f"blocked {part(loader.blocked_s)}"
+    )
+    return (told,)
+
+
+def _busy(load: NodeLoad) -> float:
+    return load.cpu_busy.mean if load.cpu_busy is not None else 0.0

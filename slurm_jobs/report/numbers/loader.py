@@ -1,0 +1,61 @@
+"""What the loader's threads of the rank that waits longest for its data did: PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from slurm_jobs.report.inputs.records import StageInputs
+from slurm_jobs.report.model.load import LoaderLoad
+from slurm_jobs.report.model.training import RankNumbers
+from slurm_jobs.report.numbers.steps import AttemptSteps
+
+
+def loader_load(
+    stage: StageInputs, attempts: Sequence[AttemptSteps], ranks: Sequence[RankNumbers]
+) -> LoaderLoad | None:
+    """Of the rank, on the node, that waits longest; None where no record tells.
+
+    One starved rank holds all up, so that its threads are those that matter.
+    """
+    worst = max(ranks, key=lambda rank: rank.phases_s["data_wait"], default=None)
+    if worst is None:
+        return None
+    records = [
+        attempt.measured(index)
+        for attempt in attempts
+        for index, timing in enumerate(attempt.ranks)
+        if timing.rank == worst.rank
+        and timing.steps is not None
+        and str(timing.steps.metadata.get("node_name", "")) == worst.node
+    ]
+    is_told = [np.isfinite(r["loader_s"]) & np.isfinite(r["loader_cpu_s"]) for r in records]
+    num_told = sum(int(told.sum()) for told in is_told)
+    if not num_told:
+        return None
+
+    def mean(name: str) -> float:
+        sums = (
+            np.nan_to_num(r[name][told]).sum(dtype=np.float64)
+            for r, told in zip(records, is_told, strict=True)
+        )
+        return float(sum(sums)) / num_told
+
+    return LoaderLoad(
+        rank=worst.rank,
+        node=worst.node,
+        num_threads=num_threads(stage.config),
+        work_s=mean("loader_s"),
+        cpu_s=mean("loader_cpu_s"),
+        core_wait_s=mean("loader_core_wait_s"),
+        step_s=mean("step_s"),
+        data_wait_s=mean("data_wait_s"),
+    )
+
+
+def num_threads(config: Any) -> int | None:
+    """That load on each rank: streamed shards are read by one more."""
+    num = config.get("num_loader_threads")
+    return None if num is None else int(num) + (config.get("reader") == "webdataset")

@@ -1,0 +1,82 @@
+"""Why the steps wait for data, told from what the loader's threads did."""
+
+import pytest
+
+from slurm_jobs.report.findings.loader_threads import cause_by_threads
+from slurm_jobs.report.model.load import Level, LoaderLoad, NodeLoad
+
+STEP = {"rank": 0, "node": "n1", "step_s": 0.2, "data_wait_s": 0.1}
+
+
+def loader(work_s, *, computing=0.0, queueing=0.0, num_threads=2):
+    """`computing` and `queueing` (for a core) are shares of `work_s`; the rest is blocked."""
+    return LoaderLoad(
+        **STEP,
+        num_threads=num_threads,
+        work_s=work_s,
+        cpu_s=computing * work_s,
+        core_wait_s=queueing * work_s,
+    )
+
+
+def node(busy, *, iowait=0.0, num_cores=8, num_ranks=1):
+    level = {name: Level(mean=value, p5=value, p95=value, num=30)
+             for name, value in {"cpu_busy": busy, "cpu_iowait": iowait}.items()}  # fmt: skip
+    others = dict.fromkeys(
+        ["job_cpu_cores", "disk_read", "network_receive", "gpu_busy", "gpu_memory_peak_bytes",
+         "gpu_memory_bytes"]
+    )  # fmt: skip
+    return NodeLoad(
+        node="n1", num_readings=30, num_cores=num_cores, num_ranks=num_ranks, gpu_names=(),
+        **level, **others,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "load", "device", "kind"),
+    [
+        (loader(0.39, computing=0.1), node(0.1), "cuda", "storage"),
+        (loader(0.39, computing=0.1), node(0.1, iowait=0.4), "cuda", "storage"),
+        (loader(0.39, computing=0.1), None, "cuda", "storage"),
+        (loader(0.39, computing=0.95), node(0.3), "cuda", "threads"),
+        (loader(0.39, computing=0.95), node(0.97), "cuda", "decoding"),
+        (loader(0.39, computing=0.95), node(0.6, num_ranks=4), "cuda", "decoding"),
+        (loader(0.39, computing=0.95), node(0.97), "cpu", "cores"),
+        (loader(0.39, computing=0.6, queueing=0.35), node(0.97), "cuda", "cores"),
+        (loader(0.20, computing=0.95), node(0.3), "cuda", "read-ahead"),
+        (loader(1.55, computing=0.12, num_threads=8), node(0.2), "cuda", "lock"),
+        (loader(0.39, computing=0.95), None, "cuda", "threads"),
+    ],
+)
+def test_causes_are_told_apart_by_the_threads_time(told, load, device, kind):
+    found = cause_by_threads(told, load, device)
+    assert found.kind == kind
+    assert "of rank 0's loader work" in found.evidence[0]
+
+
+def test_threads_that_would_keep_up_are_counted():
+    """Work of 0.39 s a step, and the step takes 0.1 s without its wait."""
+    found = cause_by_threads(loader(0.39, computing=0.95), node(0.3), "cuda")
+    assert found.next_knob == "more num_loader_threads (4 would keep up with the steps)"
+
+
+def test_a_node_without_readings_leaves_free_cores_unknown():
+    found = cause_by_threads(loader(0.39, computing=0.95), None, "cuda")
+    assert found.confidence.startswith("medium: whether cores are free is not known")
+
+
+def test_threads_that_did_nothing_tell_nothing():
+    assert cause_by_threads(loader(0.0), None, "cuda") is None
+
+
+def test_the_worst_ranks_threads_are_read_from_its_records(report_of):
+    report = report_of(
+        stopped_at=None, data_wait_s=0.1, slow_rank_extra_s=0.3, loader_s=(0.9, 0.05, 0.01)
+    )
+    told = report.training[0].loader
+    assert (told.rank, told.node) == (1, "gpu-01")
+    assert (told.work_s, told.cpu_s, told.core_wait_s) == pytest.approx((0.9, 0.05, 0.01))
+    found = next(f for f in report.findings if f.rule_id == "data-wait:train")
+    assert found.cause == "storage"
+    assert ": storage answers late (train)" in found.title
+    assert "blocked 93 %" in found.evidence[-1]
