@@ -33,8 +33,8 @@ test: venv  ## the tests without the slow ones, on JOBS processes (2; as root on
 	@$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(PYTEST_ARGS)
 
-test-slow: venv  ## the slow tests alone, without the faults
-	@$(BIN)/python -m pytest -m "slow and not faults" $(PYTEST_ARGS) || { code=$$?; \
+test-slow: venv  ## the slow tests alone, without the faults; writes a table of docs/report.md
+	@SLURM_JOBS_CAUSES_PAGE=docs/report.md $(BIN)/python -m pytest -m "slow and not faults" $(PYTEST_ARGS) || { code=$$?; \
 	  test $$code -eq 5 && echo "no test is marked slow" || exit $$code; }
 
 test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on the test cluster; writes docs/reliability.md

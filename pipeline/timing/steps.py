@@ -112,17 +112,24 @@ class StepRecorder:
         self._last_flush_ns = self._start_ns = self._lap_ns = time.perf_counter_ns()
         self._laps_ns = dict.fromkeys(STEP_PHASES, 0)
         self._on_device: DeviceStep | None = None
+        self._own_ns = 0  # what closing the step before took, which is a part of the next
         self._step = 0
         self._start_unix_s = 0.0
         self._written_at: int | None = None  # where the open step's record is in the file
 
     def start_step(self, step: int) -> None:
-        """Begin the step before which `step` steps were completed."""
+        """Begin the step before which `step` steps were completed.
+
+        What closing the one before it took, after its record was made, is `other_s` of this one: so
+        steps follow each other without a gap, also where that waits for a file system or a core.
+        """
+        own_ns, self._own_ns = self._own_ns, 0
         self._step = step
-        self._start_unix_s = time.time()
-        self._laps_ns = dict.fromkeys(STEP_PHASES, 0)
+        self._start_unix_s = time.time() - own_ns / 1e9
+        self._laps_ns = {**dict.fromkeys(STEP_PHASES, 0), "other_s": own_ns}
         self._on_device = None if self._clock is None else DeviceStep(self._clock)
-        self._start_ns = self._lap_ns = time.perf_counter_ns()
+        self._lap_ns = time.perf_counter_ns()
+        self._start_ns = self._lap_ns - own_ns
 
     @property
     def step(self) -> int:
@@ -162,6 +169,7 @@ class StepRecorder:
         is_late = self._lap_ns - self._last_flush_ns > FLUSH_INTERVAL_S * 1e9
         if is_late or self._written_at is not None:
             self.flush()
+        self._own_ns = time.perf_counter_ns() - self._lap_ns
 
     def write_so_far(self, counts: StepCounts, outcome: StepOutcome) -> None:
         """Write what waits and the open step as it stands; the whole comes in its place later.

@@ -6,8 +6,10 @@ attempt may have had more ranks or longer steps, and its nodes were others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from slurm_jobs.report.model.training import Straggler
 from slurm_jobs.report.numbers.ranks import PHASE_KINDS, AttemptMeans, phase_name
@@ -37,7 +39,9 @@ def find_straggler(means: Sequence[AttemptMeans]) -> Straggler | None:
     if max((len(m.members) for m in whole), default=0) < 2:
         return None
     num_steps = sum(m.num_steps for m in whole)
-    slowest, waiting = _slowest(whole, "own"), _slowest(whole, "data_wait")
+    waiting = _slowest(whole, lambda m: _over(m, "data_wait"))
+    ways = [_slowest(whole, lambda m: _over(m, "own")), _slowest(whole, _late_before_backward)]
+    slowest = max(ways, key=lambda slow: slow.excess_s)
     kinds = [kind for kind in (*PHASE_KINDS, "unexplained") if kind != "rank_wait"]
     excess = {kind: _excess_on(whole, kind, slowest) / num_steps for kind in kinds}
     phase = max(excess, key=lambda kind: excess[kind])
@@ -56,11 +60,30 @@ def find_straggler(means: Sequence[AttemptMeans]) -> Straggler | None:
     )
 
 
-def _slowest(whole: Sequence[AttemptMeans], kind: str) -> _Slow:
+def _over(m: AttemptMeans, kind: str) -> np.ndarray:
+    """By how much each rank exceeds the mean rank, seconds a step: [members]."""
+    values = m.means[kind]
+    over: np.ndarray = values - values.mean()
+    return over
+
+
+def _late_before_backward(m: AttemptMeans) -> np.ndarray:
+    """The same of the work before the backward pass, where the others waited for it in that pass.
+
+    The collectives of a backward pass end on all ranks at once: what one rank took longer before,
+    the others wait there. So its lateness counts as far as its own backward pass is shorter than
+    the mean; where all are as long it held nobody up there.
+    """
+    late = _over(m, "host_to_device") + _over(m, "forward")
+    held_up: np.ndarray = np.clip(np.minimum(late, -_over(m, "backward")), 0.0, None)
+    return held_up
+
+
+def _slowest(whole: Sequence[AttemptMeans], over_of: Callable[[AttemptMeans], np.ndarray]) -> _Slow:
     """The rank that lost most; what it gained on other nodes gives nothing back to the others."""
     lost: dict[int, dict[str, float]] = {}
     for m in whole:
-        over = (m.means[kind] - m.means[kind].mean()) * m.num_steps
+        over = over_of(m) * m.num_steps
         for (rank, node), seconds in zip(m.members, over.tolist(), strict=True):
             nodes = lost.setdefault(rank, {})
             nodes[node] = nodes.get(node, 0.0) + seconds
@@ -77,7 +100,7 @@ def _slow(rank: int, lost: dict[str, float]) -> _Slow:
 def _excess_on(whole: Sequence[AttemptMeans], kind: str, slow: _Slow) -> float:
     """By how much the rank exceeds the mean rank in a step phase where it was slow, seconds."""
     return sum(
-        float(m.means[kind][index] - m.means[kind].mean()) * m.num_steps
+        float(_over(m, kind)[index]) * m.num_steps
         for m in whole
         for index, (rank, node) in enumerate(m.members)
         if rank == slow.rank and node in slow.nodes

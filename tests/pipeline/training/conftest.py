@@ -1,7 +1,6 @@
 """A real data set of the demo's pictures, and ranks as real processes."""
 
 import errno
-import importlib.util
 import json
 import os
 import socket
@@ -11,49 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.context import ParentStage, context_to_json
+from slurm_jobs.common.context import context_to_json
 from slurm_jobs.common.timings import read_steps, steps_path
 from tests.contexts import make_context
+from tests.shapes_data import make_shapes, parent
 
 ROOT = Path(__file__).parents[3]
 TINY_MODEL = {
     "vision": {"hidden_size": 32, "num_layers": 1, "num_heads": 2},
     "language": {"hidden_size": 32, "num_layers": 1, "num_heads": 2},
 }
+PATH = os.pathsep.join([str(ROOT), str(ROOT / "tests/plants")])  # which plants what is asked for
 TIMEOUT_S = 120
-
-
-def parent(stage: str, root: Path, run: str | None = None) -> ParentStage:
-    return ParentStage(stage=stage, run=run or stage, output_dir=root / stage, num_slices=1)
-
-
-def lengthen_answers(manifest: Path) -> None:
-    """Answers of many lengths, so that ranks and microbatches supervise unequal numbers."""
-    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
-    for index, row in enumerate(rows):
-        row["messages"][1]["content"][0]["text"] += " ring" * (index * index % 11)
-    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture(scope="session")
 def demo_data(tmp_path_factory):
-    """Folder with `render/` (manifests, processor) and `consolidate/` (40 samples)."""
-    from pipeline.consolidate import run as consolidate
-    from pipeline.preprocess import run as preprocess
+    """Folder with `render/` (manifests, processor) and `consolidate/` (40 samples).
 
+    Answers are of many lengths, so that ranks and microbatches supervise unequal numbers.
+    """
     root = tmp_path_factory.mktemp("demo")
-    spec = importlib.util.spec_from_file_location("shapes_demo", ROOT / "configs/shapes_demo.py")
-    shapes_demo = importlib.util.module_from_spec(spec)
-    sys.modules["shapes_demo"] = shapes_demo
-    spec.loader.exec_module(shapes_demo)
-    render_config = {"num_train": 40, "num_heldout": 6, "num_broken": 0, "max_side_px": 80}
-    shapes_demo.render(render_config, make_context("render", root))
-    render_dir = root / "render"
-    lengthen_answers(render_dir / "train.jsonl")
-    config = {"manifest": f"{render_dir}/train.jsonl", "processor": f"{render_dir}/processor"}
-    preprocess(config, make_context("preprocess", root, config=config))
-    consolidate({}, make_context("consolidate", root, parents=(parent("preprocess", root),)))
-    return root
+    return make_shapes(root, num_train=40, num_heldout=6, length_of=lambda i: i * i % 11)
 
 
 def fail_on(patch, module, function, name):
@@ -125,7 +103,7 @@ class TrainRun:
             file = self.root / f"context.{self.attempt}.{rank}.json"
             file.write_text(json.dumps(context_to_json(context)))
             command = [sys.executable, str(script), str(file), str(self.result_path(rank))]
-            env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            env = {**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1", "RANK": str(rank)}
             started.append(
                 subprocess.Popen(
                     command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True

@@ -13,13 +13,16 @@ from slurm_jobs.report.inputs.records import RankTiming, StageInputs
 from slurm_jobs.report.numbers.training import training_numbers
 
 
-def rank_steps(attempt, rank, node, *, own_s, wait_s=0.0, data_s=0.0, num_ranks=2, num_steps=100):
+def rank_steps(
+    attempt, rank, node, *, own_s, wait_s=0.0, data_s=0.0, back_s=0.0, num_ranks=2, num_steps=100
+):
     """What one rank recorded of an attempt whose steps all take the same time."""
     number = np.arange(100 * (attempt - 1), 100 * (attempt - 1) + num_steps)
     steps = np.zeros(num_steps, STEP_DTYPE)
     steps["step"] = number
     steps["forward_s"], steps["rank_wait_s"], steps["data_wait_s"] = own_s, wait_s, data_s
-    steps["step_s"] = own_s + wait_s + data_s
+    steps["backward_s"] = back_s
+    steps["step_s"] = own_s + wait_s + data_s + back_s
     steps["start_unix_s"] = CREATED + 1000 * attempt + np.arange(num_steps) * steps["step_s"]
     steps["num_tokens"], steps["loss"] = 1000, 1.0
     metadata = {"training": "t", "num_ranks": num_ranks, "node_name": node}
@@ -121,3 +124,24 @@ def test_an_attempt_that_lacks_a_rank_is_compared_with_nothing():
     check = straggler(numbers_of(lone))
     assert check.outcome == "abstained"
     assert check.reason == "no attempt has step records of all its ranks"
+
+
+def test_a_rank_that_the_others_wait_for_in_their_backward_pass_is_named():
+    """Its collectives end everywhere at once: all steps, and all own times, are as long."""
+    numbers = numbers_of(
+        rank_steps(1, 0, "n1", own_s=1.0, back_s=1.3),
+        rank_steps(1, 1, "sick", own_s=1.3, back_s=1.0),
+    )
+    found = numbers.straggler
+    assert (found.rank, found.node, found.phase) == (1, "sick", "forward")
+    assert found.slowest_over_mean == pytest.approx(1 + 0.15 / 2.3)
+    assert straggler(numbers).title == "rank 1 on sick holds the others up, most in forward (train)"
+
+
+def test_a_backward_pass_that_is_longer_by_itself_makes_nobody_else_late():
+    """Rank 0 has more work in it, and none before: rank 1 waits for it, and is not to blame."""
+    numbers = numbers_of(
+        rank_steps(1, 0, "n1", own_s=1.0, back_s=1.3),
+        rank_steps(1, 1, "n1", own_s=1.0, back_s=1.0, wait_s=0.3),
+    )
+    assert (numbers.straggler.rank, numbers.straggler.phase) == (0, "backward")

@@ -1,0 +1,189 @@
+"""A delay shows in the step phase that it is planted in and in no other, and phases add up."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks.recording import Marks
+from pipeline.data.prefetch import Prefetcher
+from pipeline.timing import StepRecorder
+from pipeline.training import loop, recording
+from pipeline.training.batches import StepCounter
+from pipeline.training.checkpoint import TimedSaver
+from pipeline.training.held_out import HeldOut
+from pipeline.training.scaling import Scaling
+from slurm_jobs.common.timings import STEP_PHASES, read_steps, steps_path
+from tests.plants.sitecustomize import delayed
+
+DELAY_S, NOISE_S = 0.1, 0.04
+NUM_STEPS, SKIPPED = 6, 2
+"""Steps at the start, in which torch prepares what it needs."""
+PLACES = {
+    "data_wait_s": (Prefetcher, "__next__"),
+    "host_to_device_s": (loop, "arrange"),
+    "forward_s": (loop, "losses_of"),
+    "backward_s": (Scaling, "backward"),
+    "optimizer_s": (loop, "_clip"),
+    "checkpoint_s": (TimedSaver, "save"),
+    "evaluation_s": (HeldOut, "look"),
+    "other_s": (StepCounter, "__call__"),
+}
+WAYS = {
+    "nothing besides": (None, None),
+    "marks in a device's queue": (Marks, None),  # a stand-in: no GPU here
+    "a wait for the device before each lap": (None, lambda: None),
+}
+
+
+@pytest.fixture(scope="module")
+def settings(demo_data):
+    """By phase, what has each step save its state, or look at held-out samples."""
+    look = {
+        "manifest": f"{demo_data}/render/heldout.jsonl",
+        "every_steps": 1,
+        "num_loss_samples": 1,
+        "num_answers": 0,
+        "max_new_tokens": 1,
+    }
+    save = {"every_min": None, "every_steps": 1, "mode": "sync"}
+    return {"checkpoint_s": {"checkpoint": save}, "evaluation_s": {"evaluate": look}}
+
+
+@pytest.fixture
+def wall(monkeypatch):
+    """Seconds of all steps, by a clock of the test's own."""
+    told = SimpleNamespace(began_s=None, ended_s=None)
+
+    def start_step(recorder, step, really=StepRecorder.start_step):
+        told.began_s = told.began_s or time.monotonic()
+        really(recorder, step)
+
+    def end_step(recorder, *rest, really=StepRecorder.end_step):
+        told.ended_s = time.monotonic()
+        really(recorder, *rest)
+
+    monkeypatch.setattr(StepRecorder, "start_step", start_step)
+    monkeypatch.setattr(StepRecorder, "end_step", end_step)
+    return lambda: told.ended_s - told.began_s
+
+
+def phases_of(run, rank=0):
+    """Median seconds of each step phase."""
+    steps = read_steps(steps_path(run.timing_dir(), rank)).steps[SKIPPED:]
+    return {name: float(np.median(steps[name])) for name in STEP_PHASES}
+
+
+def sums_of(run, rank=0):
+    steps = read_steps(steps_path(run.timing_dir(), rank)).steps
+    phases = sum(float(steps[name].sum(dtype=np.float64)) for name in STEP_PHASES)
+    return phases, float(steps["step_s"].sum(dtype=np.float64))
+
+
+def changed(found, before):
+    """Phases that took longer by more than noise, and by how much."""
+    over = {name: found[name] - before[name] for name in STEP_PHASES}
+    return {name: more for name, more in over.items() if more > NOISE_S}
+
+
+@pytest.fixture(scope="module")
+def undelayed(make_train_run):
+    """Nothing is saved or looked at but at the end."""
+    run = make_train_run()
+    run.run_here()
+    return phases_of(run)
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    """Delays a function; gives a list to which the time of each of its calls is added."""
+
+    def plant_in(owner, name):
+        function, spent_s = delayed(getattr(owner, name), {"sleep_s": DELAY_S}), []
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            start_s = time.monotonic()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent_s.append(time.monotonic() - start_s)
+
+        monkeypatch.setattr(owner, name, call)
+        return spent_s
+
+    return plant_in
+
+
+@pytest.mark.parametrize("phase", PLACES)
+def test_a_delay_shows_in_its_own_phase_and_nowhere_else(
+    make_train_run, settings, undelayed, plant, *, wall, phase
+):
+    spent_s = plant(*PLACES[phase])
+    run = make_train_run(**settings.get(phase, {}))
+    run.run_here()
+    more_s = DELAY_S
+    if phase in settings:  # without it there is none of this phase
+        more_s = float(np.median(spent_s[SKIPPED : SKIPPED + NUM_STEPS]))
+    assert more_s >= DELAY_S
+    assert changed(phases_of(run), undelayed) == {phase: pytest.approx(more_s, abs=NOISE_S)}
+    phases_s, steps_s = sums_of(run)
+    assert phases_s == pytest.approx(steps_s, rel=1e-4)
+    assert steps_s == pytest.approx(wall(), rel=0.01)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_phases_add_up_to_the_wall_clock_whatever_the_recorder_does_besides(
+    make_train_run, monkeypatch, wall, way
+):
+    make_clock, synchronize = WAYS[way]
+    chosen = make_clock() if make_clock else None, synchronize
+    monkeypatch.setattr(recording, "choose_clock", lambda *_: chosen)
+    run = make_train_run(num_steps=20)
+    run.run_here()
+    phases_s, steps_s = sums_of(run)
+    assert phases_s == pytest.approx(steps_s, rel=1e-4)
+    assert steps_s == pytest.approx(wall(), rel=0.01)
+    steps = read_steps(steps_path(run.timing_dir(), 0)).steps
+    assert np.isfinite(steps["device_step_s"]).any() == (make_clock is not None)
+
+
+def test_time_that_torch_compiles_is_compile_time_of_the_step_it_happened_in(
+    make_train_run, monkeypatch, wall
+):
+    """Planted in the backend that compiles the layers: forward has none of it."""
+    from torch._dynamo.backends import registry
+
+    late = delayed(registry.lookup_backend("eager"), {"sleep_s": 5 * DELAY_S})
+    monkeypatch.setitem(registry._COMPILER_FNS, "eager", late)
+    run = make_train_run(compile={"backend": "eager"})
+    run.run_here()
+    steps = read_steps(steps_path(run.timing_dir(), 0)).steps
+    assert steps["compile_s"].sum() >= 5 * DELAY_S
+    assert steps["forward_s"].max() < 5 * DELAY_S
+    assert steps["step_s"].sum(dtype=np.float64) == pytest.approx(wall(), rel=0.01)
+
+
+def test_what_one_rank_is_late_by_the_other_waits_for(make_train_run, monkeypatch):
+    """The delay is the late rank's own, and in the other a wait for ranks and nothing else."""
+    plant = {"where": "pipeline.training.batches:StepCounter.__call__", "sleep_s": DELAY_S}
+    found = {}
+    for name, planted in (("without", []), ("with", [{**plant, "rank": 1}])):
+        run = make_train_run(strategy="ddp")
+        monkeypatch.setenv("TEST_PLANTS", json.dumps(planted))
+        run.run()
+        found[name] = [phases_of(run, rank) for rank in (0, 1)]
+    waits, late = (changed(*pair) for pair in zip(found["with"], found["without"], strict=True))
+    assert waits == {"rank_wait_s": pytest.approx(DELAY_S, abs=NOISE_S)}
+    assert late == {"other_s": pytest.approx(DELAY_S, abs=NOISE_S)}
+
+
+def test_every_step_phase_has_a_delay_planted_in_it():
+    elsewhere = {"compile_s", "rank_wait_s"}
+    assert set(itertools.chain(PLACES, elsewhere)) == set(STEP_PHASES)
