@@ -57,6 +57,11 @@ SICK = (
         delays=[{"where": READS, "sleep_s": 0.5}],
     ),
     Cause(
+        name="reads wait for the node's disk for 0.5 s",
+        expected=named("data-wait:storage", "storage-queue"),
+        delays=[{"where": READS, "disk_s": 0.5, "file": "{big}"}],
+    ),
+    Cause(
         name="0.2 s of decoding a batch, one loader thread, a core free",
         expected=named("data-wait:threads"),
         delays=[{"where": ASSEMBLES, "native_s": 0.2}],
@@ -116,6 +121,13 @@ SICK = (
         delays=[{"where": COUNTS, "sleep_s": 0.1}],
     ),
     Cause(
+        name="sharded ranks with little work a step, profiled",
+        expected=named("exposed-communication"),
+        also=named("meetings", "straggler", "unexplained"),
+        num_ranks=2,
+        config={"global_batch_size": 4, "num_lanes": 2, "profile": {"steps": [10, 20]}},
+    ),
+    Cause(
         name="two ranks with next to no work a step",
         expected=named("meetings"),
         also=named("straggler", "unexplained"),
@@ -128,7 +140,8 @@ SICK = (
 def spec_of(cause: Cause, data: Mapping[str, Path]) -> str:
     """The YAML (as JSON, which is some) of a training that has the cause planted in it.
 
-    `data` has the data set's folder by `Cause.data`, and the held-out manifest as `held_out`.
+    `data` has the data set's folder by `Cause.data`, the held-out manifest as `held_out`, and as
+    `big` a file that is larger than what is read at once.
     """
     config: dict[str, Any] = {
         "device": "cpu",
@@ -149,7 +162,7 @@ def spec_of(cause: Cause, data: Mapping[str, Path]) -> str:
         config["evaluate"] = {"manifest": str(data["held_out"]), **config["evaluate"]}
     environment = {
         "PYTHONPATH": str(PLANTS),
-        "TEST_PLANTS": json.dumps([dict(delay) for delay in cause.delays]),
+        "TEST_PLANTS": json.dumps(cause.delays).replace("{big}", str(data["big"])),
     }
     cores = 2 // cause.num_ranks
     resources = {"tasks_per_node": cause.num_ranks, "cpus_per_task": cores, "timeout_min": 10}

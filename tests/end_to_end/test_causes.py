@@ -5,24 +5,22 @@ What they found makes up the table of docs/report.md, which `make test-slow` wri
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from slurm_jobs.report.model.run import Finding, RunReport
+from slurm_jobs.report.model.run import RunReport
 from slurm_jobs.report.stage import ask, make_report
 from slurm_jobs.run.paths import RunPaths
 from tests.end_to_end.causes import HEALTHY, SICK, Cause, spec_of
+from tests.end_to_end.causes_page import compare
 from tests.end_to_end.driver import Driver
 from tests.shapes_data import make_shapes
 
 pytestmark = pytest.mark.slow
 
 LOCAL = "scheduler: local\nnode_local_dir: /tmp\n"
-BEGIN, END = "<!-- causes: begin -->", "<!-- causes: end -->"
-HEAD = ("| planted | found | by the rules |", "| --- | --- | --- |")
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +30,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         make_shapes(tmp_path_factory.mktemp(name), num_train=512, num_heldout=32, length_of=length)
         for name, length in (("plain", lambda _: 0), ("uneven", lambda i: i * i * 7 % 90))
     )
+    big = tmp_path_factory.mktemp("disk") / "big"
+    big.write_bytes(bytes(1 << 20) * 256)
     return {
         "plain": plain / "consolidate",
         "uneven": uneven / "consolidate",
+        "big": big,
         "held_out": plain / "render/heldout.jsonl",
     }
 
@@ -55,36 +56,9 @@ def report_of(local: Driver, data: dict[str, Path]) -> Callable[[Cause], RunRepo
     return make
 
 
-def told(finding: Finding) -> str:
-    """`rule`, or `rule:cause` where the rule tells causes apart."""
-    rule = finding.rule_id.partition(":")[0]
-    return f"{rule}:{finding.cause}" if finding.cause else rule
-
-
-def note(cause: Cause, found: set[str]) -> None:
-    """Put a row into the page that SLURM_JOBS_CAUSES_PAGE names; nothing without it."""
-    given = os.environ.get("SLURM_JOBS_CAUSES_PAGE")
-    if not given:
-        return
-    page = Path(given)
-    before, _, rest = page.read_text().partition(BEGIN)
-    table, _, after = rest.partition(END)
-    right = "nothing" if not found else "it" if cause.expected <= found else "something else"
-    rules = ", ".join(f"`{rule}`" for rule in sorted(found & cause.expected))
-    rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
-    rows = [line for line in rows if not line.startswith(f"| {cause.name} |")]
-    rows.append(f"| {cause.name} | {right} | {rules} |")
-    page.write_text(before + "\n".join([BEGIN, *HEAD, *rows, END]) + after)
-
-
 @pytest.mark.parametrize("cause", [*HEALTHY, *SICK], ids=lambda cause: cause.name)
 def test_what_is_planted_is_found_and_nothing_else(
     report_of: Callable[[Cause], RunReport], cause: Cause
 ) -> None:
     report = report_of(cause)
-    found = {told(finding) for finding in report.findings}
-    numbers = report.training[0]
-    seen = [(finding.title, *finding.evidence) for finding in report.findings]
-    note(cause, found)
-    assert cause.expected <= found, (seen, numbers.loader, numbers.loads, numbers.phases)
-    assert found <= cause.expected | cause.also, (seen, numbers.loader, numbers.phases)
+    compare(cause.name, report, cause.expected, cause.also)

@@ -1,9 +1,10 @@
 """Plants delays in the processes of a run: Python imports this where its folder is on PYTHONPATH.
 
-`TEST_PLANTS` is a JSON list of plants. Each wraps one function of a module once that is
-imported, and spends time before each call: `sleep_s` of doing nothing, `python_s` of computing in
-Python (which holds the interpreter's lock), `native_s` of computing outside of it. `rank` plants in
-one rank alone. It needs the standard library only, and touches no other module.
+`TEST_PLANTS` is a JSON list of plants. Each wraps one function of a module once that is imported,
+and spends time before each call: `sleep_s` of doing nothing, `python_s` of computing in Python
+(which holds the interpreter's lock), `native_s` of computing outside of it, `disk_s` of reading
+`file` past the page cache. `rank` plants in one rank alone. It needs the standard library only, and
+touches no other module.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import importlib.abc
 import importlib.machinery
 import json
+import mmap
 import os
 import sys
 import time
@@ -22,6 +24,7 @@ from typing import Any
 
 _RANK = ("SLURM_JOBS_RANK", "SLURM_PROCID", "RANK")
 _PIECE = os.urandom(1 << 16)
+_READ = 1 << 23
 
 
 def plants() -> list[dict[str, Any]]:
@@ -40,6 +43,21 @@ def spend(plant: dict[str, Any]) -> None:
     end = time.thread_time() + plant.get("native_s", 0.0)
     while time.thread_time() < end:
         zlib.compress(_PIECE, 9)
+    if "disk_s" in plant:
+        read_disk(plant["file"], plant["disk_s"])
+
+
+def read_disk(file: str, seconds: float) -> None:
+    """Wait for the disk for so long, whatever is in memory."""
+    opened = os.open(file, os.O_RDONLY | os.O_DIRECT)
+    try:
+        end, place, size = time.monotonic() + seconds, 0, os.fstat(opened).st_size
+        with mmap.mmap(-1, _READ) as pages:  # aligned, as the disk wants it
+            while time.monotonic() < end:
+                os.preadv(opened, [pages], place)
+                place = (place + _READ) % (size // _READ * _READ)
+    finally:
+        os.close(opened)
 
 
 def plant_in(owner: Any, path: str, plant: dict[str, Any]) -> None:

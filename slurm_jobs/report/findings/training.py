@@ -111,7 +111,7 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
 
 
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
-    """Checkpoints that take 5 % of the step time; of seconds of training, those that were chosen."""
+    """Checkpoints that take 5 % of the step time; in a short training, those that were chosen."""
     step_s = sum(phase.seconds for phase in numbers.phases)
     if not numbers.saves_ahead and step_s * numbers.num_measured < SHORT_RUN_S:
         reason = "all saves are those at the end, which weigh much in so short a training alone"
