@@ -236,7 +236,7 @@ def _builtin_problems(
             "(nodes x tasks_per_node); threads use cpus_per_task"
         )
         problems.append(problem_at(document, ("stages", name, "resources"), message, at_key=True))
-    if stage.run in {"train", "report"} and stage.has_array:
+    if stage.run in {"train", "report", "probe"} and stage.has_array:
         message = (
             f"`{stage.run}` is one job; an array is for preprocess, consolidate and your own stages"
         )

@@ -1,0 +1,48 @@
+"""The page cache: have the kernel let go of a file, and ask how much of it it still holds."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+
+COLD_SHARE = 0.05
+"""At most so much of a file in the page cache, and reading it times the disk, not the memory."""
+
+
+def drop_from_cache(fd: int) -> float | None:
+    """Ask the kernel to let go of a file's pages; what is not written yet is written first.
+
+    Returns:
+        The share that stays in memory (all of it on file systems in memory, such as tmpfs); None
+        where the kernel does not say.
+
+    Raises:
+        OSError: writing failed.
+    """
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    return resident_share(fd)
+
+
+def resident_share(fd: int) -> float | None:
+    """Share of a file's pages that are in memory, by mincore(2); None where it cannot be told."""
+    num_bytes = os.fstat(fd).st_size
+    if num_bytes == 0:
+        return 0.0
+    num_pages = -(-num_bytes // mmap.PAGESIZE)
+    flags = (ctypes.c_ubyte * num_pages)()
+    try:
+        # Mapped privately and writable, because ctypes takes no address of what is read-only.
+        mapped = mmap.mmap(fd, num_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+    except (OSError, ValueError):
+        return None
+    with mapped:
+        start = ctypes.c_char.from_buffer(mapped)
+        try:
+            failed = ctypes.CDLL(None).mincore(
+                ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(num_bytes), flags
+            )
+        finally:
+            del start  # the map cannot be closed while something points into it
+    return None if failed else sum(flag & 1 for flag in bytes(flags)) / num_pages
