@@ -10,6 +10,7 @@ neighbour takes half of its core, two processes would look as good as two cores.
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import struct
 import sys
@@ -53,6 +54,7 @@ def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDO
         "num_asked": num_asked,
         "cores_by_processes": {str(number): cores for number, cores in had.items()},
         "window_s": window_s,
+        "python": platform.python_version(),
     }
     numbers = {"cores_usable": max(had.values()), "core_loops_per_s": speed}
     return Measured(numbers=numbers, details={"cores": details})

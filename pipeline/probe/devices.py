@@ -50,6 +50,7 @@ def measure_matmul(num_threads: int, deadline: Deadline, *, side: int | None = N
         "side": side,
         "num_threads": None if cards else num_threads,
         "flops_per_s_by_device": rates,
+        "torch": torch.__version__,
         "share_of_peak": _of_peak(devices[0], rates),
     }
     return Measured(numbers=numbers, details={"matmul": details})
