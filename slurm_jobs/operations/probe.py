@@ -18,7 +18,7 @@ from slurm_jobs.operations.submit import OnJob, Submission, submit
 from slurm_jobs.plan import make_plan
 from slurm_jobs.probes.node_names import num_named
 from slurm_jobs.spec.loader import LoadedSpec
-from slurm_jobs.spec.model import RunSpec, Stage
+from slurm_jobs.spec.model import Resources, RunSpec, Stage
 from slurm_jobs.spec.validation import did_you_mean
 from slurm_jobs.spec.yaml_values import YamlDocument
 
@@ -139,28 +139,13 @@ def probe_spec(
     Where the cluster could never run it, the line of `source` is told.
     """
     stage = loaded.spec.stages[source]
-    asked = stage.resources
-    slurm: dict[str, Any] = dict(asked.slurm)
-    if request.nodelist is not None:
-        slurm.pop("exclude", None)  # who names a node means it
-        slurm["nodelist"] = request.nodelist
-    resources = asked.model_copy(
-        update={
-            "nodes": num_nodes,
-            "tasks_per_node": 1,
-            "cpus_per_task": asked.cpus_per_task * asked.tasks_per_node,
-            "timeout_min": request.minutes,
-            "signal_lead_s": _LEAD_S,
-            "slurm": slurm,
-        }
-    )
     probe = Stage(
         run=STAGE,
         python=stage.python,
         setup=stage.setup,
         environment=stage.environment,
         node_local_dir=stage.node_local_dir,
-        resources=resources,
+        resources=_resources(stage.resources, request, num_nodes),
         config=dataclasses.asdict(request.config),
     )
     name = f"{loaded.spec.name[: _NAME_CHARS - len(STAGE) - 1]}-{STAGE}"
@@ -172,6 +157,24 @@ def probe_spec(
         document=_as_probe(loaded.document, source),
         overrides=(),
         notes=(),
+    )
+
+
+def _resources(asked: Resources, request: ProbeRequest, num_nodes: int) -> Resources:
+    """One task a node, with all that the stage's tasks have there together."""
+    slurm: dict[str, Any] = dict(asked.slurm)
+    if request.nodelist is not None:
+        slurm.pop("exclude", None)  # who names a node means it
+        slurm["nodelist"] = request.nodelist
+    return asked.model_copy(
+        update={
+            "nodes": num_nodes,
+            "tasks_per_node": 1,
+            "cpus_per_task": asked.cpus_per_task * asked.tasks_per_node,
+            "timeout_min": request.minutes,
+            "signal_lead_s": _LEAD_S,
+            "slurm": slurm,
+        }
     )
 
 

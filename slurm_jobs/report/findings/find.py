@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from slurm_jobs.report.findings.data import left_out, slow_tokenising
 from slurm_jobs.report.findings.load import fluctuating_gpu, gpu_use, slow_storage
 from slurm_jobs.report.findings.memory import accumulation, needless_checkpointing, small_batch
+from slurm_jobs.report.findings.probes import slow_node
 from slurm_jobs.report.findings.ranks import exposed_communication, straggler
 from slurm_jobs.report.findings.stages import (
     array_imbalance,
@@ -41,6 +42,7 @@ _TRAINING_RULES = (
     gpu_use,
     fluctuating_gpu,
     straggler,
+    slow_node,
     exposed_communication,
     padding,
     checkpoint_stall,

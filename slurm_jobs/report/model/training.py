@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_jobs.report.model.load import NodeLoad
+from slurm_jobs.report.model.probes import NodeProbes
 from slurm_jobs.report.model.values import Quantity, TimeShare
 
 
@@ -190,6 +191,8 @@ class TrainingNumbers:
     time."""
     loads: tuple[NodeLoad, ...] = ()
     """Of its nodes during the measured steps; empty without readings."""
+    probes: NodeProbes | None = None
+    """Of its nodes, each beside its like."""
     memory_capacity_bytes: float | None = None
     """Of the smallest GPU; None where no reading tells."""
     exposed: ExposedCommunication | None = None
