@@ -25,12 +25,14 @@ from pipeline.probe.measured import (
 )
 from pipeline.probe.page_cache import COLD_SHARE, drop_from_cache
 from pipeline.probe.scratch import scratch_folder
+from slurm_jobs.common.machine import mount_of
 from slurm_jobs.common.stage_config.probe import ProbeConfig
 
 MIB = 2**20
 _BLOCK_BYTES = 4 * MIB
 _FREE_SHARE = 0.05
 """Of the file system that a probe leaves free, whatever its size: others write there, too."""
+_MOUNTS = Path("/proc/self/mountinfo")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -56,7 +58,12 @@ def measure_file_system(
     """
     try:
         with scratch_folder(base) as folder:
-            details = {"folder": str(base), **mounted_as(base)}
+            mount = mount_of(_MOUNTS.read_text(), base.resolve())
+            details = {
+                "folder": str(base),
+                "file_system": mount.kind,
+                "source": mount.source,
+            }
             refused = _too_full(folder, config)
             if refused:
                 return not_measured(place, refused, details)
@@ -199,19 +206,3 @@ def _within(paths: list[Path], deadline: Deadline) -> Iterator[Path]:
         if number >= 3 and deadline.left_s <= 0:
             return
         yield path
-
-
-def mounted_as(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> Mapping[str, str]:
-    """Kind and source of the file system that a folder lies on; empty where the kernel is silent.
-
-    See proc(5): the mount whose point is the longest start of the path; the last one hides others.
-    """
-    best, found = -1, {"file_system": "", "source": ""}
-    where = folder.resolve()
-    for line in mounts.read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        point = Path(before.split()[4].replace(r"\040", " "))
-        if where.is_relative_to(point) and len(point.parts) >= best:
-            kind, source = after.split()[:2]
-            best, found = len(point.parts), {"file_system": kind, "source": source}
-    return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.probe.measured import Measured, not_measured
-from pipeline.timing.devices import network_cards
+from slurm_jobs.common.machine import network_cards
 
 _SYS = Path("/sys")
 _RATE = re.compile(r"([\d.]+) Gb/sec")

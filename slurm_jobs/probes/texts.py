@@ -109,14 +109,16 @@ def _both(probe: NodeProbe, *names: str) -> str:
 
 
 def reasons(probes: Iterable[NodeProbe]) -> list[str]:
-    """What could not be measured and why, each reason once with its nodes."""
-    nodes: dict[tuple[str, str], list[str]] = {}
+    """What could not be measured and why, each reason once with its measures and nodes."""
+    groups: dict[str, dict[str, None]] = {}
+    nodes: dict[str, dict[str, None]] = {}
     for probe in probes:
         for group, reason in probe.reasons.items():
-            nodes.setdefault((group, reason), []).append(probe.node)
+            groups.setdefault(reason, {})[group.replace("_", " ")] = None
+            nodes.setdefault(reason, {})[probe.node] = None
     return [
-        f"{group.replace('_', ' ')} not measured on {', '.join(names)}: {reason}"
-        for (group, reason), names in nodes.items()
+        f"{', '.join(groups[reason])} not measured on {', '.join(nodes[reason])}: {reason}"
+        for reason in groups
     ]
 
 
