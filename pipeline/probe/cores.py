@@ -19,14 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from pipeline.probe.measured import Deadline, Measured, median, repeated
+from pipeline.probe.measured import Deadline, Measured, median, not_measured, repeated
 from slurm_jobs.common.process import dies_with_parent
 
 WINDOW_S = 0.3
 """For which processes work: three periods of the kernel's quota, which counts in 0.1 s."""
 _CHECK_EVERY = 2000
 """Turns of the loop between two looks at the clock: about 50 microseconds."""
-_START_S = 0.01
+_START_S = 0.004
 """For each process to be forked before the work begins."""
 _MAX_PROCESSES = 512
 _DONE = "dd"
@@ -43,7 +43,10 @@ def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDO
     """
     num_processes = max(1, min(num_asked, _MAX_PROCESSES))
     alone = repeated(lambda: _work(1, window_s), deadline, most=5)
-    speed = median([turns / cpu_s for turns, cpu_s in alone])
+    speeds = [turns / cpu_s for turns, cpu_s in alone if cpu_s > 0]
+    if not speeds:
+        return not_measured("cores", f"one process got no core at all, each time for {window_s} s")
+    speed = median(speeds)
     had = {1: median([turns for turns, _ in alone]) / window_s / speed}
     for number in _levels(num_processes):
         done = repeated(partial(_work, number, window_s), deadline, most=3)

@@ -30,8 +30,8 @@ from slurm_jobs.common.stage_config.probe import ProbeConfig
 
 MIB = 2**20
 _BLOCK_BYTES = 4 * MIB
-_FREE_SHARE = 0.05
-"""Of the file system that a probe leaves free, whatever its size: others write there, too."""
+_FREE_SHARE, _FREE_BYTES = 0.05, 10 * 1024 * MIB
+"""A probe leaves so much of a file system free, the smaller of the two: others write there, too."""
 _MOUNTS = Path("/proc/self/mountinfo")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -68,7 +68,7 @@ def measure_file_system(
             if refused:
                 return not_measured(place, refused, details)
             large = _large_file(place, folder, config, deadline)
-            small = _small_files(place, folder, config, Deadline.after(deadline.left_s))
+            small = _small_files(place, folder, config, deadline)
             both = merged(large, small)
             told = {**details, **large.details[place], **small.details[place]}
             return Measured(numbers=both.numbers, reasons=both.reasons, details={place: told})
@@ -80,13 +80,12 @@ def _too_full(folder: Path, config: ProbeConfig) -> str:
     """Why nothing is written; empty where there is room."""
     found = os.statvfs(folder)
     free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-    wanted = config.file_mb * MIB + int(whole * _FREE_SHARE)
-    if free >= wanted:
+    left = min(int(whole * _FREE_SHARE), _FREE_BYTES)
+    if free >= config.file_mb * MIB + left:
         return ""
     return (
         f"{folder.parent} has {free / MIB:,.0f} MiB free, and writing {config.file_mb:,} MiB would "
-        f"leave less than {_FREE_SHARE:.0%} of it: remove something there, or write less "
-        "(--file-mb)"
+        f"leave less than {left / MIB:,.0f} MiB: remove something there, or write less (--file-mb)"
     )
 
 
@@ -111,7 +110,7 @@ def _large_file(place: str, folder: Path, config: ProbeConfig, deadline: Deadlin
         read, kept = _read_rates(file, deadline)
     finally:
         os.close(fd)
-    is_cold = kept is not None and kept <= COLD_SHARE
+    is_cold = None if kept is None else kept <= COLD_SHARE
     details: Mapping[str, Any] = {
         "file_bytes": num_bytes,
         "num_reads": len(read),

@@ -8,14 +8,14 @@ With two nodes there is one talk, and nobody can say whose fault it is when that
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from pipeline.probe.measured import Measured, median, not_measured
+from pipeline.probe.measured import Measured, median, merged, not_measured
 from pipeline.training.ranks import Ranks, join_ranks, leave_ranks
 from slurm_jobs.common.context import TaskContext
 
@@ -38,19 +38,25 @@ class _Line:
     device: torch.device
 
 
-def measure_network(context: TaskContext) -> Measured:
-    """Talk to the neighbours; every rank of the job must call it."""
+def measure_network(context: TaskContext, keep: Callable[[Measured], None]) -> Measured:
+    """Talk to the neighbours; every rank of the job must call it.
+
+    Args:
+        context: with the address of rank 0.
+        keep: given what gloo has told before NCCL is begun, which ends the process if it hangs.
+    """
     if context.num_ranks == 1:
-        return not_measured("network", "one node: the network takes two (--nodes 2)")
+        reason = "one node: the network takes two (--nodes 2)"
+        return Measured(reasons={"network": reason, "nccl": reason})
     try:
         ranks = join_ranks(context, device_type="cpu", timeout_min=JOIN_MIN)
         try:
-            return _all_talks(ranks, context.node_name)
+            return _all_talks(ranks, context.node_name, keep)
         finally:
             leave_ranks()
     except (RuntimeError, OSError, ValueError) as error:  # DistError and its kin
-        reason = f"the nodes could not talk to each other: {str(error).splitlines()[0]}"
-        return not_measured("network", reason)
+        reason = f"the nodes could not talk to each other: {_first_line(error)}"
+        return Measured(reasons={"network": reason, "nccl": reason})
 
 
 def rounds(num_ranks: int) -> list[list[tuple[int, int]]]:
@@ -62,25 +68,39 @@ def rounds(num_ranks: int) -> list[list[tuple[int, int]]]:
     return [r for r in (ring[0:even:2], ring[1:even:2], ring[even:]) if r]
 
 
-def _all_talks(ranks: Ranks, node_name: str) -> Measured:
+def _all_talks(ranks: Ranks, node_name: str, keep: Callable[[Measured], None]) -> Measured:
     names = _gathered(ranks, node_name)
     host = _Line(group=ranks.host_group, device=torch.device("cpu"))
-    found = {"network": _ring(ranks, host, names)}
-    reasons: Mapping[str, str] = {}
+    found = _summed_up("network", _ring(ranks, host, names))
     has_gpu = torch.cuda.is_available() and torch.cuda.device_count() > 0
-    if ranks.sums([float(has_gpu)])[0] == ranks.num_ranks:
-        torch.cuda.set_device(0)
-        group = dist.new_group(backend="nccl")
-        assert isinstance(group, dist.ProcessGroup)
-        found["nccl"] = _ring(ranks, _Line(group=group, device=torch.device("cuda", 0)), names)
-    else:
-        reasons = {"nccl": "not every node of the job has a GPU that torch sees"}
+    if ranks.sums([float(has_gpu)])[0] < ranks.num_ranks:
+        reason = "not every node of the job has a GPU that torch sees"
+        return merged(found, not_measured("nccl", reason))
+    keep(found)
+    try:
+        return merged(found, _over_nccl(ranks, names))
+    except (RuntimeError, ValueError) as error:
+        return merged(found, not_measured("nccl", f"NCCL: {_first_line(error)}"))
+
+
+def _over_nccl(ranks: Ranks, names: Sequence[str]) -> Measured:
+    torch.cuda.set_device(0)
+    group = dist.new_group(backend="nccl")
+    assert isinstance(group, dist.ProcessGroup)
+    cards = _Line(group=group, device=torch.device("cuda", 0))
+    return _summed_up("nccl", _ring(ranks, cards, names))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _summed_up(group: str, talks: list[dict[str, Any]]) -> Measured:
     numbers = {
-        f"{group}_{key}": best(talk[key] for talk in talks)
-        for group, talks in found.items()
-        for key, best in (("bytes_per_s", max), ("latency_s", min))
+        f"{group}_bytes_per_s": max(talk["bytes_per_s"] for talk in talks),
+        f"{group}_latency_s": min(talk["latency_s"] for talk in talks),
     }
-    return Measured(numbers=numbers, reasons=reasons, details=dict(found))
+    return Measured(numbers=numbers, details={group: talks})
 
 
 def _gathered(ranks: Ranks, value: Any) -> list[Any]:

@@ -9,6 +9,8 @@ import os
 COLD_SHARE = 0.05
 """At most so much of a file in the page cache, and reading it times the disk, not the memory."""
 
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
 
 def drop_from_cache(fd: int) -> float | None:
     """Ask the kernel to let go of a file's pages; what is not written yet is written first.
@@ -30,19 +32,15 @@ def resident_share(fd: int) -> float | None:
     num_bytes = os.fstat(fd).st_size
     if num_bytes == 0:
         return 0.0
-    num_pages = -(-num_bytes // mmap.PAGESIZE)
-    flags = (ctypes.c_ubyte * num_pages)()
-    try:
-        # Mapped privately and writable, because ctypes takes no address of what is read-only.
-        mapped = mmap.mmap(fd, num_bytes, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
-    except (OSError, ValueError):
+    libc, size = ctypes.CDLL(None), ctypes.c_size_t(num_bytes)
+    libc.mmap.restype = ctypes.c_void_p
+    # Not Python's mmap: ctypes takes no address of a map that is read-only.
+    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, ctypes.c_long(0))
+    if address in {None, _MAP_FAILED}:
         return None
-    with mapped:
-        start = ctypes.c_char.from_buffer(mapped)
-        try:
-            failed = ctypes.CDLL(None).mincore(
-                ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(num_bytes), flags
-            )
-        finally:
-            del start  # the map cannot be closed while something points into it
-    return None if failed else sum(flag & 1 for flag in bytes(flags)) / num_pages
+    flags = (ctypes.c_ubyte * -(-num_bytes // mmap.PAGESIZE))()
+    try:
+        failed = libc.mincore(ctypes.c_void_p(address), size, flags)
+    finally:
+        libc.munmap(ctypes.c_void_p(address), size)
+    return None if failed else sum(flag & 1 for flag in bytes(flags)) / len(flags)

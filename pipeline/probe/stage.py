@@ -6,11 +6,13 @@ nodes talk to each other, so that a network that hangs loses no other number.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +25,7 @@ from pipeline.probe.measured import Deadline, Measured, merged
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.files import make_private_dir
 from slurm_jobs.common.machine import cpu_facts
 from slurm_jobs.common.probe_records import NodeProbe, ProbePaths, keep_probe
 from slurm_jobs.common.stage_config.probe import ProbeConfig
@@ -51,16 +54,20 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     settings = build_config(ProbeConfig, config)
     paths, started_unix_s = ProbePaths(context.run_dir.parent), time.time()
     num_asked = asked_cores(os.environ.get("SLURM_CPUS_PER_TASK"))
+    _make_folder(paths, context)
     gpus, found = look_at_gpus()
     for name, measure in _before_torch(settings, context, paths, num_asked).items():
         found = _and(found, name, measure)
     for name, measure in _with_torch(settings, num_asked).items():
         found = _and(found, name, measure)
     probe = _probe(context, started_unix_s, num_asked, gpus)
-    _keep(paths, _with(probe, found), context)
-    found = _and(found, "network", partial(_network, context))
-    probe = _with(probe, found)
-    _keep(paths, probe, context)
+
+    def keep(more: Measured) -> None:
+        _keep(paths, _with(probe, merged(found, more)), context)
+
+    keep(Measured())
+    found = _and(found, "network", partial(_network, context, keep))
+    keep(Measured())
     return {
         "node": probe.node,
         "seconds": time.time() - started_unix_s,
@@ -83,7 +90,9 @@ def _before_torch(
 
     def file_system(place: str) -> Measured:
         base = context.node_local_dir if place == "local" else paths.scratch_dir
-        return measure_file_system(place, base, config, _deadline(config, place))
+        found = measure_file_system(place, base, config, _deadline(config, place))
+        details = {**found.details.get(place, {}), "num_nodes_at_once": context.num_nodes}
+        return replace(found, details={place: details})
 
     return {
         "load": lambda: Measured(numbers={"other_busy_cores": busy_cores(_LOAD_S)}),
@@ -108,10 +117,10 @@ def _with_torch(config: ProbeConfig, num_asked: int) -> Mapping[str, Callable[[]
     return {"matmul": matmul, "host_to_device": host_to_device}
 
 
-def _network(context: TaskContext) -> Measured:
+def _network(context: TaskContext, keep: Callable[[Measured], None]) -> Measured:
     from pipeline.probe.network import measure_network
 
-    return measure_network(context)
+    return measure_network(context, keep)
 
 
 def _deadline(config: ProbeConfig, name: str) -> Deadline:
@@ -129,7 +138,8 @@ def _and(found: Measured, name: str, measure: Callable[[], Measured]) -> Measure
     except ModuleNotFoundError as error:
         more = Measured(reasons={name: _missing(error)})
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError for its devices
-        more = Measured(reasons={name: f"{type(error).__name__}: {str(error).splitlines()[0]}"})
+        said = (str(error).splitlines() or [""])[0]
+        more = Measured(reasons={name: f"{type(error).__name__}: {said}"})
     for group, reason in more.reasons.items():
         log.warning("%s not measured: %s", group, reason)
     log.info("%s: %.1f s", name, time.monotonic() - start_s)
@@ -164,17 +174,37 @@ def _with(probe: NodeProbe, found: Measured) -> NodeProbe:
     return replace(probe, numbers=found.numbers, reasons=found.reasons, details=found.details)
 
 
+def _make_folder(paths: ProbePaths, context: TaskContext) -> None:
+    """For this node's records, before anything is measured.
+
+    Raises:
+        StageError: it cannot be made or written.
+    """
+    folder = paths.node_dir(context.node_name)
+    with _telling(paths):
+        make_private_dir(folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
 def _keep(paths: ProbePaths, probe: NodeProbe, context: TaskContext) -> None:
     """Write the node's record.
 
     Raises:
         StageError: the folder of probes cannot be written.
     """
-    try:
+    with _telling(paths):
         keep_probe(paths, probe, context.attempt)
+
+
+@contextmanager
+def _telling(paths: ProbePaths) -> Iterator[None]:
+    """What to do where the folder of probes cannot be written."""
+    try:
+        yield
     except OSError as error:
         message = (
             f"{error.filename or paths.probes_dir}: {error.strerror}; probes are kept there: make "
-            "it writable, or name another runs_dir"
+            "room and have it writable, or name another folder (--set runs_dir=FOLDER)"
         )
         raise StageError(message) from error

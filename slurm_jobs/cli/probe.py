@@ -133,7 +133,7 @@ def probe_values(
         "status": status.status,
         "nodes": [dataclasses.asdict(probe) for probe in probes],
         "slow": [
-            {"node": node, "measure": slow.name, "share": slow.share, **dataclasses.asdict(slow)}
+            {"node": node, "share": slow.share, **dataclasses.asdict(slow)}
             for node, slow in _slow(run_dir, probes)
         ],
         "problems": list(problems),

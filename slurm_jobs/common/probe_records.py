@@ -103,7 +103,7 @@ class NodeProbe:
     num_asked_cores: int
     """That the job was given there."""
     gpus: tuple[str, ...]
-    """Type of each GPU that the job saw."""
+    """Type of each GPU that nvidia-smi showed to the job."""
     numbers: Mapping[str, float]
     """By the names of `MEASURES`; what could not be measured is missing."""
     reasons: Mapping[str, str]

@@ -92,9 +92,10 @@ def _matmul(probe: NodeProbe) -> str:
 
 def _files(probe: NodeProbe, place: str) -> str:
     text = _both(probe, f"{place}_read_bytes_per_s", f"{place}_write_bytes_per_s")
-    details = probe.details.get(place) or {}
-    is_warm = text != NOTHING and not details.get("reads_are_cold", True)
-    return f"{text} (reads from memory)" if is_warm else text
+    is_cold = (probe.details.get(place) or {}).get("reads_are_cold")
+    if text == NOTHING or is_cold:
+        return text
+    return f"{text} (reads {'may be ' if is_cold is None else ''}from memory)"
 
 
 def _network(probe: NodeProbe) -> str:

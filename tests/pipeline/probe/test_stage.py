@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -73,6 +74,34 @@ def test_a_probe_that_is_asked_to_stop_says_so_and_keeps_nothing(
     with pytest.raises(StageError, match="asked to stop"):
         run(SMALL, make_context("probe", tmp_path / "run"))
     assert ProbePaths(tmp_path).files_of("node-0") == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_of_probes_that_cannot_be_written_is_refused_before_measuring(
+    tmp_path: Path,
+) -> None:
+    ProbePaths(tmp_path).probes_dir.mkdir(mode=0o500)
+    with pytest.raises(StageError, match="name another folder"):
+        run(SMALL, make_context("probe", tmp_path / "run"))
+
+
+def test_a_file_in_the_place_of_the_folder_of_probes_is_told(tmp_path: Path) -> None:
+    ProbePaths(tmp_path).probes_dir.write_text("")
+    with pytest.raises(StageError, match="name another folder"):
+        run(SMALL, make_context("probe", tmp_path / "run"))
+
+
+def test_nodes_that_cannot_meet_keep_what_each_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.probe.network.JOIN_MIN", 0.01)  # the other one never comes
+    context = make_context(
+        "probe", tmp_path / "run", num_ranks=2, num_nodes=2, main_port=free_port()
+    )
+    run(SMALL, context)
+    probe = _kept(tmp_path)
+    assert "could not talk to each other" in probe.reasons["network"]
+    assert "local_read_bytes_per_s" in probe.numbers
 
 
 def test_a_package_that_is_missing_is_named_with_the_command_and_the_rest_is_measured(
