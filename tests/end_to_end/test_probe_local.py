@@ -86,6 +86,7 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_look(local: Driver) -> None:
     assert words_of(local.wait(run_dir)) == {"probe": "completed"}
 
 
+@pytest.mark.slow
 def test_a_probe_that_is_killed_at_work_leaves_nothing_once_the_next_one_has_run(
     local: Driver,
 ) -> None:

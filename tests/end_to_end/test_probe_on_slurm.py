@@ -61,7 +61,7 @@ def test_a_partition_with_one_node_is_measured_without_the_network(
     finally:
         cluster.delete_partition("lonely")
     (probe,) = values["nodes"]
-    assert probe["node"] == "cpu2"
+    assert (probe["node"], probe["num_asked_cores"]) == ("cpu2", 2)
     assert "--nodes 2" in probe["reasons"]["network"]
     assert "2 nodes: more than the 1" in refused.stderr
 
