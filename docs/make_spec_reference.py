@@ -51,6 +51,7 @@ SECTIONS = {
     "SamplerConfig": "`sampler` of `run: train`",
     "ProfileConfig": "`profile` of `run: train`",
     "ReportConfig": "`config` of `run: report`",
+    "ProbeConfig": "`config` of `run: probe`",
     "ClusterProfile": "The cluster profile",
     "Price": "`price` of the cluster profile",
 }

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_jobs.common.machine import mount_of
+
 _SYS = Path("/sys")
 
 
@@ -25,33 +27,12 @@ def disk_behind(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> st
     if os.major(device):
         return f"{os.major(device)}:{os.minor(device)}"
     # btrfs and others number their file systems themselves; the table of mounts names the disk.
-    source = mount_source(mounts.read_text(), folder.resolve())
+    source = mount_of(mounts.read_text(), folder.resolve()).source
     with suppress(OSError):
         if source.startswith("/dev/"):
             number = Path(source).stat().st_rdev
             return f"{os.major(number)}:{os.minor(number)}"
     return None
-
-
-def mount_source(text: str, folder: Path) -> str:
-    """From /proc/self/mountinfo: what is mounted where the folder lies; empty if nothing is."""
-    best, source = -1, ""
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        point = Path(before.split()[4].replace(r"\040", " "))
-        if folder.is_relative_to(point) and len(point.parts) >= best:  # the last one hides others
-            best, source = len(point.parts), after.split()[1]
-    return source
-
-
-def network_cards(sys: Path = _SYS) -> Sequence[str]:
-    """Interfaces of real cards, so that bridges, bonds and VLANs count nothing twice.
-
-    In a container there are none: then all but the loopback.
-    """
-    names = sorted(path.name for path in (sys / "class/net").iterdir())
-    real = [name for name in names if (sys / "class/net" / name / "device").exists()]
-    return real or [name for name in names if name != "lo"]
 
 
 def infiniband_ports(sys: Path = _SYS) -> Sequence[Path]:

@@ -84,6 +84,13 @@ def threads_per_rank(slurm_cpus: str | None, *, num_cpus: int, num_local_ranks: 
     return max(1, num_cpus // num_local_ranks)
 
 
+def native_precisions(capability: tuple[int, int] | None) -> tuple[str, ...]:
+    """What a GPU of this compute capability has units for; on a CPU (None) that is `fp32`."""
+    if capability is None or capability < _FP16_CAPABILITY:
+        return ("fp32",)
+    return ("fp32", "fp16", "bf16") if capability >= _BF16_CAPABILITY else ("fp32", "fp16")
+
+
 def choose_precision(asked: str, capability: tuple[int, int] | None) -> str:
     """What `precision` means on a GPU of this compute capability, or on a CPU (None).
 

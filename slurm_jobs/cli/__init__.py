@@ -37,10 +37,11 @@ VERBS = {
     "verify": "compare a data set with its index and checksums",
     "packing": "draw what each way of batching pads on a data set, and time it",
     "samples": "show decoded samples, and audit labels and images of a data set",
+    "probe": "measure what the nodes of a spec's training can do",
     "schema": "print the JSON Schema of specs, for editors",
 }
 
-ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel"})
+ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe"})
 """What they have begun they finish, whoever reads what they print."""
 
 _NO_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurm_jobs.common.packages import installed_packages
 
@@ -58,6 +58,36 @@ def available_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE)
     assert found is not None  # of every kernel since 3.14
     return int(found[1]) * 1024
+
+
+class Mount(NamedTuple):
+    """What is mounted somewhere; empty texts where nothing is."""
+
+    kind: str
+    """Of the file system: `ext4`, `nfs4`, `tmpfs`."""
+    source: str
+    """A device, or what the file system calls its origin."""
+
+
+def mount_of(text: str, folder: Path) -> Mount:
+    """From /proc/self/mountinfo, see proc(5): what is mounted where the folder lies."""
+    best, found = -1, Mount("", "")
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        point = Path(before.split()[4].replace(r"\040", " "))
+        if folder.is_relative_to(point) and len(point.parts) >= best:  # the last one hides others
+            best, found = len(point.parts), Mount(*after.split()[:2])
+    return found
+
+
+def network_cards(sys: Path = Path("/sys")) -> Sequence[str]:
+    """Interfaces of real cards, so that bridges, bonds and VLANs count nothing twice.
+
+    In a container there are none: then all but the loopback.
+    """
+    names = sorted(path.name for path in (sys / "class/net").iterdir())
+    real = [name for name in names if (sys / "class/net" / name / "device").exists()]
+    return real or [name for name in names if name != "lo"]
 
 
 def python_facts(folders: Sequence[str]) -> Mapping[str, Any]:

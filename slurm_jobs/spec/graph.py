@@ -212,6 +212,13 @@ def _ambiguous(views: Views, document: YamlDocument, name: str, sources: Sequenc
     return _at_parent(document, views, name, sources[1], message)
 
 
+def _tasks_per_node(stage: StageView) -> int:
+    """As it is given; 1 where it is no number, which is a problem of its own."""
+    resources = stage.keys.get("resources")
+    given = resources.get("tasks_per_node") if isinstance(resources, Mapping) else None
+    return given if isinstance(given, int) else 1
+
+
 def _builtin_problems(
     views: Views, document: YamlDocument, name: str, stage: StageView
 ) -> list[Problem]:
@@ -236,7 +243,11 @@ def _builtin_problems(
             "(nodes x tasks_per_node); threads use cpus_per_task"
         )
         problems.append(problem_at(document, ("stages", name, "resources"), message, at_key=True))
-    if stage.run in {"train", "report"} and stage.has_array:
+    if stage.run == "probe" and _tasks_per_node(stage) > 1:
+        message = "`probe` runs one task a node: several would measure each other"
+        place = ("stages", name, "resources", "tasks_per_node")
+        problems.append(problem_at(document, place, message))
+    if stage.run in {"train", "report", "probe"} and stage.has_array:
         message = (
             f"`{stage.run}` is one job; an array is for preprocess, consolidate and your own stages"
         )

@@ -102,7 +102,8 @@ class Stage(Values):
     )
 
     run: EntryPoint | None = None
-    """A built-in stage (preprocess, consolidate, train, report), or `package.module:function`."""
+    """A built-in stage (preprocess, consolidate, train, report, probe), or
+    `package.module:function`."""
     shell: Annotated[str, Field(min_length=1)] | None = None
     """A shell command, instead of `run`."""
     after: dict[str, DependencyKind] = {}

@@ -17,7 +17,7 @@ from slurm_jobs.spec.remedies.sbatch_options import (
 )
 from slurm_jobs.spec.validation import did_you_mean
 
-BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report")
+BUILTIN_STAGES = ("preprocess", "consolidate", "train", "report", "probe")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _AXIS = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}", re.ASCII)

@@ -32,6 +32,7 @@ BUILTIN_ENTRY_POINTS = {
     "consolidate": "pipeline.consolidate:run",
     "train": "pipeline.training:run",
     "report": "slurm_jobs.report.stage:run",
+    "probe": "pipeline.probe:run",
 }
 
 StageFunction = Callable[[dict[str, Any], TaskContext], Any]

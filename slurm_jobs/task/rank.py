@@ -209,7 +209,15 @@ def _node_local_dir(context: TaskContext) -> Path:
         )
         raise StageConfigError(message)
     own = Path(base) / f"slurm-jobs-{os.getuid()}"
-    make_private_dir(own)
+    try:
+        make_private_dir(own)
+    except OSError as error:
+        message = (
+            f"node_local_dir is {context.node_local_dir}, and on {context.node_name} {own} cannot "
+            f"be made ({error.strerror}): name a folder there that you may write in, as "
+            "node_local_dir of the stage or of the cluster profile"
+        )
+        raise StageConfigError(message) from error
     found = own.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         message = (

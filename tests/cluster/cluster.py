@@ -218,6 +218,14 @@ class Cluster:
         unfit = {"DOWN", "DRAIN", "NOT_RESPONDING"}
         wait_until(lambda: not unfit & set(self.node_state(node)), f"node {node} to be back")
 
+    def create_partition(self, name: str, nodes: str) -> None:
+        """Add a partition until `delete_partition`, or a restart of slurmctld."""
+        self._admin("scontrol", "create", f"PartitionName={name}", f"Nodes={nodes}")
+
+    def delete_partition(self, name: str) -> None:
+        """Remove one that was created."""
+        self._admin("scontrol", "delete", f"PartitionName={name}")
+
     def heal_daemons(self) -> None:
         """Start what does not run, and take every node back; jobs go on."""
         for name in reversed(daemons.STOP_ORDER):

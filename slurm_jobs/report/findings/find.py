@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from slurm_jobs.report.findings.data import left_out, slow_tokenising
 from slurm_jobs.report.findings.load import fluctuating_gpu, gpu_use, slow_storage
 from slurm_jobs.report.findings.memory import accumulation, needless_checkpointing, small_batch
+from slurm_jobs.report.findings.probes import slow_node
 from slurm_jobs.report.findings.ranks import exposed_communication, meetings, straggler
 from slurm_jobs.report.findings.stages import (
     array_imbalance,
@@ -42,6 +43,7 @@ _TRAINING_RULES = (
     fluctuating_gpu,
     straggler,
     meetings,
+    slow_node,
     exposed_communication,
     padding,
     checkpoint_stall,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.base import OWN_CHOICE, abstain, ceiling, clear, share_of
+from slurm_jobs.report.findings.probes import probe_evidence
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import Straggler, TrainingNumbers
 
@@ -171,7 +172,7 @@ def _slow_rank(numbers: TrainingNumbers, worst: Straggler, ratio: float) -> Find
         severity="medium",
         title=f"{place} holds the others up, most in {worst.phase} ({numbers.stage})",
         text=f"In synchronous training every rank waits for the slowest in each step. {_HIDDEN}",
-        evidence=_evidence(numbers, worst),
+        evidence=(*_evidence(numbers, worst), *probe_evidence(numbers, worst.node)),
         rule=_RULE,
         source=_SOURCE,
         next_knob=f"look at the node of {place} (its device's clock, other jobs, loader threads, "
@@ -187,7 +188,10 @@ def _waits_for_data(numbers: TrainingNumbers, worst: Straggler, excess: float) -
         severity="medium",
         title=f"{place} holds the others up: it waits for its data ({numbers.stage})",
         text="In synchronous training every rank waits for the slowest in each step.",
-        evidence=tuple(reversed(_evidence(numbers, worst))),
+        evidence=(
+            *reversed(_evidence(numbers, worst)),
+            *probe_evidence(numbers, worst.data_node),
+        ),
         rule=_RULE,
         source=_SOURCE,
         next_knob=f"look at the node of {place} (loader threads, storage, other jobs on it); "

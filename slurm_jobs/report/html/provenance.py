@@ -7,6 +7,16 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
+from slurm_jobs.common.probe_records import NodeProbe
+from slurm_jobs.probes.texts import (
+    COMPUTE_COLUMNS,
+    FILE_COLUMNS,
+    busy,
+    compute_row,
+    file_row,
+    reasons,
+    topology,
+)
 from slurm_jobs.report import words
 from slurm_jobs.report.html.markup import Html, definitions, el, table
 from slurm_jobs.report.model.provenance import (
@@ -33,6 +43,7 @@ def provenance_section(report: RunReport) -> Html:
         definitions(_run_facts(report)),
         _submissions(numbers.submissions),
         _nodes(numbers.nodes),
+        _probes(numbers.probes),
         _software(numbers),
         _spec(report),
         id="provenance",
@@ -118,6 +129,21 @@ def _gpus(kind: NodeKind) -> str:
     if kind.gpu_problem:
         return f"{words.NOT_KNOWN} ({kind.gpu_problem})"
     return ", ".join(f"{number} x {name}" for name, number in kind.gpus) or "none"
+
+
+def _probes(probes: Sequence[NodeProbe]) -> Html | None:
+    """What the nodes were measured to do, whenever that was; nothing where none was probed."""
+    if not probes:
+        return None
+    compute = [(words.moment(p.measured_unix_s), *compute_row(p)) for p in probes]
+    files = [file_row(p) for p in probes]
+    said = [*topology(probes), *busy(probes), *reasons(probes)]
+    return el(
+        "div",
+        _titled_table("Probes of its nodes", ("probed", *COMPUTE_COLUMNS), compute, ""),
+        _titled_table("Their file systems, as probed", FILE_COLUMNS, files, ""),
+        el("ul", [el("li", line) for line in said]) if said else None,
+    )
 
 
 def _software(numbers: ProvenanceNumbers) -> Html:

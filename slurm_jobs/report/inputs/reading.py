@@ -23,6 +23,7 @@ from slurm_jobs.common.records import (
     parse_attempt_name,
     parse_completion_name,
 )
+from slurm_jobs.probes.reading import newest_probes
 from slurm_jobs.report.inputs.provenance import (
     read_nodes,
     read_pythons,
@@ -69,7 +70,6 @@ def read_inputs(
     stages = _read_stages(paths, spec["stages"], secrets, problems, whole=whole)
     ledger = _read_ledger(paths, problems)
     profile = _read_profile(paths)
-    price = profile.get("price")
     return ReportInputs(
         run=read_json(paths.run_json),
         spec=shown_spec(spec, secrets),
@@ -80,10 +80,11 @@ def read_inputs(
         is_submitting=ledger is not None and open_command(ledger) is not None,
         submissions=read_submissions(paths, problems),
         pythons=read_pythons(paths, problems),
+        probes=newest_probes(paths.run_dir.parent, problems),
         read_unix_s=time.time(),
         problems=tuple(problems),
         profile=hidden_values(profile, secrets),
-        price=price if isinstance(price, Mapping) else None,
+        price=_price(profile),
     )
 
 
@@ -105,6 +106,11 @@ def _read_stages(
         )
         for name in parents_first(listed)
     )
+
+
+def _price(profile: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    price = profile.get("price")
+    return price if isinstance(price, Mapping) else None
 
 
 def _read_profile(paths: RunPaths) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from slurm_jobs.common.operator_table import OperatorTable
+from slurm_jobs.common.probe_records import NodeProbe
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
 from slurm_jobs.common.timings import StepFile
 from slurm_jobs.report.model.provenance import NodeFacts, PythonFacts, SubmissionFacts
@@ -103,5 +104,7 @@ class ReportInputs:
     """Files that could not be read, and why."""
     profile: Mapping[str, Any] = field(default_factory=dict)
     """The cluster profile as the run was given it, without the values of what looks secret."""
+    probes: tuple[NodeProbe, ...] = ()
+    """The newest of every node that was probed from a run in the same folder, by node."""
     price: Mapping[str, Any] | None = None
     """`gpu_hour`, `cpu_hour` and `currency` of the profile; None where it has none."""

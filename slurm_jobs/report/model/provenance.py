@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slurm_jobs.common.probe_records import NodeProbe
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubmissionFacts:
@@ -97,6 +99,8 @@ class ProvenanceNumbers:
     """Oldest first; none if an older version made the run."""
     nodes: tuple[NodeKind, ...]
     pythons: tuple[StagePython, ...]
+    probes: tuple[NodeProbe, ...] = ()
+    """The newest of each node that an attempt had; empty if none was ever probed."""
 
 
 PACKAGES_THAT_MATTER = (

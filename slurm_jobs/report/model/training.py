@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_jobs.report.model.load import LoaderLoad, NodeLoad
+from slurm_jobs.report.model.probes import NodeProbes
 from slurm_jobs.report.model.values import Quantity, TimeShare
 
 
@@ -195,6 +196,8 @@ class TrainingNumbers:
     """Of its nodes during the measured steps; empty without readings."""
     loader: LoaderLoad | None = None
     """Of the rank that waits longest for its data; None where no record tells."""
+    probes: NodeProbes | None = None
+    """Of its nodes, each beside its like."""
     memory_capacity_bytes: float | None = None
     """Of the smallest GPU; None where no reading tells."""
     exposed: ExposedCommunication | None = None

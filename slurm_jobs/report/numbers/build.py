@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report import words
@@ -15,6 +16,7 @@ from slurm_jobs.report.numbers.attempts import REPORT_RUN, AttemptFacts, gather_
 from slurm_jobs.report.numbers.cost import cost_numbers
 from slurm_jobs.report.numbers.data import data_numbers
 from slurm_jobs.report.numbers.device import NOT_RECORDED
+from slurm_jobs.report.numbers.probes import training_probes
 from slurm_jobs.report.numbers.projection import project_epochs, projections
 from slurm_jobs.report.numbers.provenance import provenance_numbers
 from slurm_jobs.report.numbers.results import current_results, evaluation_numbers
@@ -71,7 +73,7 @@ def _training(
 ) -> tuple[TrainingNumbers, ...]:
     """Of the stages that the spec still has."""
     return tuple(
-        numbers
+        replace(numbers, probes=training_probes(numbers, inputs, attempts[stage.name]))
         for stage in inputs.stages
         if not stage.is_former
         for numbers in training_numbers(

@@ -12,13 +12,17 @@ from slurm_jobs.report.model.provenance import (
     ProvenanceNumbers,
     StagePython,
 )
+from slurm_jobs.report.numbers.probes import probes_of_nodes
 
 
 def provenance_numbers(inputs: ReportInputs) -> ProvenanceNumbers:
     """Where the run came from; nodes that are alike are told once a stage."""
     kinds = (kind for stage in inputs.stages for kind in node_kinds(stage.name, stage.nodes))
     return ProvenanceNumbers(
-        submissions=inputs.submissions, nodes=tuple(kinds), pythons=_pythons(inputs)
+        submissions=inputs.submissions,
+        nodes=tuple(kinds),
+        pythons=_pythons(inputs),
+        probes=probes_of_nodes(inputs),
     )
 
 

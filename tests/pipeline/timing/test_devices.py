@@ -2,13 +2,8 @@
 
 import os
 
-from pipeline.timing.devices import (
-    disk_behind,
-    infiniband_ports,
-    mount_source,
-    network_cards,
-    whole_disks,
-)
+from pipeline.timing.devices import disk_behind, infiniband_ports, whole_disks
+from slurm_jobs.common.machine import mount_of, network_cards
 
 MOUNTS = """22 1 0:20 / / rw - btrfs /dev/nvme0n1p2 rw,subvol=/root
 30 22 0:31 / /scratch rw,noatime shared:1 - zfs tank rw
@@ -48,11 +43,11 @@ def test_each_port_of_infiniband_counts(tmp_path):
 
 def test_the_disk_of_a_file_system_with_its_own_numbers_is_found_by_its_mount(tmp_path):
     path = tmp_path / "x"
-    assert mount_source(MOUNTS, path) == "/dev/nvme0n1p2"
-    assert mount_source(MOUNTS, path.__class__("/scratch/me")) == "tank"
-    assert mount_source(MOUNTS, path.__class__("/with space/me")) == "/dev/sda1"
-    assert mount_source(MOUNTS, path.__class__("/scratch/fast/me")) == "/dev/sdb1"
-    assert mount_source("", path) == ""
+    assert mount_of(MOUNTS, path).source == "/dev/nvme0n1p2"
+    assert mount_of(MOUNTS, path.__class__("/scratch/me")).source == "tank"
+    assert mount_of(MOUNTS, path.__class__("/with space/me")).source == "/dev/sda1"
+    assert mount_of(MOUNTS, path.__class__("/scratch/fast/me")).source == "/dev/sdb1"
+    assert mount_of("", path).source == ""
 
 
 def test_the_disk_behind_a_folder_of_this_machine_is_that_of_its_file_system(tmp_path):

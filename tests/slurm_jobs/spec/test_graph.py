@@ -78,6 +78,8 @@ def test_a_cycle_does_not_hide_other_problems() -> None:
             "runs as one task, but resources ask for 4",
         ),
         ("  r: {run: report, array: {num_slices: 2}}\n", "`report` is one job"),
+        ("  p: {run: probe, array: {num_slices: 2}}\n", "`probe` is one job"),
+        ("  p: {run: probe, resources: {tasks_per_node: 2}}\n", "runs one task a node"),
     ],
 )
 def test_built_in_stages_say_what_they_need(stages: str, message: str) -> None:

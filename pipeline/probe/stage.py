@@ -1,0 +1,210 @@
+"""The stage `probe`: every measure in turn on each node, and what was found kept beside the runs.
+
+What cannot be measured says why and stops nothing else. The node's record is written before the
+nodes talk to each other, so that a network that hangs loses no other number.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pipeline.probe.cores import busy_cores, measure_cores
+from pipeline.probe.file_systems import measure_file_system
+from pipeline.probe.gpus import look_at_gpus
+from pipeline.probe.interfaces import measure_links
+from pipeline.probe.measured import Deadline, Measured, merged
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.files import make_private_dir
+from slurm_jobs.common.machine import cpu_facts
+from slurm_jobs.common.probe_records import NodeProbe, ProbePaths, keep_probe
+from slurm_jobs.common.stage_config.probe import ProbeConfig
+from slurm_jobs.common.stop import stop_requested
+
+log = logging.getLogger(__name__)
+
+_SHARES = {"cores": 0.15, "local": 0.25, "shared": 0.25, "matmul": 0.15, "host_to_device": 0.05}
+"""Of the budget; the network has the rest, which its own sizes keep to."""
+_LOAD_S = 0.5
+
+
+def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
+    """Measure this node; called once on every node. Returns this node's numbers and reasons.
+
+    Raises:
+        StageConfigError: several tasks on one node, which would measure each other.
+        StageError: asked to stop; what was measured until then is not kept.
+    """
+    if context.num_local_ranks != 1:
+        message = (
+            f"stage {context.stage}: {context.num_local_ranks} tasks on node {context.node_name} "
+            "would measure each other; set resources.tasks_per_node: 1"
+        )
+        raise StageConfigError(message)
+    settings = build_config(ProbeConfig, config)
+    paths, started_unix_s = ProbePaths(context.run_dir.parent), time.time()
+    num_asked = asked_cores(os.environ.get("SLURM_CPUS_PER_TASK"))
+    _make_folder(paths, context)
+    gpus, found = look_at_gpus()
+    for name, measure in _before_torch(settings, context, paths, num_asked).items():
+        found = _and(found, name, measure)
+    for name, measure in _with_torch(settings, num_asked).items():
+        found = _and(found, name, measure)
+    probe = _probe(context, started_unix_s, num_asked, gpus)
+
+    def keep(more: Measured) -> None:
+        _keep(paths, _with(probe, merged(found, more)), context)
+
+    keep(Measured())
+    found = _and(found, "network", partial(_network, context, keep))
+    keep(Measured())
+    return {
+        "node": probe.node,
+        "seconds": time.time() - started_unix_s,
+        **found.numbers,
+        "not_measured": dict(found.reasons),
+    }
+
+
+def asked_cores(slurm_cpus: str | None) -> int:
+    """Cores that the job was given on this node, for its one task: Slurm's word, or all allowed."""
+    if slurm_cpus is not None and slurm_cpus.isdecimal():
+        return int(slurm_cpus)
+    return len(os.sched_getaffinity(0))
+
+
+def _before_torch(
+    config: ProbeConfig, context: TaskContext, paths: ProbePaths, num_asked: int
+) -> Mapping[str, Callable[[], Measured]]:
+    """Measures that need the standard library alone; `cores` forks, so it comes before threads."""
+
+    def file_system(place: str) -> Measured:
+        base = context.node_local_dir if place == "local" else paths.scratch_dir
+        found = measure_file_system(place, base, config, _deadline(config, place))
+        details = {**found.details.get(place, {}), "num_nodes_at_once": context.num_nodes}
+        return replace(found, details={place: details})
+
+    return {
+        "load": lambda: Measured(numbers={"other_busy_cores": busy_cores(_LOAD_S)}),
+        "cores": lambda: measure_cores(num_asked, _deadline(config, "cores")),
+        "link": measure_links,
+        "local": lambda: file_system("local"),
+        "shared": lambda: file_system("shared"),
+    }
+
+
+def _with_torch(config: ProbeConfig, num_asked: int) -> Mapping[str, Callable[[], Measured]]:
+    def matmul() -> Measured:
+        from pipeline.probe.devices import measure_matmul
+
+        return measure_matmul(num_asked, _deadline(config, "matmul"))
+
+    def host_to_device() -> Measured:
+        from pipeline.probe.devices import measure_transfers
+
+        return measure_transfers(_deadline(config, "host_to_device"))
+
+    return {"matmul": matmul, "host_to_device": host_to_device}
+
+
+def _network(context: TaskContext, keep: Callable[[Measured], None]) -> Measured:
+    from pipeline.probe.network import measure_network
+
+    return measure_network(context, keep)
+
+
+def _deadline(config: ProbeConfig, name: str) -> Deadline:
+    return Deadline.after(config.budget_s * _SHARES[name])
+
+
+def _and(found: Measured, name: str, measure: Callable[[], Measured]) -> Measured:
+    """`found` and one more; a measure that cannot be made says why."""
+    if stop_requested():
+        message = f"asked to stop before `{name}` was measured"
+        raise StageError(message)
+    start_s = time.monotonic()
+    try:
+        more = measure()
+    except ModuleNotFoundError as error:
+        more = Measured(reasons={name: _missing(error)})
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError for its devices
+        said = (str(error).splitlines() or [""])[0]
+        more = Measured(reasons={name: f"{type(error).__name__}: {said}"})
+    for group, reason in more.reasons.items():
+        log.warning("%s not measured: %s", group, reason)
+    log.info("%s: %.1f s", name, time.monotonic() - start_s)
+    return merged(found, more)
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    return (
+        f"the package {error.name} is missing in {sys.executable}: install slurm-jobs[train] there "
+        "(`pip install '.[train]'` in its checkout), or name the stage's `python:`"
+    )
+
+
+def _probe(
+    context: TaskContext, started_unix_s: float, num_asked: int, gpus: tuple[str, ...]
+) -> NodeProbe:
+    cpu = cpu_facts()
+    return NodeProbe(
+        node=context.node_name,
+        run_id=context.run_id,
+        measured_unix_s=started_unix_s,
+        cpu=str(cpu["model"]),
+        num_cores=int(cpu["num_cores"] or 0),
+        num_asked_cores=num_asked,
+        gpus=gpus,
+        numbers={},
+        reasons={},
+    )
+
+
+def _with(probe: NodeProbe, found: Measured) -> NodeProbe:
+    return replace(probe, numbers=found.numbers, reasons=found.reasons, details=found.details)
+
+
+def _make_folder(paths: ProbePaths, context: TaskContext) -> None:
+    """For this node's records, before anything is measured.
+
+    Raises:
+        StageError: it cannot be made or written.
+    """
+    folder = paths.node_dir(context.node_name)
+    with _telling(paths):
+        make_private_dir(folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
+def _keep(paths: ProbePaths, probe: NodeProbe, context: TaskContext) -> None:
+    """Write the node's record.
+
+    Raises:
+        StageError: the folder of probes cannot be written.
+    """
+    with _telling(paths):
+        keep_probe(paths, probe, context.attempt)
+
+
+@contextmanager
+def _telling(paths: ProbePaths) -> Iterator[None]:
+    """What to do where the folder of probes cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        message = (
+            f"{error.filename or paths.probes_dir}: {error.strerror}; probes are kept there: make "
+            "room and have it writable, or name another folder (--set runs_dir=FOLDER)"
+        )
+        raise StageError(message) from error

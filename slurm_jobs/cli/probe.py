@@ -1,0 +1,189 @@
+"""`slurm-jobs probe SPEC`: measure the nodes that a spec's training would get."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm_jobs.cli.arguments import (
+    add_json,
+    add_overrides,
+    positive,
+    positive_up_to,
+    print_json,
+    shown_path,
+)
+from slurm_jobs.cli.submit import print_job, print_notes
+from slurm_jobs.cli.watch import watch
+
+if TYPE_CHECKING:
+    from slurm_jobs.common.probe_records import NodeProbe
+    from slurm_jobs.operations.submit import Submission
+    from slurm_jobs.reconcile import RunStatus
+    from slurm_jobs.run.paths import RunPaths
+
+_MOST_MINUTES = 24 * 60
+_SEEN_WITHIN_S = 15.0
+"""A network file system shows this machine an older listing of a folder for some seconds."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the verb takes."""
+    parser.add_argument("spec", metavar="SPEC", type=Path, help="the YAML file")
+    parser.add_argument(
+        "--stage",
+        metavar="NAME",
+        help="the stage whose resources, python, set-up lines and folders are taken; "
+        "default: the training",
+    )
+    parser.add_argument(
+        "--nodes",
+        metavar="N",
+        type=positive,
+        help="how many; default: 2, which the network takes, where one job can have them",
+    )
+    parser.add_argument(
+        "--nodelist", metavar="NAMES", help="which nodes, as Slurm writes them: gpu[01-04]"
+    )
+    parser.add_argument(
+        "--minutes",
+        metavar="M",
+        type=positive_up_to(_MOST_MINUTES),
+        default=5,
+        help="time limit of the job; default: 5",
+    )
+    parser.add_argument(
+        "--file-mb",
+        metavar="MB",
+        type=positive_up_to(65536),
+        help="most that is written to each file system at a time; default: 1024",
+    )
+    add_overrides(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Submit, watch, and print what was measured; exit code 1 if the job failed."""
+    submission = _submit(options)
+    run_dir = submission.paths.run_dir
+    if not options.json:
+        print_notes(submission)
+        print(f"run folder: {shown_path(run_dir)}\n")
+    status, code = watch(run_dir, quiet=options.json, tells_failures=False)
+    if status is None:
+        return code
+    problems: list[str] = []
+    probes = _probes(submission.paths, status, problems)
+    if options.json:
+        print_json(probe_values(run_dir, status, probes, problems))
+    else:
+        _print(run_dir, status, probes, problems)
+    return code
+
+
+def _submit(options: argparse.Namespace) -> Submission:
+    from slurm_jobs.common.stage_config.probe import ProbeConfig
+    from slurm_jobs.operations.load import load
+    from slurm_jobs.operations.probe import ProbeRequest, submit_probe
+
+    config = ProbeConfig()
+    if options.file_mb is not None:
+        config = dataclasses.replace(config, file_mb=options.file_mb)
+    request = ProbeRequest(
+        stage=options.stage,
+        num_nodes=options.nodes,
+        nodelist=options.nodelist,
+        minutes=float(options.minutes),
+        config=config,
+    )
+    loaded = load(options.spec, overrides=options.overrides, to_submit=True)
+    quiet = options.json
+    return submit_probe(loaded, request, on_job=(lambda _job: None) if quiet else print_job)
+
+
+def _probes(paths: RunPaths, status: RunStatus, problems: list[str]) -> tuple[NodeProbe, ...]:
+    """What the run kept; a run that completed is given time until all of it is to be seen."""
+    from slurm_jobs.common.files import read_json
+    from slurm_jobs.operations.probe import STAGE
+    from slurm_jobs.probes.reading import probes_of_run
+
+    asked = read_json(paths.resolved_spec)["stages"][STAGE]["resources"]["nodes"]
+    end_s = time.monotonic() + _SEEN_WITHIN_S
+    while True:
+        found_problems: list[str] = []
+        probes = probes_of_run(paths.run_dir.parent, paths.run_dir.name, found_problems)
+        is_all = len(probes) >= asked or status.status != "completed"
+        if is_all or time.monotonic() > end_s:
+            problems.extend(found_problems)
+            return probes
+        time.sleep(0.5)
+
+
+def probe_values(
+    run_dir: Path, status: RunStatus, probes: Sequence[NodeProbe], problems: Sequence[str]
+) -> dict[str, Any]:
+    """What was measured, for programs."""
+    return {
+        "run_id": run_dir.name,
+        "run_dir": str(run_dir),
+        "status": status.status,
+        "nodes": [dataclasses.asdict(probe) for probe in probes],
+        "slow": [
+            {"node": node, "share": slow.share, **dataclasses.asdict(slow)}
+            for node, slow in _slow(run_dir, probes)
+        ],
+        "problems": list(problems),
+    }
+
+
+def _slow(run_dir: Path, probes: Sequence[NodeProbe]) -> list[tuple[str, Any]]:
+    """Nodes of this probe that are slow among all that were ever probed beside these runs."""
+    from slurm_jobs.probes.comparing import compare
+    from slurm_jobs.probes.reading import newest_probes
+
+    known = {probe.node: probe for probe in newest_probes(run_dir.parent, [])}
+    every = tuple({**known, **{probe.node: probe for probe in probes}}.values())
+    return [(p.node, slow) for p in probes for slow in compare(p, every).slow]
+
+
+def _print(
+    run_dir: Path, status: RunStatus, probes: Sequence[NodeProbe], problems: Sequence[str]
+) -> None:
+    from slurm_jobs.cli.output import console
+    from slurm_jobs.cli.problems import problem_lines
+    from slurm_jobs.common.probe_records import ProbePaths
+    from slurm_jobs.probes import texts
+
+    screen = console()
+    if probes:
+        for columns, row in (
+            (texts.COMPUTE_COLUMNS, texts.compute_row),
+            (texts.FILE_COLUMNS, texts.file_row),
+        ):
+            screen.print()
+            screen.print(_table(columns, [row(probe) for probe in probes]))
+        print()
+    slow = [f"slow: {node}: {texts.slow_text(found)}" for node, found in _slow(run_dir, probes)]
+    lines = [*slow, *texts.topology(probes), *texts.busy(probes), *texts.reasons(probes)]
+    lines += [*problems, *problem_lines(run_dir, status, with_logs=True)]
+    if probes:
+        folder = ProbePaths(run_dir.parent).probes_dir
+        lines.append(f"kept in {shown_path(folder)}, for the reports of runs beside it")
+    for line in lines:
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

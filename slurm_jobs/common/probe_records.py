@@ -1,0 +1,178 @@
+"""What a probe keeps of each node: the names and units of its measures, its record, its files.
+
+The stage `probe` writes the records on the nodes; the verb `probe` and reports read them. They lie
+in one hidden folder beside the runs, because they are of nodes and outlive every run:
+
+```
+RUNS_DIR/.probes/
+  NODE/0001767225600123.RUN_ID.a0001.json   one probe of one node, private, written whole
+  .scratch/                                 what a probe writes and reads to time the file system
+```
+
+A file a probe, not a file a node: two probes at the same time take nothing from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from slurm_jobs.common.files import make_private_dir, read_json, write_json_atomic
+from slurm_jobs.common.records import known_fields
+
+Unit = Literal["flops/s", "bytes/s", "bits/s", "s", "cores", "loops/s"]
+
+FORMAT = 1
+MAX_KEPT = 5
+"""Probes of one node; older ones are removed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure:
+    """One number that a probe measures on a node."""
+
+    name: str
+    """In `NodeProbe.numbers`, with its unit."""
+    label: str
+    unit: Unit
+    group: str
+    """Under which `NodeProbe.reasons` says why it could not be measured."""
+
+
+_OF_FILES: tuple[tuple[str, str, Unit], ...] = (
+    ("read_bytes_per_s", "read", "bytes/s"),
+    ("write_bytes_per_s", "write", "bytes/s"),
+    ("create_s", "small file, create", "s"),
+    ("open_s", "small file, open and read", "s"),
+)
+_OF_TALKS: tuple[tuple[str, str, Unit], ...] = (
+    ("bytes_per_s", "bandwidth", "bytes/s"),
+    ("latency_s", "latency", "s"),
+)
+
+MEASURES = (
+    Measure(name="cores_usable", label="cores usable", unit="cores", group="cores"),
+    Measure(name="core_loops_per_s", label="speed of one core", unit="loops/s", group="cores"),
+    *(
+        Measure(
+            name=f"matmul_{precision}_flops_per_s",
+            label=f"matmul {precision}",
+            unit="flops/s",
+            group="matmul",
+        )
+        for precision in ("fp32", "fp16", "bf16")
+    ),
+    *(
+        Measure(
+            name=f"host_to_device_{kind}_bytes_per_s",
+            label=f"host to device, {kind}",
+            unit="bytes/s",
+            group="host_to_device",
+        )
+        for kind in ("pinned", "pageable")
+    ),
+    *(
+        Measure(name=f"{place}_{what}", label=f"{told} {label}", unit=unit, group=place)
+        for place, told in (("local", "node-local"), ("shared", "shared"))
+        for what, label, unit in _OF_FILES
+    ),
+    *(
+        Measure(name=f"{group}_{what}", label=f"{told} {label}", unit=unit, group=group)
+        for group, told in (("network", "network (gloo)"), ("nccl", "network (NCCL)"))
+        for what, label, unit in _OF_TALKS
+    ),
+    Measure(name="link_bits_per_s", label="fastest link", unit="bits/s", group="link"),
+    Measure(name="other_busy_cores", label="cores busy before", unit="cores", group="load"),
+)
+"""In the order in which they are told."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeProbe:
+    """What one probe measured on one node."""
+
+    node: str
+    run_id: str
+    measured_unix_s: float
+    cpu: str
+    """Model, as the kernel names it."""
+    num_cores: int
+    """Logical ones, of the whole node."""
+    num_asked_cores: int
+    """That the job was given there."""
+    gpus: tuple[str, ...]
+    """Type of each GPU that nvidia-smi showed to the job."""
+    numbers: Mapping[str, float]
+    """By the names of `MEASURES`; what could not be measured is missing."""
+    reasons: Mapping[str, str]
+    """Why it could not, by group."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """How the numbers were made, by group: sizes, repeats, partners, file systems, links."""
+    format: int = FORMAT
+
+
+def probe_from_json(values: Mapping[str, Any]) -> NodeProbe:
+    """The probe in a record's JSON values; keys of newer versions are left out.
+
+    Raises:
+        TypeError: they are no record.
+        KeyError: the same.
+    """
+    known = known_fields(NodeProbe, values)
+    return NodeProbe(**{**known, "gpus": tuple(known["gpus"])})
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePaths:
+    """Where probes of nodes lie, beside the runs in `runs_dir`."""
+
+    runs_dir: Path
+
+    @property
+    def probes_dir(self) -> Path:
+        """A folder a node; hidden, and no run."""
+        return self.runs_dir / ".probes"
+
+    @property
+    def scratch_dir(self) -> Path:
+        """On the runs' file system, for what a probe writes and reads there."""
+        return self.probes_dir / ".scratch"
+
+    def node_dir(self, node: str) -> Path:
+        """Probes of one node."""
+        return self.probes_dir / node
+
+    def probe(self, probe: NodeProbe, attempt: int) -> Path:
+        """One probe; names sort by time."""
+        stamp = f"{int(probe.measured_unix_s * 1000):016d}"
+        return self.node_dir(probe.node) / f"{stamp}.{probe.run_id}.a{attempt:04d}.json"
+
+    def files_of(self, node: str) -> list[Path]:
+        """Probes of one node, newest first."""
+        return sorted(self.node_dir(node).glob("[0-9]*.json"), reverse=True)
+
+
+def keep_probe(paths: ProbePaths, probe: NodeProbe, attempt: int) -> Path:
+    """Write a probe, or write it again, and remove all but the newest `MAX_KEPT` of its node.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    target = paths.probe(probe, attempt)
+    make_private_dir(target.parent)
+    write_json_atomic(target, asdict(probe))
+    for old in paths.files_of(probe.node)[MAX_KEPT:]:
+        old.unlink(missing_ok=True)  # another probe of this node may have removed it
+    return target
+
+
+def read_probe(path: Path) -> NodeProbe:
+    """One probe.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged; TypeError, KeyError: it is no record.
+    """
+    return probe_from_json(read_json(path))

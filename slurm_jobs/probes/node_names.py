@@ -1,0 +1,36 @@
+"""How many nodes a Slurm host list names. PURE."""
+
+from __future__ import annotations
+
+import re
+
+_GROUP = re.compile(r"\[([^\[\]]*)\]")
+_ITEM = re.compile(r"[A-Za-z0-9._-]+(\[[0-9,-]+\][A-Za-z0-9._-]*)*")
+
+
+def num_named(text: str) -> int:
+    """`gpu[01-04,7],fat1` is 6.
+
+    Raises:
+        ValueError: it is no host list.
+    """
+    items = re.split(r",(?![^\[]*\])", text)
+    return sum(_num_of(item.strip()) for item in items)
+
+
+def _num_of(item: str) -> int:
+    if not _ITEM.fullmatch(item):
+        message = f"`{item}` is no name of a node, nor a list such as gpu[01-04,7]"
+        raise ValueError(message)
+    number = 1
+    for group in _GROUP.findall(item):
+        number *= sum(_num_in(part) for part in group.split(","))
+    return number
+
+
+def _num_in(part: str) -> int:
+    first, dash, last = part.partition("-")
+    if not first.isdecimal() or (dash and (not last.isdecimal() or int(last) < int(first))):
+        message = f"`{part}` is no range of numbers, such as 01-04"
+        raise ValueError(message)
+    return int(last) - int(first) + 1 if dash else 1

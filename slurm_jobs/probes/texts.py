@@ -1,0 +1,139 @@
+"""What probes measured, in words: the same in the terminal and on the page. PURE."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from slurm_jobs.common.probe_records import MEASURES, NodeProbe, Unit
+from slurm_jobs.probes.comparing import SlowMeasure, others_busy
+from slurm_jobs.report import words
+
+BY_NAME = {measure.name: measure for measure in MEASURES}
+NOTHING = "-"
+"""Where nothing was measured; the reason stands beside the tables."""
+COMPUTE_COLUMNS = (
+    *("node", "GPUs", "cores usable", "one core", "matmul", "host to GPU: pinned, pageable"),
+    *("network: bandwidth, latency", "fastest link"),
+)
+FILE_COLUMNS = (
+    *("node", "node-local: read, write", "small file: create, open"),
+    *("shared: read, write", "small file: create, open"),
+)
+_UNITS: dict[Unit, tuple[tuple[float, str], ...]] = {
+    "flops/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1.0, "FLOP/s")),
+    "bytes/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")),
+    "bits/s": ((1e9, "Gb/s"), (1e6, "Mb/s"), (1.0, "b/s")),
+    "loops/s": ((1e6, "M loops/s"), (1.0, "loops/s")),
+    "cores": ((1.0, "cores"),),
+}
+
+
+def value_text(unit: Unit, value: float) -> str:
+    """`12.3 TFLOP/s`, `1.20 GB/s` (of 10^9), `340 us`, `15.8 cores`."""
+    if unit == "s":
+        return words.seconds(value)
+    size, name = next((pair for pair in _UNITS[unit] if value >= pair[0]), _UNITS[unit][-1])
+    return f"{words.significant(value / size)} {name}"
+
+
+def number_text(probe: NodeProbe, name: str) -> str:
+    """One number of a probe by its name; `-` where there is none."""
+    value = probe.numbers.get(name)
+    return NOTHING if value is None else value_text(BY_NAME[name].unit, value)
+
+
+def slow_text(slow: SlowMeasure) -> str:
+    """`node-local read 0.41 GB/s, 35 % of the median of 3 others (1.17 GB/s)`."""
+    measure = BY_NAME[slow.name]
+    beside = f", measured with {slow.partner}" if slow.partner else ""
+    return (
+        f"{measure.label} {value_text(measure.unit, slow.value)}, {words.percent(slow.share)} of "
+        f"the median of {slow.num_others} others ({value_text(measure.unit, slow.median)}){beside}"
+    )
+
+
+def compute_row(probe: NodeProbe) -> tuple[str, ...]:
+    """One node under `COMPUTE_COLUMNS`."""
+    gpus = sorted(Counter(probe.gpus).items())
+    return (
+        probe.node,
+        ", ".join(f"{number} x {name}" for name, number in gpus) or NOTHING,
+        _cores(probe),
+        number_text(probe, "core_loops_per_s"),
+        _matmul(probe),
+        _both(probe, "host_to_device_pinned_bytes_per_s", "host_to_device_pageable_bytes_per_s"),
+        _network(probe),
+        number_text(probe, "link_bits_per_s"),
+    )
+
+
+def file_row(probe: NodeProbe) -> tuple[str, ...]:
+    """One node under `FILE_COLUMNS`."""
+    cells = [probe.node]
+    for place in ("local", "shared"):
+        cells += [_files(probe, place), _both(probe, f"{place}_create_s", f"{place}_open_s")]
+    return tuple(cells)
+
+
+def _cores(probe: NodeProbe) -> str:
+    value = probe.numbers.get("cores_usable")
+    of = f" of {probe.num_asked_cores}"
+    return NOTHING if value is None else f"{words.significant(value)}{of}"
+
+
+def _matmul(probe: NodeProbe) -> str:
+    """Every precision, the fastest first."""
+    names = [n for n in BY_NAME if n.startswith("matmul_") and n in probe.numbers]
+    names.sort(key=lambda name: -probe.numbers[name])
+    told = [f"{number_text(probe, name)} {name.split('_')[1]}" for name in names]
+    return ", ".join(told) or NOTHING
+
+
+def _files(probe: NodeProbe, place: str) -> str:
+    text = _both(probe, f"{place}_read_bytes_per_s", f"{place}_write_bytes_per_s")
+    is_cold = (probe.details.get(place) or {}).get("reads_are_cold")
+    if text == NOTHING or is_cold:
+        return text
+    return f"{text} (reads {'may be ' if is_cold is None else ''}from memory)"
+
+
+def _network(probe: NodeProbe) -> str:
+    """NCCL's where there is one: it is what a training on GPUs uses."""
+    group = "nccl" if "nccl_bytes_per_s" in probe.numbers else "network"
+    return _both(probe, f"{group}_bytes_per_s", f"{group}_latency_s")
+
+
+def _both(probe: NodeProbe, *names: str) -> str:
+    told = [number_text(probe, name) for name in names]
+    return NOTHING if set(told) == {NOTHING} else ", ".join(told)
+
+
+def reasons(probes: Iterable[NodeProbe]) -> list[str]:
+    """What could not be measured and why, each reason once with its measures and nodes."""
+    groups: dict[str, dict[str, None]] = {}
+    nodes: dict[str, dict[str, None]] = {}
+    for probe in probes:
+        for group, reason in probe.reasons.items():
+            groups.setdefault(reason, {})[group.replace("_", " ")] = None
+            nodes.setdefault(reason, {})[probe.node] = None
+    return [
+        f"{', '.join(groups[reason])} not measured on {', '.join(nodes[reason])}: {reason}"
+        for reason in groups
+    ]
+
+
+def topology(probes: Sequence[NodeProbe]) -> list[str]:
+    """The links between the GPUs of each node that has several."""
+    told = {probe.node: (probe.details.get("gpu") or {}).get("links_told") for probe in probes}
+    return [f"links between the GPUs of {node}: {text}" for node, text in told.items() if text]
+
+
+def busy(probes: Iterable[NodeProbe]) -> list[str]:
+    """Nodes on which others worked when they were measured."""
+    return [
+        f"others kept {words.significant(num_busy)} of {probe.num_cores} cores of {probe.node} "
+        "busy when it was measured: its numbers may be better without them"
+        for probe in probes
+        if (num_busy := others_busy(probe)) is not None
+    ]

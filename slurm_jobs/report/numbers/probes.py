@@ -1,0 +1,68 @@
+"""From probes of nodes to what they say of the nodes that a run used: PURE."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from slurm_jobs.common.probe_records import NodeProbe
+from slurm_jobs.probes.comparing import MIN_OTHERS, compare, others_busy
+from slurm_jobs.report.inputs.records import ReportInputs
+from slurm_jobs.report.model.probes import NodeProbes, ProbedNode
+from slurm_jobs.report.model.training import TrainingNumbers
+from slurm_jobs.report.numbers.attempts import AttemptFacts
+
+_DAY_S = 86400.0
+
+
+def training_probes(
+    numbers: TrainingNumbers, inputs: ReportInputs, attempts: Sequence[AttemptFacts]
+) -> NodeProbes:
+    """The nodes of a training beside their like.
+
+    Args:
+        numbers: of the training.
+        inputs: with the newest probe of each node that was ever probed.
+        attempts: of its stage.
+    """
+    nodes = tuple(sorted({rank.node for rank in numbers.ranks if rank.node}))
+    begin = min((a.bar.start_unix_s for a in attempts), default=inputs.read_unix_s)
+    end = max((a.bar.end_unix_s for a in attempts), default=inputs.read_unix_s)
+    probed = [
+        _beside_its_like(probe, inputs.probes, (begin, end))
+        for probe in inputs.probes
+        if probe.node in nodes
+    ]
+    return NodeProbes(nodes=nodes, probed=tuple(probed), command=_command(inputs, nodes))
+
+
+def _beside_its_like(
+    probe: NodeProbe, probes: Sequence[NodeProbe], span: tuple[float, float]
+) -> ProbedNode:
+    begin, end = span
+    apart_s = max(0.0, begin - probe.measured_unix_s, probe.measured_unix_s - end)
+    found = compare(probe, probes)
+    return ProbedNode(
+        node=probe.node,
+        measured_unix_s=probe.measured_unix_s,
+        days_apart=apart_s / _DAY_S,
+        other_busy_cores=others_busy(probe),
+        num_compared=found.num_compared,
+        slow=found.slow,
+    )
+
+
+def _command(inputs: ReportInputs, nodes: Sequence[str]) -> str:
+    """For these nodes; where they are too few to be compared, for as many as a comparison takes."""
+    spec = shlex.quote(str(inputs.run.get("spec_file", "SPEC")))
+    if inputs.run.get("scheduler") == "local":
+        return f"slurm-jobs probe {spec}"
+    if len(nodes) <= MIN_OTHERS:
+        return f"slurm-jobs probe {spec} --nodes {MIN_OTHERS + 1}"
+    return f"slurm-jobs probe {spec} --nodelist {shlex.quote(','.join(nodes))}"
+
+
+def probes_of_nodes(inputs: ReportInputs) -> tuple[NodeProbe, ...]:
+    """The newest probe of each node that an attempt of the run had."""
+    nodes = {name for s in inputs.stages for a in s.attempts for name in a.node_names}
+    return tuple(probe for probe in inputs.probes if probe.node in nodes)

@@ -1,0 +1,72 @@
+"""Cores that may really be used: measured on this machine, and read from control groups."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from pipeline.probe.cores import busy_cores, cgroup_quota, measure_cores, quota_in
+from pipeline.probe.measured import Deadline
+
+
+def test_one_core_is_found_where_processes_share_one() -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})  # children inherit it, as from Slurm
+    try:
+        found = measure_cores(4, Deadline.after(0.1), window_s=0.1)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert 0 < found.numbers["cores_usable"] < 1.5
+    assert found.details["cores"]["num_allowed"] == 1
+    assert set(found.details["cores"]["cores_by_processes"]) == {"1", "2", "4"}
+
+
+def test_the_speed_of_a_core_does_not_depend_on_how_many_share_it() -> None:
+    few = measure_cores(1, Deadline.after(0.1), window_s=0.1)
+    assert few.numbers["core_loops_per_s"] > 1e6
+    assert few.numbers["cores_usable"] < 1.2  # one process has one core at most
+
+
+def test_cores_are_measured_within_their_time() -> None:
+    start_s = time.monotonic()
+    measure_cores(2, Deadline.after(0.2), window_s=0.05)
+    assert time.monotonic() - start_s < 3
+
+
+def test_no_process_is_left_behind() -> None:
+    measure_cores(3, Deadline.after(0.1), window_s=0.05)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    left = [pid for pid in children if "test_cores" in Path(f"/proc/{pid}/cmdline").read_text()]
+    assert left == []
+
+
+def test_the_tightest_control_group_counts(tmp_path: Path) -> None:
+    inner = tmp_path / "fs" / "slurm" / "job_1"
+    inner.mkdir(parents=True)
+    (inner / "cpu.max").write_text("max 100000\n")
+    (inner.parent / "cpu.max").write_text("150000 100000\n")
+    cgroup = tmp_path / "cgroup"
+    cgroup.write_text("0::/slurm/job_1\n")
+    assert cgroup_quota(cgroup, tmp_path / "fs") == 1.5
+
+
+def test_version_1_of_control_groups_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "fs" / "cpu" / "slurm"
+    folder.mkdir(parents=True)
+    (folder / "cpu.cfs_quota_us").write_text("400000\n")
+    (folder / "cpu.cfs_period_us").write_text("100000\n")
+    cgroup = tmp_path / "cgroup"
+    cgroup.write_text("4:memory:/slurm\n3:cpu,cpuacct:/slurm\n")
+    assert cgroup_quota(cgroup, tmp_path / "fs") == 4.0
+
+
+def test_no_limit_is_none(tmp_path: Path) -> None:
+    assert quota_in({"cpu.max": "max 100000"}) is None
+    assert quota_in({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}) is None
+    assert quota_in({}) is None
+    assert cgroup_quota(tmp_path / "nowhere", tmp_path) is None
+
+
+def test_what_others_do_is_seen() -> None:
+    assert 0 <= busy_cores(0.1) <= (os.cpu_count() or 1) + 0.5

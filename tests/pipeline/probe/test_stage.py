@@ -1,0 +1,195 @@
+"""The stage `probe`: on one node, on several over gloo, and when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.probe import run
+from pipeline.probe.network import rounds
+from pipeline.probe.stage import asked_cores
+from slurm_jobs.common.context import context_to_json
+from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.probe_records import MEASURES, NodeProbe, ProbePaths, read_probe
+from slurm_jobs.task.environment import free_port
+from tests.contexts import make_context
+
+SMALL = {"budget_s": 2.0, "file_mb": 4, "num_small_files": 5}
+ROOT = Path(__file__).parents[3]
+
+
+def _kept(root: Path) -> NodeProbe:
+    (path,) = ProbePaths(root).files_of("node-0")
+    return read_probe(path)
+
+
+def test_a_node_is_measured_and_its_record_kept_beside_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "2")
+    context = make_context("probe", tmp_path / "run")
+    result = run(SMALL, context)
+    probe = _kept(tmp_path)
+    assert result["node"] == probe.node == "node-0"
+    assert probe.run_id == "test"
+    assert probe.num_asked_cores == 2
+    assert {"cores_usable", "local_read_bytes_per_s", "shared_open_s"} <= set(probe.numbers)
+    assert set(probe.numbers) <= {measure.name for measure in MEASURES}
+    assert "--nodes 2" in probe.reasons["network"]
+    # What is missing has its reason: a reader never wonders whether it was looked at.
+    without = {m.group for m in MEASURES if m.name not in probe.numbers}
+    groups_with = {m.group for m in MEASURES if m.name in probe.numbers}
+    assert without - groups_with - {"nccl"} <= set(probe.reasons)
+    left = [p for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".json"]
+    assert left == []
+
+
+def test_the_whole_keeps_to_its_budget(tmp_path: Path) -> None:
+    start_s = time.monotonic()
+    run(
+        {**SMALL, "file_mb": 512, "num_small_files": 10_000},
+        make_context("probe", tmp_path / "run"),
+    )
+    assert time.monotonic() - start_s < 25  # 2 s, at least three repeats each, and imports
+
+
+def test_several_tasks_on_a_node_are_refused(tmp_path: Path) -> None:
+    context = make_context("probe", tmp_path / "run", num_local_ranks=2, num_ranks=2)
+    with pytest.raises(StageConfigError, match="tasks_per_node: 1"):
+        run(SMALL, context)
+
+
+def test_a_probe_that_is_asked_to_stop_says_so_and_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.probe.stage.stop_requested", lambda: True)
+    with pytest.raises(StageError, match="asked to stop"):
+        run(SMALL, make_context("probe", tmp_path / "run"))
+    assert ProbePaths(tmp_path).files_of("node-0") == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_of_probes_that_cannot_be_written_is_refused_before_measuring(
+    tmp_path: Path,
+) -> None:
+    ProbePaths(tmp_path).probes_dir.mkdir(mode=0o500)
+    with pytest.raises(StageError, match="name another folder"):
+        run(SMALL, make_context("probe", tmp_path / "run"))
+
+
+def test_a_file_in_the_place_of_the_folder_of_probes_is_told(tmp_path: Path) -> None:
+    ProbePaths(tmp_path).probes_dir.write_text("")
+    with pytest.raises(StageError, match="name another folder"):
+        run(SMALL, make_context("probe", tmp_path / "run"))
+
+
+def test_nodes_that_cannot_meet_keep_what_each_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.probe.network.JOIN_MIN", 0.01)  # the other one never comes
+    context = make_context(
+        "probe", tmp_path / "run", num_ranks=2, num_nodes=2, main_port=free_port()
+    )
+    run(SMALL, context)
+    probe = _kept(tmp_path)
+    assert "could not talk to each other" in probe.reasons["network"]
+    assert "local_read_bytes_per_s" in probe.numbers
+
+
+def test_a_package_that_is_missing_is_named_with_the_command_and_the_rest_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pipeline.probe.devices", "pipeline.probe.network"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)  # import raises ModuleNotFoundError
+    run(SMALL, make_context("probe", tmp_path / "run"))
+    probe = _kept(tmp_path)
+    assert "package torch is missing" in probe.reasons["matmul"]
+    assert "pip install" in probe.reasons["matmul"]
+    assert "local_read_bytes_per_s" in probe.numbers
+
+
+_RANK = """
+import json, sys
+from slurm_jobs.common.context import context_from_json
+from pipeline.probe import run
+values = json.loads(sys.stdin.read())
+print(json.dumps(run(values["config"], context_from_json(values["context"]))))
+"""
+
+
+def _ranks(tmp_path: Path, number: int) -> list[Mapping[str, Any]]:
+    """So many nodes, each a process on this machine; what their stages return."""
+    port = free_port()
+    processes = []
+    for rank in range(number):
+        context = make_context(
+            "probe",
+            tmp_path / "run",
+            rank=rank,
+            num_ranks=number,
+            node_rank=rank,
+            num_nodes=number,
+            node_name=f"n{rank}",
+            main_port=port,
+            node_local_dir=tmp_path / f"local-{rank}",
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", _RANK],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"config": SMALL, "context": context_to_json(context)}))
+        process.stdin.close()
+        processes.append(process)
+    outputs = []
+    for process in processes:
+        assert process.stdout is not None
+        outputs.append(process.stdout.read())
+    assert [process.wait() for process in processes] == [0] * number
+    return [json.loads(output) for output in outputs]
+
+
+def test_two_nodes_measure_the_network_between_them(tmp_path: Path) -> None:
+    first, second = _ranks(tmp_path, 2)
+    assert first["network_bytes_per_s"] == second["network_bytes_per_s"] > 1e6
+    assert first["network_latency_s"] == second["network_latency_s"] > 0
+    (path,) = ProbePaths(tmp_path).files_of("n1")  # written twice, under one name
+    assert read_probe(path).details["network"][0]["with"] == "n0"
+
+
+@pytest.mark.slow
+def test_of_three_nodes_each_talks_to_two_and_the_better_talk_counts(tmp_path: Path) -> None:
+    _ranks(tmp_path, 3)
+    for name in ("n0", "n1", "n2"):
+        (path,) = ProbePaths(tmp_path).files_of(name)
+        probe = read_probe(path)
+        talks = probe.details["network"]
+        assert {talk["with"] for talk in talks} == {"n0", "n1", "n2"} - {name}
+        assert probe.numbers["network_bytes_per_s"] == max(t["bytes_per_s"] for t in talks)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4, 5, 16])
+def test_in_each_round_nobody_has_two_talks(num_ranks: int) -> None:
+    every = rounds(num_ranks)
+    for pairs in every:
+        ranks = [rank for pair in pairs for rank in pair]
+        assert len(ranks) == len(set(ranks))
+    talks = [frozenset(pair) for pairs in every for pair in pairs]
+    assert len(talks) == len(set(talks)) == (1 if num_ranks == 2 else num_ranks)
+
+
+def test_the_cores_that_were_asked_for_are_slurms_word_or_those_that_are_allowed() -> None:
+    assert asked_cores("16") == 16
+    assert asked_cores(None) >= 1

@@ -1,0 +1,55 @@
+"""What `probe` makes of the records that its job left. The status is made up: no job is run."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from slurm_jobs.cli.probe import _print, probe_values
+from slurm_jobs.common.probe_records import ProbePaths, keep_probe
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
+
+from fabricate_probes import probe
+
+RUN_ID = "mine-20260101-000000-abcd"
+OVER = SimpleNamespace(status="completed", stages=(), problems=(), notes=())
+
+
+@pytest.fixture
+def slow_one(tmp_path: Path) -> object:
+    """A slow node that was probed now, after three others that are not."""
+    for name in ("n1", "n2", "n3"):
+        keep_probe(ProbePaths(tmp_path), probe(name), 1)
+    found = dataclasses.replace(probe("n4", local_read_bytes_per_s=7e8), run_id=RUN_ID)
+    keep_probe(ProbePaths(tmp_path), found, 1)
+    return found
+
+
+def test_a_slow_node_is_named_below_the_tables_beside_all_that_were_ever_probed(
+    tmp_path: Path,
+    slow_one: object,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    _print(tmp_path / RUN_ID, OVER, [slow_one], ["n5: not read"])  # type: ignore[arg-type, list-item]
+    printed = capsys.readouterr().out
+    assert "slow: n4: node-local read 700 MB/s, 35 % of the median of 3 others" in printed
+    assert "4 x NVIDIA A100-SXM4-40GB" in printed
+    assert "n5: not read" in printed
+    assert ".probes" in printed
+
+
+def test_programs_are_told_the_slow_measures_and_all_numbers(
+    tmp_path: Path, slow_one: object
+) -> None:
+    values = probe_values(tmp_path / RUN_ID, OVER, [slow_one], [])  # type: ignore[arg-type, list-item]
+    (slow,) = values["slow"]
+    assert (slow["node"], slow["name"], slow["num_others"]) == ("n4", "local_read_bytes_per_s", 3)
+    assert slow["share"] == pytest.approx(0.35)
+    assert values["nodes"][0]["numbers"]["local_read_bytes_per_s"] == 7e8

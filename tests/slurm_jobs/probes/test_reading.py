@@ -1,0 +1,107 @@
+"""Probes as they are kept, read back and told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from fabricate_probes import probe
+
+from slurm_jobs.common.probe_records import MAX_KEPT, ProbePaths, keep_probe
+from slurm_jobs.probes.node_names import num_named
+from slurm_jobs.probes.reading import newest_probes, probes_of_run
+from slurm_jobs.probes.texts import COMPUTE_COLUMNS, FILE_COLUMNS, compute_row, file_row, reasons
+from slurm_jobs.run.catalogue import list_runs
+
+
+def test_the_newest_probe_of_each_node_is_read(tmp_path) -> None:
+    for node, unix_s in (("n1", 1e9), ("n1", 2e9), ("n1", 1.5e9), ("n2", 1e9)):
+        keep_probe(ProbePaths(tmp_path), probe(node, unix_s=unix_s), 1)
+    problems: list[str] = []
+    found = newest_probes(tmp_path, problems)
+    assert [(p.node, p.measured_unix_s) for p in found] == [("n1", 2e9), ("n2", 1e9)]
+    assert found[0] == probe("n1", unix_s=2e9)
+    assert problems == []
+
+
+def test_only_a_few_probes_of_a_node_are_kept_and_a_rewritten_one_is_one(tmp_path) -> None:
+    paths = ProbePaths(tmp_path)
+    for second in range(MAX_KEPT + 3):
+        for _ in range(2):
+            keep_probe(paths, probe("n1", unix_s=1e9 + second), 1)
+    kept = paths.files_of("n1")
+    assert len(kept) == MAX_KEPT
+    assert newest_probes(tmp_path, [])[0].measured_unix_s == 1e9 + MAX_KEPT + 2
+
+
+def test_a_run_finds_its_own_probes_alone(tmp_path) -> None:
+    paths = ProbePaths(tmp_path)
+    keep_probe(paths, probe("n1"), 1)
+    keep_probe(paths, dataclasses.replace(probe("n1", unix_s=2e9), run_id="other-1"), 1)
+    (found,) = probes_of_run(tmp_path, probe("n1").run_id, [])
+    assert found.measured_unix_s == 1e9
+
+
+def test_a_damaged_probe_is_a_problem_and_the_one_before_it_counts(tmp_path) -> None:
+    paths = ProbePaths(tmp_path)
+    keep_probe(paths, probe("n1"), 1)
+    keep_probe(paths, probe("n1", unix_s=2e9), 1).write_text("{")
+    problems: list[str] = []
+    # The report names the file; it does not fail, nor take an older number for the newest.
+    assert [p.measured_unix_s for p in newest_probes(tmp_path, problems)] == [1e9]
+    assert len(problems) == 1
+
+
+def test_keys_of_a_newer_version_are_left_out(tmp_path) -> None:
+    path = keep_probe(ProbePaths(tmp_path), probe("n1"), 1)
+    path.write_text(path.read_text().replace('"cpu"', '"later": 1,\n "cpu"', 1))
+    problems: list[str] = []
+    assert len(newest_probes(tmp_path, problems)) == 1
+    assert problems == []
+
+
+def test_no_probes_are_no_problem(tmp_path) -> None:
+    problems: list[str] = []
+    assert newest_probes(tmp_path, problems) == ()
+    assert problems == []
+
+
+def test_the_folder_of_probes_is_no_run(tmp_path) -> None:
+    keep_probe(ProbePaths(tmp_path), probe("n1"), 1)
+    catalogue = list_runs(tmp_path, number=5)
+    assert (catalogue.runs, catalogue.unreadable) == ((), {})
+
+
+def test_a_node_is_one_row_of_each_table() -> None:
+    row = dict(zip(COMPUTE_COLUMNS, compute_row(probe("n1")), strict=True))
+    assert row["GPUs"] == "4 x NVIDIA A100-SXM4-40GB"
+    assert row["cores usable"] == "15.8 of 16"
+    assert row["matmul"] == "250 TFLOP/s bf16, 18.0 TFLOP/s fp32"
+    assert row["network: bandwidth, latency"] == "1.20 GB/s, 30.0 us"
+    assert row["fastest link"] == "-"
+    cells = file_row(probe("n1"))
+    assert len(cells) == len(FILE_COLUMNS)
+    assert cells[1] == "2.00 GB/s, 1.00 GB/s"
+    assert cells[3] == "-"
+
+
+def test_one_reason_is_told_once() -> None:
+    nodes = [
+        dataclasses.replace(probe(name), reasons={"matmul": "no torch", "network": "no torch"})
+        for name in ("n1", "n2")
+    ]
+    assert reasons(nodes) == ["matmul, network not measured on n1, n2: no torch"]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("n1", 1), ("n1,n2", 2), ("gpu[01-04,7],fat1", 6), ("r[1-2]n[1-3]", 6), ("a-b.c_d", 1)],
+)
+def test_a_host_list_is_counted(text, number) -> None:
+    assert num_named(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "n[1-", "n[4-1]", "n1,,n2", "n 1", "n[a]"])
+def test_what_is_no_host_list_is_refused(text) -> None:
+    with pytest.raises(ValueError, match="is no"):
+        num_named(text)

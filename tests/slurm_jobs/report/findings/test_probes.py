@@ -1,0 +1,154 @@
+"""Nodes that probes measured slow: planted among their like, and what is said where none can be."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from fabricate_steps import CREATED
+
+from slurm_jobs.common.probe_records import ProbePaths, keep_probe
+from slurm_jobs.report.html.render import render_html
+from slurm_jobs.report.json_form import report_to_json
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
+
+from fabricate_probes import probe
+
+TWO_NODES = {"num_ranks": 10, "stopped_at": None}
+"""Ranks 0 to 7 on gpu-01, 8 and 9 on gpu-02."""
+
+
+@pytest.fixture
+def probed(report_of, tmp_path):
+    """The report of a run on gpu-01 and gpu-02, beside the probes of some nodes."""
+
+    def make(*probes, **properties):
+        for each in probes:
+            keep_probe(ProbePaths(tmp_path), each, 1)
+        return report_of(**{**TWO_NODES, **properties})
+
+    return make
+
+
+def at(node, **numbers):
+    return probe(node, unix_s=CREATED + 60, **numbers)
+
+
+def check(report):
+    return next(c for c in report.checks if c.rule_id == "slow-node:train")
+
+
+def finding(report, rule="slow-node"):
+    return next(f for f in report.findings if f.rule_id == f"{rule}:train")
+
+
+def alike(*names):
+    return [at(name) for name in names]
+
+
+def test_a_planted_slow_node_is_named_with_measure_numbers_date_and_knob(probed):
+    found = finding(probed(*alike("gpu-01", "x1", "x2"), at("gpu-02", local_read_bytes_per_s=7e8)))
+    assert found.title == "gpu-02 measured slow: node-local read is 35 % of its like (train)"
+    (evidence,) = found.evidence
+    assert evidence.startswith("gpu-02, 2023-11-14 22:14:20 UTC: node-local read 700 MB/s")
+    assert evidence.endswith("35 % of the median of 3 others (2.00 GB/s)")
+    assert "stages.train.resources.slurm.exclude=gpu-02" in found.next_knob
+    assert found.source.startswith("own choice")
+    assert found.confidence.startswith("high")
+
+
+def test_nodes_like_the_others_are_clear(probed):
+    found = check(probed(*alike("gpu-01", "gpu-02", "x1")))
+    assert found.outcome == "clear"
+    assert found.reason.startswith("2 of its 2 nodes were probed and compared")
+
+
+def test_a_slow_node_that_the_training_did_not_use_is_no_finding(probed):
+    slow = at("elsewhere", local_read_bytes_per_s=1e6)
+    assert check(probed(*alike("gpu-01", "gpu-02", "x1"), slow)).outcome == "clear"
+
+
+def test_without_a_probe_the_rule_abstains_and_names_the_command(probed):
+    found = check(probed())
+    assert found.outcome == "abstained"
+    assert "`slurm-jobs probe /home/ada/shapes.yaml --nodes 3`" in found.reason
+
+
+def test_with_one_other_node_the_rule_abstains_and_names_the_command(probed):
+    found = check(probed(at("gpu-01"), at("gpu-02", local_read_bytes_per_s=1e6)))
+    assert found.outcome == "abstained"
+    assert "fewer than 2 other nodes of the same hardware" in found.reason
+    assert "--nodes 3" in found.reason
+
+
+@pytest.mark.parametrize(("days", "outcome"), [(6, "high"), (9, "medium")])
+def test_a_probe_that_is_older_than_a_week_is_trusted_less(probed, days, outcome):
+    old = at("gpu-02", local_read_bytes_per_s=7e8)
+    old = dataclasses.replace(old, measured_unix_s=CREATED - days * 86400)
+    confidence = finding(probed(*alike("gpu-01", "x1", "x2"), old)).confidence
+    assert confidence.startswith(outcome)
+    assert ("9 days" in confidence) == (days == 9)
+
+
+def test_a_node_on_which_others_worked_is_trusted_less(probed):
+    busy = at("gpu-02", local_read_bytes_per_s=7e8, other_busy_cores=30.0)
+    confidence = finding(probed(*alike("gpu-01", "x1", "x2"), busy)).confidence
+    assert confidence == "medium: others kept 30.0 cores of gpu-02 busy meanwhile"
+
+
+def test_a_slow_network_does_not_blame_one_end_for_certain(probed):
+    slow = at("gpu-02", network_bytes_per_s=1e8)
+    found = finding(probed(*alike("gpu-01", "x1", "x2"), slow))
+    assert "with n9, which may be the slow one" in found.confidence
+
+
+def test_the_straggler_says_that_its_node_was_measured_slow(probed):
+    slow = at("gpu-02", matmul_bf16_flops_per_s=1e14)
+    report = probed(*alike("gpu-01", "x1", "x2"), slow, slow_rank_forward_s=0.2)
+    found = finding(report, "straggler")
+    assert "rank 9 on gpu-02" in found.title
+    assert found.evidence[-1].startswith(
+        "probe of gpu-02, 2023-11-14 22:14:20 UTC: measured slow: matmul bf16 100 TFLOP/s, 40 %"
+    )
+
+
+def test_the_straggler_says_that_its_node_was_measured_equal(probed):
+    report = probed(*alike("gpu-01", "gpu-02", "x1", "x2"), slow_rank_forward_s=0.2)
+    assert finding(report, "straggler").evidence[-1] == (
+        "probe of gpu-02, 2023-11-14 22:14:20 UTC: measured like the other 3 of its hardware"
+    )
+
+
+def test_a_rank_that_waits_for_data_has_its_nodes_probe_beside_it(probed):
+    slow = at("gpu-02", local_read_bytes_per_s=7e8)
+    report = probed(*alike("gpu-01", "x1", "x2"), slow, slow_rank_extra_s=0.3)
+    assert "node-local read" in finding(report, "straggler").evidence[-1]
+
+
+def test_without_a_probe_the_straggler_says_nothing_of_one(probed):
+    evidence = finding(probed(slow_rank_forward_s=0.2), "straggler").evidence
+    assert not any("probe" in line for line in evidence)
+
+
+def test_page_and_json_show_the_numbers_of_the_runs_nodes_alone(probed):
+    report = probed(*alike("gpu-01", "gpu-02", "x1"))
+    page = render_html(report)
+    section = page.partition('id="provenance"')[2]
+    assert "Probes of its nodes" in section
+    assert "250 TFLOP/s bf16, 18.0 TFLOP/s fp32" in section
+    assert "x1" not in section.partition("Software")[0].partition("Probes of its nodes")[2]
+    values = json.loads(json.dumps(report_to_json(report)))
+    nodes = [entry["node"] for entry in values["provenance"]["probes"]]
+    assert nodes == ["gpu-01", "gpu-02"]
+    assert values["provenance"]["probes"][0]["numbers"]["local_read_bytes_per_s"] == 2e9
+
+
+def test_without_a_probe_the_page_has_no_such_table(probed):
+    assert "Probes of its nodes" not in render_html(probed())
+
+
+def test_a_probe_that_cannot_be_read_is_a_note_and_no_traceback(probed, tmp_path):
+    keep_probe(ProbePaths(tmp_path), at("gpu-01"), 1).write_text("[]")
+    assert any("not read as a probe" in note for note in probed().notes)
