@@ -3,7 +3,8 @@
 Opens the page in headless Chromium at the width of a phone and of a desk, light and dark, with and
 without JavaScript. Each time: nothing is wider than the window, nothing is said on the console, and
 all text stands out from what is behind it by 4.5 or more (WCAG 2.2, 1.4.3). Prints a line for each
-and ends with exit code 1 if anything is wrong. `--pictures` keeps the screenshots.
+and ends with exit code 1 if anything is wrong. `--pictures` keeps the screenshots, cut where the
+page ends or becomes long (`docs/images` has those of the demo).
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ WIDTHS = {"phone": 390, "desk": 1280}
 SCHEMES = {"light": 1, "dark": 0}
 """Of Chromium's `preferredColorScheme`."""
 HEIGHT = 6000
+_MARGIN, _MOST_ROWS = 24, 2600
+"""Pixels: left below the last text of a picture that is kept, and of its whole height."""
 LEAST_CONTRAST = 4.5
 _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 _NO_SCRIPT = {"profile": {"default_content_setting_values": {"javascript": 2}}}
@@ -147,6 +150,8 @@ def look(page: Path, pictures: Path | None = None) -> Iterator[Look]:
                 problems = [*_problems(found[str(width)]), *with_script, *same]
                 if kept.read_bytes() != without.read_bytes():
                     problems.append("looks otherwise without JavaScript")
+                if pictures is not None:
+                    _cut(kept)
                 num_texts = int(found[str(width)]["texts"])
                 name = f"{place}, {scheme}"
                 yield Look(name=name, problems=tuple(problems), num_texts=num_texts)
@@ -183,6 +188,18 @@ def _picture(
     done = _browse(page, options, folder, scripts=scripts)
     said = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
     return [f"console: {line.partition(':CONSOLE')[2]}" for line in said]
+
+
+def _cut(picture: Path) -> None:
+    """Leave out what is below the page: rows of one colour."""
+    from PIL import Image, ImageChops
+
+    with Image.open(picture) as opened:
+        image = opened.convert("RGB")
+    below = Image.new("RGB", image.size, image.getpixel((image.width // 2, image.height - 1)))
+    box = ImageChops.difference(image, below).getbbox()
+    last = _MOST_ROWS if box is None else min(_MOST_ROWS, box[3] + _MARGIN)
+    image.crop((0, 0, image.width, last)).quantize(128).save(picture, optimize=True)
 
 
 def _browse(

@@ -27,7 +27,7 @@ from pipeline.timing.counters import (
     infiniband_source,
     network_source,
 )
-from pipeline.timing.devices import disk_behind, infiniband_ports, whole_disks
+from pipeline.timing.devices import disk_behind, infiniband_ports, read_links, whole_disks
 from pipeline.timing.gpus import GpuSource, open_gpus
 from pipeline.timing.job_processes import JobProcesses
 from slurm_jobs.common.context import TaskContext
@@ -82,6 +82,7 @@ def find_sources(local_dir: Path, variables: Mapping[str, str]) -> Sources:
         "local_disk": local_disk,
         "network_cards": list(cards),
         "infiniband_ports": [str(port) for port in ports],
+        "links": _found("the speed of links", read_links) or [],
         "gpus": list(gpus.facts) if gpus is not None else [],
     }
     return Sources(host=host, gpus=gpus, metadata=metadata)

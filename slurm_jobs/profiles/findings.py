@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from slurm_jobs.profiles.occupancy import Occupancy
@@ -25,16 +25,17 @@ class ProfileFinding:
     rule: str
     next_knob: str
     ceiling: str
+    share: float
+    """Of the recorded steps, that it could gain at most."""
 
 
 def find(found: Occupancy, *, has_device: bool) -> tuple[ProfileFinding, ...]:
     """Strongest first, by what each can gain."""
     if found.wall_s <= 0:
         return ()
-    answers = [*_communication(found)]
-    if has_device:
-        answers += [*_launches(found), *_pageable(found), *_small_copies(found)]
-    return tuple(finding for _, finding in sorted(answers, key=lambda a: -a[0]))
+    judges = (communication, *(ON_DEVICES.values() if has_device else ()))
+    answers = [answer for judge in judges if (answer := judge(found)) is not None]
+    return tuple(sorted(answers, key=lambda a: -a.share))
 
 
 def overlap_text(found: Occupancy) -> str:
@@ -50,77 +51,81 @@ def overlap_text(found: Occupancy) -> str:
     )
 
 
-def _communication(found: Occupancy) -> Iterator[tuple[float, ProfileFinding]]:
+def communication(found: Occupancy) -> ProfileFinding | None:
+    """Collectives with nothing computed beside them."""
     share = found.exposed_s / found.wall_s
     if share < EXPOSED_SHARE:
-        return
-    yield (
-        share,
-        ProfileFinding(
-            title=f"{words.percent(share)} of the steps is communication with nothing beside it",
-            evidence=_a_step(found, found.exposed_s, "exposed communication"),
-            rule="10 % of the step or more (PyTorch's profiler)",
-            next_knob="sharding: replicate across nodes, keep gathered weights "
-            "(reshard_after_forward: false) or prefetch more; a collective's time has the wait for "
-            "the slowest rank in it, so look at the report's stragglers first",
-            ceiling=_ceiling(share, "no exposed communication"),
-        ),
+        return None
+    return ProfileFinding(
+        title=f"{words.percent(share)} of the steps is communication with nothing beside it",
+        evidence=_a_step(found, found.exposed_s, "exposed communication"),
+        rule="10 % of the step or more (PyTorch's profiler)",
+        next_knob="sharding: replicate across nodes, keep gathered weights "
+        "(reshard_after_forward: false) or prefetch more; a collective's time has the wait for "
+        "the slowest rank in it, so look at the report's stragglers first",
+        ceiling=_ceiling(share, "no exposed communication"),
+        share=share,
     )
 
 
-def _launches(found: Occupancy) -> Iterator[tuple[float, ProfileFinding]]:
+def launches(found: Occupancy) -> ProfileFinding | None:
+    """A device that waits for the host's next launch between kernels shorter than one."""
     idle, short = found.idle_s / found.wall_s, found.num_short / max(1, found.num_pieces)
     if idle < _IDLE_SHARE or short < _SHORT_SHARE:
-        return
-    yield (
-        idle,
-        ProfileFinding(
-            title=f"the device stands idle {words.percent(idle)} of the time between short kernels",
-            evidence=f"{found.num_pieces:,} kernels, {words.percent(short)} of them shorter than "
-            f"a launch takes; {found.num_gaps:,} gaps, the longest "
-            f"{words.seconds(found.longest_gap_s)}",
-            rule="idle 20 % or more, and half of the kernels under 10 us (own choice)",
-            next_knob="compile, a larger microbatch, fewer microbatches a step, a fused optimizer",
-            ceiling=_ceiling(idle, "no idle device"),
-        ),
+        return None
+    return ProfileFinding(
+        title=f"the device stands idle {words.percent(idle)} of the time between short kernels",
+        evidence=f"{found.num_pieces:,} kernels, {words.percent(short)} of them shorter than "
+        f"a launch takes; {found.num_gaps:,} gaps, the longest "
+        f"{words.seconds(found.longest_gap_s)}",
+        rule="idle 20 % or more, and half of the kernels under 10 us (own choice)",
+        next_knob="compile, a larger microbatch, fewer microbatches a step, a fused optimizer",
+        ceiling=_ceiling(idle, "no idle device"),
+        share=idle,
     )
 
 
-def _pageable(found: Occupancy) -> Iterator[tuple[float, ProfileFinding]]:
+def pageable(found: Occupancy) -> ProfileFinding | None:
+    """Copies that the driver makes through a buffer of its own, while the host waits."""
     share = found.pageable_s / found.wall_s
     if share < _PAGEABLE_SHARE:
-        return
-    yield (
-        share,
-        ProfileFinding(
-            title=f"copies through memory that is not pinned take {words.percent(share)}",
-            evidence=_a_step(found, found.pageable_s, "pageable copies"),
-            rule="1 % of the step or more (own choice)",
-            next_knob="pin what is copied: the built-in reader does; tensors of your own need "
-            "pin_memory() and non_blocking=True",
-            ceiling=_ceiling(share, "no pageable copies"),
-        ),
+        return None
+    return ProfileFinding(
+        title=f"copies through memory that is not pinned take {words.percent(share)}",
+        evidence=_a_step(found, found.pageable_s, "pageable copies"),
+        rule="1 % of the step or more (own choice)",
+        next_knob="pin what is copied: the built-in reader does; tensors of your own need "
+        "pin_memory() and non_blocking=True",
+        ceiling=_ceiling(share, "no pageable copies"),
+        share=share,
     )
 
 
-def _small_copies(found: Occupancy) -> Iterator[tuple[float, ProfileFinding]]:
+def small_copies(found: Occupancy) -> ProfileFinding | None:
+    """Many copies of which each costs more to start than to make."""
     share = found.num_small_copies / max(1, found.num_copies)
     a_step = found.num_copies / found.num_steps
     if share < _SMALL_SHARE or a_step < _SMALL_A_STEP:
-        return
+        return None
     taken = found.copies_s / found.wall_s
-    yield (
-        taken,
-        ProfileFinding(
-            title=f"{a_step:,.0f} copies a step, most of them small",
-            evidence=f"{words.percent(share)} take less than 20 us; all take "
-            f"{words.percent(taken)} of the steps, and each holds the host up that waits for it",
-            rule="50 copies a step or more, of which 80 % take under 20 us (own choice)",
-            next_knob="gather what goes to the device into one tensor; .item() and printed values "
-            "are copies, too",
-            ceiling=_ceiling(taken, "no copies"),
-        ),
+    return ProfileFinding(
+        title=f"{a_step:,.0f} copies a step, most of them small",
+        evidence=f"{words.percent(share)} take less than 20 us; all take "
+        f"{words.percent(taken)} of the steps, and each holds the host up that waits for it",
+        rule="50 copies a step or more, of which 80 % take under 20 us (own choice)",
+        next_knob="gather what goes to the device into one tensor; .item() and printed values "
+        "are copies, too",
+        ceiling=_ceiling(taken, "no copies"),
+        share=taken,
     )
+
+
+ON_DEVICES: Mapping[str, Callable[[Occupancy], ProfileFinding | None]] = {
+    "kernel-launches": launches,
+    "pageable-copies": pageable,
+    "small-copies": small_copies,
+}
+"""Rules on what a device did, by name."""
 
 
 def _a_step(found: Occupancy, seconds: float, what: str) -> str:

@@ -25,7 +25,8 @@ def compare(
     found = {told(finding) for finding in report.findings}
     _note(what, found & expected, expected - found, found - expected)
     seen = [(finding.title, *finding.evidence) for finding in report.findings]
-    context = [(n.phases, n.loader, n.loads) for n in report.training]
+    others = [check for check in report.checks if check.outcome != "found"]
+    context = [others, *((n.phases, n.loader, n.loads) for n in report.training)]
     assert expected <= found, (seen, context)
     assert found <= expected | also, (seen, context)
 

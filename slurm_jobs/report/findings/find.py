@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_jobs.report.findings.data import left_out, slow_tokenising
-from slurm_jobs.report.findings.load import fluctuating_gpu, gpu_use, slow_storage
+from slurm_jobs.report.findings.load import fluctuating_gpu, full_network, gpu_use, slow_storage
 from slurm_jobs.report.findings.memory import accumulation, needless_checkpointing, small_batch
 from slurm_jobs.report.findings.probes import slow_node
+from slurm_jobs.report.findings.profiled import kernel_launches, pageable_copies, small_copies
 from slurm_jobs.report.findings.ranks import exposed_communication, meetings, straggler
 from slurm_jobs.report.findings.stages import (
     array_imbalance,
@@ -39,12 +40,16 @@ from slurm_jobs.report.model.values import TimeShare
 _TRAINING_RULES = (
     data_wait,
     slow_storage,
+    full_network,
     gpu_use,
     fluctuating_gpu,
     straggler,
     meetings,
     slow_node,
     exposed_communication,
+    kernel_launches,
+    pageable_copies,
+    small_copies,
     padding,
     checkpoint_stall,
     evaluation_stall,

@@ -15,6 +15,7 @@ from slurm_jobs.report.numbers.load import MIN_READINGS, tells
 _LOW, _NOTE = 0.15, 0.25
 _HIGH_P95, _LOW_P5 = 0.70, 0.10
 _SLOW_STORAGE = 0.10
+_FULL_LINK, _CORES_BUSY = 0.80, 0.85
 
 
 def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
@@ -124,6 +125,44 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
         ceiling="that of the finding on data wait",
         confidence="high: cores stand idle with a disk request outstanding",
     )
+
+
+def full_network(numbers: TrainingNumbers) -> Finding | Check:
+    """Links that are full while cores and disks are not, and the steps wait for data."""
+    rule_id = f"network-full:{numbers.stage}"
+    if numbers.too_few:
+        return abstain(rule_id, numbers.too_few)
+    loads = [n for n in numbers.loads if tells(n.network_receive) and n.link_bytes_per_s]
+    if not loads:
+        return abstain(rule_id, "no node tells how fast its links are, or how much comes in")
+    worst = max(loads, key=_link_share)
+    share, waits = _link_share(worst), share_of(numbers, "data_wait")[0]
+    mostly = f"{words.percent(share)} of what the links of {worst.node} carry came in"
+    iowait, busy = worst.cpu_iowait, worst.cpu_busy
+    elsewhere = (iowait is not None and iowait.mean >= _SLOW_STORAGE) or (
+        busy is not None and busy.mean >= _CORES_BUSY
+    )
+    if share < _FULL_LINK or waits < 0.05 or elsewhere:
+        return clear(rule_id, f"{mostly}; {words.percent(waits)} of the steps wait for data")
+    return Finding(
+        rule_id=rule_id,
+        severity="medium",
+        title=f"the network of {worst.node} is full, and the steps wait ({numbers.stage})",
+        text="Cores and disks have time to spare: nothing comes sooner than the links bring it.",
+        evidence=(mostly, f"{words.percent(waits)} of a mean step waits for data"),
+        rule="80 % of the links' speed received, data wait of 5 %, cores under 85 % busy and under "
+        "10 % waiting for disks",
+        source=OWN_CHOICE,
+        next_knob="read each byte once: staging on node-local storage keeps a copy for the next "
+        "epochs and attempts; smaller stored images",
+        ceiling="that of the finding on data wait",
+        confidence="medium: links carry gradients, too",
+    )
+
+
+def _link_share(load: NodeLoad) -> float:
+    received = load.network_receive.mean if load.network_receive is not None else 0.0
+    return received / load.link_bytes_per_s if load.link_bytes_per_s else 0.0
 
 
 def _of_gpus(numbers: TrainingNumbers) -> tuple[list[NodeLoad], str]:

@@ -43,9 +43,12 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
 
 
 def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
-    """On cores all the time: are there more of them?"""
-    is_full = load is not None and tells(load.cpu_busy) and _busy(load) >= _CORES_BUSY
-    if is_full:
+    """On cores all the time: are there more of them?
+
+    What others take on the node makes these threads wait for a core: so it is the job's own use of
+    its cores that counts here.
+    """
+    if load is not None and _use(load) >= _CORES_BUSY:
         return _no_core(loader, device) if device == "cpu" else _decoding(loader)
     if load is not None and load.num_cores:
         used = (loader.num_threads or 1) * max(1, load.num_ranks)
@@ -157,5 +160,8 @@ def _told(loader: LoaderLoad) -> tuple[str, ...]:
     return (told,)
 
 
-def _busy(load: NodeLoad) -> float:
-    return load.cpu_busy.mean if load.cpu_busy is not None else 0.0
+def _use(load: NodeLoad) -> float:
+    """Of the job's cores by its own processes; by all where those were not read."""
+    if tells(load.job_cpu_cores) and load.job_cpu_cores is not None and load.num_cores:
+        return load.job_cpu_cores.mean / load.num_cores
+    return load.cpu_busy.mean if tells(load.cpu_busy) and load.cpu_busy is not None else 0.0

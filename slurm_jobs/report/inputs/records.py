@@ -12,6 +12,7 @@ from slurm_jobs.common.operator_table import OperatorTable
 from slurm_jobs.common.probe_records import NodeProbe
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
 from slurm_jobs.common.timings import StepFile
+from slurm_jobs.profiles.occupancy import Occupancy
 from slurm_jobs.report.model.provenance import NodeFacts, PythonFacts, SubmissionFacts
 from slurm_jobs.run.intents import Intent
 from slurm_jobs.schedulers.protocol import Answer
@@ -49,6 +50,9 @@ class ProfileTable:
     attempt: int
     rank: int
     table: OperatorTable
+    device: Occupancy | None = None
+    """What its device did; None without one, and of all but the first rank of the newest attempt
+    that was profiled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

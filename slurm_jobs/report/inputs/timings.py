@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from slurm_jobs.common.operator_table import read_operators
+from slurm_jobs.common.errors import DamagedFileError
+from slurm_jobs.common.operator_table import read_operators, trace_path
 from slurm_jobs.common.system_readings import read_system
 from slurm_jobs.common.timings import StepFile, read_spans, read_steps, spans_path, steps_path
+from slurm_jobs.profiles.occupancy import occupancy
+from slurm_jobs.profiles.trace import read_trace
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs.columns import StepColumns
 from slurm_jobs.report.inputs.records import NodeReadings, ProfileTable, RankTiming
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 
 _TIMING_FOLDER = re.compile(r"s(\d+)\.a(\d+)")
 _NODE_FILE = re.compile(r"node-\d+\.system")
+_MOST_TRACE_BYTES = 8 << 20
+"""Compressed: read, it takes hundreds of MiB of memory."""
 _PROFILE_FILE = re.compile(r"rank-(\d+)\.operators\.json")
 _TIMING_FILE = re.compile(r"rank-(\d+)\.(steps|spans\.jsonl)")
 
@@ -126,4 +132,25 @@ def read_profiles(folder: Path, problems: list[str]) -> tuple[ProfileTable, ...]
                 slice_index=int(match[1]), attempt=int(match[2]), rank=int(own[1]), table=table
             )
             found.append(profile)
-    return tuple(found)
+    return tuple(_with_device(profile, folder, found, problems) for profile in found)
+
+
+def _with_device(
+    profile: ProfileTable, folder: Path, profiles: Sequence[ProfileTable], problems: list[str]
+) -> ProfileTable:
+    """The trace is read of one rank alone: it may be large, and ranks do alike."""
+    alike = [(p.attempt, -p.rank) for p in profiles if p.slice_index == profile.slice_index]
+    if (profile.attempt, -profile.rank) != max(alike):
+        return profile
+    path = trace_path(folder / f"s{profile.slice_index:05d}.a{profile.attempt:04d}", profile.rank)
+    try:
+        if path.stat().st_size > _MOST_TRACE_BYTES:
+            problems.append(f"{path.name}: over 8 MiB, not read; `slurm-jobs profile` reads it")
+            return profile
+        trace = read_trace(path)
+        return replace(profile, device=occupancy(trace)) if trace.has_device else profile
+    except FileNotFoundError:  # somebody has cleared it away: the table of operators is there
+        return profile
+    except (OSError, DamagedFileError, ValueError) as error:
+        problems.append(f"rank {profile.rank}: trace not read: {error}")
+        return profile

@@ -36,6 +36,8 @@ class NodeLoad:
     """Bytes a second, all disks of the node."""
     network_receive: Level | None
     """Bytes a second, InfiniBand included."""
+    link_bytes_per_s: float | None
+    """Of all its links that are up and say their speed, together."""
     gpu_names: tuple[str, ...]
     """Of each GPU that was read."""
     gpu_busy: Level | None

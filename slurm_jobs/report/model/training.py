@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm_jobs.profiles.occupancy import Occupancy
 from slurm_jobs.report.model.load import LoaderLoad, NodeLoad
 from slurm_jobs.report.model.probes import NodeProbes
 from slurm_jobs.report.model.values import Quantity, TimeShare
@@ -202,6 +203,8 @@ class TrainingNumbers:
     """Of the smallest GPU; None where no reading tells."""
     exposed: ExposedCommunication | None = None
     """None where no rank of the newest profiled attempt told it."""
+    profiled: Occupancy | None = None
+    """What a device did in the steps that were profiled; None where none was."""
     device: str = ""
     """`cuda`, `cpu`; empty where the records do not say."""
     num_loader_threads: int | None = None

@@ -6,7 +6,7 @@ stand idle for good reason, are not in them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,11 +72,21 @@ def _load(node: str, parts: Sequence[tuple[NodeReadings, np.ndarray]], num_ranks
         job_cpu_cores=_level(parts, "job_cpu_s_per_s"),
         disk_read=_level(parts, "disk_read_bytes_per_s"),
         network_receive=_received(parts),
+        link_bytes_per_s=_link_speed(said),
         gpu_names=tuple(str(gpu.get("name", "")) for gpu in said[0].get("gpus") or ()),
         gpu_busy=_level(parts, "gpu_busy_share"),
         gpu_memory_peak_bytes=float(used.max()) if len(used) else None,
         gpu_memory_bytes=min(sizes, default=None),
     )
+
+
+def _link_speed(said: Sequence[Mapping[str, Any]]) -> float | None:
+    """Of the attempt whose node told most."""
+    sums = [
+        sum(float(link.get("bits_per_s") or 0) for link in one.get("links") or () if link["is_up"])
+        for one in said
+    ]
+    return max(sums) / 8 or None
 
 
 def _level(parts: Sequence[tuple[NodeReadings, np.ndarray]], name: str) -> Level | None:

@@ -136,10 +136,12 @@ def _numbers(
 def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     """What the readings of its nodes tell, and what the rules on them go by."""
     loads = node_loads([r for r in stage.readings if r.slice_index == index], attempts)
+    profiles = [p for p in stage.profiles if p.slice_index == index]
     sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
     return {
         "loads": loads,
-        "exposed": _exposed([p for p in stage.profiles if p.slice_index == index]),
+        "exposed": _exposed(profiles),
+        "profiled": next((p.device for p in profiles if p.device is not None), None),
         "memory_capacity_bytes": min(sizes, default=None),
         "num_loader_threads": stage.config.get("num_loader_threads") if is_ours(stage) else None,
         "activation_checkpointing": is_ours(stage)

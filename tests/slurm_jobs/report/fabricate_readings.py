@@ -10,7 +10,15 @@ GIB = 1024.0**3
 
 
 def write_readings(
-    timing_dir: Path, *, host=None, gpu_busy=None, gpu_used_gib=6.0, gpu_gib=16.0, cores=8, node=0
+    timing_dir: Path,
+    *,
+    host=None,
+    gpu_busy=None,
+    gpu_used_gib=6.0,
+    gpu_gib=16.0,
+    cores=8,
+    node=0,
+    link_bits_per_s=None,
 ):
     """A reading a second from before the first step to after the last.
 
@@ -22,6 +30,7 @@ def write_readings(
         gpu_gib: that they have.
         cores: that the job may use.
         node: its number.
+        link_bits_per_s: of the only link that is up; None: it does not say.
     """
     steps = read_steps(steps_path(timing_dir, 0)).steps
     begin, end = float(steps["start_unix_s"][0]), float(steps["start_unix_s"][-1])
@@ -30,7 +39,12 @@ def write_readings(
     gpus = [
         {"uuid": f"g{i}", "name": "V100", "memory_bytes": gpu_gib * GIB} for i in range(num_gpus)
     ]
-    metadata = {"node_name": f"gpu-{node + 1:02d}", "cores": list(range(cores)), "gpus": gpus}
+    links = [
+        {"name": "eth0", "is_up": True, "bits_per_s": link_bits_per_s},
+        {"name": "eth1", "is_up": False, "bits_per_s": 1e12},
+    ]
+    about = {"node_name": f"gpu-{node + 1:02d}", "cores": list(range(cores))}
+    metadata = {**about, "gpus": gpus, "links": links}
     lines = [packer.header(metadata)]
     for number in range(int(end - begin) + 20):
         values = {name: _at(value, number) for name, value in (host or {}).items()}

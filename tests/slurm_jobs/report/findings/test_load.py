@@ -227,3 +227,32 @@ def test_a_few_readings_judge_nothing(report_of, last):
     found = outcomes(report)
     assert {found[r] for r in ("gpu-use", "gpu-fluctuates", "storage-queue")} == {"abstained"}
     assert "why is not known" in finding(report, "data-wait").confidence
+
+
+def network(received, *, busy=0.2, iowait=0.0, waits=0.5):
+    """Readings of a link of 10 Gb/s over which so much comes."""
+    host = {
+        "cpu_busy_share": busy,
+        "cpu_iowait_share": iowait,
+        "network_receive_bytes_per_s": received,
+    }
+    return {"data_wait_s": waits, "readings": {"host": host, "link_bits_per_s": 10e9}}
+
+
+def test_a_link_that_is_full_while_cores_and_disks_are_not_is_found(report_of):
+    found = finding(report_of(**network(1.1e9)), "network-full")
+    assert found.evidence[0] == "88 % of what the links of gpu-01 carry came in"
+    assert found.title == "the network of gpu-01 is full, and the steps wait (train)"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"received": 0.9e9}, {"busy": 0.9}, {"iowait": 0.3}, {"waits": 0.001}]
+)
+def test_a_full_link_is_no_cause_where_something_else_is_full_or_nothing_waits(report_of, changes):
+    report = report_of(**network(**{"received": 1.1e9, **changes}))
+    assert outcomes(report)["network-full"] == "clear"
+
+
+def test_a_link_whose_speed_nobody_knows_is_not_judged(report_of):
+    host = {"network_receive_bytes_per_s": 1e9}
+    assert outcomes(report_of(readings={"host": host}))["network-full"] == "abstained"

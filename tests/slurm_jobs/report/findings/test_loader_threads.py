@@ -24,7 +24,7 @@ def node(busy, *, iowait=0.0, num_cores=8, num_ranks=1):
              for name, value in {"cpu_busy": busy, "cpu_iowait": iowait}.items()}  # fmt: skip
     others = dict.fromkeys(
         ["job_cpu_cores", "disk_read", "network_receive", "gpu_busy", "gpu_memory_peak_bytes",
-         "gpu_memory_bytes"]
+         "gpu_memory_bytes", "link_bytes_per_s"]
     )  # fmt: skip
     return NodeLoad(
         node="n1", num_readings=30, num_cores=num_cores, num_ranks=num_ranks, gpu_names=(),

@@ -1,0 +1,51 @@
+"""Rules about what a device did in the steps that were profiled: PURE. See `findings`.
+
+They are those of `slurm-jobs profile`, which shows the same steps one by one.
+"""
+
+from __future__ import annotations
+
+from slurm_jobs.profiles.findings import ON_DEVICES
+from slurm_jobs.report import words
+from slurm_jobs.report.findings.base import ON_CPUS, OWN_CHOICE, abstain, clear
+from slurm_jobs.report.model.run import Check, Finding
+from slurm_jobs.report.model.training import TrainingNumbers
+
+
+def kernel_launches(numbers: TrainingNumbers) -> Finding | Check:
+    """Half of the kernels shorter than a launch, and a device that is idle in between."""
+    return _judge("kernel-launches", numbers, "what the host does takes longer than the device")
+
+
+def pageable_copies(numbers: TrainingNumbers) -> Finding | Check:
+    """Copies from or to memory that is not pinned: 1 % of the steps."""
+    return _judge("pageable-copies", numbers, "host and device wait for such copies")
+
+
+def small_copies(numbers: TrainingNumbers) -> Finding | Check:
+    """Fifty copies a step of which four fifths are short."""
+    return _judge("small-copies", numbers, "each costs more to start than to make")
+
+
+def _judge(name: str, numbers: TrainingNumbers, why: str) -> Finding | Check:
+    rule_id = f"{name}:{numbers.stage}"
+    if numbers.device == "cpu":
+        return clear(rule_id, ON_CPUS)
+    if numbers.profiled is None or numbers.profiled.wall_s <= 0:
+        return abstain(rule_id, "no steps were profiled on a GPU (`profile: {steps: [20, 40]}`)")
+    found = ON_DEVICES[name](numbers.profiled)
+    if found is None:
+        steps = words.number_of("profiled step", numbers.profiled.num_steps)
+        return clear(rule_id, f"not in {steps}")
+    return Finding(
+        rule_id=rule_id,
+        severity="high" if found.share >= 0.20 else "medium",
+        title=f"{found.title} ({numbers.stage})",
+        text=f"In the steps that were profiled, {why}.",
+        evidence=(found.evidence,),
+        rule=found.rule.removesuffix(" (own choice)"),
+        source=OWN_CHOICE,
+        next_knob=found.next_knob,
+        ceiling=found.ceiling,
+        confidence="medium: recorded steps are slower than others, small kernels most",
+    )
