@@ -11,6 +11,7 @@ from slurm_jobs.report.model.cost import CostNumbers, CostPart, StageCost
 from slurm_jobs.report.model.run import StageNumbers
 from slurm_jobs.report.model.training import TrainingNumbers
 from slurm_jobs.report.model.values import Quantity, known, missing
+from slurm_jobs.report.numbers.startup import AGAIN
 
 NO_PRICE = "the cluster profile names no price"
 _PARTS = {
@@ -19,11 +20,14 @@ _PARTS = {
     "idle": "steps of an earlier config",
     "checkpoint": "checkpoints",
     "evaluation": "evaluation in the loop",
-    "startup": "start-up, staging, export and the end",
+    "compile": "compiling",
+    "startup": "start-up, export and the end",
     "between": "between steps",
     "unexplained": "unexplained",
 }
 """Kinds of a training's budget, as one pays for them."""
+_OWN_NAMES = {"stage in": "staging", AGAIN: "start-up again, after stops and failures"}
+"""Parts that are told apart from their kind."""
 
 
 def cost_numbers(
@@ -93,7 +97,7 @@ def _parts(training: TrainingNumbers, gpu_hours: float) -> tuple[CostPart, ...]:
         return ()
     shares: dict[str, float] = {}
     for part in training.budget:
-        name = _PARTS.get(part.kind, part.name)
+        name = _OWN_NAMES.get(part.name) or _PARTS.get(part.kind, part.name)
         shares[name] = shares.get(name, 0.0) + part.share
     return tuple(
         CostPart(name=name, gpu_hours=gpu_hours * share, share=share)

@@ -17,7 +17,9 @@ from slurm_jobs.report.model.run import Bar
 from slurm_jobs.report.model.values import TimeShare
 from slurm_jobs.report.numbers.steps import AttemptSteps
 
-_IN_LOOP = ("checkpoint", "evaluation")
+AGAIN = "start-up again"
+"""What comes before the steps of every attempt but the first: the price of a stop or a failure."""
+_IN_LOOP = ("checkpoint", "evaluation", "compile")
 """Step phases that are shown apart from the training proper."""
 _AFTER_EXIT = "other ranks and supervisor"
 """From the end of the rank's process to that of the attempt."""
@@ -38,7 +40,7 @@ def attempt_budget(
     for number, bar in sorted(bars.items()):
         ranks = [t for t in timings if t.attempt == number]
         lead = min(ranks, key=lambda t: t.rank) if ranks else None
-        parts = _one_attempt(bar, by_attempt.get(number), lead)
+        parts = _one_attempt(bar, by_attempt.get(number), lead, is_first=number == min(bars))
         for key, value in _in_order(parts, lead):
             seconds[key] = seconds.get(key, 0.0) + value
     rest = seconds.pop(("unexplained", "unexplained"), 0.0)
@@ -65,7 +67,7 @@ def _in_order(
 
 
 def _one_attempt(
-    bar: Bar, steps: AttemptSteps | None, lead: RankTiming | None
+    bar: Bar, steps: AttemptSteps | None, lead: RankTiming | None, *, is_first: bool
 ) -> dict[tuple[str, str], float]:
     loop = None
     if steps is not None:
@@ -73,7 +75,11 @@ def _one_attempt(
         loop = (float(first["start_unix_s"]), float(last["start_unix_s"]) + float(last["step_s"]))
     spans = sorted(lead.spans if lead else (), key=lambda s: s["duration_s"])
     claims = [
-        (s["name"], "startup", [(s["start_unix_s"], s["start_unix_s"] + s["duration_s"])])
+        (
+            AGAIN if not is_first and (loop is None or s["start_unix_s"] < loop[0]) else s["name"],
+            "startup",
+            [(s["start_unix_s"], s["start_unix_s"] + s["duration_s"])],
+        )
         for s in spans
         if loop is None or s["start_unix_s"] < loop[0] or s["start_unix_s"] >= loop[1]
     ]
