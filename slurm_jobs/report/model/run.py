@@ -172,6 +172,8 @@ class Finding:
     """What the remedy can gain at most."""
     confidence: str = "high: timed in the records"
     """How sure the diagnosis is, and why."""
+    ceiling_times: float | None = None
+    """The ceiling as a number: how many times the speed; None where it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
