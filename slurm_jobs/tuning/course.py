@@ -25,13 +25,14 @@ from slurm_jobs.tuning.lengths import (
     trial_seconds,
 )
 from slurm_jobs.tuning.model import Ask, Cause, Changes, Outcome, Purpose, Trial
-from slurm_jobs.tuning.pairs import Pairs, afford, pairs_of
+from slurm_jobs.tuning.pairs import MIN_REPEATS, Pairs, afford, pairs_of
 
 KEPT_STEPS = 8
 """Of the control without a data path: few enough for memory, and more than are ever ahead."""
 BUDGET = "the budget was over"
 _DATA, _CLOSING = "data", "closing"
 _MOST_PROBES = 2
+_STAGING_S = 1e6
 _AT_MOST = 3.0
 _LEEWAY_S = 120.0
 """A trial that takes so many times what the others took, and this on top, is ended. Own choices."""
@@ -94,6 +95,7 @@ class _State:
     facts: Facts
     trials: Sequence[Trial]
     length: Length
+    probe: Trial
     kept: Changes = ()
     causes: tuple[Cause, ...] = ()
     tried: list[Tried] = field(default_factory=list)
@@ -130,16 +132,17 @@ class _State:
 
 def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
     """The course after `trials`, all of the same training and code, in their order."""
-    probes = [trial for trial in trials if trial.purpose == "probe"]
+    probes = [t for t in trials if t.purpose == "probe" and t.nodes == facts.nodes]
     probe = next((trial for trial in probes if not trial.failure), None)
     if probe is None:
         if len(probes) >= _MOST_PROBES:
             return Course(problem=f"the training as it is cannot be tried: {probes[-1].failure}")
-        return Course(ask=_probe(facts))
+        return Course(ask=_probe())
     least_s = least_budget_s(probe)
     if least_s > facts.budget_s:
         return Course(probe=probe, problem=_too_small(facts, probe, least_s))
-    state = _State(facts=facts, trials=trials, length=length_of(probe, facts.budget_s))
+    length = length_of(probe, facts.budget_s)
+    state = _State(facts=facts, trials=trials, length=length, probe=probe)
     control = state.pairs(_DATA)
     if not control.is_over and afford(control, state.left_s, state.trial_s, kept_back=0):
         return Course(probe=probe, ask=state.ask("data", _DATA, control, ((), ())))
@@ -163,14 +166,14 @@ def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
     )
 
 
-def _probe(facts: Facts) -> Ask:
+def _probe() -> Ask:
     return Ask(
         purpose="probe",
         comparison="probe",
         arm="A",
         changes=(),
         num_steps=PROBE_STEPS,
-        limit_s=facts.budget_s,
+        limit_s=_STAGING_S,  # it also has the data staged in, however long that takes
     )
 
 
@@ -212,7 +215,7 @@ def _knobs(state: _State) -> Iterator[Ask]:
         state.tried.append(tried)
         if tried.outcome == "kept":
             state.kept = after
-            state.causes = pairs.second[0].causes
+            state.causes = _causes(pairs.second[0], state.probe)
 
 
 def _next(state: _State) -> Proposal | None:
@@ -247,7 +250,7 @@ def _outcome(pairs: Pairs, verdict: Verdict | None) -> tuple[Outcome, str]:
         return "failed", pairs.second_failure
     if pairs.is_broken:
         return "undecided", f"the arm without it failed: {pairs.failures[-1].failure}"
-    if verdict is None or min(len(pairs.first), len(pairs.second)) < 3:
+    if verdict is None or min(len(pairs.first), len(pairs.second)) < MIN_REPEATS:
         return "undecided", BUDGET
     if verdict.word == "faster":
         return "kept", "faster"

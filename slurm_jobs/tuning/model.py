@@ -104,7 +104,7 @@ class Trial:
     num_steps: int
     nodes: tuple[str, ...]
     wall_s: float
-    """Since the trial before it ended, start of its processes included."""
+    """Since the trial before it ended, start of its processes included; staging in left out."""
     failure: str = ""
     """Why it says nothing; empty if it does. All below is then 0 or empty."""
     tokens_per_s: float = 0.0

@@ -1,11 +1,11 @@
-"""One comparison of a tuning: interleaved trials of two arms, until they tell or may not go on: PURE.
+"""One comparison of a tuning: interleaved trials of two arms, until they tell: PURE.
 
 The unit is the run, as in `compare`: each trial is a run of its own, started anew, and one number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurm_jobs.comparison.verdict import MIN_RUNS, Verdict, judge
@@ -116,6 +116,3 @@ def afford(pairs: Pairs, left_s: float, trial_s: float, *, kept_back: int) -> bo
         kept_back: trials that must be left for what comes after.
     """
     return left_s >= (pairs.num_missing + kept_back) * trial_s
-
-
-Affords = Callable[[Pairs], bool]
