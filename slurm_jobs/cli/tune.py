@@ -189,6 +189,6 @@ def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list
     if spec.is_whole:
         lines.append(f"it is whole, with everything filled in and no comments: {spec.why}")
     if spec.overrides:
-        given = " ".join(f"--set {override}" for override in spec.overrides)
-        lines.append(f"it was tuned with, and does not hold: {given}")
+        lines.append("it was tuned with, and does not hold:")
+        lines += [f"  --set {override}" for override in spec.overrides]
     return lines

@@ -13,7 +13,7 @@ from slurm_jobs.common.references import REFERENCE, referenced_stage, substitute
 from slurm_jobs.common.stage_config.phases import OWN
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.loader import LoadedSpec
-from slurm_jobs.spec.model import RunSpec, Stage
+from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.tuning.model import RESULT_NAME, TUNE_RUN
 
 START_UP_MIN = 15.0
@@ -52,6 +52,7 @@ def tuning_spec(loaded: LoadedSpec, wanted: Wanted) -> LoadedSpec:
         "budget_min": wanted.budget_min,
         "phase": longest_phase(phases) if phases else None,
         "cpus_per_task": stage.resources.cpus_per_task,
+        "overrides": list(loaded.overrides),
     }
     tuned = stage.model_copy(
         update={
@@ -172,6 +173,8 @@ class TuneRun:
     stage: str
     phase: int | None
     phases: Sequence[Mapping[str, Any]]
+    overrides: tuple[str, ...]
+    """Of the spec; later ones, of a resume, are the run's own."""
 
     @property
     def result_path(self) -> Path:
@@ -195,7 +198,13 @@ def read_tune_run(run_dir: Path) -> TuneRun:
         )
         raise InputError(message)
     config = stages[name]["config"]
-    return TuneRun(paths=paths, stage=name, phase=config["phase"], phases=config["train"]["phases"])
+    return TuneRun(
+        paths=paths,
+        stage=name,
+        phase=config["phase"],
+        phases=config["train"]["phases"],
+        overrides=tuple(config["overrides"]),
+    )
 
 
 def place_of(run: TuneRun, key: str) -> tuple[str | int, ...]:
@@ -207,8 +216,3 @@ def place_of(run: TuneRun, key: str) -> tuple[str | int, ...]:
     if run.phase is not None and steps[0] in OWN:
         return ("stages", run.stage, "config", "phases", run.phase, *steps)
     return ("stages", run.stage, "config", *steps)
-
-
-def is_tuning(stage: Stage) -> bool:
-    """Whether a stage is the trials of a tuning."""
-    return stage.run == TUNE_RUN

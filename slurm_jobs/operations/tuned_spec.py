@@ -52,10 +52,8 @@ def write_tuned_spec(run: TuneRun, kept: Sequence[Mapping[str, Any]]) -> TunedSp
     text = run.paths.given_spec.read_text(encoding="utf-8")
     changes = [(place_of(run, one["key"]), one["value"]) for one in kept]
     names = [[str(step) for step in place] for place, _ in changes]
-    overrides = tuple(
-        o for o in origin["overrides"] if not any(sets_value(o, name) for name in names)
-    )
-    wanted = _wanted(_load(origin["spec_file"], text, origin["overrides"]), changes)
+    overrides = tuple(o for o in run.overrides if not any(sets_value(o, name) for name in names))
+    wanted = _wanted(_load(origin["spec_file"], text, run.overrides), changes)
     try:
         new = edit_text(text, changes)
         found = _load(origin["spec_file"], new, overrides)

@@ -76,6 +76,8 @@ class Course:
     """The next trial; None: it is over."""
     problem: str = ""
     """Why it cannot go on at all."""
+    least_budget_min: int | None = None
+    """Where the budget is what is wrong."""
     probe: Trial | None = None
     control: Pairs | None = None
     """First arm: with its data; second: without."""
@@ -140,7 +142,9 @@ def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
         return Course(ask=_probe())
     least_s = least_budget_s(probe)
     if least_s > facts.budget_s:
-        return Course(probe=probe, problem=_too_small(facts, probe, least_s))
+        least_min = math.ceil(least_s / 60)
+        problem = _too_small(facts, probe, least_min)
+        return Course(probe=probe, problem=problem, least_budget_min=least_min)
     length = length_of(probe, facts.budget_s)
     state = _State(facts=facts, trials=trials, length=length, probe=probe)
     control = state.pairs(_DATA)
@@ -177,12 +181,11 @@ def _probe() -> Ask:
     )
 
 
-def _too_small(facts: Facts, probe: Trial, least_s: float) -> str:
+def _too_small(facts: Facts, probe: Trial, least_min: int) -> str:
     return (
         f"a budget of {facts.budget_s / 60:g} min is too small: a trial of {PROBE_STEPS} steps "
         f"takes {probe.wall_s:.0f} s here, and the baseline with and without its data, one knob, "
-        f"and before and after need {math.ceil(least_s / 60)} min; give --budget "
-        f"{math.ceil(least_s / 60)} or more"
+        f"and before and after need {least_min} min; give --budget {least_min} or more"
     )
 
 
@@ -254,6 +257,4 @@ def _outcome(pairs: Pairs, verdict: Verdict | None) -> tuple[Outcome, str]:
         return "undecided", BUDGET
     if verdict.word == "faster":
         return "kept", "faster"
-    if verdict.word == "cannot tell":
-        return "rejected", "cannot tell, and a knob is kept only if it is surely faster"
     return "rejected", verdict.word

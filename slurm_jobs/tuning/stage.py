@@ -61,7 +61,7 @@ def _lead(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
         trials.append(trial)
         print(_line(trial), flush=True)
     if course.problem:
-        raise StageConfigError(course.problem)
+        raise StageConfigError(course.problem + _more_budget(course, context))
     result = result_of(facts, course, trials, stage=context.stage)
     write_json_atomic(context.output_dir / RESULT_NAME, result)
     dismiss(context)
@@ -123,6 +123,14 @@ def _make(ask: Ask, count: int, basis: str, facts: Facts, context: TaskContext) 
         timing_dir=str(folder.relative_to(context.run_dir)),
         **measured,
     )
+
+
+def _more_budget(course: Course, context: TaskContext) -> str:
+    """How this very run goes on with the budget that it needs."""
+    if course.least_budget_min is None:
+        return ""
+    key = f"stages.{context.stage}.config.budget_min={course.least_budget_min}"
+    return f", or `slurm-jobs resume {context.run_id} --set {key}`"
 
 
 def _named(ask: Ask) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,7 +59,7 @@ def _course_text(result: Values) -> str:
     return (
         f"{result['num_trials']} trials of {result['num_steps']} steps on "
         f"{words.number_of('rank', result['num_ranks'])}, {words.seconds(result['spent_s'])} of a "
-        f"budget of {words.seconds(result['budget_s'])}; speeds are {result['unit']}"
+        f"budget of {words.seconds(result['budget_s'])}"
     )
 
 
@@ -69,34 +70,41 @@ def _data(data: Values) -> list[RenderableType]:
     else:
         measured = f"{came(data)}; {data['word']}"
     table = _grid()
-    table.add_row("report, ceiling", Text(predicted))
-    table.add_row("measured with synthetic data", Text(measured))
+    table.add_row("predicted by the report", Text(predicted))
+    table.add_row("came, with synthetic data", Text(measured))
     return [table]
 
 
 def _tried(result: Values) -> list[RenderableType]:
     if not result["tried"]:
         return [Text("  nothing: no finding names a knob that may be turned here")]
-    table = Table(box=None, padding=(0, 1), header_style="dim", width=_WIDTH)
-    for name in ("change", "finding", "predicted", "came", ""):
-        table.add_column(name, overflow="fold")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", width=_WIDTH)
+    table.add_column("  change, and the finding", width=36, overflow="fold")
+    for name, width in (("at most", 7), ("came", 21), ("", 11)):
+        table.add_column(name, width=width, overflow="fold")
     for one in result["tried"]:
         times = one["predicted_times"]
-        ratio = "-" if one["ratio"] is None else f"{one['ratio']:.3g} x"
-        if one["ratio"] is not None:
-            ratio += f" ({one['low']:.3g} to {one['high']:.3g})"
         table.add_row(
-            Text(one["name"]),
-            Text(one["rule"]),
-            Text("not known" if times is None else f"up to {words.times(times)}"),
-            Text(ratio),
+            Text(f"  {one['name']}\n    {one['rule']}"),
+            Text("?" if times is None else f"{times:.3g} x"),
+            Text(_interval(one)),
             Text(_outcome(one), style=_STYLES[one["outcome"]]),
         )
-    return [table]
+    failed = [one for one in result["tried"] if one["outcome"] == "failed"]
+    lines = [Text(f"  {one['name']} failed: {one['why']}", style="red") for one in failed]
+    return [table, *lines, Text("  (kept is only what is surely faster)", style="dim")]
+
+
+def _interval(one: Values) -> str:
+    if one["ratio"] is None:
+        return "-"
+    return f"{one['ratio']:.3g} x ({one['low']:.3g} to {one['high']:.3g})"
 
 
 def _outcome(one: Values) -> str:
-    return "kept" if one["outcome"] == "kept" else f"{one['outcome']}: {one['why']}"
+    if one["outcome"] == "undecided":
+        return "no budget"
+    return str(one["why"] if one["outcome"] == "rejected" else one["outcome"])
 
 
 def _not_tried(result: Values) -> list[RenderableType]:
@@ -152,4 +160,4 @@ def _grid() -> Table:
 
 
 def _value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+    return json.dumps(value) if not isinstance(value, str) else value
