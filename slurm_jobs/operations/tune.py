@@ -42,42 +42,43 @@ def tuning_spec(loaded: LoadedSpec, wanted: Wanted) -> LoadedSpec:
         InputError: there is no such training, it is an array, or the other run has no data for it.
     """
     name = _choose(loaded.spec, wanted.stage)
+    stage, is_alone = loaded.spec.stages[name], wanted.data_run is not None
+    tuned = stage.model_copy(
+        update={
+            "run": TUNE_RUN,
+            "config": _config(loaded, name, wanted),
+            "nsight": False,
+            "after": {} if is_alone else stage.after,
+            "resources": stage.resources.model_copy(
+                update={"timeout_min": wanted.budget_min + START_UP_MIN}
+            ),
+        }
+    )
+    before = set() if is_alone else _ancestors(loaded.spec, name)
+    stages = {
+        other: tuned if other == name else given
+        for other, given in loaded.spec.stages.items()
+        if other in before or other == name
+    }
+    new_name = loaded.spec.name[: _MOST_NAME - len(_NAME_END)] + _NAME_END
+    spec = loaded.spec.model_copy(update={"name": new_name, "stages": stages})
+    return replace(loaded, spec=RunSpec.model_validate_json(spec.model_dump_json(), strict=True))
+
+
+def _config(loaded: LoadedSpec, name: str, wanted: Wanted) -> dict[str, Any]:
+    """Of the stage that tunes: see `TuneConfig`."""
     stage = loaded.spec.stages[name]
     train = {key: value for key, value in stage.config.items() if key not in _UNUSED}
     if wanted.data_run is not None:
         train = _with_data_of(train, wanted.data_run, loaded.spec, name)
     phases = train["phases"]
-    config = {
+    return {
         "train": train,
         "budget_min": wanted.budget_min,
         "phase": longest_phase(phases) if phases else None,
         "cpus_per_task": stage.resources.cpus_per_task,
         "overrides": list(loaded.overrides),
     }
-    tuned = stage.model_copy(
-        update={
-            "run": TUNE_RUN,
-            "config": config,
-            "nsight": False,
-            "after": stage.after if wanted.data_run is None else {},
-            "resources": stage.resources.model_copy(
-                update={"timeout_min": wanted.budget_min + START_UP_MIN}
-            ),
-        }
-    )
-    before = set() if wanted.data_run is not None else _ancestors(loaded.spec, name)
-    stages = {
-        other: tuned if other == name else given
-        for other, given in loaded.spec.stages.items()
-        if other in before or other == name
-    }
-    spec = loaded.spec.model_copy(
-        update={
-            "name": loaded.spec.name[: _MOST_NAME - len(_NAME_END)] + _NAME_END,
-            "stages": stages,
-        }
-    )
-    return replace(loaded, spec=RunSpec.model_validate_json(spec.model_dump_json(), strict=True))
 
 
 def _choose(spec: RunSpec, wanted: str | None) -> str:

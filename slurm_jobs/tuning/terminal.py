@@ -78,14 +78,14 @@ def _data(data: Values) -> list[RenderableType]:
 def _tried(result: Values) -> list[RenderableType]:
     if not result["tried"]:
         return [Text("  nothing: no finding names a knob that may be turned here")]
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", width=_WIDTH)
-    table.add_column("  change, and the finding", width=36, overflow="fold")
-    for name, width in (("at most", 7), ("came", 21), ("", 11)):
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("change, and the finding", width=37, overflow="fold")
+    for name, width in (("most", 6), ("came", 23), ("", 11)):
         table.add_column(name, width=width, overflow="fold")
     for one in result["tried"]:
         times = one["predicted_times"]
         table.add_row(
-            Text(f"  {one['name']}\n    {one['rule']}"),
+            Text(f"{one['name']}\n  {one['rule']}"),
             Text("?" if times is None else f"{times:.3g} x"),
             Text(_interval(one)),
             Text(_outcome(one), style=_STYLES[one["outcome"]]),
