@@ -203,11 +203,11 @@ def _knobs(state: _State) -> Iterator[Ask]:
         assert change is not None
         state.seen.add(change.text)
         after = (*state.kept, change)
-        if problem := problem_with(state.facts.train, after):
-            _leave(state, proposal, f"does not fit the rest of the config: {problem}")
-            continue
         comparison = _name(state.kept, after)
         pairs = state.pairs(comparison)
+        if not pairs.is_begun and (problem := problem_with(state.facts.train, after)):
+            _leave(state, proposal, f"does not fit the rest of the config: {problem}")
+            continue
         if not pairs.is_over and state.affords(pairs):
             yield state.ask("knob", comparison, pairs, (state.kept, after))
             return
