@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
     tuned = read_tune_run(run_dir)
     if not tuned.result_path.exists():
-        code = _wait(run_dir, quiet=options.json)
+        code = _wait(run_dir, as_json=options.json)
         if code != 0 or not tuned.result_path.exists():
             return code or 1
     return _tell(options, run_dir)
@@ -131,14 +132,17 @@ def _submitted(options: argparse.Namespace) -> Path:
     return run_dir
 
 
-def _wait(run_dir: Path, *, quiet: bool) -> int:
+def _wait(run_dir: Path, *, as_json: bool) -> int:
     """To the end of the run; the exit code is that of `status`."""
     from slurm_jobs.cli.problems import problem_lines
+    from slurm_jobs.cli.status import status_values
 
-    status, code = watch(run_dir, quiet=quiet, tells_failures=False)
+    status, code = watch(run_dir, quiet=as_json, tells_failures=False)
     folder = shown_path(run_dir)
     if status is None:
         print(f"its result, once it is over: {command_text('tune', folder)}", file=sys.stderr)
+    elif status.status != "completed" and as_json:
+        print_json(status_values(run_dir, status, time.time()))
     elif status.status != "completed":
         for line in problem_lines(run_dir, status, with_logs=True):
             print(line, file=sys.stderr)

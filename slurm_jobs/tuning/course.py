@@ -32,6 +32,8 @@ KEPT_STEPS = 8
 BUDGET = "the budget was over"
 _DATA, _CLOSING = "data", "closing"
 _MOST_PROBES = 2
+_COLD = 3.0
+"""A first start on a node, with nothing in its memory, may take so many times the next one's."""
 _STAGING_S = 1e6
 _AT_MOST = 3.0
 _LEEWAY_S = 120.0
@@ -135,13 +137,15 @@ class _State:
 def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
     """The course after `trials`, all of the same training and code, in their order."""
     probes = [t for t in trials if t.purpose == "probe" and t.nodes == facts.nodes]
-    probe = next((trial for trial in probes if not trial.failure), None)
+    probe = min((t for t in probes if not t.failure), key=lambda t: t.wall_s, default=None)
     if probe is None:
         if len(probes) >= _MOST_PROBES:
             return Course(problem=f"the training as it is cannot be tried: {probes[-1].failure}")
         return Course(ask=_probe())
     least_s = least_budget_s(probe)
     if least_s > facts.budget_s:
+        if len(probes) < _MOST_PROBES and least_s < _COLD * facts.budget_s:
+            return Course(probe=probe, ask=_probe())
         least_min = math.ceil(least_s / 60)
         problem = _too_small(facts, probe, least_min)
         return Course(probe=probe, problem=problem, least_budget_min=least_min)

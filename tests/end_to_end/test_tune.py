@@ -31,8 +31,8 @@ stages:
       device: cpu   # no GPU here
       dataset: DATA
       model:
-        vision: {hidden_size: 32, num_layers: 1, num_heads: 2}
-        language: {hidden_size: 32, num_layers: 1, num_heads: 2}
+        vision: {hidden_size: 96, num_layers: 3, num_heads: 2}
+        language: {hidden_size: 96, num_layers: 3, num_heads: 2}
       strategy: single
       num_steps: 100
       global_batch_size: 8
@@ -127,7 +127,7 @@ def test_a_killed_tuning_goes_on_and_mends_the_cause_that_was_planted(
 ) -> None:
     write_spec(local, dataset_dir, is_slow=True)
     submitted = subprocess.Popen(
-        [*COMMAND, "tune", "small.yaml", "--budget", "4"],
+        [*COMMAND, "tune", "small.yaml", "--budget", "5"],
         cwd=local.folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -160,7 +160,7 @@ def test_a_killed_tuning_goes_on_and_mends_the_cause_that_was_planted(
 @pytest.mark.slow
 def test_a_healthy_training_keeps_nothing(local: Driver, dataset_dir: Path) -> None:
     write_spec(local, dataset_dir)
-    result = local.json("tune", "small.yaml", "--budget", "3")
+    result = local.json("tune", "small.yaml", "--budget", "6")
     assert result["kept"] == []
     assert result["closing"] is None
     spec = Path(result["spec"]["path"]).read_text()
