@@ -157,19 +157,20 @@ def _tell(options: argparse.Namespace, run_dir: Path) -> int:
 
     tuned = read_tune_run(run_dir)
     result = read_json(tuned.result_path)
+    if not options.json:
+        from slurm_jobs.cli.output import console
+        from slurm_jobs.tuning.terminal import render
+
+        console().print(render(result))
+        print(flush=True)
     spec = write_tuned_spec(tuned, result["kept"])
     if options.out is not None:
         shutil.copyfile(spec.path, options.out)
     if options.json:
         print_json({**result, "run_dir": str(run_dir), "spec": _spec_values(spec)})
-        return 0
-    from slurm_jobs.cli.output import console
-    from slurm_jobs.tuning.terminal import render
-
-    console().print(render(result))
-    print()
-    for line in _spec_lines(spec, options.out, has_changes=bool(result["kept"])):
-        print(line)
+    else:
+        for line in _spec_lines(spec, options.out, has_changes=bool(result["kept"])):
+            print(line)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from slurm_jobs.common.stage_config.phases import OWN
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
-from slurm_jobs.tuning.model import RESULT_NAME, TUNE_RUN
+from slurm_jobs.spec.overrides import steps_of
+from slurm_jobs.tuning.model import RESULT_NAME, TUNE_RUN, TuneConfig
 
 START_UP_MIN = 15.0
 """Of the time limit, for what the budget does not count: the start, and staging the data in."""
@@ -77,7 +78,6 @@ def _config(loaded: LoadedSpec, name: str, wanted: Wanted) -> dict[str, Any]:
         "budget_min": wanted.budget_min,
         "phase": longest_phase(phases) if phases else None,
         "cpus_per_task": stage.resources.cpus_per_task,
-        "overrides": list(loaded.overrides),
     }
 
 
@@ -175,7 +175,7 @@ class TuneRun:
     phase: int | None
     phases: Sequence[Mapping[str, Any]]
     overrides: tuple[str, ...]
-    """Of the spec; later ones, of a resume, are the run's own."""
+    """Of the spec, whose text lacks them."""
 
     @property
     def result_path(self) -> Path:
@@ -198,14 +198,21 @@ def read_tune_run(run_dir: Path) -> TuneRun:
             "training, or a run that `slurm-jobs tune` made"
         )
         raise InputError(message)
-    config = stages[name]["config"]
+    config, overrides = stages[name]["config"], read_json(paths.spec_origin)["overrides"]
     return TuneRun(
         paths=paths,
         stage=name,
         phase=config["phase"],
         phases=config["train"]["phases"],
-        overrides=tuple(config["overrides"]),
+        overrides=tuple(o for o in overrides if not _sets_tuning(o, name)),
     )
+
+
+def _sets_tuning(override: str, stage: str) -> bool:
+    """Whether it was meant for the stage that tunes, in a resume: no spec has such a key."""
+    own = {field.name for field in fields(TuneConfig)}
+    steps = steps_of(override)
+    return steps[:3] == ["stages", stage, "config"] and own.issuperset(steps[3:4])
 
 
 def place_of(run: TuneRun, key: str) -> tuple[str | int, ...]:

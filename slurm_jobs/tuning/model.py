@@ -35,8 +35,6 @@ class TuneConfig:
     """Which of the training's phases is tried, from 0; None where it has none."""
     cpus_per_task: int = 1
     """Cores of each rank."""
-    overrides: tuple[str, ...] = ()
-    """What was set on the command line of the verb: the text of the spec lacks it."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds."""

@@ -5,6 +5,7 @@ The unit is the run, as in `compare`: each trial is a run of its own, started an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,9 +44,9 @@ class Pairs:
     @property
     def verdict(self) -> Verdict | None:
         """Of the second arm against the first; None with too few trials of either."""
-        speeds = [[trial.speed for trial in arm] for arm in (self.first, self.second)]
-        is_told = min(map(len, speeds)) >= MIN_RUNS and all(min(arm) > 0 for arm in speeds)
-        return judge(*speeds) if is_told else None
+        first, second = (tuple(t.speed for t in arm) for arm in (self.first, self.second))
+        is_told = min(len(first), len(second)) >= MIN_RUNS and min(*first, *second) > 0
+        return _judged(first, second) if is_told else None
 
     @property
     def second_failure(self) -> str:
@@ -73,6 +74,12 @@ class Pairs:
         """Trials until something can be said, of both arms; one more pair where it could not."""
         made = len(self.first) + len(self.second)
         return max(2 * MIN_REPEATS - made, 2 - made % 2)
+
+
+@functools.lru_cache
+def _judged(first: tuple[float, ...], second: tuple[float, ...]) -> Verdict:
+    """Of each comparison once: the course is followed anew after every trial."""
+    return judge(first, second)
 
 
 def _may_tell(verdict: Verdict, num_repeats: int) -> bool:

@@ -165,6 +165,15 @@ def test_what_was_set_for_a_changed_key_goes_and_the_rest_is_told(load_text) -> 
     assert "num_loader_threads: 4" in spec.path.read_text()
 
 
+def test_what_a_resume_set_for_the_tuning_is_no_part_of_the_spec(load_text) -> None:
+    sets = ("stages.train.config.num_steps=50",)
+    paths = made_run(load_text(overrides=sets))
+    origin = json.loads(paths.spec_origin.read_text())
+    origin["overrides"].append("stages.train.config.budget_min=60")
+    paths.spec_origin.write_text(json.dumps(origin))
+    assert read_tune_run(paths.run_dir).overrides == sets
+
+
 def test_an_alias_makes_the_new_spec_whole_and_it_says_so(load_text, tmp_path) -> None:
     text = SPEC.replace("    config:\n      device", "    config: &it\n      device")
     text += "  again: {run: train, after: merge, resources: {tasks_per_node: 2}, config: *it}\n"
