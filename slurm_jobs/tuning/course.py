@@ -152,7 +152,7 @@ def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
     length = length_of(probe, facts.budget_s)
     state = _State(facts=facts, trials=trials, length=length, probe=probe)
     control = state.pairs(_DATA)
-    if not control.is_over and afford(control, state.left_s, state.trial_s, kept_back=0):
+    if not control.is_over and _affords_control(state, control):
         return Course(probe=probe, ask=state.ask("data", _DATA, control, ((), ())))
     if control.is_broken or not control.first:
         why = control.failures[-1].failure if control.failures else BUDGET
@@ -183,6 +183,13 @@ def _probe() -> Ask:
         num_steps=PROBE_STEPS,
         limit_s=_STAGING_S,  # it also has the data staged in, however long that takes
     )
+
+
+def _affords_control(state: _State, control: Pairs) -> bool:
+    """The repeats of everything; more of them where a knob, and before and after, remain."""
+    is_whole = min(len(control.first), len(control.second)) >= MIN_REPEATS
+    kept_back = 2 * CLOSING_TRIALS if is_whole else 0
+    return afford(control, state.left_s, state.trial_s, kept_back=kept_back)
 
 
 def _too_small(facts: Facts, probe: Trial, least_min: int) -> str:

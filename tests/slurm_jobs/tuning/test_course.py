@@ -101,6 +101,18 @@ def test_time_for_before_and_after_is_kept_back():
     assert sum(t.wall_s for t in trials) <= 20 * 10 + 10
 
 
+def test_a_control_that_cannot_tell_leaves_time_for_a_knob():
+    noisy = iter(range(10_000))
+
+    def speed(_changes: dict[str, Any]) -> float:
+        return 1000.0 * (1 + 0.3 * (next(noisy) % 3 - 1))
+
+    _, trials = course_of(facts(budget_min=20 * 10 / 60), speed)
+    purposes = [t.purpose for t in trials]
+    assert purposes.count("data") == 2 * MIN_REPEATS
+    assert purposes.count("knob") >= 2 * MIN_REPEATS
+
+
 def test_a_budget_that_is_too_small_says_what_the_least_is():
     course, trials = course_of(facts(budget_min=1), flat)
     assert len(trials) == 1
