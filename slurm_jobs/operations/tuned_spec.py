@@ -22,6 +22,7 @@ from slurm_jobs.spec.editing import EditError, edit_text
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.loader import LoadedSpec, load_spec
 from slurm_jobs.spec.overrides import sets_value
+from slurm_jobs.spec.yaml_values import read_yaml
 from slurm_jobs.tuning.model import SPEC_NAME
 
 _ALIKE = "the text means what it meant, with the changes"
@@ -55,7 +56,7 @@ def write_tuned_spec(run: TuneRun, kept: Sequence[Mapping[str, Any]]) -> TunedSp
     overrides = tuple(o for o in run.overrides if not any(sets_value(o, name) for name in names))
     wanted = _wanted(_load(origin["spec_file"], text, run.overrides), changes)
     try:
-        new = edit_text(text, changes)
+        new = _edited(run, text, changes)
         found = _load(origin["spec_file"], new, overrides)
         why = _ALIKE if _values(found) == wanted else "its values would be others"
     except (EditError, SpecError) as error:
@@ -71,6 +72,13 @@ def write_tuned_spec(run: TuneRun, kept: Sequence[Mapping[str, Any]]) -> TunedSp
         why=why if is_whole else "",
         overrides=() if is_whole else overrides,
     )
+
+
+def _edited(run: TuneRun, text: str, changes: Sequence[tuple[Place, Any]]) -> str:
+    if changes and run.stage not in read_yaml(text, "").value["stages"]:
+        message = f"{run.stage} is one combination of a stage's matrix, which has one text"
+        raise EditError(message)
+    return edit_text(text, changes)
 
 
 def _load(file: str, text: str, overrides: Sequence[str]) -> LoadedSpec:

@@ -188,6 +188,22 @@ def test_an_alias_makes_the_new_spec_whole_and_it_says_so(load_text, tmp_path) -
     assert whole["again"].config["num_loader_threads"] == 1
 
 
+def test_one_combination_of_a_matrix_makes_the_new_spec_whole(load_text, tmp_path) -> None:
+    text = SPEC.replace("    nsight: true\n", "    matrix: {lr: [1e-3, 2e-3]}\n")
+    text = text.replace(
+        "num_steps: 100", 'num_steps: 100\n      optimizer: {learning_rate: "${matrix.lr}"}'
+    )
+    run = read_tune_run(made_run(load_text(text), stage="train-0_001").run_dir)
+    run.paths.output_dir("train-0_001").mkdir(parents=True)
+    spec = write_tuned_spec(run, [{"key": "num_loader_threads", "value": 4}])
+    assert spec.is_whole
+    assert "matrix" in spec.why
+    (tmp_path / "whole.yaml").write_text(spec.path.read_text())
+    assert (
+        load(tmp_path / "whole.yaml").spec.stages["train-0_001"].config["num_loader_threads"] == 4
+    )
+
+
 def test_of_phases_the_longest_is_tried_and_its_own_keys_are_set_there(load_text) -> None:
     text = SPEC.replace("      num_steps: 100\n", PHASES)
     run = read_tune_run(made_run(load_text(text)).run_dir)
