@@ -123,5 +123,11 @@ def _complete(key: str | int, value: Any) -> Any:
 
 
 def _dumped(values: Any) -> str:
+    """As text; each combination of a matrix is a stage of its own, with its values filled in."""
     head = "# The whole spec with everything filled in: the text could not be edited in place.\n"
+    matrices = [stage.pop("matrix", None) for stage in values["stages"].values()]
+    if any(matrices):
+        head += (
+            "# Combinations of a matrix are stages of their own: no SLURM_JOBS_MATRIX_... is set.\n"
+        )
     return head + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)

@@ -199,9 +199,9 @@ def test_one_combination_of_a_matrix_makes_the_new_spec_whole(load_text, tmp_pat
     assert spec.is_whole
     assert "matrix" in spec.why
     (tmp_path / "whole.yaml").write_text(spec.path.read_text())
-    assert (
-        load(tmp_path / "whole.yaml").spec.stages["train-0_001"].config["num_loader_threads"] == 4
-    )
+    stages = load(tmp_path / "whole.yaml").spec.stages
+    assert stages["train-0_001"].config["num_loader_threads"] == 4
+    assert stages["train-0_002"].config["num_loader_threads"] == 1
 
 
 def test_of_phases_the_longest_is_tried_and_its_own_keys_are_set_there(load_text) -> None:
