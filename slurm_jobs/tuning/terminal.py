@@ -80,7 +80,7 @@ def _tried(result: Values) -> list[RenderableType]:
         return [Text("  nothing: no finding names a knob that may be turned here")]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("change, and the finding", width=37, overflow="fold")
-    for name, width in (("most", 6), ("came", 23), ("", 11)):
+    for name, width in (("up to", 6), ("came", 23), ("", 11)):
         table.add_column(name, width=width, overflow="fold")
     for one in result["tried"]:
         times = one["predicted_times"]
