@@ -130,7 +130,7 @@ def _more_budget(course: Course, context: TaskContext) -> str:
     if course.least_budget_min is None:
         return ""
     key = f"stages.{context.stage}.config.budget_min={course.least_budget_min}"
-    return f", or `slurm-jobs resume {context.run_id} --set {key}`"
+    return f", or `slurm-jobs resume {context.run_dir} --set {key}`"
 
 
 def _named(ask: Ask) -> str:
