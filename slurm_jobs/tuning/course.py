@@ -115,7 +115,7 @@ class _State:
         return trial_seconds(self.trials, self.length)
 
     def pairs(self, comparison: str) -> Pairs:
-        return pairs_of(self.trials, comparison, self.facts.nodes)
+        return pairs_of(self.trials, comparison, self.facts.nodes, self.length.num_steps)
 
     def affords(self, pairs: Pairs) -> bool:
         return afford(pairs, self.left_s, self.trial_s, kept_back=CLOSING_TRIALS)

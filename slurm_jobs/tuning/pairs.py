@@ -87,21 +87,30 @@ def _may_tell(verdict: Verdict, num_repeats: int) -> bool:
     return verdict.more_runs is not None and num_repeats + verdict.more_runs <= 2 * MAX_REPEATS
 
 
-def pairs_of(trials: Sequence[Trial], comparison: str, nodes: tuple[str, ...]) -> Pairs:
-    """The trials of a comparison, all of them on the same nodes.
+def pairs_of(
+    trials: Sequence[Trial], comparison: str, nodes: tuple[str, ...], num_steps: int
+) -> Pairs:
+    """The trials of a comparison, all of them of the same length and on the same nodes.
 
-    An attempt on other nodes begins a comparison anew that the one before it did not end.
+    An attempt on other nodes, or with another budget and so another length, begins a comparison
+    anew that the one before it did not end.
 
     Args:
         trials: of the whole tuning, in their order.
         comparison: which is meant.
         nodes: of this attempt.
+        num_steps: of a trial of this attempt.
     """
     own = [trial for trial in trials if trial.comparison == comparison]
-    then = _sorted([trial for trial in own if trial.nodes == own[-1].nodes])
+    then = _sorted([trial for trial in own if _likeness(trial) == _likeness(own[-1])])
     if then.is_over:
         return then
-    return _sorted([trial for trial in own if trial.nodes == nodes])
+    return _sorted([trial for trial in own if _likeness(trial) == (nodes, num_steps)])
+
+
+def _likeness(trial: Trial) -> tuple[tuple[str, ...], int]:
+    """What trials must have in common to be set against each other."""
+    return trial.nodes, trial.num_steps
 
 
 def _sorted(trials: Sequence[Trial]) -> Pairs:
