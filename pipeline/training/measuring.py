@@ -44,7 +44,6 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
     Raises:
         StageConfigError, StageError: as `pipeline.training.run`.
     """
-
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     asked = build_config(MeasureConfig, config)
     workplace = prepare_device(asked.train, context)
@@ -67,7 +66,6 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
 
 def _measure(job: Job, num_kept_steps: int) -> dict[str, Any]:
     """Open the data, build and plan as `train` does, and make the steps."""
-
     phases = phases_of(job.config)
     folders = find_datasets(phases, job.context)
     facts = read_facts(read_dataset_info(folders[0]), load_tokenizer(folders[0] / PROCESSOR_DIR))
@@ -95,7 +93,6 @@ def _measure(job: Job, num_kept_steps: int) -> dict[str, Any]:
 
 def _make_steps(job: Job, planned: PlannedPhase, made: SpreadModel, num_kept_steps: int) -> LoopEnd:
     """The loop of `train`, with a saver that saves nothing; how it ended."""
-
     device = job.workplace.device
     seed_generators(planned.config.seed, job.ranks.rank)
     with (
