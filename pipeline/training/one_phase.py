@@ -174,7 +174,7 @@ def train_phase(
         told.begin(planned.first_step + resumed.step)
     look = _begin_looks(planned, made, resumed, told)
     with (
-        _make_reader(job, planned, made.needs, resumed.step) as batches,
+        make_reader(job, planned, made.needs, resumed.step) as batches,
         make_saver(planned.config, checkpoints, job.context, job.spans, resumed.step) as saver,
     ):
         setup = LoopSetup(
@@ -243,7 +243,8 @@ def _make_boundary(
     )
 
 
-def _make_reader(job: Job, planned: PlannedPhase, needs: ModelNeeds, start_step: int) -> Prefetcher:
+def make_reader(job: Job, planned: PlannedPhase, needs: ModelNeeds, start_step: int) -> Prefetcher:
+    """What reads the phase's batches of this rank ahead, from the step `start_step` on."""
     config, dataset, ranks = planned.config, planned.dataset, job.ranks
     options: dict[str, Any] = {
         "needs": needs,

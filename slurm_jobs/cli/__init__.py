@@ -33,6 +33,7 @@ VERBS = {
     "report": "show where a run's time went and what to change",
     "compare": "tell whether one run, or its repeats, is faster than another",
     "scaling": "tell what more GPUs gave, over runs with different numbers of them",
+    "tune": "try what the report's findings name, and keep what is surely faster",
     "profile": "show what profiled steps computed, communicated and idled",
     "verify": "compare a data set with its index and checksums",
     "packing": "draw what each way of batching pads on a data set, and time it",
@@ -41,7 +42,7 @@ VERBS = {
     "schema": "print the JSON Schema of specs, for editors",
 }
 
-ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe"})
+ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "tune"})
 """What they have begun they finish, whoever reads what they print."""
 
 _NO_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")

@@ -40,6 +40,37 @@ class _Steps:
     num_compiled: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speed:
+    """Of the measured steps of a training, what is set apart left out."""
+
+    tokens_per_s: float
+    """Real ones, of all ranks; 0 where none are counted."""
+    samples_per_s: float
+    step_s: float
+    """Mean."""
+    num_steps: int
+
+
+def speed_of(attempts: Sequence[AttemptSteps]) -> Speed | None:
+    """The speed as `measure` has it; None where no step counts that did not compile.
+
+    Args:
+        attempts: with as many ranks each.
+    """
+    whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
+    steps = _join([_of_attempt(a) for a in whole]) if whole else None
+    if steps is None or not len(steps.seconds):
+        return None
+    seconds = float(steps.seconds.sum())
+    return Speed(
+        tokens_per_s=float(steps.tokens.sum() / seconds),
+        samples_per_s=float(steps.samples.sum() / seconds),
+        step_s=seconds / len(steps.seconds),
+        num_steps=len(steps.seconds),
+    )
+
+
 def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -> RunMeasure:
     """Measure the training of a run.
 

@@ -10,6 +10,7 @@ from slurm_jobs.operations.disk import disk_files
 from slurm_jobs.run.snapshot import user_sources
 from slurm_jobs.spec.loader import LoadedSpec, load_spec
 from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.tuning.model import TUNE_RUN
 
 
 def load(
@@ -56,4 +57,5 @@ def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
 
 def own_functions(spec: RunSpec) -> list[str]:
     """`package.module:function` of every stage that runs the user's own."""
-    return [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
+    runs = [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
+    return [run for run in runs if run != TUNE_RUN]  # ours, in every snapshot

@@ -23,6 +23,7 @@ from slurm_jobs.spec.matrices.matrix_changes import with_changed_matrices
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import apply_overrides, source_of, steps_of
 from slurm_jobs.spec.yaml_values import YamlDocument
+from slurm_jobs.tuning.model import TUNE_RUN
 
 FIXED = ("name", "cluster", "runs_dir")
 """Keys that a run keeps for good."""
@@ -87,6 +88,9 @@ def _from_file(
     paths: RunPaths, file: Path, origin: Mapping[str, Any], overrides: Sequence[str]
 ) -> GivenSpec:
     before = RunSpec.model_validate_json(paths.resolved_spec.read_bytes(), strict=True)
+    if any(stage.run == TUNE_RUN for stage in before.stages.values()):
+        message = f"{paths.run_dir.name} tunes a training: `slurm-jobs tune {file}` tunes it anew"
+        raise InputError(message)
     loaded = load(file, overrides=overrides, earlier=origin["overrides"])
     profile = profile_of(loaded)
     pairs = {

@@ -33,7 +33,9 @@ BUILTIN_ENTRY_POINTS = {
     "train": "pipeline.training:run",
     "report": "slurm_jobs.report.stage:run",
     "probe": "pipeline.probe:run",
+    "measure": "pipeline.training.measuring:run",
 }
+"""Of these no spec can ask for `measure`, which is a trial of `slurm-jobs tune`."""
 
 StageFunction = Callable[[dict[str, Any], TaskContext], Any]
 

@@ -67,8 +67,17 @@ def ceiling(share: float | None, what: str) -> str:
     """Amdahl's: the gain if `share` of the time were gone; None where that share is not known."""
     if share is None:
         return f"{what}: not known, because some ranks left no step records"
-    factor = 1 / (1 - share) if share < 1 else float("inf")
-    return f"{what}: {words.times(factor)} the speed"
+    return f"{what}: {words.times(times_without(share))} the speed"
+
+
+def times_without(share: float) -> float:
+    """How many times the speed it would be if `share` of the time were gone."""
+    return 1 / (1 - share) if share < 1 else float("inf")
+
+
+def known_times(share: float | None) -> float | None:
+    """The same, where that share is known."""
+    return None if share is None else times_without(share)
 
 
 def phase_evidence(numbers: TrainingNumbers, kind: str) -> tuple[str, ...]:

@@ -7,7 +7,14 @@ at once can double the peak at most, because weights and optimizer state do not 
 from __future__ import annotations
 
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import ON_CPUS, OWN_CHOICE, abstain, ceiling, clear
+from slurm_jobs.report.findings.base import (
+    ON_CPUS,
+    OWN_CHOICE,
+    abstain,
+    ceiling,
+    clear,
+    times_without,
+)
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import TrainingNumbers
 
@@ -83,6 +90,7 @@ def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
         "whether weights and state leave room, and num_microbatches: auto finds what fits",
         confidence="low: how much memory activations take is not known before they are kept",
         ceiling=ceiling(_RECOMPUTED, "no second forward pass"),
+        ceiling_times=times_without(_RECOMPUTED),
     )
 
 

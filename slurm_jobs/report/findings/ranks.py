@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import OWN_CHOICE, abstain, ceiling, clear, share_of
+from slurm_jobs.report.findings.base import (
+    OWN_CHOICE,
+    abstain,
+    ceiling,
+    clear,
+    share_of,
+    times_without,
+)
 from slurm_jobs.report.findings.probes import probe_evidence
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import Straggler, TrainingNumbers
@@ -87,6 +94,7 @@ def meetings(numbers: TrainingNumbers) -> Finding | Check:
         "rate to match); a free core on each node for the threads that serve them; fewer ranks",
         ceiling=f"{ceiling(share, 'no time in these exchanges')}; more where collectives within "
         "the passes weigh less, too",
+        ceiling_times=times_without(share),
         confidence="high: timed in the records of all ranks",
     )
 
@@ -130,6 +138,7 @@ def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
         next_knob="the straggler first, where one is named; then sharding.reshard_after_forward: "
         "false, or replicas across nodes; `slurm-jobs profile` shows it step by step",
         ceiling=ceiling(exposed.share, "no exposed communication"),
+        ceiling_times=times_without(exposed.share),
         confidence="medium: recorded steps are slower than others, small operators most",
     )
 
@@ -178,6 +187,7 @@ def _slow_rank(numbers: TrainingNumbers, worst: Straggler, ratio: float) -> Find
         next_knob=f"look at the node of {place} (its device's clock, other jobs, loader threads, "
         "storage); exclude it with slurm.exclude if it stays slow",
         ceiling=_evened_out(ratio),
+        ceiling_times=ratio,
     )
 
 
@@ -197,6 +207,7 @@ def _waits_for_data(numbers: TrainingNumbers, worst: Straggler, excess: float) -
         next_knob=f"look at the node of {place} (loader threads, storage, other jobs on it); "
         "exclude it with slurm.exclude if it stays slow",
         ceiling=ceiling(excess, f"rank {worst.data_rank} waiting no longer than the mean rank"),
+        ceiling_times=times_without(excess),
     )
 
 
@@ -210,7 +221,8 @@ def _uneven_steps(numbers: TrainingNumbers, worst: Straggler, share: float) -> F
         rule=_RULE,
         source=_SOURCE,
         next_knob=_more_even_steps(numbers),
-        ceiling=_evened_out(1 / (1 - share)),
+        ceiling=_evened_out(times_without(share)),
+        ceiling_times=times_without(share),
     )
 
 

@@ -13,6 +13,7 @@ from slurm_jobs.report.findings.base import (
     abstain,
     ceiling,
     clear,
+    known_times,
     phase_evidence,
     share_of,
 )
@@ -53,6 +54,7 @@ def data_wait(numbers: TrainingNumbers) -> Finding | Check:
         source="XProf, input-pipeline analysis",
         next_knob=cause.next_knob,
         ceiling=ceiling(numbers.critical_shares.get("data_wait"), "no data wait"),
+        ceiling_times=known_times(numbers.critical_shares.get("data_wait")),
         confidence=cause.confidence,
         cause=cause.kind,
     )
@@ -87,6 +89,7 @@ def padding(numbers: TrainingNumbers) -> Finding | Check:
             numbers.critical_shares.get("padding"),
             "no padding, if a padded token costs as much as a real one",
         ),
+        ceiling_times=known_times(numbers.critical_shares.get("padding")),
     )
 
 
@@ -107,6 +110,7 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
         source=OWN_CHOICE,
         next_knob=knob,
         ceiling=ceiling(numbers.critical_shares.get(kind), f"no time in {kind}"),
+        ceiling_times=known_times(numbers.critical_shares.get(kind)),
     )
 
 

@@ -174,6 +174,8 @@ class Finding:
     """How sure the diagnosis is, and why."""
     cause: str = ""
     """In one word, where a rule tells several causes apart; see `findings.base.Cause`."""
+    ceiling_times: float | None = None
+    """The ceiling as a number: how many times the speed; None where it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -221,7 +221,7 @@ def test_the_budget_of_the_attempts_adds_up_and_names_start_up(report_of):
     shares = {s.name: s.seconds for s in numbers.budget}
     assert sum(s.share for s in numbers.budget) == pytest.approx(1.0)
     assert shares["stage in"] == pytest.approx(14.0)
-    assert shares["start-up again"] == pytest.approx(14.0 + 3.0)  # with the load of the checkpoint
+    assert shares["start-up again"] == pytest.approx(32.0)  # staging, model, checkpoint
     assert shares["steps repeated later"] == pytest.approx(numbers.repeated_s)
     assert list(shares)[-1] == "unexplained"
 

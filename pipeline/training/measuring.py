@@ -1,0 +1,158 @@
+"""A trial of `slurm-jobs tune`: some steps of a training as it is, of which only the times stay.
+
+Model, strategy, data and loop are those of the stage `train`, and so are the step records. Nothing
+is saved, exported, evaluated or told to a tracker. With `num_kept_steps` the data path is taken
+out: the same shapes and the same work, and nothing to read.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pipeline.data.batch import Batch
+from pipeline.data.info import read_dataset_info
+from pipeline.data.prefetch import Prefetcher
+from pipeline.models import load_tokenizer, read_facts
+from pipeline.timing import SpanLog
+from pipeline.timing.profiling import make_profiling
+from pipeline.timing.system_sampler import sample_system
+from pipeline.training.batches import make_counter
+from pipeline.training.boundary import Boundary
+from pipeline.training.device import prepare_device, seed_generators
+from pipeline.training.job import Job
+from pipeline.training.loop import LoopEnd, LoopSetup, run_steps
+from pipeline.training.one_phase import PlannedPhase, make_reader, plan_phase
+from pipeline.training.phases import phases_of
+from pipeline.training.preflight import preflight
+from pipeline.training.ranks import join_ranks, leave_ranks
+from pipeline.training.recording import make_recorder, watch_compiling
+from pipeline.training.sources import find_datasets, open_sources
+from pipeline.training.spreading import SpreadModel, build_and_spread
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.dataset_names import PROCESSOR_DIR
+from slurm_jobs.common.stage_config.measure import MeasureConfig
+
+
+def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:
+    """Make the steps; called once on every rank, and rank 0 returns what is said of them.
+
+    Raises:
+        StageConfigError, StageError: as `pipeline.training.run`.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    asked = build_config(MeasureConfig, config)
+    workplace = prepare_device(asked.train, context)
+    job = Job(
+        config=asked.train,
+        context=context,
+        spans=SpanLog(context.timing_dir, context.rank),
+        workplace=workplace,
+        ranks=join_ranks(
+            context,
+            device_type=workplace.device.type,
+            timeout_min=asked.train.collective_timeout_min,
+        ),
+        began_unix_s=time.time(),
+    )
+    said = _measure(job, asked.num_kept_steps)
+    leave_ranks()
+    return said if context.rank == 0 else None
+
+
+def _measure(job: Job, num_kept_steps: int) -> dict[str, Any]:
+    """Open the data, build and plan as `train` does, and make the steps."""
+    phases = phases_of(job.config)
+    folders = find_datasets(phases, job.context)
+    facts = read_facts(read_dataset_info(folders[0]), load_tokenizer(folders[0] / PROCESSOR_DIR))
+    preflight(job, phases, folders, facts)
+    with sample_system(job.config.sampler, job.context), open_sources(folders, job) as sources:
+        made = build_and_spread(
+            job.config,
+            phases,
+            context=job.context,
+            workplace=job.workplace,
+            ranks=job.ranks,
+            data=facts,
+        )
+        planned = plan_phase(job, phases[0], sources[0], made, 0)
+        end = _make_steps(job, planned, made, num_kept_steps)
+        made.strategy.close(made.spread)
+    return {
+        "num_steps": end.num_steps_done,
+        "final_loss": end.final_loss,
+        "batching": planned.config.batching.kind,
+        "num_microbatches": planned.config.num_microbatches,
+        "num_compute_threads": job.workplace.num_compute_threads,
+    }
+
+
+def _make_steps(job: Job, planned: PlannedPhase, made: SpreadModel, num_kept_steps: int) -> LoopEnd:
+    """The loop of `train`, with a saver that saves nothing; how it ended."""
+    device = job.workplace.device
+    seed_generators(planned.config.seed, job.ranks.rank)
+    with (
+        make_recorder(job, made.spread.bare, [planned]) as recorder,
+        watch_compiling(job, functools.partial(recorder.set_apart, "compile_s"), 1),
+        make_profiling(job.config.profile, job.context, job.spans, device) as profiling,
+        make_reader(job, planned, made.needs, 0) as reader,
+    ):
+        batches = reader if not num_kept_steps else KeptBatches(reader, num_kept_steps)
+        setup = LoopSetup(
+            config=planned.config,
+            workplace=job.workplace,
+            ranks=job.ranks,
+            num_steps=planned.num_steps,
+            strategy=made.strategy,
+            spread=made.spread,
+            scaling=made.scaling,
+            batches=batches,
+            peek=batches.peek,
+            count=make_counter(made.spread.bare, planned.dataset.info),
+            recorder=recorder,
+            boundary=Boundary(
+                job.ranks,
+                planned.config.checkpoint,
+                planned.num_steps,
+                may_overflow=made.scaling.is_on,
+            ),
+            saver=_SavesNothing(),
+            report=lambda *_told: None,
+        )
+        return run_steps(setup, 0, profiling.watch)
+
+
+class KeptBatches:
+    """The first steps of a reader, held in memory and given out again and again.
+
+    The reader is closed: its threads take no core from the steps.
+    """
+
+    def __init__(self, reader: Prefetcher, num_steps: int) -> None:
+        self._kept: Sequence[list[Batch]] = [next(reader) for _ in range(num_steps)]
+        self._number = 0
+        reader.close()
+
+    def __iter__(self) -> Iterator[list[Batch]]:
+        return self
+
+    def __next__(self) -> list[Batch]:
+        batches = self.peek()
+        self._number += 1
+        return batches
+
+    def peek(self) -> list[Batch]:
+        """What comes next; always there."""
+        return self._kept[self._number % len(self._kept)]
+
+
+class _SavesNothing:
+    """In the place of the saver: the loop asks for a checkpoint after its last step."""
+
+    save: Callable[..., None] = staticmethod(lambda *_step, **_must_end: None)
+    finish: Callable[[], None] = staticmethod(lambda: None)
+    has_ended_here: Callable[[], bool] = staticmethod(lambda: False)

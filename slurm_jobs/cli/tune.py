@@ -1,0 +1,201 @@
+"""`slurm-jobs tune SPEC`: try what the report's findings name, and keep what is surely faster."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slurm_jobs.cli.arguments import (
+    add_json,
+    add_overrides,
+    check_place,
+    command_text,
+    positive,
+    print_json,
+    shown_path,
+)
+from slurm_jobs.cli.watch import watch
+
+if TYPE_CHECKING:
+    from slurm_jobs.operations.tuned_spec import TunedSpec
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the verb takes."""
+    parser.add_argument(
+        "target",
+        metavar="SPEC",
+        help="the YAML file; or a run that tune has made, whose result is printed again",
+    )
+    parser.add_argument("--stage", metavar="NAME", help="the training, where the spec has several")
+    parser.add_argument(
+        "--budget",
+        metavar="MIN",
+        type=_minutes,
+        help="minutes for all trials together (default: 30)",
+    )
+    add_overrides(parser)
+    parser.add_argument(
+        "--limit", metavar="N", type=positive, help="as of `submit`: the first N samples alone"
+    )
+    parser.add_argument(
+        "--data", metavar="RUN", help="a finished run whose data set is used; makes none anew"
+    )
+    parser.add_argument("--out", metavar="FILE", type=Path, help="copy the new spec to FILE")
+    add_json(parser)
+
+
+def _minutes(text: str) -> float:
+    """A number above 0, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e5:
+        message = f"{text} is not a number of minutes above 0"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def run(options: argparse.Namespace) -> int:
+    """Submit, wait, and print what came; exit code 1 if the run failed."""
+    if options.out is not None:
+        check_place("--out", options.out)
+    run_dir = _given_run(options)
+    if run_dir is None:
+        run_dir = _submitted(options)
+    from slurm_jobs.operations.tune import read_tune_run
+
+    tuned = read_tune_run(run_dir)
+    if not tuned.result_path.exists():
+        code = _wait(run_dir, as_json=options.json)
+        if code != 0 or not tuned.result_path.exists():
+            return code or 1
+    return _tell(options, run_dir)
+
+
+def _given_run(options: argparse.Namespace) -> Path | None:
+    """The run that is named; None where a spec is.
+
+    Raises:
+        InputError: there is no such run, or an option was given that is for a spec.
+    """
+    from slurm_jobs.common.errors import InputError
+    from slurm_jobs.run.find import SPEC_SUFFIXES, find_run
+
+    path = Path(options.target)
+    if path.suffix in SPEC_SUFFIXES or path.is_file():
+        return None
+    given = {
+        "--stage": options.stage,
+        "--budget": options.budget,
+        "--set": options.overrides,
+        "--limit": options.limit,
+        "--data": options.data,
+    }
+    if wrong := [name for name, value in given.items() if value]:
+        message = (
+            f"{wrong[0]} is for a spec, and {options.target} is a run, whose result is printed "
+            "again; name the spec's file to tune anew"
+        )
+        raise InputError(message)
+    return find_run(options.target)
+
+
+def _submitted(options: argparse.Namespace) -> Path:
+    from slurm_jobs.cli.submit import print_job, print_notes
+    from slurm_jobs.operations.load import load
+    from slurm_jobs.operations.submit import submit
+    from slurm_jobs.operations.tune import Wanted, tuning_spec
+    from slurm_jobs.run.find import find_run
+
+    loaded = load(
+        Path(options.target), overrides=options.overrides, limit=options.limit, to_submit=True
+    )
+    wanted = Wanted(
+        stage=options.stage,
+        budget_min=options.budget or 30.0,
+        data_run=None if options.data is None else find_run(options.data),
+    )
+    quiet = options.json
+    submission = submit(
+        tuning_spec(loaded, wanted), on_job=(lambda _job: None) if quiet else print_job
+    )
+    run_dir = submission.paths.run_dir
+    if not quiet:
+        print_notes(submission)
+        print(f"run folder: {shown_path(run_dir)}\n", flush=True)
+    return run_dir
+
+
+def _wait(run_dir: Path, *, as_json: bool) -> int:
+    """To the end of the run; the exit code is that of `status`."""
+    from slurm_jobs.cli.problems import problem_lines
+    from slurm_jobs.cli.status import status_values
+
+    status, code = watch(run_dir, quiet=as_json, tells_failures=False)
+    folder = shown_path(run_dir)
+    if status is None:
+        print(f"its result, once it is over: {command_text('tune', folder)}", file=sys.stderr)
+    elif status.status != "completed" and as_json:
+        print_json(status_values(run_dir, status, time.time()))
+    elif status.status != "completed":
+        for line in problem_lines(run_dir, status, with_logs=True):
+            print(line, file=sys.stderr)
+    return code
+
+
+def _tell(options: argparse.Namespace, run_dir: Path) -> int:
+    """Print the result, and write the new spec where something was kept."""
+    from slurm_jobs.common.files import read_json
+    from slurm_jobs.operations.tune import read_tune_run
+    from slurm_jobs.operations.tuned_spec import write_tuned_spec
+
+    tuned = read_tune_run(run_dir)
+    result = read_json(tuned.result_path)
+    if not options.json:
+        from slurm_jobs.cli.output import console
+        from slurm_jobs.tuning.terminal import render
+
+        console().print(render(result))
+        print(flush=True)
+    spec = write_tuned_spec(tuned, result["kept"])
+    if options.out is not None:
+        shutil.copyfile(spec.path, options.out)
+    if options.json:
+        print_json({**result, "run_dir": str(run_dir), "spec": _spec_values(spec)})
+    else:
+        for line in _spec_lines(spec, options.out, has_changes=bool(result["kept"])):
+            print(line)
+    return 0
+
+
+def _spec_values(spec: TunedSpec) -> dict[str, Any]:
+    return {
+        "path": str(spec.path),
+        "is_whole": spec.is_whole,
+        "why": spec.why,
+        "overrides": list(spec.overrides),
+    }
+
+
+def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list[str]:
+    """Where the new spec is, and what has to be known of it."""
+    path = shown_path(out if out is not None else spec.path)
+    lines = [f"new spec: {path}"]
+    if not has_changes:
+        lines.append("it is the old one: nothing was kept")
+    if out is None and has_changes and not spec.is_whole:
+        lines.append(
+            "its paths are relative to the folder of the old one; --out FILE puts it there"
+        )
+    if spec.is_whole:
+        lines.append(f"it is whole, with everything filled in and no comments: {spec.why}")
+    if spec.overrides:
+        lines.append("it was tuned with, and does not hold:")
+        lines += [f"  --set {override}" for override in spec.overrides]
+    return lines

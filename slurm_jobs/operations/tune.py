@@ -1,0 +1,226 @@
+"""From a spec to a run that tunes its training, and from that run's result to a new spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.files import read_json
+from slurm_jobs.common.references import REFERENCE, referenced_stage, substitute_references
+from slurm_jobs.common.stage_config.phases import OWN
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.spec.loader import LoadedSpec
+from slurm_jobs.spec.model import RunSpec
+from slurm_jobs.spec.overrides import steps_of
+from slurm_jobs.tuning.model import RESULT_NAME, TUNE_RUN, TuneConfig
+
+START_UP_MIN = 15.0
+"""Of the time limit, for what the budget does not count: the start, and staging the data in."""
+_NAME_END = "-tune"
+_MOST_NAME = 40
+_UNUSED = ("evaluate", "trackers")
+"""What trials leave out, and what may name files of stages that are left out."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What is asked of a tuning."""
+
+    stage: str | None
+    """The training; None: the only one."""
+    budget_min: float
+    data_run: Path | None
+    """A finished run whose data set is used; None: the stages before the training make it."""
+
+
+def tuning_spec(loaded: LoadedSpec, wanted: Wanted) -> LoadedSpec:
+    """The spec of a run that tunes the training: the stages before it, and trials in its place.
+
+    Raises:
+        InputError: there is no such training, it is an array, or the other run has no data for it.
+    """
+    name = _choose(loaded.spec, wanted.stage)
+    stage, is_alone = loaded.spec.stages[name], wanted.data_run is not None
+    tuned = stage.model_copy(
+        update={
+            "run": TUNE_RUN,
+            "config": _config(loaded, name, wanted),
+            "nsight": False,
+            "after": {} if is_alone else stage.after,
+            "resources": stage.resources.model_copy(
+                update={"timeout_min": wanted.budget_min + START_UP_MIN}
+            ),
+        }
+    )
+    before = set() if is_alone else _ancestors(loaded.spec, name)
+    stages = {
+        other: tuned if other == name else given
+        for other, given in loaded.spec.stages.items()
+        if other in before or other == name
+    }
+    new_name = loaded.spec.name[: _MOST_NAME - len(_NAME_END)] + _NAME_END
+    spec = loaded.spec.model_copy(update={"name": new_name, "stages": stages})
+    return replace(loaded, spec=RunSpec.model_validate_json(spec.model_dump_json(), strict=True))
+
+
+def _config(loaded: LoadedSpec, name: str, wanted: Wanted) -> dict[str, Any]:
+    """Of the stage that tunes: see `TuneConfig`."""
+    stage = loaded.spec.stages[name]
+    train = {key: value for key, value in stage.config.items() if key not in _UNUSED}
+    if wanted.data_run is not None:
+        train = _with_data_of(train, wanted.data_run, loaded.spec, name)
+    phases = train["phases"]
+    return {
+        "train": train,
+        "budget_min": wanted.budget_min,
+        "phase": longest_phase(phases) if phases else None,
+        "cpus_per_task": stage.resources.cpus_per_task,
+    }
+
+
+def _choose(spec: RunSpec, wanted: str | None) -> str:
+    trainings = [name for name, stage in spec.stages.items() if stage.run == "train"]
+    listed = ", ".join(trainings)
+    if not trainings:
+        message = f"the spec has no training (`run: train`); its stages: {', '.join(spec.stages)}"
+        raise InputError(message)
+    if wanted is None and len(trainings) > 1:
+        message = f"the spec has several trainings ({listed}); name one with --stage"
+        raise InputError(message)
+    if wanted is not None and wanted not in trainings:
+        message = f"--stage {wanted}: no training is called so (trainings: {listed})"
+        raise InputError(message)
+    name = wanted or trainings[0]
+    if spec.stages[name].array is not None:
+        message = (
+            f"{name} is an array of trainings, and one is tuned at a time: take `array` out, or "
+            "tune a spec with a stage for one of them"
+        )
+        raise InputError(message)
+    return name
+
+
+def longest_phase(phases: Sequence[Mapping[str, Any]]) -> int:
+    """The phase that is tried: with most steps; those in epochs come after those in steps."""
+    return max(
+        range(len(phases)),
+        key=lambda n: (phases[n].get("num_steps") or 0, phases[n].get("num_epochs") or 0.0, -n),
+    )
+
+
+def _ancestors(spec: RunSpec, name: str) -> set[str]:
+    found: set[str] = set()
+    open_names = list(spec.stages[name].after)
+    while open_names:
+        parent = open_names.pop()
+        if parent not in found:
+            found.add(parent)
+            open_names.extend(spec.stages[parent].after)
+    return found
+
+
+def _with_data_of(
+    train: Mapping[str, Any], run_dir: Path, spec: RunSpec, name: str
+) -> dict[str, Any]:
+    """The config with the data set of another run, and with its folders where stages are named."""
+    paths = RunPaths(run_dir)
+    stages = read_json(paths.resolved_spec)["stages"]
+    made = [other for other, stage in stages.items() if stage.get("run") == "consolidate"]
+    parents = [p for p in _ancestors(spec, name) if spec.stages[p].run == "consolidate"]
+    chosen = [other for other in made if other in parents] or made
+    if len(chosen) != 1:
+        said = f"several data sets ({', '.join(chosen)})" if chosen else "no `consolidate` stage"
+        message = (
+            f"--data {run_dir.name}: this run has {said}; set config.dataset of {name} instead"
+        )
+        raise InputError(message)
+    dataset = paths.output_dir(chosen[0])
+    if not (dataset / "dataset.json").is_file():
+        message = (
+            f"--data {run_dir.name}: its stage {chosen[0]} has not made its data set yet; "
+            "`slurm-jobs status` says how it stands"
+        )
+        raise InputError(message)
+    config = dict(train) if train["dataset"] is not None else {**train, "dataset": str(dataset)}
+    named = {stage for text in _texts(config) for stage in _named(text)}
+    missing = sorted(named - set(stages))
+    if missing:
+        message = f"--data {run_dir.name}: it has no stage {missing[0]}, which {name} refers to"
+        raise InputError(message)
+    folders = {other: str(paths.output_dir(other)) for other in stages}
+    replaced: dict[str, Any] = substitute_references(config, folders)
+    return replaced
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    items = value.values() if isinstance(value, Mapping) else value
+    return [t for item in items for t in _texts(item)] if isinstance(value, (Mapping, list)) else []
+
+
+def _named(text: str) -> list[str]:
+    return [s for inner in REFERENCE.findall(text) if (s := referenced_stage(inner)) is not None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneRun:
+    """A run that tunes, as it lies on the disk."""
+
+    paths: RunPaths
+    stage: str
+    phase: int | None
+    phases: Sequence[Mapping[str, Any]]
+    overrides: tuple[str, ...]
+    """Of the spec, whose text lacks them."""
+
+    @property
+    def result_path(self) -> Path:
+        """There once it has ended."""
+        return self.paths.output_dir(self.stage) / RESULT_NAME
+
+
+def read_tune_run(run_dir: Path) -> TuneRun:
+    """What the run tunes.
+
+    Raises:
+        InputError: it is no run that tunes.
+    """
+    paths = RunPaths(run_dir)
+    stages: Mapping[str, Any] = read_json(paths.resolved_spec)["stages"]
+    name = next((name for name, stage in stages.items() if stage.get("run") == TUNE_RUN), None)
+    if name is None:
+        message = (
+            f"{run_dir.name} is a run that tunes nothing; give the spec's file to tune its "
+            "training, or a run that `slurm-jobs tune` made"
+        )
+        raise InputError(message)
+    config, overrides = stages[name]["config"], read_json(paths.spec_origin)["overrides"]
+    return TuneRun(
+        paths=paths,
+        stage=name,
+        phase=config["phase"],
+        phases=config["train"]["phases"],
+        overrides=tuple(o for o in overrides if not _sets_tuning(o, name)),
+    )
+
+
+def _sets_tuning(override: str, stage: str) -> bool:
+    """Whether it was meant for the stage that tunes, in a resume: no spec has such a key."""
+    own = {field.name for field in fields(TuneConfig)}
+    steps = steps_of(override)
+    return steps[:3] == ["stages", stage, "config"] and own.issuperset(steps[3:4])
+
+
+def place_of(run: TuneRun, key: str) -> tuple[str | int, ...]:
+    """Where in the spec a dotted key of the training's config is set.
+
+    A phase has some keys of its own; those that are the training's are the same for all phases.
+    """
+    steps = tuple(key.split("."))
+    if run.phase is not None and steps[0] in OWN:
+        return ("stages", run.stage, "config", "phases", run.phase, *steps)
+    return ("stages", run.stage, "config", *steps)

@@ -1,0 +1,128 @@
+"""A spec's own text with some values changed: comments, order and style of the rest stay. PURE.
+
+A value is replaced where it stands, and a key that is not there is put at the end of its mapping.
+Whoever calls this compares what the new text means with what was wanted: an alias, for one, stands
+in several places, and an edit changes all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from slurm_jobs.spec.plain_text import BOOLS, NULLS, number, trap
+from slurm_jobs.spec.yaml_values import Path
+
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+class EditError(ValueError):
+    """The text has no place for a value."""
+
+
+def edit_text(text: str, changes: Iterable[tuple[Path, Any]]) -> str:
+    """The text with each value at its path, mappings on the way made where they are missing.
+
+    Args:
+        text: of a spec without problems.
+        changes: keys and list indices from the top, and the value; later ones see earlier ones.
+
+    Raises:
+        EditError: there is no place for a value.
+    """
+    for path, value in changes:
+        text = _edited(text, path, value)
+    return text
+
+
+def _edited(text: str, path: Path, value: Any) -> str:
+    node = yaml.SafeLoader(text).get_single_node()
+    for depth, step in enumerate(path):
+        found = _child(node, step)
+        if found is None:
+            return _inserted(text, node, path, depth, value)
+        node = found
+    assert node is not None
+    return _replaced(text, node, flow_text(value))
+
+
+def _child(node: yaml.Node | None, step: str | int) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        return next((child for key, child in node.value if key.value == step), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        child: yaml.Node = node.value[step]
+        return child
+    return None
+
+
+def _replaced(text: str, node: yaml.Node, new: str) -> str:
+    start, end = node.start_mark.index, node.end_mark.index
+    old = text[start:end]
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style:
+        message = f"line {node.start_mark.line + 1}: a block of keys is not replaced by a value"
+        raise EditError(message)
+    if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:
+        message = f"line {node.start_mark.line + 1}: a block of text is not replaced by a value"
+        raise EditError(message)
+    gap = " " if not old and text[start - 1 : start] == ":" else ""
+    return text[:start] + gap + new + text[end:]
+
+
+def _inserted(text: str, node: yaml.Node | None, path: Path, depth: int, value: Any) -> str:
+    """With the key at `depth`, which `node` lacks, and all below it."""
+    for step in reversed(path[depth + 1 :]):
+        value = {step: value}
+    key = path[depth]
+    if isinstance(node, yaml.ScalarNode) and node.value in NULLS and node.style is None:
+        return _replaced(text, node, flow_text({key: value}))
+    if not isinstance(node, yaml.MappingNode) or not isinstance(key, str):
+        message = f"there is no mapping for `{'.'.join(map(str, path))}`"
+        raise EditError(message)
+    entry = f"{key}: {flow_text(value)}"
+    if not node.value:
+        return _replaced(text, node, "{" + entry + "}")
+    if node.flow_style:
+        at = node.value[-1][1].end_mark.index
+        return f"{text[:at]}, {entry}{text[at:]}"
+    indent = " " * node.value[-1][0].start_mark.column
+    at = _end_of_line(text, _last_index(node))
+    ending = "\r\n" if text[:at].endswith("\r") else "\n"
+    at -= len(ending) - 1
+    return f"{text[:at]}{ending}{indent}{entry}{text[at:]}"
+
+
+def _last_index(node: yaml.Node) -> int:
+    """Where the last value of a mapping ends; a block's own end is where the next thing begins."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _last_index(last[1] if isinstance(last, tuple) else last)
+    if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:
+        message = f"line {node.start_mark.line + 1}: nothing is put after a block of text"
+        raise EditError(message)
+    end: int = node.end_mark.index
+    return end
+
+
+def _end_of_line(text: str, index: int) -> int:
+    found = text.find("\n", index)
+    return len(text) if found < 0 else found
+
+
+def flow_text(value: Any) -> str:
+    """A value on one line, as a spec may hold it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {flow_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(flow_text, value)) + "]"
+    if isinstance(value, str) and _is_plain(value):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_plain(text: str) -> bool:
+    means_other = text in BOOLS or text in NULLS or trap(text) or number(text) is not None
+    return _WORD.fullmatch(text) is not None and not means_other

@@ -1,0 +1,271 @@
+"""What a tuning does next, and what it has found, from the trials that were made: PURE.
+
+A baseline with its data path and without, then the knobs that findings name, strongest first, each
+against what was kept so far; at last before and after. Nothing is remembered but the trials: a
+tuning that was killed goes on where they end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm_jobs.comparison.verdict import Verdict
+from slurm_jobs.tuning.configs import problem_with, with_changes
+from slurm_jobs.tuning.knobs import Hardware, Proposal, propose
+from slurm_jobs.tuning.lengths import (
+    CLOSING_TRIALS,
+    PROBE_STEPS,
+    Length,
+    least_budget_s,
+    length_of,
+    trial_seconds,
+)
+from slurm_jobs.tuning.model import Ask, Cause, Changes, Outcome, Purpose, Trial
+from slurm_jobs.tuning.pairs import MIN_REPEATS, Pairs, afford, pairs_of
+
+KEPT_STEPS = 8
+"""Of the control without a data path: few enough for memory, and more than are ever ahead."""
+BUDGET = "the budget was over"
+_DATA, _CLOSING = "data", "closing"
+_MOST_PROBES = 2
+_COLD = 3.0
+"""A first start on a node, with nothing in its memory, may take so many times the next one's."""
+_STAGING_S = 1e6
+_AT_MOST = 3.0
+_LEEWAY_S = 120.0
+"""A trial that takes so many times what the others took, and this on top, is ended. Own choices."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What does not change while a tuning runs."""
+
+    train: Mapping[str, Any]
+    """The config as it was given, all its keys."""
+    hardware: Hardware
+    nodes: tuple[str, ...]
+    budget_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """What came of one change."""
+
+    proposal: Proposal
+    pairs: Pairs
+    outcome: Outcome
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotTried:
+    """A knob that a finding names and that was left alone."""
+
+    name: str
+    finding: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    """How a tuning stands."""
+
+    ask: Ask | None = None
+    """The next trial; None: it is over."""
+    problem: str = ""
+    """Why it cannot go on at all."""
+    least_budget_min: int | None = None
+    """Where the budget is what is wrong."""
+    probe: Trial | None = None
+    control: Pairs | None = None
+    """First arm: with its data; second: without."""
+    causes: tuple[Cause, ...] = ()
+    """Of the training as it was given."""
+    tried: tuple[Tried, ...] = ()
+    not_tried: tuple[NotTried, ...] = ()
+    kept: Changes = ()
+    closing: Pairs | None = None
+    """First arm: before; second: after. None where nothing was kept."""
+
+
+@dataclass(slots=True)
+class _State:
+    """The course while it is followed."""
+
+    facts: Facts
+    trials: Sequence[Trial]
+    length: Length
+    probe: Trial
+    kept: Changes = ()
+    causes: tuple[Cause, ...] = ()
+    tried: list[Tried] = field(default_factory=list)
+    not_tried: dict[str, NotTried] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+
+    @property
+    def left_s(self) -> float:
+        return self.facts.budget_s - sum(trial.wall_s for trial in self.trials)
+
+    @property
+    def trial_s(self) -> float:
+        return trial_seconds(self.trials, self.length)
+
+    def pairs(self, comparison: str) -> Pairs:
+        return pairs_of(self.trials, comparison, self.facts.nodes, self.length.num_steps)
+
+    def affords(self, pairs: Pairs) -> bool:
+        return afford(pairs, self.left_s, self.trial_s, kept_back=CLOSING_TRIALS)
+
+    def ask(self, purpose: Purpose, comparison: str, pairs: Pairs, arms: tuple[Any, Any]) -> Ask:
+        arm = pairs.next_arm
+        is_kept = purpose == "data" and arm == "B"
+        return Ask(
+            purpose=purpose,
+            comparison=comparison,
+            arm=arm,
+            changes=arms[arm == "B"],
+            num_steps=self.length.num_steps,
+            num_kept_steps=KEPT_STEPS if is_kept else 0,
+            limit_s=max(2 * self.trial_s, min(self.left_s, _AT_MOST * self.trial_s + _LEEWAY_S)),
+        )
+
+
+def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
+    """The course after `trials`, all of the same training and code, in their order."""
+    probes = [t for t in trials if t.purpose == "probe" and t.nodes == facts.nodes]
+    probe = min((t for t in probes if not t.failure), key=lambda t: t.wall_s, default=None)
+    if probe is None:
+        if len(probes) >= _MOST_PROBES:
+            return Course(problem=f"the training as it is cannot be tried: {probes[-1].failure}")
+        return Course(ask=_probe())
+    least_s = least_budget_s(probe)
+    if least_s > facts.budget_s:
+        if len(probes) < _MOST_PROBES and least_s < _COLD * facts.budget_s:
+            return Course(probe=probe, ask=_probe())
+        least_min = math.ceil(least_s / 60)
+        problem = _too_small(facts, probe, least_min)
+        return Course(probe=probe, problem=problem, least_budget_min=least_min)
+    length = length_of(probe, facts.budget_s)
+    state = _State(facts=facts, trials=trials, length=length, probe=probe)
+    control = state.pairs(_DATA)
+    if not control.is_over and _affords_control(state, control):
+        return Course(probe=probe, ask=state.ask("data", _DATA, control, ((), ())))
+    if control.is_broken or not control.first:
+        why = control.failures[-1].failure if control.failures else BUDGET
+        return Course(probe=probe, problem=f"the training as it is no longer runs: {why}")
+    state.causes = causes = _causes(control.first[0], probe)
+    ask = next(_knobs(state), None)
+    closing = state.pairs(_CLOSING) if state.kept else None
+    if ask is None and closing is not None and not closing.is_over and state.left_s > 0:
+        ask = state.ask("closing", _CLOSING, closing, ((), state.kept))
+    return Course(
+        ask=ask,
+        probe=probe,
+        control=control,
+        causes=causes,
+        tried=tuple(state.tried),
+        not_tried=tuple(state.not_tried.values()),
+        kept=state.kept,
+        closing=closing,
+    )
+
+
+def _probe() -> Ask:
+    return Ask(
+        purpose="probe",
+        comparison="probe",
+        arm="A",
+        changes=(),
+        num_steps=PROBE_STEPS,
+        limit_s=_STAGING_S,  # it also has the data staged in, however long that takes
+    )
+
+
+def _affords_control(state: _State, control: Pairs) -> bool:
+    """The repeats of everything; more of them where a knob, and before and after, remain."""
+    is_whole = min(len(control.first), len(control.second)) >= MIN_REPEATS
+    kept_back = 2 * CLOSING_TRIALS if is_whole else 0
+    return afford(control, state.left_s, state.trial_s, kept_back=kept_back)
+
+
+def _too_small(facts: Facts, probe: Trial, least_min: int) -> str:
+    return (
+        f"a budget of {facts.budget_s / 60:g} min is too small: a trial of {PROBE_STEPS} steps "
+        f"takes {probe.wall_s:.0f} s here, and the baseline with and without its data, one knob, "
+        f"and before and after need {least_min} min; give --budget {least_min} or more"
+    )
+
+
+def _causes(trial: Trial, probe: Trial) -> tuple[Cause, ...]:
+    """Of a trial; what only a profile tells, of the probe."""
+    known = {cause.rule for cause in trial.causes}
+    profiled = [c for c in probe.causes if c.rule == "exposed-communication"]
+    return (*trial.causes, *(c for c in profiled if c.rule not in known))
+
+
+def _knobs(state: _State) -> Iterator[Ask]:
+    """Go through the knobs; yields the trial that is missing, if there is one."""
+    while (proposal := _next(state)) is not None:
+        change = proposal.change
+        assert change is not None
+        state.seen.add(change.text)
+        after = (*state.kept, change)
+        comparison = _name(state.kept, after)
+        pairs = state.pairs(comparison)
+        if not pairs.is_begun and (problem := problem_with(state.facts.train, after)):
+            _leave(state, proposal, f"does not fit the rest of the config: {problem}")
+            continue
+        if not pairs.is_over and state.affords(pairs):
+            yield state.ask("knob", comparison, pairs, (state.kept, after))
+            return
+        if not pairs.is_begun:
+            _leave(state, proposal, BUDGET)
+            continue
+        tried = _tried(proposal, pairs)
+        state.tried.append(tried)
+        if tried.outcome == "kept":
+            state.kept = after
+            state.causes = _causes(pairs.second[0], state.probe)
+
+
+def _next(state: _State) -> Proposal | None:
+    """The first proposal that was not seen yet; those that are only named are noted."""
+    train = with_changes(state.facts.train, state.kept)
+    for proposal in propose(state.causes, train, state.facts.hardware):
+        if proposal.change is None:
+            _leave(state, proposal, proposal.why_not)
+        elif proposal.change.text not in state.seen:
+            return proposal
+    return None
+
+
+def _leave(state: _State, proposal: Proposal, why: str) -> None:
+    name = proposal.name if proposal.name != "-" else proposal.cause.rule
+    state.not_tried.setdefault(name, NotTried(name=name, finding=proposal.cause.title, why=why))
+
+
+def _name(before: Changes, after: Changes) -> str:
+    return json.dumps([[change.text for change in changes] for changes in (before, after)])
+
+
+def _tried(proposal: Proposal, pairs: Pairs) -> Tried:
+    verdict = pairs.verdict
+    outcome, why = _outcome(pairs, verdict)
+    return Tried(proposal=proposal, pairs=pairs, outcome=outcome, why=why)
+
+
+def _outcome(pairs: Pairs, verdict: Verdict | None) -> tuple[Outcome, str]:
+    """Only what is surely faster is kept."""
+    if pairs.second_failure:
+        return "failed", pairs.second_failure
+    if pairs.is_broken:
+        return "undecided", f"the arm without it failed: {pairs.failures[-1].failure}"
+    if verdict is None or min(len(pairs.first), len(pairs.second)) < MIN_REPEATS:
+        return "undecided", BUDGET
+    if verdict.word == "faster":
+        return "kept", "faster"
+    return "rejected", verdict.word

@@ -1,0 +1,42 @@
+"""The trials of a tuning, one file each, written once: no kill loses what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurm_jobs.common.errors import DamagedFileError
+from slurm_jobs.common.files import create_once, dump_json, make_private_dir, read_json
+from slurm_jobs.tuning.model import Trial, trial_from_json, trial_to_json
+
+JOURNAL_DIR = "trials"
+"""In the stage's output folder."""
+
+
+def read_trials(output_dir: Path) -> list[Trial]:
+    """All that were made, whatever the training and the code, by number.
+
+    A file that cannot be read is left out: its trial is made again.
+    """
+    found = []
+    for path in sorted((output_dir / JOURNAL_DIR).glob("[0-9]*.json")):
+        try:
+            found.append(trial_from_json(read_json(path)))
+        except (DamagedFileError, TypeError, KeyError) as error:
+            print(f"{path} is left out: {error}", flush=True)
+    return found
+
+
+def next_number(output_dir: Path) -> int:
+    """From 1; also files that cannot be read have one."""
+    numbers = [int(p.stem) for p in (output_dir / JOURNAL_DIR).glob("[0-9]*.json")]
+    return max(numbers, default=0) + 1
+
+
+def add_trial(output_dir: Path, trial: Trial) -> None:
+    """Write a trial down; it is on the disk when this returns."""
+    folder = output_dir / JOURNAL_DIR
+    make_private_dir(folder)
+    is_new = create_once(
+        folder / f"{trial.number:04d}.json", dump_json(trial_to_json(trial)).encode()
+    )
+    assert is_new, trial.number

@@ -1,0 +1,205 @@
+"""Which knobs a finding of the report names, and what each is turned to: PURE.
+
+A knob changes how a training runs, never what it learns: its key is one of `MAY_CHANGE`. What would
+change that, or needs another allocation, is named and left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_jobs.common.stage_config.train import MAY_CHANGE
+from slurm_jobs.tuning.model import Cause, Change
+
+LEARNED = "would change what is learned"
+HARDWARE = "not on this hardware"
+NO_KNOB = "no knob known"
+
+_MOST_THREADS_A_CORE = 4
+"""Threads that wait for storage need no core of their own; beyond it they queue up. Own choice."""
+_MOST_PREFETCHED = 32
+"""Batches ahead take memory. Own choice."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hardware:
+    """What the allocation has."""
+
+    device: str
+    """`cuda` or `cpu`."""
+    num_ranks: int
+    cpus_per_task: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """A change to try, or why it is not tried."""
+
+    cause: Cause
+    change: Change | None
+    name: str
+    """Of the knob: `num_loader_threads: 4`, `cpus_per_task`."""
+    why_not: str = ""
+    """Empty where there is a change."""
+
+
+_Values = Mapping[str, Any]
+_Knob = Callable[[_Values, Hardware], Change | tuple[str, str] | None]
+"""What to try, or name and reason of what is not tried, or None where it does not apply."""
+
+
+def propose(causes: Sequence[Cause], train: _Values, hardware: Hardware) -> list[Proposal]:
+    """What the findings name, strongest first; of findings alike, in the order of the table.
+
+    Args:
+        causes: in any order.
+        train: the config with what was kept so far; all its keys.
+        hardware: of the allocation.
+    """
+    found: list[Proposal] = []
+    for cause in by_strength(causes):
+        knobs = KNOBS.get(f"{cause.rule}:{cause.kind}") or KNOBS.get(cause.rule, (_unknown,))
+        answers = [knob(train, hardware) for knob in knobs]
+        for answer in answers:
+            if answer is None:
+                continue
+            if isinstance(answer, Change):
+                assert answer.key.partition(".")[0] in MAY_CHANGE, answer.key
+                found.append(Proposal(cause=cause, change=answer, name=answer.text))
+            else:
+                found.append(Proposal(cause=cause, change=None, name=answer[0], why_not=answer[1]))
+    return found
+
+
+def by_strength(causes: Sequence[Cause]) -> list[Cause]:
+    """The highest ceiling first; those without one last, in the order that they have."""
+    return sorted(causes, key=lambda cause: -(cause.times or 0.0))
+
+
+def _unknown(_train: _Values, _hardware: Hardware) -> tuple[str, str]:
+    return ("-", NO_KNOB)
+
+
+def _loader_threads(train: _Values, hardware: Hardware) -> Change | tuple[str, str]:
+    doubled = 2 * int(train["num_loader_threads"])
+    most = max(2, _MOST_THREADS_A_CORE * hardware.cpus_per_task)
+    if doubled > most:
+        return (
+            f"num_loader_threads: {doubled}",
+            f"{HARDWARE}: more than {_MOST_THREADS_A_CORE} a core; ask for more cpus_per_task",
+        )
+    return Change(key="num_loader_threads", value=doubled)
+
+
+def _prefetch(train: _Values, _hardware: Hardware) -> Change | None:
+    doubled = 2 * int(train["num_prefetch_batches"])
+    return (
+        Change(key="num_prefetch_batches", value=doubled) if doubled <= _MOST_PREFETCHED else None
+    )
+
+
+def _staging(train: _Values, _hardware: Hardware) -> Change | None:
+    is_off = train["staging"]["mode"] == "off" and train["reader"] == "index"
+    return Change(key="staging.mode", value="beside") if is_off else None
+
+
+def _compute_threads(train: _Values, hardware: Hardware) -> Change | None:
+    """On a CPU the model and the loader share the cores."""
+    given = train["num_compute_threads"] or hardware.cpus_per_task
+    if hardware.device != "cpu" or given < 2:
+        return None
+    return Change(key="num_compute_threads", value=given // 2)
+
+
+def _cores(_train: _Values, _hardware: Hardware) -> tuple[str, str]:
+    return ("cpus_per_task", "needs another allocation; set it and tune again")
+
+
+def _decoding(_train: _Values, _hardware: Hardware) -> tuple[str, str]:
+    return ("smaller stored images (preprocess)", LEARNED)
+
+
+def _fewer_microbatches(train: _Values, _hardware: Hardware) -> Change | None:
+    number = train["num_microbatches"]
+    if number == "auto" or number < 2 or number % 2:
+        return None
+    return Change(key="num_microbatches", value=number // 2)
+
+
+def _more_microbatches(train: _Values, _hardware: Hardware) -> Change | None:
+    number = train["num_microbatches"]
+    return None if number == "auto" else Change(key="num_microbatches", value=2 * number)
+
+
+def _compile(train: _Values, hardware: Hardware) -> Change | tuple[str, str] | None:
+    if train["compile"] is not None:
+        return None
+    if hardware.device == "cpu":
+        return ("compile", f"{HARDWARE}: it is tried on GPUs alone")
+    return Change(key="compile", value={})
+
+
+def _recompute(train: _Values, _hardware: Hardware) -> Change | None:
+    is_on = train["activation_checkpointing"]
+    return None if is_on else Change(key="activation_checkpointing", value=True)
+
+
+def _keep_activations(train: _Values, _hardware: Hardware) -> Change | None:
+    is_on = train["activation_checkpointing"]
+    return Change(key="activation_checkpointing", value=False) if is_on else None
+
+
+def _keep_gathered(train: _Values, _hardware: Hardware) -> Change | None:
+    reshards = train["strategy"] == "fsdp2" and train["sharding"]["reshard_after_forward"]
+    return Change(key="sharding.reshard_after_forward", value=False) if reshards else None
+
+
+def _gather_ahead(train: _Values, hardware: Hardware) -> Change | None:
+    is_left = train["strategy"] == "fsdp2" and not train["sharding"]["forward_prefetch"]
+    applies = is_left and hardware.device == "cuda"
+    return Change(key="sharding.forward_prefetch", value=1) if applies else None
+
+
+def _replicate(train: _Values, _hardware: Hardware) -> Change | None:
+    is_sharded = train["strategy"] == "fsdp2"
+    return Change(key="strategy", value="ddp") if is_sharded else None
+
+
+def _batching(_train: _Values, _hardware: Hardware) -> tuple[str, str]:
+    return ("batching", f"{LEARNED}: other samples share a global batch, or their order changes")
+
+
+def _batch_size(_train: _Values, _hardware: Hardware) -> tuple[str, str]:
+    return ("global_batch_size", LEARNED)
+
+
+KNOBS: Mapping[str, tuple[_Knob, ...]] = {
+    "data-wait": (
+        *(_loader_threads, _staging, _prefetch, _compute_threads),
+        *(_cores, _decoding),
+    ),
+    "data-wait:threads": (_loader_threads, _prefetch, _cores),
+    "data-wait:read-ahead": (_prefetch, _loader_threads),
+    "data-wait:storage": (_staging, _loader_threads, _prefetch),
+    "data-wait:cores": (_compute_threads, _cores, _decoding),
+    "data-wait:decoding": (_cores, _decoding),
+    "data-wait:lock": (_decoding,),
+    "network-full": (_staging,),
+    "meetings": (_replicate, _batch_size),
+    "storage-queue": (_staging, _loader_threads),
+    "gpu-use": (_fewer_microbatches, _compile, _prefetch),
+    "gpu-fluctuates": (_prefetch, _loader_threads),
+    "straggler": (_prefetch, _fewer_microbatches, _batching),
+    "exposed-communication": (_keep_gathered, _gather_ahead, _replicate),
+    "padding": (_batching,),
+    "memory-pressure": (_more_microbatches, _recompute),
+    "accumulation": (_fewer_microbatches,),
+    "small-batch": (_batch_size,),
+    "activation-checkpointing": (_keep_activations,),
+}
+"""By rule of the report without its stage, or rule and cause where it tells some apart.
+`checkpoint` and `evaluation` are never found here: trials save and evaluate nothing."""
+NOT_MEASURED = ("checkpoint", "evaluate")
+"""Keys of which trials can say nothing."""

@@ -1,0 +1,65 @@
+"""How long a trial is, and how many the budget holds: PURE."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slurm_jobs.report.numbers.training import MIN_STEPS
+from slurm_jobs.tuning.configs import WARMUP_STEPS
+from slurm_jobs.tuning.model import Trial
+from slurm_jobs.tuning.pairs import MIN_REPEATS
+
+PROBE_STEPS = WARMUP_STEPS + MIN_STEPS
+CLOSING_TRIALS = 2 * MIN_REPEATS
+"""Kept back until the end: before and after."""
+LEAST_TRIALS = 3 * CLOSING_TRIALS
+"""After the probe: the control, one knob, before and after."""
+_WANTED_TRIALS = 36
+"""After the probe, where steps are so short that it is free to choose: four knobs. Own choice."""
+_LONGEST_S = 60.0
+"""Of the measured steps of a trial. Own choice."""
+_MOST_STEPS = 2000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Length:
+    """Of one trial."""
+
+    num_steps: int
+    """Warm-up included."""
+    trial_s: float
+    """That it takes, start included, as far as the probe tells."""
+
+
+def least_budget_s(probe: Trial) -> float:
+    """Of the smallest tuning of this training."""
+    return probe.wall_s + LEAST_TRIALS * (_start_s(probe) + PROBE_STEPS * probe.step_s)
+
+
+def length_of(probe: Trial, budget_s: float) -> Length:
+    """As many steps as let the budget hold some knobs; never fewer than can be judged.
+
+    Args:
+        probe: made before anything else.
+        budget_s: for all trials; at least `least_budget_s`.
+    """
+    start_s, left_s = _start_s(probe), budget_s - probe.wall_s
+    wanted_s = min(_LONGEST_S, left_s / _WANTED_TRIALS - start_s)
+    most_s = left_s / LEAST_TRIALS - start_s
+    measured_s = min(most_s, max(wanted_s, MIN_STEPS * probe.step_s))
+    num_steps = WARMUP_STEPS + math.floor(measured_s / max(probe.step_s, 1e-6))
+    num_steps = min(max(num_steps, PROBE_STEPS), WARMUP_STEPS + _MOST_STEPS)
+    return Length(num_steps=num_steps, trial_s=start_s + num_steps * probe.step_s)
+
+
+def trial_seconds(trials: Sequence[Trial], length: Length) -> float:
+    """What the next trial will take: the mean of those that were made, or what was expected."""
+    walls = [t.wall_s for t in trials if t.purpose != "probe" and not t.failure]
+    return sum(walls) / len(walls) if walls else length.trial_s
+
+
+def _start_s(probe: Trial) -> float:
+    """Of a trial's time, what is no step."""
+    return max(0.0, probe.wall_s - probe.num_steps * probe.step_s)

@@ -1,0 +1,127 @@
+"""A course that is over, as JSON: what was predicted, what came, what was left alone. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from slurm_jobs.common.files import plain_json
+from slurm_jobs.comparison.verdict import Verdict
+from slurm_jobs.tuning.course import Course, Facts, Tried
+from slurm_jobs.tuning.knobs import NOT_MEASURED
+from slurm_jobs.tuning.model import Change, Trial
+from slurm_jobs.tuning.pairs import Pairs
+
+FORMAT_NAME = "slurm-jobs-tuning-1"
+
+
+def result_of(
+    facts: Facts, course: Course, trials: Sequence[Trial], *, stage: str
+) -> dict[str, Any]:
+    """What `tuning.json` holds.
+
+    Args:
+        facts: of the tuning.
+        course: its last.
+        trials: all that count.
+        stage: name of the training.
+    """
+    assert course.control is not None
+    assert course.probe is not None
+    first = course.control.first
+    values: dict[str, Any] = {
+        "format": FORMAT_NAME,
+        "stage": stage,
+        "device": facts.hardware.device,
+        "num_ranks": facts.hardware.num_ranks,
+        "unit": "tokens/s" if first[0].tokens_per_s else "samples/s",
+        "budget_s": facts.budget_s,
+        "spent_s": sum(trial.wall_s for trial in trials),
+        "num_trials": len(trials),
+        "num_steps": first[0].num_steps,
+        "baseline": arm_values(first),
+        "data": _data(course),
+        "findings": [asdict(cause) for cause in course.causes],
+        "tried": [_tried(one) for one in course.tried],
+        "not_tried": [asdict(one) for one in course.not_tried],
+        "not_measured": list(NOT_MEASURED),
+        "kept": [{"key": c.key, "value": c.value, "was": _was(facts, c)} for c in _last(course)],
+        "closing": None if course.closing is None else _closing(course.closing),
+    }
+    plain: dict[str, Any] = plain_json(values)
+    return plain
+
+
+def arm_values(trials: Sequence[Trial]) -> dict[str, float]:
+    """Means over the trials of an arm; the most for memory."""
+
+    def mean(name: str) -> float:
+        return sum(float(getattr(trial, name)) for trial in trials) / len(trials)
+
+    names = ("tokens_per_s", "samples_per_s", "step_s", "data_wait_share")
+    most = max(trial.memory_peak_bytes for trial in trials)
+    return {"num_repeats": len(trials), "memory_peak_bytes": most, **{n: mean(n) for n in names}}
+
+
+def _last(course: Course) -> list[Change]:
+    """One change a key: the last of them holds."""
+    return list({change.key: change for change in course.kept}.values())
+
+
+def _was(facts: Facts, change: Change) -> Any:
+    value: Any = facts.train
+    for name in change.key.split("."):
+        value = value[name]
+    return value
+
+
+def _data(course: Course) -> dict[str, Any]:
+    """The price of data: by the report's ceiling, and by taking the data path out."""
+    assert course.control is not None
+    found = next((cause for cause in course.causes if cause.rule == "data-wait"), None)
+    return {
+        "predicted": "" if found is None else found.ceiling,
+        "predicted_times": None if found is None else found.times,
+        "without": arm_values(course.control.second) if course.control.second else None,
+        "failure": course.control.second_failure,
+        **_verdict(course.control.verdict),
+    }
+
+
+def _tried(one: Tried) -> dict[str, Any]:
+    change = one.proposal.change
+    assert change is not None
+    return {
+        "name": one.proposal.name,
+        "key": change.key,
+        "value": change.value,
+        "rule": one.proposal.cause.rule,
+        "finding": one.proposal.cause.title,
+        "predicted": one.proposal.cause.ceiling,
+        "predicted_times": one.proposal.cause.times,
+        "outcome": one.outcome,
+        "why": one.why,
+        "num_repeats": [len(one.pairs.first), len(one.pairs.second)],
+        **_verdict(one.pairs.verdict),
+    }
+
+
+def _closing(pairs: Pairs) -> dict[str, Any]:
+    return {
+        "before": arm_values(pairs.first) if pairs.first else None,
+        "after": arm_values(pairs.second) if pairs.second else None,
+        **_verdict(pairs.verdict),
+    }
+
+
+def _verdict(verdict: Verdict | None) -> dict[str, Any]:
+    """The second arm over the first."""
+    if verdict is None:
+        return {"word": None, "ratio": None, "low": None, "high": None}
+    return {
+        "word": verdict.word,
+        "ratio": verdict.ratio,
+        "low": verdict.low,
+        "high": verdict.high,
+    }

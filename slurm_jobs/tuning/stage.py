@@ -1,0 +1,160 @@
+"""The stage that `slurm-jobs tune` puts in the place of a training: trials in one allocation.
+
+Rank 0 asks the course what comes next, has all ranks run it, and writes down what came. The stage's
+Python needs numpy beside what the training needs: the records are read by the report's own readers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import slurm_jobs
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.common.progress import Progress
+from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.task.environment import free_port
+from slurm_jobs.tuning.configs import base_config, measure_config
+from slurm_jobs.tuning.course import Course, Facts, follow
+from slurm_jobs.tuning.crew import dismiss, follow_lead, lead, trial_timing_dir
+from slurm_jobs.tuning.journal import add_trial, next_number, read_trials
+from slurm_jobs.tuning.knobs import Hardware
+from slurm_jobs.tuning.model import RESULT_NAME, Ask, Trial, TuneConfig
+from slurm_jobs.tuning.reading import read_trial
+from slurm_jobs.tuning.result import result_of
+
+
+def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:
+    """Tune, or go on where an earlier attempt was; called once on every rank.
+
+    Raises:
+        StageConfigError: the training cannot be tried, or the budget is too small for it.
+        StageStoppedError: asked to stop; the next attempt goes on after the last trial.
+    """
+    if context.rank != 0:
+        follow_lead(context)
+        return None
+    return _lead(build_config(TuneConfig, config), context)
+
+
+def _lead(tune: TuneConfig, context: TaskContext) -> dict[str, Any]:
+    facts = _facts(tune, context)
+    basis = _basis(facts, context)
+    trials = [t for t in read_trials(context.output_dir) if t.basis == basis]
+    if trials:
+        print(f"goes on after {len(trials)} trials of earlier attempts", flush=True)
+    progress = Progress(context.task_dir, "s", round(facts.budget_s))
+    count = 0
+    while (ask := (course := follow(facts, trials)).ask) is not None:
+        count += 1
+        spent_s = sum(trial.wall_s for trial in trials)
+        progress.update(min(round(spent_s), progress.total - 1), detail=_named(ask))
+        trial = _make(ask, count, basis, facts, context)
+        add_trial(context.output_dir, trial)
+        trials.append(trial)
+        print(_line(trial), flush=True)
+    if course.problem:
+        raise StageConfigError(course.problem + _more_budget(course, context))
+    result = result_of(facts, course, trials, stage=context.stage)
+    write_json_atomic(context.output_dir / RESULT_NAME, result)
+    dismiss(context)
+    return _summary(result, course)
+
+
+def _facts(tune: TuneConfig, context: TaskContext) -> Facts:
+    train = base_config(tune)
+    record = RunPaths(context.run_dir).attempt(context.stage, context.slice_index, context.attempt)
+    return Facts(
+        train=train,
+        hardware=Hardware(
+            device=train["device"],
+            num_ranks=context.num_ranks,
+            cpus_per_task=tune.cpus_per_task,
+        ),
+        nodes=tuple(read_json(record)["node_names"]),
+        budget_s=tune.budget_min * 60,
+    )
+
+
+def _basis(facts: Facts, context: TaskContext) -> str:
+    """Equal where trials may stand beside each other: the same training, ranks and code."""
+    code = Path(slurm_jobs.__file__).resolve().parent.parent.parent.name
+    hardware = [facts.hardware.num_ranks, facts.hardware.cpus_per_task]
+    values = [facts.train, hardware, code, context.num_again]
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
+
+
+def _make(ask: Ask, count: int, basis: str, facts: Facts, context: TaskContext) -> Trial:
+    """Make a trial; it has failed where its processes did, or left no records to go by."""
+    began_s = time.monotonic()
+    config = measure_config(facts.train, ask, num_ranks=context.num_ranks)
+    failure = lead(context, count, config, port=free_port(), limit_s=ask.limit_s)
+    folder, measured, stage_in_s = trial_timing_dir(context, count), {}, 0.0
+    if not failure:
+        try:
+            reading = read_trial(folder, context.stage, config["train"])
+        except StageError as error:
+            failure = str(error)
+        else:
+            stage_in_s = reading.stage_in_s
+            measured = {
+                name: getattr(reading, name)
+                for name in ("tokens_per_s", "samples_per_s", "step_s", "data_wait_share")
+            } | {"memory_peak_bytes": reading.memory_peak_bytes, "causes": reading.causes}
+    return Trial(
+        number=next_number(context.output_dir),
+        basis=basis,
+        purpose=ask.purpose,
+        comparison=ask.comparison,
+        arm=ask.arm,
+        changes=ask.changes,
+        num_steps=ask.num_steps,
+        nodes=facts.nodes,
+        wall_s=max(0.0, time.monotonic() - began_s - stage_in_s),
+        failure=failure,
+        timing_dir=str(folder.relative_to(context.run_dir)),
+        **measured,
+    )
+
+
+def _more_budget(course: Course, context: TaskContext) -> str:
+    """How this very run goes on with the budget that it needs."""
+    if course.least_budget_min is None:
+        return ""
+    key = f"stages.{context.stage}.config.budget_min={course.least_budget_min}"
+    return f", or `slurm-jobs resume {context.run_dir} --set {key}`"
+
+
+def _named(ask: Ask) -> str:
+    """`knob: num_loader_threads: 4`."""
+    what = "data kept in memory" if ask.num_kept_steps else ""
+    if ask.changes:
+        what = ask.changes[-1].text if ask.purpose == "knob" else "after"
+    return f"{ask.purpose}: {what or 'as it is'}" if ask.purpose != "probe" else "probe"
+
+
+def _line(trial: Trial) -> str:
+    what = ", ".join(change.text for change in trial.changes) or "as it is"
+    said = trial.failure or f"{trial.speed:,.1f} tokens/s, {trial.data_wait_share:.1%} data wait"
+    arm = f"{trial.purpose} {trial.arm}"
+    return f"trial {trial.number} ({arm}; {what}): {said}; {trial.wall_s:.1f} s"
+
+
+def _summary(result: Mapping[str, Any], course: Course) -> dict[str, Any]:
+    """The few numbers that a list of runs shows."""
+    closing = result["closing"] or {}
+    return {
+        "num_trials": result["num_trials"],
+        "num_kept": len(result["kept"]),
+        "num_tried": len(course.tried),
+        "times_faster": closing.get("ratio"),
+        "word": closing.get("word"),
+    }

@@ -1,0 +1,168 @@
+"""`slurm-jobs tune` on this machine: real trials, and a planted cause that a knob mends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.driver import COMMAND, Driver, kill, rank_pid, wait_for
+from tests.pipeline.build import (
+    run_consolidate,
+    run_preprocess,
+    write_csv_manifest,
+    write_processor,
+)
+
+SPEC = """
+# a small training
+name: small
+cluster: local
+environment: {PYTHONPATH: PLANT}
+stages:
+  train:
+    run: train
+    resources: {cpus_per_task: 1, mem_gb: 2, timeout_min: 10}
+    config:
+      device: cpu   # no GPU here
+      dataset: DATA
+      model:
+        vision: {hidden_size: SIZE, num_layers: 3, num_heads: 2}
+        language: {hidden_size: SIZE, num_layers: 3, num_heads: 2}
+      strategy: single
+      num_steps: 100
+      global_batch_size: 8
+      num_compute_threads: 1
+      num_loader_threads: 1   # as the cause is planted, too few
+  later: {run: report, after: train}
+"""
+PLANT = '''
+"""Each batch takes its thread a while longer, as a slow file system would make it."""
+import concurrent.futures.thread as pools
+import time
+
+really = pools.ThreadPoolExecutor.submit
+
+
+def submit(self, function, /, *arguments):
+    def slow(*given):
+        time.sleep(0.15)
+        return function(*given)
+
+    is_loader = self._thread_name_prefix.startswith("batch")
+    return really(self, slow if is_loader else function, *arguments)
+
+
+pools.ThreadPoolExecutor.submit = submit
+'''
+
+
+@pytest.fixture(scope="module")
+def dataset_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dataset")
+    values = {
+        "manifest": str(write_csv_manifest(folder / "source", 64)),
+        "processor": str(write_processor(folder / "processor")),
+        "num_threads": 1,
+    }
+    _, parts_dir = run_preprocess(folder / "prep", values)
+    return run_consolidate(folder / "set", parts_dir)[1]
+
+
+def write_spec(driver: Driver, dataset_dir: Path, *, is_slow: bool = False) -> None:
+    driver.write("plant/sitecustomize.py", PLANT if is_slow else "")
+    text = SPEC.replace("DATA", str(dataset_dir)).replace("PLANT", str(driver.folder / "plant"))
+    # The planted wait is to be the step: what else runs on this machine then shows little in it.
+    driver.write("small.yaml", text.replace("SIZE", "16" if is_slow else "96"))
+
+
+def run_of(driver: Driver) -> Path:
+    (run_dir,) = (driver.folder / "runs").iterdir()
+    return run_dir
+
+
+def trials_of(run_dir: Path) -> list[dict[str, object]]:
+    paths = sorted((run_dir / "data" / "train" / "trials").glob("*.json"))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def test_a_budget_that_is_too_small_fails_with_the_least_and_keeps_its_trial(
+    local: Driver, dataset_dir: Path
+) -> None:
+    write_spec(local, dataset_dir)
+    done = local.run("tune", "small.yaml", "--budget", "0.1", check=1)
+    assert "is too small" in done.stderr
+    assert "give --budget" in done.stderr
+    (probe,) = trials_of(run_of(local))
+    assert probe["purpose"] == "probe"
+    assert probe["failure"] == ""
+
+
+def test_ctrl_c_leaves_the_tuning_running_and_says_how_to_come_back(
+    local: Driver, dataset_dir: Path
+) -> None:
+    write_spec(local, dataset_dir)
+    words = [*COMMAND, "tune", "small.yaml", "--budget", "0.1"]
+    process = subprocess.Popen(
+        words, cwd=local.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    while "train: running" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the run goes on" in said
+    assert f"tune {os.path.relpath(run_of(local), local.folder)}" in said
+    assert local.status(run_of(local))["status"] == "running"
+    local.run("cancel", str(run_of(local)), "--yes")
+
+
+@pytest.mark.slow
+def test_a_killed_tuning_goes_on_and_mends_the_cause_that_was_planted(
+    local: Driver, dataset_dir: Path
+) -> None:
+    write_spec(local, dataset_dir, is_slow=True)
+    submitted = subprocess.Popen(
+        [*COMMAND, "tune", "small.yaml", "--budget", "5"],
+        cwd=local.folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: (local.folder / "runs").is_dir() and run_of(local), "the run")
+    run_dir = run_of(local)
+    wait_for(lambda: len(trials_of(run_dir)) >= 3, "three trials")
+    pid = wait_for(lambda: rank_pid(run_dir, "train", "s00000.a0001", 0), "its rank")
+    kill(pid)
+    assert submitted.wait(60) == 1
+    before = trials_of(run_dir)
+    local.run("resume", str(run_dir))
+    result = local.json("tune", str(run_dir), "--out", "tuned.yaml")
+
+    assert trials_of(run_dir)[: len(before)] == before
+    assert [t["purpose"] for t in trials_of(run_dir)].count("probe") == 1
+    kept = {one["key"]: one["value"] for one in result["kept"]}
+    assert kept["num_loader_threads"] >= 2
+    assert result["findings"][0]["rule"] == "data-wait"
+    assert result["data"]["word"] == "faster"
+    assert result["closing"]["word"] == "faster"
+    assert result["closing"]["low"] > 1.2
+    text = (local.folder / "tuned.yaml").read_text()
+    assert f"num_loader_threads: {kept['num_loader_threads']}   # as the cause" in text
+    assert "# no GPU here" in text
+    local.run("check", "tuned.yaml")
+    assert "times" in local.run("tune", str(run_dir)).stdout
+
+
+@pytest.mark.slow
+def test_a_healthy_training_keeps_nothing(local: Driver, dataset_dir: Path) -> None:
+    write_spec(local, dataset_dir)
+    result = local.json("tune", "small.yaml", "--budget", "6")
+    assert result["kept"] == []
+    assert result["closing"] is None
+    spec = Path(result["spec"]["path"]).read_text()
+    assert spec == (local.folder / "small.yaml").read_text()

@@ -1,0 +1,18 @@
+"""In the place of a trial's process, as `start.py call CONTEXT`: does what its config says."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+context = json.loads(Path(sys.argv[2]).read_text())
+does = context["config"].get(str(context["rank"]), "ends")
+folder = Path(context["task_dir"])
+(folder / "does").write_text(f"{does} {context['main_port']}")
+if does == "hangs":
+    time.sleep(600)
+if does == "fails":
+    error = {"type": "OutOfMemoryError", "message": "no room\nfor 3 GB", "retryable": True}
+    (folder / f"rank-{context['rank']:05d}.error.json").write_text(json.dumps(error))
+    sys.exit(1)
+sys.exit(int(does) if does.isdecimal() else 0)

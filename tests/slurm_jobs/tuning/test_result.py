@@ -1,0 +1,75 @@
+"""What is printed and written when a tuning is over."""
+
+import io
+import json
+from typing import Any
+
+from rich.console import Console
+
+from slurm_jobs.tuning.result import result_of
+from slurm_jobs.tuning.terminal import headline, render
+from tests.slurm_jobs.tuning.simulated import course_of, facts
+
+
+def flat(_changes: dict[str, Any]) -> float:
+    return 1000.0
+
+
+def threads_help(changes: dict[str, Any]) -> float:
+    return 400.0 * min(8, changes.get("num_loader_threads", 2))
+
+
+def result(speed: Any, budget_min: float = 240.0, **values: Any) -> dict[str, Any]:
+    given = facts(budget_min)
+    course, trials = course_of(given, speed, **values)
+    return result_of(given, course, trials, stage="train")
+
+
+def shown(values: dict[str, Any]) -> str:
+    console = Console(width=80, file=io.StringIO())
+    console.print(render(values))
+    return console.file.getvalue()
+
+
+def test_predicted_and_came_stand_side_by_side():
+    values = result(threads_help)
+    first = values["tried"][0]
+    assert (first["key"], first["value"], first["outcome"]) == ("num_loader_threads", 4, "kept")
+    assert first["predicted_times"] == 1.67
+    assert 1.95 < first["low"] < first["ratio"] < first["high"] < 2.05
+    assert values["data"]["predicted_times"] == 1.67
+    assert 1.5 < values["data"]["ratio"] < 1.7
+
+
+def test_a_key_that_was_turned_twice_is_told_once_with_what_it_was():
+    values = result(threads_help)
+    assert values["kept"] == [{"key": "num_loader_threads", "value": 8, "was": 2}]
+    assert (
+        values["closing"]["after"]["tokens_per_s"] > 3 * values["closing"]["before"]["tokens_per_s"]
+    )
+
+
+def test_the_result_is_json_and_its_text_fits_80_columns():
+    def fails(ask: Any) -> str:
+        is_it = ask.changes and ask.changes[-1].key == "num_prefetch_batches"
+        return "rank 0: OutOfMemoryError: no room" if is_it else ""
+
+    values = json.loads(json.dumps(result(threads_help, fails=fails)))
+    text = shown(values)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "OutOfMemoryError" in text
+    assert "num_loader_threads: 16" in text
+    assert "cpus_per_task" in text
+    assert "2 -> 8" in text
+
+
+def test_nothing_kept_is_said_and_needs_no_after():
+    values = result(flat)
+    assert headline(values) == "Nothing is kept: none of 3 changes is surely faster."
+    assert "after is before" in shown(values)
+
+
+def test_nothing_found_is_nothing_tried():
+    values = result(flat, causes=lambda _: [])
+    assert headline(values) == "Nothing is kept: nothing was to be tried."
+    assert "no finding names a knob" in shown(values)
