@@ -20,6 +20,7 @@ from benchmarks.table import Row, arguments, row, show
 from slurm_jobs.common.stretches import MIN_STEPS, stretch_speeds
 from slurm_jobs.common.student import two_sided
 from slurm_jobs.comparison.verdict import judge, judge_single
+from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, may_tell
 
 NUM_STEPS, CORRELATION, NOISE, OFFSET = 1_000, 0.6, 0.05, 0.015
 FALSE_CLAIMS = 0.06
@@ -52,6 +53,20 @@ def of_runs(words: tuple[str, ...], change: float) -> Callable[[np.ndarray], boo
         return judge(speeds(times[0], 0.0), speeds(times[1], change)).word in words
 
     return is_said
+
+
+def kept(change: float) -> Callable[[np.ndarray], bool]:
+    """Whether `tune`, which looks after each pair, keeps a knob: [2, MAX_REPEATS, num_steps]."""
+
+    def is_kept(times: np.ndarray) -> bool:
+        first, second = speeds(times[0], 0.0), speeds(times[1], change)
+        for num in range(MIN_REPEATS, MAX_REPEATS + 1):
+            verdict = judge(first[:num], second[:num])
+            if verdict.word != "cannot tell" or not may_tell(verdict, num):
+                break
+        return verdict.word == "faster"
+
+    return is_kept
 
 
 def on_steps(times: np.ndarray) -> bool:
@@ -129,11 +144,22 @@ def power(num_trials: int) -> list[Row]:
     return rows
 
 
+def tuning(num_trials: int) -> list[Row]:
+    """Of knobs that do nothing, or little, tried by `tune` with trials of 50 steps."""
+    rows = []
+    for change in (0.0, 0.05, 0.10, 0.20):
+        found = share(kept(change), num_trials, MAX_REPEATS, offset=OFFSET, num_steps=50)
+        case = f"tune, a knob that is {change:.0%} faster: kept"
+        rows.append(row(case, "share", found, at_most=None if change else FALSE_CLAIMS))
+    return rows
+
+
 def main() -> None:
     """Simulate, and print the table."""
     options = arguments(__doc__)
     num_trials = 150 if options.quick else 2_000
-    show([*false_claims(num_trials), *power(num_trials)], options, ["numpy"])
+    rows = [*false_claims(num_trials), *power(num_trials), *tuning(num_trials)]
+    show(rows, options, ["numpy"])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.probe.measured import Measured, not_measured
-from pipeline.timing.devices import read_links
+from slurm_jobs.common.machine import read_links
 
 _SYS = Path("/sys")
 

@@ -27,11 +27,11 @@ from pipeline.timing.counters import (
     infiniband_source,
     network_source,
 )
-from pipeline.timing.devices import disk_behind, infiniband_ports, read_links, whole_disks
+from pipeline.timing.devices import disk_behind, infiniband_ports, whole_disks
 from pipeline.timing.gpus import GpuSource, open_gpus
 from pipeline.timing.job_processes import JobProcesses
 from slurm_jobs.common.context import TaskContext
-from slurm_jobs.common.machine import network_cards
+from slurm_jobs.common.machine import network_cards, read_links
 from slurm_jobs.common.stage_config.sampler import SamplerConfig
 from slurm_jobs.common.system_readings import ReadingPacker, system_path
 

@@ -15,6 +15,7 @@ from slurm_jobs.common.packages import installed_packages
 
 _CPU_MODEL_KEYS = ("model name", "cpu", "Model", "Hardware")
 """Of /proc/cpuinfo on x86, POWER and ARM; the first that is there."""
+_RATE = re.compile(r"([\d.]+) Gb/sec")
 _CPUINFO_BYTES = 8192
 """Enough for the first core: the kernel makes the text of hundreds of them while it is read."""
 
@@ -88,6 +89,43 @@ def network_cards(sys: Path = Path("/sys")) -> Sequence[str]:
     names = sorted(path.name for path in (sys / "class/net").iterdir())
     real = [name for name in names if (sys / "class/net" / name / "device").exists()]
     return real or [name for name in names if name != "lo"]
+
+
+def read_links(sys: Path = Path("/sys")) -> list[dict[str, Any]]:
+    """Network cards and InfiniBand ports: `name`, `is_up`, and `bits_per_s`, None where unknown.
+
+    Raises:
+        OSError: the kernel does not say which there are.
+    """
+    links = [_card(sys / "class/net" / name) for name in network_cards(sys)]
+    return [*links, *map(_port, sorted((sys / "class/infiniband").glob("*/ports/*")))]
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    megabits = _text(folder / "speed")
+    known = megabits.isdecimal() and int(megabits) > 0  # -1 where the link is down or virtual
+    return {
+        "name": folder.name,
+        "is_up": _text(folder / "operstate") in {"up", "unknown"},
+        "bits_per_s": int(megabits) * 1e6 if known else None,
+    }
+
+
+def _port(folder: Path) -> dict[str, Any]:
+    rate = _RATE.match(_text(folder / "rate"))
+    return {
+        "name": f"{folder.parent.parent.name} port {folder.name}",
+        "is_up": "ACTIVE" in _text(folder / "state"),
+        "bits_per_s": float(rate[1]) * 1e9 if rate else None,
+    }
+
+
+def _text(path: Path) -> str:
+    """Of a file of sysfs; empty where the driver does not say (EINVAL of an interface)."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def python_facts(folders: Sequence[str]) -> Mapping[str, Any]:

@@ -67,7 +67,7 @@ class Pairs:
         verdict = self.verdict
         if verdict is None or least != most or least < MIN_REPEATS:
             return False
-        return verdict.word != "cannot tell" or not _may_tell(verdict, least)
+        return verdict.word != "cannot tell" or not may_tell(verdict, least)
 
     @property
     def num_missing(self) -> int:
@@ -82,7 +82,7 @@ def _judged(first: tuple[float, ...], second: tuple[float, ...]) -> Verdict:
     return judge(first, second)
 
 
-def _may_tell(verdict: Verdict, num_repeats: int) -> bool:
+def may_tell(verdict: Verdict, num_repeats: int) -> bool:
     """Whether so many more trials as are allowed would tell, if the spread stays as it is."""
     return verdict.more_runs is not None and num_repeats + verdict.more_runs <= 2 * MAX_REPEATS
 
