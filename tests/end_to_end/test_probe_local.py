@@ -42,6 +42,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
+@pytest.mark.slow
 def test_two_probes_at_once_print_their_nodes_and_leave_nothing_but_their_records(
     local: Driver,
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_budget_that_is_too_small_fails_with_the_least_and_keeps_its_trial(
     assert probe["failure"] == ""
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_tuning_running_and_says_how_to_come_back(
     local: Driver, dataset_dir: Path
 ) -> None:
