@@ -19,6 +19,7 @@ from slurm_jobs.cli.arguments import (
     shown_path,
 )
 from slurm_jobs.cli.watch import watch
+from slurm_jobs.common.hidden import hidden_setting
 
 if TYPE_CHECKING:
     from slurm_jobs.operations.tuned_spec import TunedSpec
@@ -163,13 +164,14 @@ def _tell(options: argparse.Namespace, run_dir: Path) -> int:
 
         console().print(render(result))
         print(flush=True)
-    spec = write_tuned_spec(tuned, result["kept"])
+    kept = () if result.get("is_taken_back") else result["kept"]
+    spec = write_tuned_spec(tuned, kept)
     if options.out is not None:
         shutil.copyfile(spec.path, options.out)
     if options.json:
         print_json({**result, "run_dir": str(run_dir), "spec": _spec_values(spec)})
     else:
-        for line in _spec_lines(spec, options.out, has_changes=bool(result["kept"])):
+        for line in _spec_lines(spec, options.out, has_changes=bool(kept)):
             print(line)
     return 0
 
@@ -179,7 +181,7 @@ def _spec_values(spec: TunedSpec) -> dict[str, Any]:
         "path": str(spec.path),
         "is_whole": spec.is_whole,
         "why": spec.why,
-        "overrides": list(spec.overrides),
+        "overrides": [hidden_setting(override) for override in spec.overrides],
     }
 
 
@@ -197,5 +199,5 @@ def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list
         lines.append(f"it is whole, with everything filled in and no comments: {spec.why}")
     if spec.overrides:
         lines.append("it was tuned with, and does not hold:")
-        lines += [f"  --set {override}" for override in spec.overrides]
+        lines += [f"  --set {hidden_setting(override)}" for override in spec.overrides]
     return lines

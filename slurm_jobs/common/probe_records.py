@@ -25,6 +25,8 @@ from slurm_jobs.common.records import known_fields
 Unit = Literal["flops/s", "bytes/s", "bits/s", "s", "cores", "loops/s"]
 
 FORMAT = 1
+_MOST = 1e20
+"""No measure, and no moment, is a larger number: it is damage."""
 MAX_KEPT = 5
 """Probes of one node; older ones are removed."""
 
@@ -117,11 +119,38 @@ def probe_from_json(values: Mapping[str, Any]) -> NodeProbe:
     """The probe in a record's JSON values; keys of newer versions are left out.
 
     Raises:
-        TypeError: they are no record.
-        KeyError: the same.
+        TypeError, KeyError: they are no record.
+        ValueError: one of another version, or with values that no probe writes.
     """
     known = known_fields(NodeProbe, values)
-    return NodeProbe(**{**known, "gpus": tuple(known["gpus"])})
+    found = NodeProbe(**{**known, "gpus": tuple(known["gpus"])})
+    if found.format != FORMAT or not _is_sound(found):
+        message = "it is a probe of another version, or damaged"
+        raise ValueError(message)
+    return found
+
+
+def _is_sound(probe: NodeProbe) -> bool:
+    mappings = (probe.numbers, probe.reasons, probe.details)
+    if not all(isinstance(values, Mapping) for values in mappings):
+        return False
+    lists = [probe.details.get(group, []) for group in ("network", "nccl", "link")]
+    others = [probe.details[g] for g in probe.details if g not in {"network", "nccl", "link"}]
+    return (
+        all(isinstance(t, str) for t in (probe.node, probe.run_id, probe.cpu, *probe.gpus))
+        and all(isinstance(num, int) for num in (probe.num_cores, probe.num_asked_cores))
+        and all(map(_is_number, (probe.measured_unix_s, *probe.numbers.values())))
+        and all(isinstance(reason, str) for reason in probe.reasons.values())
+        and all(
+            isinstance(rows, list) and all(isinstance(r, Mapping) for r in rows) for rows in lists
+        )
+        and all(isinstance(values, Mapping) for values in others)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= value < _MOST
 
 
 @dataclass(frozen=True, slots=True)

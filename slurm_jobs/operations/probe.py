@@ -60,6 +60,9 @@ def submit_probe(
     if request.nodelist is not None and profile.scheduler == "local":
         message = f"--nodelist {request.nodelist}: `cluster: local` is this machine alone"
         raise InputError(message)
+    if (request.num_nodes or 1) > 1 and profile.scheduler == "local":
+        message = f"--nodes {request.num_nodes}: `cluster: local` is this machine alone"
+        raise InputError(message)
     number = request.num_nodes or _named_nodes(loaded.spec, source, request, profile)
     if number is None:
         two = probe_spec(loaded, source, request, num_nodes=2)

@@ -16,6 +16,7 @@ import yaml
 
 from slurm_jobs.common.errors import SpecError
 from slurm_jobs.common.files import read_json, write_text_atomic
+from slurm_jobs.common.hidden import hidden_values
 from slurm_jobs.operations.disk import disk_files
 from slurm_jobs.operations.tune import TuneRun, place_of
 from slurm_jobs.spec.editing import EditError, edit_text
@@ -125,6 +126,13 @@ def _complete(key: str | int, value: Any) -> Any:
 def _dumped(values: Any) -> str:
     """As text; each combination of a matrix is a stage of its own, with its values filled in."""
     head = "# The whole spec with everything filled in: the text could not be edited in place.\n"
+    for stage in values["stages"].values():
+        shown = hidden_values({"environment": stage.get("environment") or {}})["environment"]
+        if shown != (stage.get("environment") or {}):
+            stage["environment"] = shown
+            head += (
+                "# Secrets of `environment` are not in it: give them with --set, or write them.\n"
+            )
     matrices = [stage.pop("matrix", None) for stage in values["stages"].values()]
     if any(matrices):
         head += (

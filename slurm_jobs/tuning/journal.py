@@ -21,14 +21,15 @@ def read_trials(output_dir: Path) -> list[Trial]:
     for path in sorted((output_dir / JOURNAL_DIR).glob("[0-9]*.json")):
         try:
             found.append(trial_from_json(read_json(path)))
-        except (DamagedFileError, TypeError, KeyError) as error:
+        except (DamagedFileError, TypeError, KeyError, ValueError, AttributeError) as error:
             print(f"{path} is left out: {error}", flush=True)
     return found
 
 
 def next_number(output_dir: Path) -> int:
     """From 1; also files that cannot be read have one."""
-    numbers = [int(p.stem) for p in (output_dir / JOURNAL_DIR).glob("[0-9]*.json")]
+    names = [p.stem for p in (output_dir / JOURNAL_DIR).glob("[0-9]*.json")]
+    numbers = [int(name) for name in names if name.isdecimal()]
     return max(numbers, default=0) + 1
 
 

@@ -47,10 +47,17 @@ def result_of(
         "not_tried": [asdict(one) for one in course.not_tried],
         "not_measured": list(NOT_MEASURED),
         "kept": [{"key": c.key, "value": c.value, "was": _was(facts, c)} for c in _last(course)],
+        "is_taken_back": _is_slower(course),
         "closing": None if course.closing is None else _closing(course.closing),
     }
     plain: dict[str, Any] = plain_json(values)
     return plain
+
+
+def _is_slower(course: Course) -> bool:
+    """Whether all that was kept, beside what was there, is slower: then nothing is changed."""
+    verdict = course.closing.verdict if course.closing is not None else None
+    return verdict is not None and verdict.word == "slower"
 
 
 def arm_values(trials: Sequence[Trial]) -> dict[str, float]:

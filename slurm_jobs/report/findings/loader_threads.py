@@ -33,9 +33,14 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
         return None
     if loader.busy_share is not None and loader.busy_share < _IDLE_THREADS:
         return _read_ahead(loader)
-    if loader.core_wait_s >= _NO_CORE * loader.work_s:
+    if loader.core_wait_s is not None and loader.core_wait_s >= _NO_CORE * loader.work_s:
         return _no_core(loader, device)
-    if loader.blocked_s >= _BLOCKED * loader.work_s:
+    is_blocked = loader.blocked_s >= _BLOCKED * loader.work_s
+    if is_blocked and loader.core_wait_s is None:  # or it waits for a core: the node may tell
+        return None
+    if not is_blocked and loader.num_threads is None:  # one thread reads, others decode: which?
+        return None
+    if is_blocked:
         several = (loader.num_threads or 1) > 1
         held_up = several and loader.cpu_s >= _ONE_CORE * loader.step_s
         return _lock(loader) if held_up else _storage(loader, load)
@@ -152,10 +157,12 @@ def _told(loader: LoaderLoad) -> tuple[str, ...]:
         return words.percent(seconds / loader.work_s)
 
     threads = words.number_of("thread", loader.num_threads) if loader.num_threads else "the threads"
+    queued = ""
+    if loader.core_wait_s is not None:
+        queued = f", waiting for a core {part(loader.core_wait_s)}"
     told = (
         f"{threads} of rank {loader.rank}'s loader work {words.seconds(loader.work_s)} on a step; "
-        f"of that computing {part(loader.cpu_s)}, waiting for a core {part(loader.core_wait_s)}, "
-        f"blocked {part(loader.blocked_s)}"
+        f"of that computing {part(loader.cpu_s)}{queued}, blocked {part(loader.blocked_s)}"
     )
     return (told,)
 

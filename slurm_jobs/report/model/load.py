@@ -60,15 +60,15 @@ class LoaderLoad:
     """Thread seconds that a step's microbatches took; of several threads they add up."""
     cpu_s: float
     """Of it, computing."""
-    core_wait_s: float
-    """Of it, ready to compute while others had the cores; 0 where the kernel does not tell."""
+    core_wait_s: float | None
+    """Of it, ready to compute while others had the cores; None where the kernel does not tell."""
     step_s: float
     data_wait_s: float
 
     @property
     def blocked_s(self) -> float:
-        """Of `work_s`, neither: waiting for storage, or for a lock."""
-        return max(0.0, self.work_s - self.cpu_s - self.core_wait_s)
+        """Of `work_s`, neither: waiting for storage or a lock; for a core too, if nobody tells."""
+        return max(0.0, self.work_s - self.cpu_s - (self.core_wait_s or 0.0))
 
     @property
     def busy_share(self) -> float | None:

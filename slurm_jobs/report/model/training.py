@@ -154,8 +154,8 @@ class TrainingNumbers:
     path, at most. In each step that is the time of the rank that spends most on it. Empty if no
     attempt has the records of all its ranks."""
     meeting_share: float | None
-    """Of the steps' time, what the exchanges of the ranks between the passes take by themselves, at
-    most; a part of the waits for other ranks. None where it is not known."""
+    """Of the steps' time, what the exchanges of the ranks between the passes take by themselves, a
+    part of the waits for other ranks. None where it is not known."""
     ranks: tuple[RankNumbers, ...]
     step_median_s: Quantity
     step_p95_s: Quantity

@@ -18,19 +18,13 @@ def loader_load(
 ) -> LoaderLoad | None:
     """Of the rank, on the node, that waits longest; None where no record tells.
 
-    One starved rank holds all up, so that its threads are those that matter.
+    One starved rank holds all up, so that its threads are those that matter. Only the newest
+    attempt that it took part in counts: the one before may have had another number of threads.
     """
     worst = max(ranks, key=lambda rank: rank.phases_s["data_wait"], default=None)
     if worst is None:
         return None
-    records = [
-        attempt.measured(index)
-        for attempt in attempts
-        for index, timing in enumerate(attempt.ranks)
-        if timing.rank == worst.rank
-        and timing.steps is not None
-        and str(timing.steps.metadata.get("node_name", "")) == worst.node
-    ]
+    records = _of_rank(attempts, worst)[-1:]
     is_told = [np.isfinite(r["loader_s"]) & np.isfinite(r["loader_cpu_s"]) for r in records]
     num_told = sum(int(told.sum()) for told in is_told)
     if not num_told:
@@ -49,13 +43,32 @@ def loader_load(
         num_threads=num_threads(stage.config),
         work_s=mean("loader_s"),
         cpu_s=mean("loader_cpu_s"),
-        core_wait_s=mean("loader_core_wait_s"),
+        core_wait_s=mean("loader_core_wait_s") if _tells_cores(records, is_told) else None,
         step_s=mean("step_s"),
         data_wait_s=mean("data_wait_s"),
     )
 
 
+def _of_rank(attempts: Sequence[AttemptSteps], rank: RankNumbers) -> list[Any]:
+    """Measured records of a rank on a node, attempt by attempt."""
+    return [
+        attempt.measured(index)
+        for attempt in attempts
+        for index, timing in enumerate(attempt.ranks)
+        if timing.rank == rank.rank
+        and timing.steps is not None
+        and str(timing.steps.metadata.get("node_name", "")) == rank.node
+    ]
+
+
+def _tells_cores(records: Sequence[Any], is_told: Sequence[np.ndarray]) -> bool:
+    return all(
+        bool(np.isfinite(r["loader_core_wait_s"][told]).all())
+        for r, told in zip(records, is_told, strict=True)
+    )
+
+
 def num_threads(config: Any) -> int | None:
-    """That load on each rank: streamed shards are read by one more."""
+    """That load on each rank; None of streamed shards, which one thread reads for all others."""
     num = config.get("num_loader_threads")
-    return None if num is None else int(num) + (config.get("reader") == "webdataset")
+    return None if num is None or config.get("reader") == "webdataset" else int(num)

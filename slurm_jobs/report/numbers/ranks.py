@@ -21,6 +21,10 @@ from slurm_jobs.report.numbers.steps import AttemptSteps
 PHASE_KINDS = tuple(name.removesuffix("_s") for name in STEP_PHASES[:-1])
 """The named step phases; the rest of a step is `unexplained`."""
 
+_PRICE_PERCENTILE = 5.0
+"""Own choice: with 2 ranks one is last in both exchanges of half of the steps, with 16 in a
+sixteenth."""
+
 PHASE_NAMES = {"rank_wait": "waiting for other ranks"}
 """What a step phase is called where its kind does not say it."""
 
@@ -43,6 +47,8 @@ class AttemptMeans:
     others), and each step phase by kind."""
     is_whole: bool
     """Whether every rank left records: else there is no mean of all to compare one with."""
+    is_on_cpu: bool
+    """Else the host queues work and goes on: its phases say little of who is late."""
     tells_waits: bool
     """Whether the waits for other ranks are timed apart; older versions did not."""
 
@@ -71,6 +77,7 @@ def _means_of(attempt: AttemptSteps) -> AttemptMeans:
         members=tuple((timing.rank, _node(timing)) for timing in attempt.ranks),
         means={**means, "step": step, "own": step - means["rank_wait"]},
         is_whole=len(attempt.ranks) == attempt.num_ranks,
+        is_on_cpu=all(f.metadata.get("device") == "cpu" for f in files if f is not None),
         tells_waits=not any("rank_wait_s" in file.lacking for file in files if file is not None),
     )
 
@@ -170,10 +177,11 @@ def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
 
 
 def meeting_share(attempts: Sequence[AttemptSteps]) -> float | None:
-    """Of the measured time, what the exchanges between the passes take by themselves, at most.
+    """Of the measured time, what the exchanges between the passes take by themselves.
 
-    In each step the rank that waits least came last, and waited for nobody: what it waited is the
-    exchange. (There are two of them a step; where another rank is last in each, this is above it.)
+    In a step in which one rank comes last to both of its exchanges, that rank waits for nobody:
+    what it waited is their price. In other steps the least wait is above it. So the price is taken
+    from the steps with the smallest least wait (the 5th percentile), for every step of an attempt.
     None if no attempt has the records of all its ranks, or records time no such waits.
     """
     whole = [a for a in attempts if len(a.ranks) == a.num_ranks > 1 and a.num_measured]
@@ -181,10 +189,12 @@ def meeting_share(attempts: Sequence[AttemptSteps]) -> float | None:
     wall_s = sum(a.measured_s() for a in whole)
     if wall_s <= 0 or any("rank_wait_s" in file.lacking for file in files):
         return None
-    least = [
-        np.min([a.measured(i)["rank_wait_s"] for i in range(len(a.ranks))], axis=0) for a in whole
-    ]
-    return sum(float(waits.sum(dtype=np.float64)) for waits in least) / wall_s
+    price_s = 0.0
+    for attempt in whole:
+        waits = [attempt.measured(i)["rank_wait_s"] for i in range(len(attempt.ranks))]
+        least = np.min(waits, axis=0)
+        price_s += float(np.percentile(least, _PRICE_PERCENTILE)) * len(least)
+    return price_s / wall_s
 
 
 def _padded(steps: np.ndarray) -> np.ndarray:

@@ -72,8 +72,11 @@ def _late_before_backward(m: AttemptMeans) -> np.ndarray:
 
     The collectives of a backward pass end on all ranks at once: what one rank took longer before,
     the others wait there. So its lateness counts as far as its own backward pass is shorter than
-    the mean; where all are as long it held nobody up there.
+    the mean; where all are as long it held nobody up there. On a GPU a host that queues its work
+    more slowly looks alike and holds nobody up: there is no telling.
     """
+    if not m.is_on_cpu:
+        return np.zeros(len(m.members))
     late = _over(m, "host_to_device") + _over(m, "forward")
     held_up: np.ndarray = np.clip(np.minimum(late, -_over(m, "backward")), 0.0, None)
     return held_up

@@ -51,7 +51,7 @@ def test_a_key_that_was_turned_twice_is_told_once_with_what_it_was():
 
 def test_the_result_is_json_and_its_text_fits_80_columns():
     def fails(ask: Any) -> str:
-        is_it = ask.changes and ask.changes[-1].key == "num_prefetch_batches"
+        is_it = ask.changes and ask.changes[-1].key == "num_compute_threads"
         return "rank 0: OutOfMemoryError: no room" if is_it else ""
 
     values = json.loads(json.dumps(result(threads_help, fails=fails)))
@@ -65,7 +65,7 @@ def test_the_result_is_json_and_its_text_fits_80_columns():
 
 def test_nothing_kept_is_said_and_needs_no_after():
     values = result(flat)
-    assert headline(values) == "Nothing is kept: none of 3 changes is surely faster."
+    assert headline(values) == "Nothing is kept: none of 2 changes is surely faster."
     assert "after is before" in shown(values)
 
 

@@ -14,7 +14,17 @@ from slurm_jobs.report.numbers.training import training_numbers
 
 
 def rank_steps(
-    attempt, rank, node, *, own_s, wait_s=0.0, data_s=0.0, back_s=0.0, num_ranks=2, num_steps=100
+    attempt,
+    rank,
+    node,
+    *,
+    own_s,
+    wait_s=0.0,
+    data_s=0.0,
+    back_s=0.0,
+    num_ranks=2,
+    num_steps=100,
+    device="cpu",
 ):
     """What one rank recorded of an attempt whose steps all take the same time."""
     number = np.arange(100 * (attempt - 1), 100 * (attempt - 1) + num_steps)
@@ -25,7 +35,7 @@ def rank_steps(
     steps["step_s"] = own_s + wait_s + data_s + back_s
     steps["start_unix_s"] = CREATED + 1000 * attempt + np.arange(num_steps) * steps["step_s"]
     steps["num_tokens"], steps["loss"] = 1000, 1.0
-    metadata = {"training": "t", "num_ranks": num_ranks, "node_name": node}
+    metadata = {"device": device, "training": "t", "num_ranks": num_ranks, "node_name": node}
     file = StepFile(metadata=metadata, steps=steps)
     return RankTiming(slice_index=0, attempt=attempt, rank=rank, steps=file, spans=())
 
@@ -145,3 +155,12 @@ def test_a_backward_pass_that_is_longer_by_itself_makes_nobody_else_late():
         rank_steps(1, 1, "n1", own_s=1.0, back_s=1.0, wait_s=0.3),
     )
     assert (numbers.straggler.rank, numbers.straggler.phase) == (0, "backward")
+
+
+def test_a_gpus_host_that_queues_its_work_more_slowly_is_not_blamed():
+    """It launches its forward pass more slowly, and waits less for the device in the backward."""
+    numbers = numbers_of(
+        rank_steps(1, 0, "n1", own_s=1.0, back_s=1.3, device="cuda"),
+        rank_steps(1, 1, "n2", own_s=1.3, back_s=1.0, device="cuda"),
+    )
+    assert numbers.straggler.slowest_over_mean == pytest.approx(1.0)
