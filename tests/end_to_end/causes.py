@@ -15,6 +15,7 @@ READS = "pipeline.data.dataset:ShardedDataset.gather"
 ASSEMBLES = "pipeline.data.reader:assemble"
 FORWARD = "pipeline.training.loop:losses_of"
 CLIPS = "pipeline.training.loop:_clip"
+EXCHANGES = "pipeline.training.ranks:Ranks.sums"
 COUNTS = "pipeline.training.batches:StepCounter.__call__"
 
 
@@ -128,11 +129,11 @@ SICK = (
         config={"global_batch_size": 4, "num_lanes": 2, "profile": {"steps": [10, 20]}},
     ),
     Cause(
-        name="two ranks with next to no work a step",
+        name="each exchange of two ranks takes 20 ms longer",
         expected=named("meetings"),
-        also=named("straggler", "unexplained"),
+        delays=[{"where": EXCHANGES, "sleep_s": 0.02}],
         num_ranks=2,
-        config={"global_batch_size": 2, "num_lanes": 2, "num_steps": 200},
+        config={"global_batch_size": 128},
     ),
 )
 
