@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from fabricate_probes import probe
@@ -105,3 +106,29 @@ def test_a_host_list_is_counted(text, number) -> None:
 def test_what_is_no_host_list_is_refused(text) -> None:
     with pytest.raises(ValueError, match="is no"):
         num_named(text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": 2},
+        {"numbers": None},
+        {"numbers": {"cores_usable": "x"}},
+        {"numbers": {"cores_usable": float("inf")}},
+        {"details": None},
+        {"details": {"network": {"partner": "n2"}}},
+        {"num_cores": None},
+        {"measured_unix_s": "x"},
+        {"reasons": ["none"]},
+        {"gpus": [{"name": "V100"}]},
+    ],
+    ids=str,
+)
+def test_a_probe_of_another_shape_is_left_out_and_told(tmp_path, changes) -> None:
+    """The folder outlives runs: a newer version may have written into it."""
+    path = keep_probe(ProbePaths(tmp_path), probe("n1"), 1)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    problems: list[str] = []
+    assert newest_probes(tmp_path, problems) == ()
+    assert len(problems) == 1
+    assert "not read as a probe" in problems[0]
