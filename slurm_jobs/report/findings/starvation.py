@@ -98,7 +98,7 @@ def _shared_cores(load: NodeLoad) -> Cause:
 def _idle(load: NodeLoad, num_threads: int | None) -> Cause:
     if num_threads is None:
         return Cause(
-            kind="threads",
+            kind="",
             text="Cores stand idle while the ranks wait: the loader has too few threads or "
             "workers, or its storage answers late.",
             evidence=(_cores_text(load),),
@@ -107,7 +107,7 @@ def _idle(load: NodeLoad, num_threads: int | None) -> Cause:
         )
     if num_threads * max(1, load.num_ranks) < load.num_cores:
         return Cause(
-            kind="threads",
+            kind="",
             text="Cores stand idle while the ranks wait: the loader has too few threads, or each "
             "waits for a file system over the network.",
             evidence=(

@@ -55,7 +55,7 @@ class LoaderLoad:
     rank: int
     node: str
     num_threads: int | None
-    """As the newest config of a `run: train` has it, the reader of streamed shards included."""
+    """As the newest config of a `run: train` has it; None of streamed shards, too."""
     work_s: float
     """Thread seconds that a step's microbatches took; of several threads they add up."""
     cpu_s: float
