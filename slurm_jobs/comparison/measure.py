@@ -21,6 +21,8 @@ from slurm_jobs.comparison.settings import settings_of
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
+from slurm_jobs.report.model.training import ExposedCommunication
+from slurm_jobs.report.numbers.communication import exposed_communication
 from slurm_jobs.report.numbers.newest import of_newest
 from slurm_jobs.report.numbers.steps import AttemptSteps, last_losses, split_attempts
 from slurm_jobs.run.paths import RunPaths
@@ -183,9 +185,16 @@ def _measure(
         rank_hours=sum(num_ranks * _hours(a) for a in attempts),
         phase_shares=_phase_shares(attempts),
         settings=settings_of(inputs, stage, num_ranks),
+        exposed=_exposed(stage, attempts),
         notes=notes,
         **_cards(stage),
     )
+
+
+def _exposed(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> ExposedCommunication | None:
+    """Of the attempts that the speed is of: another config communicates otherwise."""
+    numbers = {a.attempt for a in attempts}
+    return exposed_communication([p for p in stage.profiles if p.attempt in numbers])
 
 
 def _of_attempt(attempt: AttemptSteps) -> _Steps:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slurm_jobs.comparison.verdict import Verdict
+from slurm_jobs.report.model.training import ExposedCommunication
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +51,8 @@ class RunMeasure:
     """By phase of the training, its share of the steps; one entry where there are no phases."""
     settings: Mapping[str, str]
     """What it was made from, flat: config, resources, packages, code."""
+    exposed: ExposedCommunication | None = None
+    """Of its profiled steps; None where none of those that count were profiled."""
     notes: tuple[str, ...] = ()
 
 

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from slurm_jobs.comparison.communication import communication_lines
 from slurm_jobs.comparison.model import Comparison, RunMeasure
 from slurm_jobs.comparison.sentences import change, headline, hours_word
 from slurm_jobs.report import words
@@ -26,6 +27,10 @@ def render(comparison: Comparison) -> RenderableType:
     if comparison.samples is not None:
         parts.append(Text(f"  per sample: {change(comparison.samples)}"))
     parts.extend([Text("\nSet apart (not in the speeds)", style="bold"), _apart(comparison)])
+    lines = communication_lines(comparison)
+    if lines:
+        parts.append(Text("\nCommunication (of the profiled steps)", style="bold"))
+        parts.extend(Text(f"  {line}") for line in lines)
     parts.extend([Text("\nWhat differs in the settings", style="bold"), *_settings(comparison)])
     return Group(*parts)
 

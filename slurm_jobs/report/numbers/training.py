@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from slurm_jobs.report.inputs.records import ProfileTable, StageInputs
-from slurm_jobs.report.model.training import ExposedCommunication, TrainingNumbers
+from slurm_jobs.report.inputs.records import StageInputs
+from slurm_jobs.report.model.training import TrainingNumbers
 from slurm_jobs.report.model.values import Quantity, TimeShare, known, missing
 from slurm_jobs.report.numbers.attempts import AttemptFacts
+from slurm_jobs.report.numbers.communication import exposed_communication
 from slurm_jobs.report.numbers.curves import make_curves
 from slurm_jobs.report.numbers.device import device_notes, device_timeline, has_device_times
 from slurm_jobs.report.numbers.load import node_loads
@@ -140,7 +141,7 @@ def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) 
     sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
     return {
         "loads": loads,
-        "exposed": _exposed(profiles),
+        "exposed": exposed_communication(profiles),
         "profiled": next((p.device for p in profiles if p.device is not None), None),
         "memory_capacity_bytes": min(sizes, default=None),
         "num_loader_threads": stage.config.get("num_loader_threads") if is_ours(stage) else None,
@@ -152,25 +153,6 @@ def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) 
 def is_ours(stage: StageInputs) -> bool:
     """Whether its config is known here."""
     return stage.run == TRAIN_RUN
-
-
-def _exposed(profiles: Sequence[ProfileTable]) -> ExposedCommunication | None:
-    """Of the newest attempt that has a profile."""
-    newest = max((p.attempt for p in profiles), default=0)
-    told = [
-        ExposedCommunication(
-            rank=p.rank,
-            attempt=p.attempt,
-            num_steps=p.table.num_steps,
-            share=p.table.exposed_communication_s / p.table.wall_s,
-            communication_share=(p.table.communication_s or 0.0) / p.table.wall_s,
-        )
-        for p in profiles
-        if p.attempt == newest
-        and p.table.exposed_communication_s is not None
-        and p.table.wall_s > 0
-    ]
-    return max(told, key=lambda one: one.share, default=None)
 
 
 def _checkpoint(stage: StageInputs) -> Mapping[str, Any]:

@@ -1,0 +1,60 @@
+"""What the profiled steps of two arms say of their communication, beside what came: PURE.
+
+Communication that runs beside computation costs nothing, so that a prefetch is meant to hide it.
+The profiles tell whether it does, the speeds whether that was any gain: both are shown, because one
+often holds without the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurm_jobs.comparison.model import Comparison, RunMeasure
+from slurm_jobs.report import words
+
+_DIFFERS = 0.02
+"""Of the profiled steps; less is not called more, or less, exposed. Own choice."""
+
+
+def communication_lines(comparison: Comparison) -> list[str]:
+    """A line an arm, and what to make of them; none where no step of either was profiled."""
+    arms = (("A", comparison.first), ("B", comparison.second))
+    if not any(run.exposed for _, runs in arms for run in runs):
+        return []
+    return [*(f"{name}: {_of_arm(runs)}" for name, runs in arms), *_reading(comparison)]
+
+
+def _of_arm(runs: Sequence[RunMeasure]) -> str:
+    found = [run.exposed for run in runs if run.exposed is not None]
+    if not found:
+        return "no steps were profiled (`profile: {steps: [20, 40]}`)"
+    whole = sum(one.communication_share for one in found) / len(found)
+    exposed = sum(one.share for one in found) / len(found)
+    num_steps = words.number_of("step", sum(one.num_steps for one in found))
+    return f"{words.percent(whole)} of {num_steps}, {words.percent(exposed)} exposed"
+
+
+def _reading(comparison: Comparison) -> list[str]:
+    """What the profiles promise of B, and what the speeds say."""
+    first, second = (
+        [run.exposed.share for run in arm if run.exposed is not None]
+        for arm in (comparison.first, comparison.second)
+    )
+    verdict = comparison.tokens
+    if not first or not second or verdict is None:
+        return []
+    before, after = sum(first) / len(first), sum(second) / len(second)
+    if abs(before - after) < _DIFFERS or max(before, after) >= 1:
+        return []
+    promised = (1 - after) / (1 - before)
+    has_less = after < before
+    said = (
+        f"{'less' if has_less else 'more'} of it is exposed in B: by that alone B / A would be "
+        f"{promised:.2f}, and it is {verdict.ratio:.2f}"
+    )
+    if has_less and not verdict.low > 1:
+        said += (
+            ". It is hidden, and yet B is not surely faster: what runs beside it may have become "
+            "slower, or recorded steps, which are slower than others, showed more than there was"
+        )
+    return [said]
