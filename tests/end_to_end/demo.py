@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from slurm_jobs.common.timings import STEP_PHASES, read_steps, steps_path
 from tests.end_to_end.driver import Driver, kill, rank_pid, stage_of, wait_for
 from tests.leases import leased
 
@@ -142,3 +144,15 @@ def require_same(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
     differing = [name for name in expected if found[name] != expected[name]]
     if differing:
         pytest.fail(f"these files of the data set differ: {', '.join(differing)}")
+
+
+def assert_phases_are_the_wall_clock(run_dir: Path, *, num_ranks: int = 2) -> None:
+    """What the phases of all steps add up to is the time from the first step to the last one's end.
+
+    The steps' starts are by the wall clock, their phases by another one.
+    """
+    for rank in range(num_ranks):
+        steps = read_steps(steps_path(run_dir / "timing/train/s00000.a0001", rank)).steps
+        phases_s = sum(float(steps[name].sum(dtype=np.float64)) for name in STEP_PHASES)
+        wall_s = steps["start_unix_s"][-1] + float(steps["step_s"][-1]) - steps["start_unix_s"][0]
+        assert phases_s == pytest.approx(wall_s, rel=0.01), f"rank {rank}"

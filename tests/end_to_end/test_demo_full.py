@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.end_to_end.demo import copy_configs
+from tests.end_to_end.demo import assert_phases_are_the_wall_clock, copy_configs
 from tests.end_to_end.driver import Driver
 
 
@@ -19,6 +19,7 @@ def test_the_demo_captions_nine_of_ten_held_out_pictures_exactly_right(local: Dr
     found = json.loads((run_dir / "data/train/evaluation.json").read_text())
     assert found["num_distinct_references"] >= 48
     assert found["exact_match"] >= 0.9
+    assert_phases_are_the_wall_clock(run_dir)
     lines = (run_dir / "data/train/generations.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     assert sum(row["generated"] == row["reference"] for row in rows) == found["num_exact"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.demo import (
+    assert_phases_are_the_wall_clock,
     completion,
     copy_configs,
     data_set,
@@ -37,6 +38,7 @@ def test_undisturbed_run_makes_data_model_generations_and_report(undisturbed: Pa
     }  # the report stage itself still ran
     for rank in (0, 1):
         assert (undisturbed / f"timing/train/s00000.a0001/rank-{rank:05d}.steps").exists()
+    assert_phases_are_the_wall_clock(undisturbed)
 
 
 @pytest.mark.slow  # the same on Slurm is not
