@@ -15,6 +15,11 @@ _SHORT_SHARE = 0.50
 _PAGEABLE_SHARE = 0.01
 _SMALL_SHARE, _SMALL_A_STEP = 0.80, 50
 
+LAUNCHES = "idle for 20 % of the profiled steps or more, and half of the kernels under 10 us"
+PAGEABLE = "copies that are not pinned take 1 % of the profiled steps or more"
+SMALL_COPIES = "50 copies a profiled step or more, of which 80 % take under 20 us"
+"""The thresholds in words; all three are own choices."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileFinding:
@@ -78,7 +83,7 @@ def launches(found: Occupancy) -> ProfileFinding | None:
         evidence=f"{found.num_pieces:,} kernels, {words.percent(short)} of them shorter than "
         f"a launch takes; {found.num_gaps:,} gaps, the longest "
         f"{words.seconds(found.longest_gap_s)}",
-        rule="idle 20 % or more, and half of the kernels under 10 us (own choice)",
+        rule=f"{LAUNCHES} (own choice)",
         next_knob="compile, a larger microbatch, fewer microbatches a step, a fused optimizer",
         ceiling=_ceiling(idle, "no idle device"),
         share=idle,
@@ -93,7 +98,7 @@ def pageable(found: Occupancy) -> ProfileFinding | None:
     return ProfileFinding(
         title=f"copies through memory that is not pinned take {words.percent(share)}",
         evidence=_a_step(found, found.pageable_s, "pageable copies"),
-        rule="1 % of the step or more (own choice)",
+        rule=f"{PAGEABLE} (own choice)",
         next_knob="pin what is copied: the built-in reader does; tensors of your own need "
         "pin_memory() and non_blocking=True",
         ceiling=_ceiling(share, "no pageable copies"),
@@ -112,7 +117,7 @@ def small_copies(found: Occupancy) -> ProfileFinding | None:
         title=f"{a_step:,.0f} copies a step, most of them small",
         evidence=f"{words.percent(share)} take less than 20 us; all take "
         f"{words.percent(taken)} of the steps, and each holds the host up that waits for it",
-        rule="50 copies a step or more, of which 80 % take under 20 us (own choice)",
+        rule=f"{SMALL_COPIES} (own choice)",
         next_knob="gather what goes to the device into one tensor; .item() and printed values "
         "are copies, too",
         ceiling=_ceiling(taken, "no copies"),

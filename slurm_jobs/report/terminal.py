@@ -61,7 +61,7 @@ def render(report: RunReport) -> RenderableType:
     parts.append(_heading("Findings"))
     parts.extend(_finding(number, f) for number, f in enumerate(report.findings, 1))
     if not report.findings:
-        parts.append(Text("  none"))
+        parts.append(Text(f"  {words.no_finding(report.checks)}"))
     parts.extend([_heading("Stages"), _stages(report.stages)])
     for training in report.training:
         parts.extend([_heading(f"Training: {training.stage}"), _training(training)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from slurm_jobs.report.model.values import Quantity
 
 if TYPE_CHECKING:
-    from slurm_jobs.report.model.run import StageNumbers
+    from slurm_jobs.report.model.run import Check, StageNumbers
     from slurm_jobs.report.model.training import RankCountRates
 
 NOT_KNOWN = "n/a"
@@ -102,6 +102,13 @@ def count(value: float) -> str:
 def number_of(thing: str, value: int) -> str:
     """`1 attempt`, `1,234 attempts`."""
     return f"{value:,} {thing}" + ("" if value == 1 else "s")
+
+
+def no_finding(checks: Sequence[Check]) -> str:
+    """What stands in the place of findings: rules that could not judge have found nothing, too."""
+    num = sum(check.outcome == "abstained" for check in checks)
+    could_not = f"{num} of {number_of('rule', len(checks))} could not judge" if num else ""
+    return "No rule found anything to change" + (f"; {could_not}." if num else ".")
 
 
 def ranks(counts: Sequence[int]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, Literal, ParamSpec
 
 from slurm_jobs.report import words
-from slurm_jobs.report.model.run import Check
+from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import TrainingNumbers
 
 OWN_CHOICE = "own choice; no published threshold is known"
@@ -17,6 +18,35 @@ ON_CPUS = "the training ran on CPUs"
 SHORT_RUN_S = 300.0
 """Jobs shorter than this are given no advice on what to ask for, nor on what surrounds their
 steps: Princeton's jobstats ignores them too."""
+
+
+_Numbers = ParamSpec("_Numbers")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule(Generic[_Numbers]):
+    """A judgement, and the number that it goes by; both stand in each of its answers."""
+
+    threshold: str
+    """In words."""
+    source: str
+    """Where the threshold comes from."""
+    judge: Callable[_Numbers, Finding | Check]
+
+    def __call__(self, *args: _Numbers.args, **kwargs: _Numbers.kwargs) -> Finding | Check:
+        """What it finds, or why it finds nothing."""
+        return replace(self.judge(*args, **kwargs), rule=self.threshold, source=self.source)
+
+
+def rule(
+    threshold: str, source: str = OWN_CHOICE
+) -> Callable[[Callable[_Numbers, Finding | Check]], Rule[_Numbers]]:
+    """Gives a judgement its threshold."""
+
+    def with_threshold(judge: Callable[_Numbers, Finding | Check]) -> Rule[_Numbers]:
+        return Rule(threshold=threshold, source=source, judge=judge)
+
+    return with_threshold
 
 
 CauseKind = Literal["storage", "decoding", "cores", "threads", "read-ahead", "lock", ""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm_jobs.common.stage_config.preprocess import CHOSEN_REASONS
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import OWN_CHOICE, abstain, ceiling, clear
+from slurm_jobs.report.findings.base import abstain, ceiling, clear, rule
 from slurm_jobs.report.model.run import Check, DataNumbers, Finding
 
 _LIMIT, _HIGH = 0.05, 0.5
@@ -15,6 +15,7 @@ _KNOBS = {
 }
 
 
+@rule("rows over max_tokens or max_images that are left out are 5 % of all or more (half: high)")
 def left_out(data: DataNumbers) -> Finding | Check:
     """Rows over a limit, left out because the config chose so: 5 % of all, from half on high."""
     rule_id = f"left-out:{data.stage}"
@@ -35,8 +36,6 @@ def left_out(data: DataNumbers) -> Finding | Check:
             f"{words.quantity(num_out)} of {words.quantity(num_rows)} rows"
             + (f": {told}" if told else ""),
         ),
-        rule="rows over max_tokens or max_images that are left out are 5 % of all or more",
-        source=OWN_CHOICE,
         next_knob=_next_knob(by_reason),
         ceiling="no gain in speed: more to learn from",
     )
@@ -53,6 +52,7 @@ def _next_knob(by_reason: dict[str, int]) -> str:
     return "; ".join(knobs) + "; the lists of rejects say how long each is"
 
 
+@rule("tokenising takes half of the work of preprocessing or more, of a minute or more")
 def slow_tokenising(data: DataNumbers) -> Finding | Check:
     """Tokenising that takes half of what preprocessing works, or more."""
     rule_id = f"tokenising:{data.stage}"
@@ -70,8 +70,6 @@ def slow_tokenising(data: DataNumbers) -> Finding | Check:
         evidence=(
             ", ".join(f"{name} {words.seconds(s)}" for name, s in data.work_s.items() if s >= 0.05),
         ),
-        rule="tokenising takes half of the work of preprocessing or more, of a minute or more",
-        source=OWN_CHOICE,
         next_knob="a fast tokenizer (tokenizer.json beside the processor); "
         "then more slices, which work side by side",
         ceiling=ceiling(share, "no tokenising, in the time of the slices"),

@@ -81,10 +81,12 @@ def find(
     answers.append(queue_dominates(timeline, timeline_note or open_note))
     answers.extend(rule(stage) for stage in stages for rule in _STAGE_RULES)
     findings = [answer for answer in answers if isinstance(answer, Finding)]
-    checks = tuple(
-        answer
-        if isinstance(answer, Check)
-        else Check(rule_id=answer.rule_id, outcome="found", reason=answer.title)
-        for answer in answers
-    )
+    checks = tuple(_as_check(answer) for answer in answers)
     return tuple(sorted(findings, key=lambda f: _SEVERITY_ORDER[f.severity])), checks
+
+
+def _as_check(answer: Finding | Check) -> Check:
+    if isinstance(answer, Check):
+        return answer
+    found = {"rule": answer.rule, "source": answer.source, "reason": answer.title}
+    return Check(rule_id=answer.rule_id, outcome="found", **found)

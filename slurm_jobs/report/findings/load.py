@@ -6,7 +6,7 @@ They rest on the readings that a sampler takes every second on each node, during
 from __future__ import annotations
 
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import ON_CPUS, OWN_CHOICE, abstain, clear, share_of
+from slurm_jobs.report.findings.base import ON_CPUS, abstain, clear, rule, share_of
 from slurm_jobs.report.model.load import NodeLoad
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import TrainingNumbers
@@ -18,6 +18,11 @@ _SLOW_STORAGE = 0.10
 _FULL_LINK, _CORES_BUSY = 0.80, 0.85
 
 
+@rule(
+    "mean share of the time with a kernel on the GPU, during the steps, under 25 % "
+    "(15 % or less: high)",
+    "Princeton's jobstats",
+)
 def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
     """Jobstats: a GPU that is busy 15 % of the time or less is wasted; under 25 % it is noted."""
     rule_id = f"gpu-use:{numbers.stage}"
@@ -40,9 +45,6 @@ def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
             _busy_text(worst),
             f"{words.percent(data_share)} of a mean step waits for data",
         ),
-        rule="mean share of the time with a kernel on the GPU, during the steps, under 25 % "
-        "(15 % or less: high)",
-        source="Princeton's jobstats",
         next_knob="the next knob of the strongest finding on the steps; without one, a larger "
         "microbatch, or a profile (`profile: {steps: [20, 40]}`) that shows what the host does",
         ceiling="not known from how busy GPUs are: the steps say what they wait for",
@@ -50,6 +52,10 @@ def gpu_use(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
+@rule(
+    "p95 of a GPU's busy readings is 70 % or more and p5 under 10 %",
+    "Amazon SageMaker Debugger, GPU memory and utilisation fluctuation",
+)
 def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
     """SageMaker: p95 of 70 % or more with p5 under 10 % is a GPU that waits in between."""
     rule_id = f"gpu-fluctuates:{numbers.stage}"
@@ -79,8 +85,6 @@ def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
         title=f"GPUs swing between busy and idle ({numbers.stage})",
         text="They can be kept busy, and in between they wait.",
         evidence=(_busy_text(worst), longest),
-        rule="p95 of the readings is 70 % or more and p5 under 10 %",
-        source="Amazon SageMaker Debugger, GPU memory and utilisation fluctuation",
         next_knob="what that finding names; bursts of data come of too few batches read ahead "
         "(num_prefetch_batches) or of a loader that is slower than the steps",
         ceiling="not known from how busy GPUs are: the steps say what they wait for",
@@ -88,6 +92,9 @@ def fluctuating_gpu(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
+@rule(
+    "10 % of the cores' time idle with a disk request outstanding, and data wait of 5 % of the step"
+)
 def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
     """Cores that stand idle with a disk request outstanding, while the steps wait for data."""
     rule_id = f"storage-queue:{numbers.stage}"
@@ -117,9 +124,6 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
         title=f"the storage is slow to answer ({numbers.stage})",
         text="Cores stand idle until the disk has answered, and the steps wait for what it has.",
         evidence=(told, f"{words.percent(waits)} of a mean step waits for data"),
-        rule="10 % of the cores' time idle with a disk request outstanding, and data wait of 5 % "
-        "of the step",
-        source=OWN_CHOICE,
         next_knob="read copies on the node's fastest disk (staging, node_local_dir of the "
         "profile); more num_loader_threads keep more requests on their way",
         ceiling="that of the finding on data wait",
@@ -127,6 +131,10 @@ def slow_storage(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
+@rule(
+    "80 % of the links' speed received, data wait of 5 %, cores under 85 % busy and under "
+    "10 % waiting for disks"
+)
 def full_network(numbers: TrainingNumbers) -> Finding | Check:
     """Links that are full while cores and disks are not, and the steps wait for data."""
     rule_id = f"network-full:{numbers.stage}"
@@ -150,9 +158,6 @@ def full_network(numbers: TrainingNumbers) -> Finding | Check:
         title=f"the network of {worst.node} is full, and the steps wait ({numbers.stage})",
         text="Cores and disks have time to spare: nothing comes sooner than the links bring it.",
         evidence=(mostly, f"{words.percent(waits)} of a mean step waits for data"),
-        rule="80 % of the links' speed received, data wait of 5 %, cores under 85 % busy and under "
-        "10 % waiting for disks",
-        source=OWN_CHOICE,
         next_knob="read each byte once: staging on node-local storage keeps a copy for the next "
         "epochs and attempts; smaller stored images",
         ceiling="that of the finding on data wait",

@@ -7,14 +7,7 @@ at once can double the peak at most, because weights and optimizer state do not 
 from __future__ import annotations
 
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import (
-    ON_CPUS,
-    OWN_CHOICE,
-    abstain,
-    ceiling,
-    clear,
-    times_without,
-)
+from slurm_jobs.report.findings.base import ON_CPUS, abstain, ceiling, clear, rule, times_without
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import TrainingNumbers
 
@@ -23,9 +16,10 @@ _ROOM = 0.45
 _RECOMPUTED = 0.25
 """Of a step with activation checkpointing: one more forward pass beside one forward and a backward
 pass of twice its work (Chen et al. 2016)."""
-_RULE = "twice the peak is within 90 % of the card's memory"
+_ROOM_RULE = "twice the peak is within 90 % of the card's memory"
 
 
+@rule(f"{_ROOM_RULE}, and num_microbatches is 1")
 def small_batch(numbers: TrainingNumbers) -> Finding | Check:
     """A microbatch whose double would fit, where nothing is accumulated."""
     rule_id = f"small-batch:{numbers.stage}"
@@ -39,8 +33,6 @@ def small_batch(numbers: TrainingNumbers) -> Finding | Check:
         title=f"a batch of twice the size would fit ({numbers.stage})",
         text="Small batches leave a GPU less to do at once than it could.",
         evidence=(_use_text(numbers),),
-        rule=f"{_RULE}, and num_microbatches is 1",
-        source=OWN_CHOICE,
         next_knob="a larger global_batch_size, if the training bears it (the learning rate goes "
         "with it); or fewer GPUs for the same batch",
         confidence="medium: what a larger batch holds is a bound, not a measurement",
@@ -48,6 +40,7 @@ def small_batch(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
+@rule(f"{_ROOM_RULE}, and num_microbatches is 2 or more")
 def accumulation(numbers: TrainingNumbers) -> Finding | Check:
     """More microbatches than memory asks for."""
     rule_id = f"accumulation:{numbers.stage}"
@@ -62,8 +55,6 @@ def accumulation(numbers: TrainingNumbers) -> Finding | Check:
         text="Each microbatch pays for its own launches, and is smaller than the GPU could take; "
         "what is learned stays the same with fewer.",
         evidence=(f"{numbers.num_microbatches} microbatches a step; {_use_text(numbers)}",),
-        rule=f"{_RULE}, and num_microbatches is 2 or more",
-        source=OWN_CHOICE,
         next_knob="num_microbatches: auto finds the fewest that fit (where it is auto already, "
         "raise memory_share); or halve it",
         confidence="medium: what a larger microbatch holds is a bound, not a measurement",
@@ -71,6 +62,7 @@ def accumulation(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
+@rule(f"activation_checkpointing is on, and {_ROOM_RULE}")
 def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
     """Activation checkpointing where memory would do without."""
     rule_id = f"activation-checkpointing:{numbers.stage}"
@@ -84,8 +76,6 @@ def needless_checkpointing(numbers: TrainingNumbers) -> Finding | Check:
         title=f"activations are computed again with memory to spare ({numbers.stage})",
         text="Activation checkpointing gives time for memory; here there is memory.",
         evidence=(_use_text(numbers),),
-        rule=f"activation_checkpointing is on, and {_RULE}",
-        source=OWN_CHOICE,
         next_knob="activation_checkpointing: false; the preflight says in the job's first seconds "
         "whether weights and state leave room, and num_microbatches: auto finds what fits",
         confidence="low: how much memory activations take is not known before they are kept",

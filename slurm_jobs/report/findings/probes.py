@@ -7,7 +7,7 @@ import re
 from slurm_jobs.probes.comparing import MIN_OTHERS, SLOW_SHARE
 from slurm_jobs.probes.texts import BY_NAME, slow_text
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import OWN_CHOICE, abstain, clear
+from slurm_jobs.report.findings.base import abstain, clear, rule
 from slurm_jobs.report.model.probes import ProbedNode
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import TrainingNumbers
@@ -16,6 +16,10 @@ _OLD_DAYS = 7.0
 """A driver, a disk or a neighbour is another one after a week. Own choice."""
 
 
+@rule(
+    f"a measure under {words.percent(SLOW_SHARE)} of the median of the other probed nodes "
+    f"of the same hardware, {MIN_OTHERS} of them at least"
+)
 def slow_node(numbers: TrainingNumbers) -> Finding | Check:
     """A node under 80 % of the median of its like in something that a training uses."""
     rule_id = f"slow-node:{numbers.stage}"
@@ -60,9 +64,6 @@ def _found(rule_id: str, stage: str, slow: list[ProbedNode]) -> Finding:
             for p in slow
             for measure in p.slow
         ),
-        rule=f"a measure under {words.percent(SLOW_SHARE)} of the median of the other probed nodes "
-        f"of the same hardware, {MIN_OTHERS} of them at least",
-        source=OWN_CHOICE,
         next_knob=f"leave it out: --set stages.{_stage_key(stage)}.resources.slurm.exclude={names}"
         ", and tell the site; probe it again first where the confidence is not high",
         ceiling="not known from a probe: the finding on the straggler says what the steps lose",

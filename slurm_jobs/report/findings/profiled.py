@@ -5,23 +5,26 @@ They are those of `slurm-jobs profile`, which shows the same steps one by one.
 
 from __future__ import annotations
 
-from slurm_jobs.profiles.findings import ON_DEVICES
+from slurm_jobs.profiles.findings import LAUNCHES, ON_DEVICES, PAGEABLE, SMALL_COPIES
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import ON_CPUS, OWN_CHOICE, abstain, clear
+from slurm_jobs.report.findings.base import ON_CPUS, abstain, clear, rule
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import TrainingNumbers
 
 
+@rule(LAUNCHES)
 def kernel_launches(numbers: TrainingNumbers) -> Finding | Check:
     """Half of the kernels shorter than a launch, and a device that is idle in between."""
     return _judge("kernel-launches", numbers, "what the host does takes longer than the device")
 
 
+@rule(PAGEABLE)
 def pageable_copies(numbers: TrainingNumbers) -> Finding | Check:
     """Copies from or to memory that is not pinned: 1 % of the steps."""
     return _judge("pageable-copies", numbers, "host and device wait for such copies")
 
 
+@rule(SMALL_COPIES)
 def small_copies(numbers: TrainingNumbers) -> Finding | Check:
     """Fifty copies a step of which four fifths are short."""
     return _judge("small-copies", numbers, "each costs more to start than to make")
@@ -43,8 +46,6 @@ def _judge(name: str, numbers: TrainingNumbers, why: str) -> Finding | Check:
         title=f"{found.title} ({numbers.stage})",
         text=f"In the steps that were profiled, {why}.",
         evidence=(found.evidence,),
-        rule=found.rule.removesuffix(" (own choice)"),
-        source=OWN_CHOICE,
         next_knob=found.next_knob,
         ceiling=found.ceiling,
         confidence="medium: recorded steps are slower than others, small kernels most",

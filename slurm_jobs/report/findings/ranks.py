@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import (
-    OWN_CHOICE,
-    abstain,
-    ceiling,
-    clear,
-    share_of,
-    times_without,
-)
+from slurm_jobs.report.findings.base import abstain, ceiling, clear, rule, share_of, times_without
 from slurm_jobs.report.findings.probes import probe_evidence
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import Straggler, TrainingNumbers
@@ -28,6 +21,7 @@ _HIDDEN = (
 )
 
 
+@rule(_RULE, _SOURCE)
 def straggler(numbers: TrainingNumbers) -> Finding | Check:
     """Equal work leaves 1.003 between slowest and mean, unplanned packs 1.055; 1.05 is flagged.
 
@@ -61,6 +55,7 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
+@rule("exchanges between the passes of 5 % of the step or more, on the rank that comes last")
 def meetings(numbers: TrainingNumbers) -> Finding | Check:
     """What the ranks' exchanges between the passes cost, even the rank that comes last."""
     rule_id = f"meetings:{numbers.stage}"
@@ -88,8 +83,6 @@ def meetings(numbers: TrainingNumbers) -> Finding | Check:
                 "waited for nobody"
             ),
         ),
-        rule="exchanges between the passes of 5 % of the step or more, on the rank that comes last",
-        source=OWN_CHOICE,
         next_knob="more work a step, so that they weigh less (global_batch_size, with the learning "
         "rate to match); a free core on each node for the threads that serve them; fewer ranks",
         ceiling=f"{ceiling(share, 'no time in these exchanges')}; more where collectives within "
@@ -107,6 +100,10 @@ def not_compared(numbers: TrainingNumbers) -> str:
     return "no attempt has step records of all its ranks"
 
 
+@rule(
+    "exposed communication of 10 % of the profiled steps or more (20 %: high)",
+    "PyTorch's profiler, its panel of bottlenecks",
+)
 def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
     """PyTorch's profiler: communication of 10 % of the step or more is a bottleneck."""
     rule_id = f"exposed-communication:{numbers.stage}"
@@ -134,8 +131,6 @@ def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
         text="Collectives that nothing is computed beside cost their whole time; it has the wait "
         "for the slowest rank in it.",
         evidence=(recorded,),
-        rule="exposed communication of 10 % of the profiled steps or more (20 %: high)",
-        source="PyTorch's profiler, its panel of bottlenecks",
         next_knob="the straggler first, where one is named; then sharding.reshard_after_forward: "
         "false, or replicas across nodes; `slurm-jobs profile` shows it step by step",
         ceiling=ceiling(exposed.share, "no exposed communication"),
@@ -183,8 +178,6 @@ def _slow_rank(numbers: TrainingNumbers, worst: Straggler, ratio: float) -> Find
         title=f"{place} holds the others up, most in {worst.phase} ({numbers.stage})",
         text=f"In synchronous training every rank waits for the slowest in each step. {_HIDDEN}",
         evidence=(*_evidence(numbers, worst), *probe_evidence(numbers, worst.node)),
-        rule=_RULE,
-        source=_SOURCE,
         next_knob=f"look at the node of {place} (its device's clock, other jobs, loader threads, "
         "storage); exclude it with slurm.exclude if it stays slow",
         ceiling=_evened_out(ratio),
@@ -203,8 +196,6 @@ def _waits_for_data(numbers: TrainingNumbers, worst: Straggler, excess: float) -
             *reversed(_evidence(numbers, worst)),
             *probe_evidence(numbers, worst.data_node),
         ),
-        rule=_RULE,
-        source=_SOURCE,
         next_knob=f"look at the node of {place} (loader threads, storage, other jobs on it); "
         "exclude it with slurm.exclude if it stays slow",
         ceiling=ceiling(excess, f"rank {worst.data_rank} waiting no longer than the mean rank"),
@@ -219,8 +210,6 @@ def _uneven_steps(numbers: TrainingNumbers, worst: Straggler, share: float) -> F
         title=f"{words.percent(share)} of each step waits for slower ranks ({numbers.stage})",
         text=f"No rank is slow in all steps: which one comes last changes. {_HIDDEN}",
         evidence=_evidence(numbers, worst),
-        rule=_RULE,
-        source=_SOURCE,
         next_knob=_more_even_steps(numbers),
         ceiling=_evened_out(times_without(share)),
         ceiling_times=times_without(share),

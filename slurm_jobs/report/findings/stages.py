@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from slurm_jobs.report import words
-from slurm_jobs.report.findings.base import OWN_CHOICE, SHORT_RUN_S, abstain, clear
+from slurm_jobs.report.findings.base import SHORT_RUN_S, abstain, clear, rule
 from slurm_jobs.report.model.run import Check, Finding, StageNumbers
 from slurm_jobs.report.model.values import TimeShare
 
@@ -15,6 +15,7 @@ _USED_ENOUGH = 0.70
 _HEADROOM = 1.2
 
 
+@rule("queue wait is half of the time from submit to end or more")
 def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check:
     """More than half of the time from submit to end spent in the queue."""
     rule_id = "queue-wait"
@@ -35,8 +36,6 @@ def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check
         title=f"The queue took {words.percent(share)} of the time from submit to end",
         text="No stage ran while these jobs waited for resources.",
         evidence=(f"{words.seconds(waited_s)} of waiting with nothing running",),
-        rule="queue wait is half of the time from submit to end or more",
-        source=OWN_CHOICE,
         next_knob="a shorter timeout_min (the backfill scheduler fits short jobs in), "
         "fewer nodes, or another partition",
         ceiling="not known: nothing but waiting was recorded"
@@ -46,6 +45,7 @@ def queue_dominates(timeline: Sequence[TimeShare], note: str) -> Finding | Check
     )
 
 
+@rule("slowest array task over the mean of all is 1.5 or more, of at least 4")
 def array_imbalance(stage: StageNumbers) -> Finding | Check:
     """One array task that takes half as long again as the mean."""
     rule_id = f"array-imbalance:{stage.name}"
@@ -72,8 +72,6 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
                 f"and a median of {words.seconds(times.median_s)} over {times.num} tasks"
             ),
         ),
-        rule="slowest array task over the mean of all is 1.5 or more",
-        source=OWN_CHOICE,
         next_knob="more and smaller slices (array.num_slices); "
         "if it is always the same node, exclude it",
         ceiling=f"evenly loaded tasks, {stage.max_running} at a time: "
@@ -81,6 +79,7 @@ def array_imbalance(stage: StageNumbers) -> Finding | Check:
     )
 
 
+@rule("less than 70 % of the memory used", JOBSTATS)
 def memory_request(stage: StageNumbers) -> Finding | Check:
     """jobstats: less than 70 % of the requested memory used.
 
@@ -109,8 +108,6 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
         title=f"{at_most}{words.percent(share)} of the memory asked for was used ({stage.name})",
         text="Memory that is asked for and not used keeps jobs waiting, yours and others'.",
         evidence=(f"{on_node}, over {words.number_of('attempt', stage.num_attempts)}",),
-        rule="less than 70 % of the memory used",
-        source=JOBSTATS,
         next_knob=f"mem_gb: {suggested_gb} (1.2 x the most that was used on a node)",
         ceiling="no gain in speed: a shorter queue wait at best",
     )
@@ -126,6 +123,7 @@ def _memory_on_node(stage: StageNumbers) -> str:
     )
 
 
+@rule("less than 70 % of the time limit used", f"by analogy with memory ({JOBSTATS})")
 def time_request(stage: StageNumbers) -> Finding | Check:
     """The same for the time limit: less than 70 % of it used."""
     rule_id = f"time-request:{stage.name}"
@@ -155,8 +153,6 @@ def time_request(stage: StageNumbers) -> Finding | Check:
                 f"{words.seconds(limit.value)} allowed"
             ),
         ),
-        rule="less than 70 % of the time limit used",
-        source=f"by analogy with memory ({JOBSTATS})",
         next_knob=f"timeout_min: {suggested_min} (1.2 x the longest job{each})",
         ceiling="no gain in speed: a shorter queue wait at best",
     )

@@ -8,13 +8,13 @@ from typing import Any
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.base import (
     CAUSE_TITLES,
-    OWN_CHOICE,
     SHORT_RUN_S,
     abstain,
     ceiling,
     clear,
     known_times,
     phase_evidence,
+    rule,
     share_of,
 )
 from slurm_jobs.report.findings.starvation import find_cause
@@ -24,7 +24,7 @@ from slurm_jobs.report.model.training import TrainingNumbers
 _TRIGGERS = ("every_min", "every_steps")
 """Of the config's `checkpoint`: what has a state saved before the end."""
 
-_CHECKPOINT_LIMIT = 0.05
+_CHECKPOINT_LIMIT, _EVALUATION_LIMIT = 0.05, 0.10
 
 _ONLY_AT_ENDS = (
     "no key: all saves are those at the end (of the training, of a phase, or at a stop), which are "
@@ -32,6 +32,10 @@ _ONLY_AT_ENDS = (
 )
 
 
+@rule(
+    "data wait below 5 % of the step is fine, to 20 % moderate, above high",
+    "XProf, input-pipeline analysis",
+)
 def data_wait(numbers: TrainingNumbers) -> Finding | Check:
     """XProf: input < 5 % of the step is fine, 5 to 20 % moderate, from 20 % on high."""
     rule_id = f"data-wait:{numbers.stage}"
@@ -50,8 +54,6 @@ def data_wait(numbers: TrainingNumbers) -> Finding | Check:
         text=f"The training is {degree} input-bound: the ranks ask the loader and wait. "
         f"{cause.text}".rstrip(),
         evidence=(*phase_evidence(numbers, "data_wait"), *cause.evidence),
-        rule="data wait below 5 % of the step is fine, to 20 % moderate, above high",
-        source="XProf, input-pipeline analysis",
         next_knob=cause.next_knob,
         ceiling=ceiling(numbers.critical_shares.get("data_wait"), "no data wait"),
         ceiling_times=known_times(numbers.critical_shares.get("data_wait")),
@@ -60,6 +62,10 @@ def data_wait(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
+@rule(
+    "padding of 5 % or more of the token slots (20 %: high)",
+    "own measurement on 65,536 items: greedy packing 11 %, best-fit (1,024 items) 1.5 %",
+)
 def padding(numbers: TrainingNumbers) -> Finding | Check:
     """Best-fit packing leaves 1.5 % padding, a greedy one 11 %: from 5 % on there is a better."""
     rule_id = f"padding:{numbers.stage}"
@@ -81,8 +87,6 @@ def padding(numbers: TrainingNumbers) -> Finding | Check:
                 f"padding takes {words.percent(share)} of all token slots"
             ),
         ),
-        rule="padding of 5 % or more of the token slots",
-        source="own measurement on 65,536 items: greedy packing 11 %, best-fit (1,024 items) 1.5 %",
         next_knob="ask `slurm-jobs packing`, which shows what each way of batching pads and costs "
         "on this data; then batching.kind (packed, grouped) or batching.max_tokens",
         ceiling=ceiling(
@@ -106,14 +110,13 @@ def _stall(numbers: TrainingNumbers, kind: str, limit: float, knob: str) -> Find
         title=f"{kind} takes {words.percent(share)} of the training time ({numbers.stage})",
         text=f"The ranks stand still during {kind}.",
         evidence=phase_evidence(numbers, kind),
-        rule=f"{kind} takes {words.percent(limit)} of the step time or more",
-        source=OWN_CHOICE,
         next_knob=knob,
         ceiling=ceiling(numbers.critical_shares.get(kind), f"no time in {kind}"),
         ceiling_times=known_times(numbers.critical_shares.get(kind)),
     )
 
 
+@rule(f"checkpoint takes {words.percent(_CHECKPOINT_LIMIT)} of the step time or more")
 def checkpoint_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Checkpoints that take 5 % of the step time; in a short training, those that were chosen."""
     step_s = sum(phase.seconds for phase in numbers.phases)
@@ -138,15 +141,17 @@ def _save_less(config: Mapping[str, Any]) -> str:
     )
 
 
+@rule(f"evaluation takes {words.percent(_EVALUATION_LIMIT)} of the step time or more")
 def evaluation_stall(numbers: TrainingNumbers) -> Finding | Check:
     """Evaluation that takes 10 % of the step time."""
     knob = (
         "evaluate less often, or on fewer samples: raise evaluate.every_steps, or lower "
         "evaluate.num_loss_samples and evaluate.num_answers (answers cost most)"
     )
-    return _stall(numbers, "evaluation", 0.10, knob)
+    return _stall(numbers, "evaluation", _EVALUATION_LIMIT, knob)
 
 
+@rule("repeated steps are 5 % of all recorded steps or more")
 def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
     """Steps done again after a stop: 5 % of all recorded steps."""
     rule_id = f"repeated-steps:{numbers.stage}"
@@ -170,8 +175,6 @@ def repeated_steps(numbers: TrainingNumbers) -> Finding | Check:
                 f"over {words.number_of('attempt', numbers.num_attempts)}"
             ),
         ),
-        rule="repeated steps are 5 % of all recorded steps or more",
-        source=OWN_CHOICE,
         next_knob=_lose_less(numbers),
         ceiling=ceiling(max(share, _repeated_time(numbers)), "no repeated steps"),
     )
@@ -196,6 +199,7 @@ def _repeated_time(numbers: TrainingNumbers) -> float:
     return min(1.0, numbers.repeated_s / steps_s) if steps_s > 0 else 0.0
 
 
+@rule("more than 0 allocator retries", "DeepSpeed, memory-pressure warning")
 def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
     """DeepSpeed: any retry of the device allocator means memory pressure."""
     rule_id = f"memory-pressure:{numbers.stage}"
@@ -212,13 +216,12 @@ def allocator_retries(numbers: TrainingNumbers) -> Finding | Check:
                 f"peak {words.quantity(numbers.memory_peak_bytes)}"
             ),
         ),
-        rule="more than 0 allocator retries",
-        source="DeepSpeed, memory-pressure warning",
         next_knob="a smaller microbatch, or activation checkpointing",
         ceiling="not known: the cost of a retry is not timed apart",
     )
 
 
+@rule("time outside the steps is a quarter of the attempts' time or more")
 def around_steps(numbers: TrainingNumbers) -> Finding | Check:
     """A quarter of the training task's time outside its loop, start-up and evaluation included."""
     rule_id = f"around-the-steps:{numbers.stage}"
@@ -239,13 +242,12 @@ def around_steps(numbers: TrainingNumbers) -> Finding | Check:
         evidence=tuple(
             f"{s.name}: {words.seconds(s.seconds)}, {words.percent(s.share)}" for s in largest
         ),
-        rule="time outside the steps is a quarter of the attempts' time or more",
-        source=OWN_CHOICE,
         next_knob=f"look at {largest[0].name}; fewer and longer attempts spread it over more steps",
         ceiling=ceiling(share, "nothing but steps"),
     )
 
 
+@rule("unexplained time is 10 % of the step or more")
 def unexplained_time(numbers: TrainingNumbers) -> Finding | Check:
     """A tenth of the step that no phase explains."""
     rule_id = f"unexplained:{numbers.stage}"
@@ -260,8 +262,6 @@ def unexplained_time(numbers: TrainingNumbers) -> Finding | Check:
         title=f"{words.percent(share)} of each step is unexplained ({numbers.stage})",
         text="No timed phase covers this host time; the other shares are lower bounds.",
         evidence=phase_evidence(numbers, "unexplained"),
-        rule="unexplained time is 10 % of the step or more",
-        source=OWN_CHOICE,
         next_knob="a profile of a few steps, to see what runs between the phases",
         ceiling="not known: what takes this time is not",
     )

@@ -84,7 +84,7 @@ def _header(report: RunReport) -> Html:
 
 def _findings_section(report: RunReport) -> Html:
     cards = [_finding_card(number, f) for number, f in enumerate(report.findings, 1)]
-    nothing = el("p", "No rule found anything to change.")
+    nothing = el("p", words.no_finding(report.checks))
     return el("section", el("h2", "Findings"), cards or nothing, id="findings")
 
 
@@ -204,5 +204,13 @@ def _method_section(report: RunReport) -> Html:
         el("ul", [el("li", note) for note in report.notes]),
         el("h3", "Rules"),
         table(("rule", "outcome", "because"), rows, num_text=3),
+        el("h3", "Thresholds"),
+        table(("rule", "finds", "source"), _thresholds(report), num_text=3),
         id="method",
     )
+
+
+def _thresholds(report: RunReport) -> list[tuple[str, str, str]]:
+    """Of each rule once, whatever the number of stages that it looked at."""
+    first = {c.rule_id.partition(":")[0]: c for c in reversed(report.checks)}
+    return [(name, first[name].rule, first[name].source) for name in reversed(first)]

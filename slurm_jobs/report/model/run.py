@@ -163,10 +163,6 @@ class Finding:
     title: str
     text: str
     evidence: tuple[str, ...]
-    rule: str
-    """The threshold, in words."""
-    source: str
-    """Where the threshold comes from."""
     next_knob: str
     ceiling: str
     """What the remedy can gain at most."""
@@ -176,6 +172,10 @@ class Finding:
     """In one word, where a rule tells several causes apart; see `findings.base.Cause`."""
     ceiling_times: float | None = None
     """The ceiling as a number: how many times the speed; None where it is not known."""
+    rule: str = ""
+    """The threshold, in words; as the source, its rule gives it to each answer."""
+    source: str = ""
+    """Where the threshold comes from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,6 +185,9 @@ class Check:
     rule_id: str
     outcome: Literal["found", "clear", "abstained"]
     reason: str
+    rule: str = ""
+    """The threshold, in words, as of a finding."""
+    source: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_jobs.report import words
+from slurm_jobs.report.model.run import Check
 from slurm_jobs.report.model.values import known, missing
 
 
@@ -70,3 +71,13 @@ def test_numbers_of_ranks_that_changed_are_told_in_their_order():
     assert words.ranks((1,)) == "1 rank"
     assert words.ranks((2, 1)) == "2, then 1 ranks"
     assert words.ranks((8, 4, 2, 1, 16)) == "1 to 16 ranks"
+
+
+def test_where_nothing_is_found_the_rules_that_could_not_judge_are_counted():
+    def checks(*outcomes):
+        return [Check(rule_id="padding:train", outcome=o, reason="") for o in outcomes]
+
+    assert words.no_finding(checks("clear")) == "No rule found anything to change."
+    assert words.no_finding(checks("abstained", "clear", "abstained")) == (
+        "No rule found anything to change; 2 of 3 rules could not judge."
+    )

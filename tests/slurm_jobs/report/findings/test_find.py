@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import re
+from pathlib import Path
 
 import pytest
 
@@ -130,6 +133,23 @@ def test_every_finding_carries_all_that_a_reader_needs(report_of):
     for finding in report.findings:
         for part in ("title", "text", "evidence", "rule", "source", "next_knob", "ceiling"):
             assert getattr(finding, part), (finding.rule_id, part)
+
+
+def test_every_rule_says_its_threshold_and_the_source_of_it_whatever_it_answered(report_of):
+    for report in (report_of(), report_of(data_wait_s=0.6, with_accounting=False)):
+        assert {check.outcome for check in report.checks} >= {"clear", "abstained"}
+        for check in report.checks:
+            assert check.rule, check.rule_id
+            assert check.source, check.rule_id
+
+
+def test_the_documents_table_has_every_rule(report_of):
+    lines = (Path(__file__).parents[4] / "docs/report.md").read_text().splitlines()
+    start = lines.index("| rule | finds | source |") + 2
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[start:])
+    documented = [name for row in rows for name in re.findall("`([a-z-]+)`", row.split("|")[1])]
+    asked = {check.rule_id.partition(":")[0] for check in report_of().checks}
+    assert sorted(documented) == sorted(asked)
 
 
 def test_a_task_of_several_slices_is_advised_by_the_slice(report_of):

@@ -176,3 +176,14 @@ def test_no_axis_label_is_broken(report_of):
     charts = re.findall(r'<div class="chart"[^>]*>', render_html(report_of()))
     assert charts
     assert all("white-space:nowrap" in chart and "max-content" in chart for chart in charts)
+
+
+def test_each_rules_threshold_stands_once_on_the_page_also_where_nothing_was_found(report_of):
+    page = render_html(report_of())
+    thresholds = page.partition("<h3>Thresholds</h3>")[2]
+    for threshold in (
+        "data wait below 5 % of the step is fine",
+        "less than 70 % of the memory used",
+    ):
+        assert thresholds.count(threshold) == 1
+    assert "XProf, input-pipeline analysis" in thresholds
