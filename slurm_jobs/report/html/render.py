@@ -14,6 +14,7 @@ from slurm_jobs.report.html.provenance import provenance_section
 from slurm_jobs.report.html.timeline import timeline_section
 from slurm_jobs.report.html.training import step_section, training_section
 from slurm_jobs.report.model.run import EvaluationNumbers, Finding, RunReport, StageNumbers
+from slurm_jobs.report.words_requests import next_request
 
 _MAX_FAILURES = 20
 _PROGRESS_COLUMNS = (
@@ -31,11 +32,15 @@ _PROGRESS_COLUMNS = (
 )
 _USE_COLUMNS = (
     "stage",
+    "next request",
+    "CPUs",
     "CPU used",
-    "memory, largest task",
-    "memory asked, a node",
-    "longest job",
+    "memory a node",
+    "largest task",
     "time limit",
+    "longest job",
+    "GPUs",
+    "GPU busy",
     "CPU hours",
     "GPU hours",
 )
@@ -128,8 +133,8 @@ def _stages_section(report: RunReport) -> Html:
     stranded = words.why_stranded(report.stages)
     note = (
         "Waits are medians over jobs: submit to eligible, eligible to start. A stage ran for as "
-        "long as one of its attempts did, or more at once. Hours are allocated, not busy. A "
-        "suggested request stands with its finding."
+        "long as one of its attempts did, or more at once. Hours are allocated, not busy. CPUs and "
+        "GPUs are of one job or array task; the next request is by the rules on memory and time."
     )
     return el(
         "section",
@@ -137,7 +142,8 @@ def _stages_section(report: RunReport) -> Html:
         table(_PROGRESS_COLUMNS, [_progress_row(stage) for stage in report.stages], num_text=2),
         el("ul", [el("li", line) for line in stranded]) if stranded else None,
         el("p", "; ".join(slowest), class_="dim") if slowest else None,
-        table(_USE_COLUMNS, [_use_row(stage) for stage in report.stages]),
+        el("h3", "Asked of Slurm, and used"),
+        table(_USE_COLUMNS, [_use_row(report, stage) for stage in report.stages], num_text=2),
         _failures(report),
         el("p", note, class_="dim"),
         id="slurm",
@@ -175,18 +181,21 @@ def _progress_row(stage: StageNumbers) -> list[str]:
     ]
 
 
-def _use_row(stage: StageNumbers) -> list[str]:
+def _use_row(report: RunReport, stage: StageNumbers) -> list[str]:
     numbers = (
+        stage.requested_cpus,
         stage.cpu_efficiency,
-        stage.max_rss_bytes,
         stage.requested_mem_bytes,
-        stage.longest_s,
+        stage.max_rss_bytes,
         stage.time_limit_s,
+        stage.longest_s,
+        stage.requested_gpus,
+        stage.gpu_busy,
         stage.cpu_hours,
         stage.gpu_hours,
     )
     name = words.stage_name(stage.name, is_former=stage.is_former)
-    return [name, *(words.quantity(number) for number in numbers)]
+    return [name, next_request(report, stage.name), *(words.quantity(n) for n in numbers)]
 
 
 def _method_section(report: RunReport) -> Html:

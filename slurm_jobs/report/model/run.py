@@ -96,8 +96,13 @@ class StageNumbers:
     running_s: Quantity
     """Time in which an attempt ran, one or more; what lies between attempts is not in it."""
     task_time: Distribution | None
+    requested_cpus: Quantity
+    """Of one job or array task; as the GPUs."""
     cpu_efficiency: Quantity
     """Processor time over (allocated CPUs x elapsed time)."""
+    requested_gpus: Quantity
+    gpu_busy: Quantity
+    """Share of the time that any kernel ran, over all readings of its GPUs, start-up included."""
     max_rss_bytes: Quantity
     """Of one task, the most of all."""
     tasks_per_node: int

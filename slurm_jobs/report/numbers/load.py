@@ -50,6 +50,11 @@ def tells(level: Level | None, num_each: int = 1) -> bool:
     return level is not None and level.num >= MIN_READINGS * num_each
 
 
+def level_of(parts: Sequence[tuple[NodeReadings, np.ndarray]], name: str) -> Level | None:
+    """Of one kind of reading, over readings of several nodes or attempts; None where none tells."""
+    return _summed_up([(part[name], part["interval_s"]) for _, part in parts])
+
+
 def _measured_span(attempt: AttemptSteps) -> tuple[float, float]:
     records = attempt.measured(attempt.longest)
     last = records[-1]
@@ -67,14 +72,14 @@ def _load(node: str, parts: Sequence[tuple[NodeReadings, np.ndarray]], num_ranks
         num_readings=sum(len(part) for _, part in parts),
         num_ranks=num_ranks,
         num_cores=max(len(metadata.get("cores") or ()) for metadata in said),
-        cpu_busy=_level(parts, "cpu_busy_share"),
-        cpu_iowait=_level(parts, "cpu_iowait_share"),
-        job_cpu_cores=_level(parts, "job_cpu_s_per_s"),
-        disk_read=_level(parts, "disk_read_bytes_per_s"),
+        cpu_busy=level_of(parts, "cpu_busy_share"),
+        cpu_iowait=level_of(parts, "cpu_iowait_share"),
+        job_cpu_cores=level_of(parts, "job_cpu_s_per_s"),
+        disk_read=level_of(parts, "disk_read_bytes_per_s"),
         network_receive=_received(parts),
         link_bytes_per_s=_link_speed(said),
         gpu_names=tuple(str(gpu.get("name", "")) for gpu in said[0].get("gpus") or ()),
-        gpu_busy=_level(parts, "gpu_busy_share"),
+        gpu_busy=level_of(parts, "gpu_busy_share"),
         gpu_memory_peak_bytes=float(used.max()) if len(used) else None,
         gpu_memory_bytes=min(sizes, default=None),
     )
@@ -87,10 +92,6 @@ def _link_speed(said: Sequence[Mapping[str, Any]]) -> float | None:
         for one in said
     ]
     return max(sums) / 8 or None
-
-
-def _level(parts: Sequence[tuple[NodeReadings, np.ndarray]], name: str) -> Level | None:
-    return _summed_up([(part[name], part["interval_s"]) for _, part in parts])
 
 
 def _received(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
@@ -107,6 +108,8 @@ def _received(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
 
 def _summed_up(pairs: Sequence[tuple[Any, np.ndarray]]) -> Level | None:
     """Weighted by time; a reading of several GPUs counts once for each."""
+    if not pairs:
+        return None
     tables = [np.asarray(v, np.float64).reshape(len(w), -1) for v, w in pairs]
     values = np.concatenate([table.ravel() for table in tables])
     repeated = [np.repeat(w, t.shape[1]) for (_, w), t in zip(pairs, tables, strict=True)]

@@ -21,6 +21,7 @@ from slurm_jobs.report.numbers.attempts import (
     AttemptFacts,
     starts_without_row,
 )
+from slurm_jobs.report.numbers.load import level_of
 from slurm_jobs.report.numbers.results import SliceResults, stage_results
 from slurm_jobs.report.numbers.status import Standing
 
@@ -68,6 +69,7 @@ def stage_numbers(
         results=stage_results(stage, results),
         **_resources(facts, lacking),
         **_memory(stage, rows, _joined(lacking, _unended(rows))),
+        gpu_busy=_gpu_busy(stage, rows),
     )
 
 
@@ -144,7 +146,9 @@ def _resources(facts: Sequence[AttemptFacts], lacking: str) -> dict[str, Any]:
     ends = f"the accounting lacks the end of {num_open} of {len(starts)} starts" if num_open else ""
     return {
         **{name: _bounded(number, _joined(lacking, ends)) for name, number in bounded.items()},
+        "requested_cpus": _largest(rows, "num_cpus", "count"),
         "cpu_efficiency": _cpu_efficiency(rows),
+        "requested_gpus": _largest(rows, "num_gpus", "count"),
         "time_limit_s": _largest(rows, "time_limit_s", "s"),
     }
 
@@ -183,6 +187,15 @@ def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) ->
         "node_mem_bytes": on_node,
         "requested_mem_bytes": _largest(rows, "requested_mem_bytes", "bytes"),
     }
+
+
+def _gpu_busy(stage: StageInputs, rows: Sequence[TaskAccounting]) -> Quantity:
+    if rows and not any(row.num_gpus for row in rows):
+        return missing("fraction", "no GPU was allocated")
+    busy = level_of([(each, each.readings) for each in stage.readings], "gpu_busy_share")
+    if busy is None:
+        return missing("fraction", "no reading of a node tells how busy a GPU was")
+    return known(busy.mean, "fraction")
 
 
 def _elapsed_s(row: TaskAccounting) -> float | None:

@@ -256,3 +256,16 @@ def test_a_full_link_is_no_cause_where_something_else_is_full_or_nothing_waits(r
 def test_a_link_whose_speed_nobody_knows_is_not_judged(report_of):
     host = {"network_receive_bytes_per_s": 1e9}
     assert outcomes(report_of(readings={"host": host}))["network-full"] == "abstained"
+
+
+def of_train(report):
+    return next(stage for stage in report.stages if stage.name == "train")
+
+
+def test_gpus_that_were_asked_for_are_told_with_how_busy_they_were(report_of):
+    report = report_of(readings={"gpu_busy": lambda number: float(number % 2)})
+    assert of_train(report).gpu_busy.value == pytest.approx(0.5, abs=0.02)
+
+
+def test_gpus_that_nobody_read_are_not_called_idle(report_of):
+    assert "no reading" in of_train(report_of()).gpu_busy.missing
