@@ -5,38 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.report import words, words_load, words_projection
 from slurm_jobs.report.model.run import DataNumbers, Finding, RunReport, StageNumbers
 from slurm_jobs.report.model.training import TrainingNumbers
-from slurm_jobs.report.model.values import TimeShare, shown
+from slurm_jobs.report.model.values import shown
+from slurm_jobs.report.terminal_parts import Pairs, Tiles, shares_of
 from slurm_jobs.report.words_statistics import statistics_lines
 
-_BAR_CELLS = 28
-_MIN_BAR_CELLS = 8
-"""Shorter bars say nothing and are left out."""
 _SHOWN_FAILURES = 3
 """Of each stage; the page has all."""
 _MOST_REASONS = 6
 """Of rejects, that are named; the page has all."""
 _SEVERITY_STYLES = {"high": "bold red", "medium": "yellow", "note": "cyan"}
-_KIND_STYLES = {
-    "data_wait": "red",
-    "rank_wait": "yellow",
-    "unexplained": "bright_black",
-    "queue": "yellow",
-    "checkpoint": "magenta",
-    "evaluation": "magenta",
-    "compile": "magenta",
-    "repeated": "red",
-}
 
 
 def print_report(report: RunReport, console: Console) -> None:
@@ -53,23 +39,23 @@ def render(report: RunReport) -> RenderableType:
     ]
     for training in report.training:
         parts.append(_heading(f"Where a step's time goes: {training.stage}"))
-        parts.append(_shares(training.phases))
+        parts.append(shares_of(training.phases))
         parts.extend(_device(training))
-    parts.append(_heading("From submit to end"))
-    parts.append(_shares(report.timeline))
-    parts.extend(_cost(report))
     parts.append(_heading("Findings"))
     parts.extend(_finding(number, f) for number, f in enumerate(report.findings, 1))
     if not report.findings:
         parts.append(Text(f"  {words.no_finding(report.checks)}"))
-    parts.extend([_heading("Stages"), _stages(report.stages)])
+    parts.append(_heading("From submit to end"))
+    parts.append(shares_of(report.timeline))
+    parts.extend(_cost(report))
     for training in report.training:
         parts.extend([_heading(f"Training: {training.stage}"), _training(training)])
-    for evaluation in report.evaluation:
-        shown_numbers = _pairs(words.evaluation(evaluation.numbers))
-        parts.extend([_heading(f"Evaluation: {evaluation.stage}"), shown_numbers])
     for data in report.data:
         parts.extend([_heading(f"Data: {data.stage}"), _data(data)])
+    for evaluation in report.evaluation:
+        shown_numbers = Pairs(words.evaluation(evaluation.numbers))
+        parts.extend([_heading(f"Evaluation: {evaluation.stage}"), shown_numbers])
+    parts.extend([_heading("Stages"), _stages(report.stages)])
     parts.extend([_heading("Method and what is missing"), _method(report)])
     return Group(*parts)
 
@@ -78,7 +64,7 @@ def _device(training: TrainingNumbers) -> list[RenderableType]:
     """The device's own timeline, and the node whose devices stand idle most."""
     parts: list[RenderableType] = []
     if training.device_timeline:
-        parts += [Text("  on the device:", style="dim"), _shares(training.device_timeline)]
+        parts += [Text("  on the device:", style="dim"), shares_of(training.device_timeline)]
     if training.loads:
         line = words_load.load_line(min(training.loads, key=words_load.least_busy))
         parts.append(Text(f"  load of {line}", style="dim"))
@@ -92,8 +78,7 @@ def _cost(report: RunReport) -> list[RenderableType]:
         f"  ahead: {words_projection.ahead(projection, report.cost.currency)}"
         for projection in report.projections
     ]
-    title = "What it took, and what is ahead" if report.projections else "What it took"
-    return [_heading(title), *(Text(line) for line in lines)] if lines else []
+    return [Text(line) for line in lines]
 
 
 def _heading(title: str) -> Text:
@@ -101,61 +86,21 @@ def _heading(title: str) -> Text:
 
 
 def _tiles(report: RunReport) -> RenderableType:
-    panels = [
-        Panel(
-            Group(Text(tile.value, style="bold"), Text(tile.note, style="dim")),
-            title=tile.label,
-            title_align="left",
-            width=24,
-        )
-        for tile in report.tiles
-    ]
-    return Columns(panels, padding=(0, 1))
-
-
-def _shares(shares: Sequence[TimeShare]) -> RenderableType:
-    return _Shares(shown(shares)) if shares else Text("  nothing was measured")
-
-
-@dataclass(frozen=True)
-class _Shares:
-    """Names, bars and numbers; on a narrow terminal the bars give way, never a number."""
-
-    shares: Sequence[TimeShare]
-
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = [
-            (f"  {s.name}", words.percent(s.share), words.seconds(s.seconds)) for s in self.shares
-        ]
-        taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2
-        cells = min(_BAR_CELLS, options.max_width - taken - 2)
-        table = Table.grid(padding=(0, 2))
-        table.add_column(overflow="fold")
-        if cells >= _MIN_BAR_CELLS:
-            table.add_column(no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
-        for share, (name, percent, seconds) in zip(self.shares, rows, strict=True):
-            bar = [_bar(share, cells)] if cells >= _MIN_BAR_CELLS else []
-            table.add_row(Text(name), *bar, percent, seconds)
-        yield table
-
-
-def _bar(share: TimeShare, cells: int) -> Text:
-    filled = max(0, min(cells, round(share.share * cells)))
-    bar = Text("█" * filled, style=_KIND_STYLES.get(share.kind, "blue"))
-    return bar.append("·" * (cells - filled), style="dim")
+    return Tiles([(tile.label, tile.value, tile.note) for tile in report.tiles])
 
 
 def _finding(number: int, finding: Finding) -> RenderableType:
+    """Of a mere note what to do alone; the page has the rest."""
     text = Text(f"  {number}. ")
     text.append(finding.title, style=_SEVERITY_STYLES[finding.severity])
     table = Table.grid(padding=(0, 1))
     table.add_column(width=10, style="dim")
     table.add_column(overflow="fold")
-    table.add_row("     why", Text(finding.evidence[0]))
+    if finding.severity != "note":
+        table.add_row("     why", Text(finding.evidence[0]))
     table.add_row("     next", Text(finding.next_knob))
-    table.add_row("     gain", Text(finding.ceiling))
+    if finding.severity != "note":
+        table.add_row("     gain", Text(finding.ceiling))
     return Group(text, table)
 
 
@@ -189,7 +134,7 @@ class _StageTable:
         for stage in self.stages:
             yield Text(f"  {_stage_name(stage)}: {stage.status}")
             facts = zip(_STAGE_COLUMNS, _stage_facts(stage), strict=True)
-            yield Padding(_pairs(tuple(facts)), (0, 0, 0, 2))
+            yield Padding(Pairs(tuple(facts)), (0, 0, 0, 2))
 
 
 def _stage_name(stage: StageNumbers) -> str:
@@ -214,10 +159,6 @@ def _failures(stage: StageNumbers) -> list[str]:
     return [*shown, *([f"... and {more} more failed attempts of {stage.name}"] if more else [])]
 
 
-def _pairs(pairs: Sequence[tuple[str, str]]) -> RenderableType:
-    return Columns([Text.assemble("  ", (name, "dim"), f" {value}") for name, value in pairs])
-
-
 def _training(numbers: TrainingNumbers) -> RenderableType:
     pairs = [
         ("steps", f"{numbers.num_steps:,} on {words.ranks(numbers.rank_counts)}"),
@@ -238,8 +179,18 @@ def _training(numbers: TrainingNumbers) -> RenderableType:
         Text(f"  on {words.number_of('rank', some.num_ranks)}: {words.rates(some)}")
         for some in numbers.rates_by_ranks
     ]
-    caption = Text("  rank 0, from the start of each attempt to its end:", style="dim")
-    return Group(_pairs(pairs), *by_ranks, caption, _shares(numbers.budget))
+    return Group(Pairs(pairs), *by_ranks, *_budget(numbers))
+
+
+def _budget(numbers: TrainingNumbers) -> list[RenderableType]:
+    """The time around the steps, in a few lines."""
+    parts = [
+        ("", f"{part.name} {words.percent(part.share)} ({words.seconds(part.seconds)})")
+        for part in shown(numbers.budget)
+    ]
+    if not parts:
+        return []
+    return [Text("  rank 0, from the start of each attempt to its end:", style="dim"), Pairs(parts)]
 
 
 def _loss(numbers: TrainingNumbers) -> str:
@@ -272,7 +223,7 @@ def _data(numbers: DataNumbers) -> RenderableType:
         lines += [Text(f"  {line}") for line in statistics_lines(numbers.statistics)]
     part = words.of_slices(numbers.num_slices_reported, numbers.num_slices)
     caption = [Text(f"  {part}, those that completed:", style="dim")] if part else []
-    return Group(*caption, _pairs(pairs), *lines)
+    return Group(*caption, Pairs(pairs), *lines)
 
 
 def _method(report: RunReport) -> RenderableType:
@@ -280,7 +231,7 @@ def _method(report: RunReport) -> RenderableType:
     clear = sum(c.outcome == "clear" for c in report.checks)
     lines = [
         f"Rules: {len(report.findings)} found, {clear} clear, {len(abstained)} abstained.",
-        "Ceilings hold one at a time; they do not multiply.",
+        *(["Ceilings hold one at a time; they do not multiply."] if report.findings else []),
         *report.notes,
     ]
     return Group(*(Text(f"  {line}") for line in lines))

@@ -28,6 +28,23 @@ def test_the_report_fits_eighty_columns_and_names_all_parts(report_of):
         assert name in text
 
 
+def test_terminal_and_page_have_the_same_order(report_of):
+    report = report_of(data_wait_s=0.3)
+    page = re.findall(r"<h2>(.*?)</h2>", render_html(report))
+    in_terminal = [line for line in printed(report).splitlines() if line and line[0] != " "]
+    starts = ("Where", "Finding", "From", "Training", "Data", "Evaluation", "Stages", "Method")
+    both = [
+        [start for name in names for start in starts if name.startswith(start)]
+        for names in (page, in_terminal)
+    ]
+    assert both[0] == both[1] == list(starts)
+
+
+def test_a_report_is_no_longer_than_a_tall_screen(report_of):
+    text = printed(report_of(data_wait_s=0.3), width=100)
+    assert len(text.splitlines()) <= 75
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_no_number_is_cut_however_narrow_the_terminal(report_of, width):
     report = report_of(slow_rank_forward_s=0.2, num_ranks=4)
@@ -73,8 +90,10 @@ def test_terminal_and_page_show_the_same_parts_of_the_time(report_of):
         for name, share in parts.items()
     )
     report = dataclasses.replace(report_of(), timeline=shares)
-    rest = printed(report).partition("From submit to end\n")[2].partition("\n\n")[0]
-    in_terminal = [line[2:].partition("  ")[0] for line in rest.splitlines()]
+    rest = printed(report).partition("From submit to end\n")[2]
+    in_terminal = re.findall(
+        r"^ +([a-z]+(?: [a-z]+)*) .* %", rest.partition(" GPU h")[0], re.MULTILINE
+    )
     (legend,) = re.findall(
         r'<ul class="legend" aria-label="from submit to end">.*?</ul>',
         render_html(report),
