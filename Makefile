@@ -33,9 +33,13 @@ test: venv  ## the tests without the slow ones, on JOBS processes (2; as root on
 	@$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist loadscope \
 	  --no-loadscope-reorder $(PYTEST_ARGS)
 
-test-slow: venv  ## the slow tests alone, without the faults; writes a table of docs/report.md
-	@SLURM_JOBS_CAUSES_PAGE=docs/report.md $(BIN)/python -m pytest -m "slow and not faults" $(PYTEST_ARGS) || { code=$$?; \
-	  test $$code -eq 5 && echo "no test is marked slow" || exit $$code; }
+test-slow: venv  ## the slow tests without the faults: on JOBS processes, then those that measure, one at a time
+	@failed=0; \
+	$(BIN)/python -m pytest -m "slow and not faults and not alone" -n $(JOBS) --dist loadscope \
+	  --no-loadscope-reorder $(PYTEST_ARGS) || test $$? -eq 5 || failed=1; \
+	SLURM_JOBS_CAUSES_PAGE=docs/report.md $(BIN)/python -m pytest -m "slow and alone" $(PYTEST_ARGS) \
+	  || test $$? -eq 5 || failed=1; \
+	exit $$failed  # 5: none of the tests that were asked for is of this part
 
 test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on the test cluster; writes docs/reliability.md
 	@SLURM_JOBS_FAULT_ROUNDS=$(ROUNDS) SLURM_JOBS_RELIABILITY_PAGE=docs/reliability.md $(BIN)/python -m pytest -m faults $(PYTEST_ARGS)

@@ -26,7 +26,7 @@ from tests.end_to_end.causes_page import compare
 from tests.end_to_end.driver import Driver, kill, rank_pid, wait_for
 from tests.shapes_data import make_shapes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 LOCAL = "scheduler: local\nnode_local_dir: /tmp\n"
 USER_STAGES = """\
