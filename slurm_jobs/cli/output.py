@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -13,12 +14,25 @@ WIDTH_OF_A_PIPE = 160
 
 def console() -> Console:
     """As wide as the terminal; wide enough for whole lines where the output goes to a file."""
-    from rich.console import Console
-
-    found = Console()
+    found = page_console()
     if found.is_terminal or "COLUMNS" in os.environ:
         return found
-    return Console(width=WIDTH_OF_A_PIPE)
+    return page_console(width=WIDTH_OF_A_PIPE)
+
+
+def page_console(width: int | None = None) -> Console:
+    """As wide as it is told, else as the terminal, else 80 columns.
+
+    A reader that has left raises BrokenPipeError, as with `print`; rich would end the process with
+    exit code 1, which means here that the run failed.
+    """
+    from rich.console import Console
+
+    class LeavableConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return LeavableConsole(width=width)
 
 
 class LeavableStream:
