@@ -21,6 +21,8 @@ from slurm_jobs.cli.submit import print_job, print_notes
 from slurm_jobs.cli.watch import watch
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from slurm_jobs.common.probe_records import NodeProbe
     from slurm_jobs.operations.submit import Submission
     from slurm_jobs.reconcile import RunStatus
@@ -160,12 +162,7 @@ def _print(
 
     screen = console()
     if probes:
-        for columns, row in (
-            (texts.COMPUTE_COLUMNS, texts.compute_row),
-            (texts.FILE_COLUMNS, texts.file_row),
-        ):
-            screen.print()
-            screen.print(_table(columns, [row(probe) for probe in probes]))
+        _print_numbers(screen, probes)
         print()
     slow = [f"slow: {node}: {texts.slow_text(found)}" for node, found in _slow(run_dir, probes)]
     lines = [*slow, *texts.topology(probes), *texts.busy(probes), *texts.reasons(probes)]
@@ -177,13 +174,27 @@ def _print(
         screen.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
+def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
+    """A row a node where the screen has room, else a row a measure, for as many nodes as fit."""
+    from slurm_jobs.cli.output import is_room_for, table_of
+    from slurm_jobs.probes import texts
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+    wide = [
+        table_of(texts.COMPUTE_COLUMNS, [texts.compute_row(probe) for probe in probes]),
+        table_of(texts.FILE_COLUMNS, [texts.file_row(probe) for probe in probes]),
+    ]
+    if all(is_room_for(table, screen) for table in wide):
+        for table in wide:
+            screen.print("", table, sep="\n")
+        return
+    left = list(probes)
+    while left:
+        for number in range(len(left), 0, -1):  # more nodes than one where that breaks no cell
+            table = table_of(*texts.measure_rows(left[:number]))
+            if is_room_for(table, screen) or number == 1:
+                screen.print("", table, sep="\n")
+                left = left[number:]
+                break
+    screen.print()
+    for line in [*texts.cards(probes), *texts.warm_reads(probes)]:
+        screen.print(line, markup=False, highlight=False)

@@ -41,9 +41,9 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
         message = f"{', '.join(silent)}: no tokens were counted, so there is no speed to compare"
         raise ValueError(message)
     if len({run.num_ranks for run in runs}) < MIN_RUNS:
+        ranks = words.number_of("rank", runs[0].num_ranks)
         message = (
-            f"all runs had {words.number_of('rank', runs[0].num_ranks)}; name runs on other numbers "
-            "too, or use `slurm-jobs compare`"
+            f"all runs had {ranks}; name runs on other numbers too, or use `slurm-jobs compare`"
         )
         raise ValueError(message)
     grouped: dict[tuple[tuple[str, str], ...], list[RunMeasure]] = {}
