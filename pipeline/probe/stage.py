@@ -53,12 +53,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         StageConfigError: several tasks on one node, which would measure each other.
         StageError: asked to stop; what was measured until then was kept.
     """
-    if context.num_local_ranks != 1:
-        message = (
-            f"stage {context.stage}: {context.num_local_ranks} tasks on node {context.node_name} "
-            "would measure each other; set resources.tasks_per_node: 1"
-        )
-        raise StageConfigError(message)
+    _refuse_several(context)
     settings = build_config(ProbeConfig, config)
     paths, started_unix_s = ProbePaths(context.run_dir.parent), time.time()
     num_asked = asked_cores(os.environ.get("SLURM_CPUS_PER_TASK"))
@@ -87,6 +82,15 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         **found.numbers,
         "not_measured": dict(found.reasons),
     }
+
+
+def _refuse_several(context: TaskContext) -> None:
+    if context.num_local_ranks != 1:
+        message = (
+            f"stage {context.stage}: {context.num_local_ranks} tasks on node {context.node_name} "
+            "would measure each other; set resources.tasks_per_node: 1"
+        )
+        raise StageConfigError(message)
 
 
 def _stopped(left: Sequence[str]) -> str:

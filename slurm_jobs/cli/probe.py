@@ -258,6 +258,6 @@ def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
                 screen.print("", table, sep="\n")
                 left = left[number:]
                 break
-    screen.print()
-    for line in [*texts.cards(probes), *texts.warm_reads(probes)]:
+    notes = [*texts.cards(probes), *texts.warm_reads(probes)]
+    for line in ["", *notes] if notes else ():
         screen.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -56,7 +56,6 @@ def run(options: argparse.Namespace) -> int:
     from slurm_jobs.cli.output import console
     from slurm_jobs.profiles.terminal import render
 
-    where = f"{found_trace.stage}, {found_trace.attempt}, rank {found_trace.rank}"
-    title = f"{where}: {number_text(len(trace.steps), 'step')}"
+    title = f"{found_trace.title}: {number_text(len(trace.steps), 'step')}"
     console().print(render(title, trace, table, num_operators=options.operators))
     return 0

@@ -91,11 +91,9 @@ def write_report(
     told: Collection[str] = (),
     num_epochs: float | None = None,
 ) -> None:
-    """Write page and JSON into the run folder, and print the report.
+    """Write page and JSON into the run folder, then print the report: its reader may leave (head).
 
-    Writing comes first, because who reads what is printed may leave (head, less). Where no page
-    can be kept (a full disk) or is (another user's run), the report is told all the same, and then
-    why not.
+    Where no page can be kept (a full disk) or is (another user's run), that is said last.
 
     Args:
         run_dir: the run's folder.
@@ -111,9 +109,9 @@ def write_report(
     from slurm_jobs.run.paths import RunPaths
 
     paths = RunPaths(run_dir)
-    asked = ask(paths)
+    asked, config = ask(paths), _config_of(paths)
     report = make_report(
-        paths, asked.accounting, _config_of(paths), answer=asked.answer, num_epochs=num_epochs
+        paths, asked.accounting, config, answer=asked.answer, num_epochs=num_epochs
     )
     not_kept = _keep(report, paths)
     if as_json:

@@ -30,6 +30,11 @@ class FoundTrace:
         """As its folder is called: `s00000.a0002`."""
         return self.path.parent.name
 
+    @property
+    def title(self) -> str:
+        """`train, s00000.a0002, rank 0`."""
+        return f"{self.stage}, {self.attempt}, rank {self.rank}"
+
 
 def find_trace(run_dir: Path, stage: str | None, rank: int | None) -> FoundTrace:
     """The trace of the newest attempt that recorded one; of its first rank, where none is named.
