@@ -1,7 +1,7 @@
 """The stage `probe`: every measure in turn on each node, and what was found kept beside the runs.
 
-What cannot be measured says why and stops nothing else. The node's record is written before the
-nodes talk to each other, so that a network that hangs loses no other number.
+What cannot be measured says why and stops nothing else. The node's record is written after each
+measure, so that a probe that is stopped, runs out of time or hangs loses no number that it had.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,9 +25,14 @@ from pipeline.probe.measured import Deadline, Measured, merged
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.files import make_private_dir
-from slurm_jobs.common.machine import cpu_facts
-from slurm_jobs.common.probe_records import NodeProbe, ProbePaths, keep_probe
+from slurm_jobs.common.machine import cpu_facts, host_facts, is_local_node
+from slurm_jobs.common.probe_records import (
+    MEASURES,
+    NodeProbe,
+    ProbePaths,
+    keep_probe,
+    make_node_dir,
+)
 from slurm_jobs.common.stage_config.probe import ProbeConfig
 from slurm_jobs.common.stop import stop_requested
 
@@ -36,6 +41,9 @@ log = logging.getLogger(__name__)
 _SHARES = {"cores": 0.15, "local": 0.25, "shared": 0.25, "matmul": 0.15, "host_to_device": 0.05}
 """Of the budget; the network has the rest, which its own sizes keep to."""
 _LOAD_S = 0.5
+_TALKS = ("network", "nccl")
+"""What the nodes measure together, last."""
+_ENDED = "the probe was stopped, or out of time, before this was measured (--minutes gives more)"
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
@@ -43,37 +51,51 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 
     Raises:
         StageConfigError: several tasks on one node, which would measure each other.
-        StageError: asked to stop; what was measured until then is not kept.
+        StageError: asked to stop; what was measured until then was kept.
     """
-    if context.num_local_ranks != 1:
-        message = (
-            f"stage {context.stage}: {context.num_local_ranks} tasks on node {context.node_name} "
-            "would measure each other; set resources.tasks_per_node: 1"
-        )
-        raise StageConfigError(message)
+    _refuse_several(context)
     settings = build_config(ProbeConfig, config)
     paths, started_unix_s = ProbePaths(context.run_dir.parent), time.time()
     num_asked = asked_cores(os.environ.get("SLURM_CPUS_PER_TASK"))
-    _make_folder(paths, context)
+    _make_folder(paths, _node_name(context.node_name, os.environ.get("SLURMD_NODENAME")))
     gpus, found = look_at_gpus()
-    for name, measure in _before_torch(settings, context, paths, num_asked).items():
-        found = _and(found, name, measure)
-    for name, measure in _with_torch(settings, num_asked).items():
-        found = _and(found, name, measure)
     probe = _probe(context, started_unix_s, num_asked, gpus)
+    measures = {
+        **_before_torch(settings, context, paths, num_asked),
+        **_with_torch(settings, num_asked),
+    }
+    left = [*measures, *_TALKS]
 
     def keep(more: Measured) -> None:
-        _keep(paths, _with(probe, merged(found, more)), context)
+        _keep(paths, _with(probe, merged(found, more), left), context)
 
-    keep(Measured())
-    found = _and(found, "network", partial(_network, context, keep))
-    keep(Measured())
+    measures["network"] = partial(_network, context, keep)
+    for name, measure in measures.items():
+        if stop_requested():
+            raise StageError(_stopped(left))
+        found = merged(found, _answer(name, measure))
+        left = left[1:] if name != "network" else []
+        keep(Measured())
     return {
         "node": probe.node,
         "seconds": time.time() - started_unix_s,
         **found.numbers,
         "not_measured": dict(found.reasons),
     }
+
+
+def _refuse_several(context: TaskContext) -> None:
+    if context.num_local_ranks != 1:
+        message = (
+            f"stage {context.stage}: {context.num_local_ranks} tasks on node {context.node_name} "
+            "would measure each other; set resources.tasks_per_node: 1"
+        )
+        raise StageConfigError(message)
+
+
+def _stopped(left: Sequence[str]) -> str:
+    names = ", ".join(name.replace("_", " ") for name in left)
+    return f"asked to stop before these were measured: {names}; what was until then is kept"
 
 
 def asked_cores(slurm_cpus: str | None) -> int:
@@ -127,11 +149,8 @@ def _deadline(config: ProbeConfig, name: str) -> Deadline:
     return Deadline.after(config.budget_s * _SHARES[name])
 
 
-def _and(found: Measured, name: str, measure: Callable[[], Measured]) -> Measured:
-    """`found` and one more; a measure that cannot be made says why."""
-    if stop_requested():
-        message = f"asked to stop before `{name}` was measured"
-        raise StageError(message)
+def _answer(name: str, measure: Callable[[], Measured]) -> Measured:
+    """What a measure found; one that cannot be made says why."""
     start_s = time.monotonic()
     try:
         more = measure()
@@ -143,7 +162,7 @@ def _and(found: Measured, name: str, measure: Callable[[], Measured]) -> Measure
     for group, reason in more.reasons.items():
         log.warning("%s not measured: %s", group, reason)
     log.info("%s: %.1f s", name, time.monotonic() - start_s)
-    return merged(found, more)
+    return more
 
 
 def _missing(error: ModuleNotFoundError) -> str:
@@ -158,7 +177,7 @@ def _probe(
 ) -> NodeProbe:
     cpu = cpu_facts()
     return NodeProbe(
-        node=context.node_name,
+        node=_node_name(context.node_name, os.environ.get("SLURMD_NODENAME")),
         run_id=context.run_id,
         measured_unix_s=started_unix_s,
         cpu=str(cpu["model"]),
@@ -170,19 +189,35 @@ def _probe(
     )
 
 
-def _with(probe: NodeProbe, found: Measured) -> NodeProbe:
-    return replace(probe, numbers=found.numbers, reasons=found.reasons, details=found.details)
+def _node_name(called: str, slurms: str | None) -> str:
+    """Slurm's name of the node; where the local scheduler made one up, the host's own."""
+    return host_facts()["name"] if called != slurms and is_local_node(called) else called
 
 
-def _make_folder(paths: ProbePaths, context: TaskContext) -> None:
+def _with(probe: NodeProbe, found: Measured, left: Sequence[str]) -> NodeProbe:
+    """The record of what was found so far; of what is left it says that the probe has ended.
+
+    So it is true whenever the probe is killed, and no longer there when all is measured.
+    """
+    have = {*found.reasons, *(m.group for m in MEASURES if m.name in found.numbers)}
+    reasons = {name: _ENDED for name in left if name not in have}
+    return replace(
+        probe,
+        numbers=found.numbers,
+        reasons={**found.reasons, **reasons},
+        details=found.details,
+        is_partial=not set(left) <= set(_TALKS),
+    )
+
+
+def _make_folder(paths: ProbePaths, node: str) -> None:
     """For this node's records, before anything is measured.
 
     Raises:
         StageError: it cannot be made or written.
     """
-    folder = paths.node_dir(context.node_name)
     with _telling(paths):
-        make_private_dir(folder)
+        folder = make_node_dir(paths, node)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
@@ -204,7 +239,7 @@ def _telling(paths: ProbePaths) -> Iterator[None]:
         yield
     except OSError as error:
         message = (
-            f"{error.filename or paths.probes_dir}: {error.strerror}; probes are kept there: make "
+            f"{error.filename or paths.own_dir}: {error.strerror}; probes are kept there: make "
             "room and have it writable, or name another folder (--set runs_dir=FOLDER)"
         )
         raise StageError(message) from error

@@ -12,7 +12,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn, TextIO, cast
 
 from slurm_jobs import __version__
@@ -46,7 +46,9 @@ ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "tune"})
 """What they have begun they finish, whoever reads what they print."""
 
 _NO_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")
-"""argparse's own words for it."""
+_NO_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
+"""argparse's own words for them."""
+_OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 
 _EPILOG = """\
 RUN is a run folder, the start of a run's id, or a spec file (its newest run);
@@ -58,18 +60,38 @@ could not be asked, or a file not be read or written.
 
 
 class _Parser(argparse.ArgumentParser):
-    """Names the nearest verb where a word is none."""
+    """Names the nearest verb where a word is none, and the nearest option."""
+
+    verb: argparse.ArgumentParser | None = None
+    """Of the verb that was typed; the parser of all verbs alone has one."""
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2; see the class."""
         wrong = _NO_VERB.match(message)
         if wrong is not None:
-            import difflib
-
-            near = difflib.get_close_matches(wrong[1], VERBS, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            message = f"no verb `{wrong[1]}`{hint} (verbs: {', '.join(VERBS)})"
+            message = f"no verb `{wrong[1]}`{_near(wrong[1], VERBS)} (verbs: {', '.join(VERBS)})"
+        unknown = _NO_OPTION.match(message)
+        if unknown is not None and self.verb is not None:
+            self.verb.error(_not_taken(unknown[1].split(), self.verb))
         super().error(message)
+
+
+def _not_taken(words: Sequence[str], verb: argparse.ArgumentParser) -> str:
+    """`no option `--expotr`; did you mean `--export`?`; the usage above it has them all."""
+    options = [word.partition("=")[0] for word in words if word.startswith("-")]
+    if not options:
+        return f"`{' '.join(words)}` is more than it takes"
+    known = _OPTION.findall(verb.format_usage())
+    # Words beside them are mostly their values.
+    return ", ".join(f"no option `{option}`{_near(option, known)}" for option in options)
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    """`; did you mean `x`?` for the nearest known word, or nothing."""
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
@@ -88,6 +110,7 @@ def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(verb, help=text, description=text, allow_abbrev=False)
         if verb in verbs:
             importlib.import_module(f"slurm_jobs.cli.{verb}").add_arguments(command)
+            parser.verb = command
     return parser
 
 

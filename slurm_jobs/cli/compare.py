@@ -53,7 +53,8 @@ def run(options: argparse.Namespace) -> int:
         from slurm_jobs.cli.output import console
         from slurm_jobs.comparison.terminal import render
 
-        console().print(render(found))
+        screen = console()
+        screen.print(render(found, width=screen.width))
     return 0
 
 

@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 WIDTH_OF_A_PIPE = 160
+_WIDER_THAN_ANY = 100_000
 
 
 def console() -> Console:
     """As wide as the terminal; wide enough for whole lines where the output goes to a file."""
-    from rich.console import Console
-
-    found = Console()
+    found = page_console()
     if found.is_terminal or "COLUMNS" in os.environ:
         return found
-    return Console(width=WIDTH_OF_A_PIPE)
+    return page_console(width=WIDTH_OF_A_PIPE)
+
+
+def page_console(width: int | None = None) -> Console:
+    """As wide as it is told, else as the terminal, else 80 columns.
+
+    A reader that has left raises BrokenPipeError, as with `print`; rich would end the process with
+    exit code 1, which means here that the run failed.
+    """
+    from rich.console import Console
+
+    class LeavableConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return LeavableConsole(width=width)
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table of plain cells, that are broken only where the screen is too narrow for them."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def is_room_for(table: Table, screen: Console) -> bool:
+    """Whether no cell of a table need be broken on this screen."""
+    without_end = screen.options.update_width(_WIDER_THAN_ANY)
+    return screen.measure(table, options=without_end).maximum <= screen.width
 
 
 class LeavableStream:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from slurm_jobs.plan import Plan, PlannedJob
 
 
+_FLOW = ("stage", "runs", "after", "tasks")
+_ASKED = "each asks for"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     add_spec(parser)
@@ -104,6 +108,10 @@ def _which(plan: Plan, job: PlannedJob) -> str:
 
 def resources_text(job: PlannedJob) -> str:
     """What one job or array task asks for, in a line."""
+    return ", ".join(_resources(job))
+
+
+def _resources(job: PlannedJob) -> list[str]:
     asked = job.resources
     parts = [f"{asked.nodes} node{'s' if asked.nodes > 1 else ''}"]
     cores = f"{asked.cpus_per_task} core{'s' if asked.cpus_per_task > 1 else ''}"
@@ -116,7 +124,7 @@ def resources_text(job: PlannedJob) -> str:
         parts.append(f"{asked.mem_gb:g} GB a node")
     parts.append(f"at most {duration_text(asked.timeout_min * 60)}")
     parts += [f"{key}={value}" for key, value in asked.slurm.items()]
-    return ", ".join(parts)
+    return parts
 
 
 def tasks_text(job: PlannedJob) -> str:
@@ -129,32 +137,48 @@ def tasks_text(job: PlannedJob) -> str:
 
 def print_plan(plan: Plan, scheduler: str) -> None:
     """The graph and the resources."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    from slurm_jobs.cli.output import console
+    from slurm_jobs.cli.output import console, is_room_for, table_of
     from slurm_jobs.plan import gpu_hours_asked
 
     print(f"{plan.name} on {scheduler}\n")
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("stage", "runs", "after", "tasks", "each asks for"):
-        table.add_column(column, overflow="fold")
+    screen = console()
+    flow, asked = _flow_rows(plan), [[resources_text(job)] for job in plan.jobs]
+    whole = table_of((*_FLOW, _ASKED), [[*a, *b] for a, b in zip(flow, asked, strict=True)])
+    if is_room_for(whole, screen):
+        screen.print(whole)
+    else:
+        room = screen.width - max(len(row[0]) for row in flow) - 2
+        screen.print(table_of(_FLOW, flow), "")
+        packed = [_packed(_resources(job), room) for job in plan.jobs]
+        rows = [[cells[0], lines] for cells, lines in zip(flow, packed, strict=True)]
+        screen.print(table_of((_FLOW[0], _ASKED), rows))
+    total = sum(gpu_hours_asked(job) for job in plan.jobs)
+    print(f"\n{len(plan.jobs)} jobs; GPU-hours asked for, up to the time limits: {total:.1f}")
+
+
+def _flow_rows(plan: Plan) -> list[list[str]]:
+    """A job each under `_FLOW`."""
+    rows = []
     for job in plan.jobs:
         stage = plan.stage(job.stage)
         after = ", ".join(
             d.stage if d.kind == "afterok" else f"{d.stage} ({d.kind})" for d in stage.after
         )
-        row = (
-            f"{job.stage}{_which(plan, job)}",
-            stage.run,
-            after or "-",
-            tasks_text(job),
-            resources_text(job),
-        )
-        table.add_row(*(escape(cell) for cell in row))
-    console().print(table)
-    total = sum(gpu_hours_asked(job) for job in plan.jobs)
-    print(f"\n{len(plan.jobs)} jobs; GPU-hours asked for, up to the time limits: {total:.1f}")
+        name = f"{job.stage}{_which(plan, job)}"
+        rows.append([name, stage.run, after or "-", tasks_text(job)])
+    return rows
+
+
+def _packed(parts: Sequence[str], width: int) -> str:
+    """The parts with commas between them, in lines that none of them is broken by."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(f"{lines[-1]}, {part},") <= width:
+            lines[-1] += f", {part}"
+        else:
+            lines[-1] += ","
+            lines.append(part)
+    return "\n".join(lines)
 
 
 def plan_values(plan: Plan, scripts: Sequence[str], notes: Sequence[str]) -> dict[str, Any]:

@@ -1,9 +1,13 @@
-"""`slurm-jobs probe SPEC`: measure the nodes that a spec's training would get."""
+"""`slurm-jobs probe SPEC`: measure the nodes that a spec's training would get.
+
+On the run of an earlier probe it prints again what was measured.
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from slurm_jobs.cli.arguments import (
     add_json,
     add_overrides,
+    command_text,
+    number_text,
     positive,
     positive_up_to,
     print_json,
@@ -19,21 +25,32 @@ from slurm_jobs.cli.arguments import (
 )
 from slurm_jobs.cli.submit import print_job, print_notes
 from slurm_jobs.cli.watch import watch
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.run.paths import RunPaths
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from slurm_jobs.common.probe_records import NodeProbe
     from slurm_jobs.operations.submit import Submission
     from slurm_jobs.reconcile import RunStatus
-    from slurm_jobs.run.paths import RunPaths
 
 _MOST_MINUTES = 24 * 60
+_OF_A_SPEC = ("stage", "nodes", "nodelist", "minutes", "file_mb", "overrides")
+"""Options that mean nothing of a run that is there."""
 _SEEN_WITHIN_S = 15.0
 """A network file system shows this machine an older listing of a folder for some seconds."""
+_FRESH_S = 120.0
+"""What ended earlier is to be seen, if it is there."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
-    parser.add_argument("spec", metavar="SPEC", type=Path, help="the YAML file")
+    parser.add_argument(
+        "target",
+        metavar="SPEC|RUN",
+        help="the YAML file; or the run of a probe, whose result is printed (again)",
+    )
     parser.add_argument(
         "--stage",
         metavar="NAME",
@@ -53,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes",
         metavar="M",
         type=positive_up_to(_MOST_MINUTES),
-        default=5,
         help="time limit of the job; default: 5",
     )
     parser.add_argument(
@@ -68,16 +84,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Submit, watch, and print what was measured; exit code 1 if the job failed."""
-    submission = _submit(options)
-    run_dir = submission.paths.run_dir
-    if not options.json:
-        print_notes(submission)
-        print(f"run folder: {shown_path(run_dir)}\n")
+    run_dir = _given_run(options)
+    if run_dir is None:
+        submission = _submit(options)
+        run_dir = submission.paths.run_dir
+        if not options.json:
+            print_notes(submission)
+            print(f"run folder: {shown_path(run_dir)}\n")
     status, code = watch(run_dir, quiet=options.json, tells_failures=False)
     if status is None:
+        again = command_text("probe", shown_path(run_dir))
+        print(f"what was measured, once it is over: {again}", file=sys.stderr)
         return code
     problems: list[str] = []
-    probes = _probes(submission.paths, status, problems)
+    probes = _probes(RunPaths(run_dir), status, problems)
     if options.json:
         print_json(probe_values(run_dir, status, probes, problems))
     else:
@@ -85,10 +105,36 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
+def _given_run(options: argparse.Namespace) -> Path | None:
+    """The run of a probe that is named; None where a spec is.
+
+    Raises:
+        InputError: there is no such run, it is none of a probe, or an option was given that is for
+            a spec.
+    """
+    from slurm_jobs.operations.probe import refuse_no_probe
+    from slurm_jobs.run.find import SPEC_SUFFIXES, find_run
+
+    path = Path(options.target)
+    if path.suffix in SPEC_SUFFIXES or path.is_file():
+        return None
+    for name in _OF_A_SPEC:
+        if getattr(options, name):
+            option = "--set" if name == "overrides" else f"--{name.replace('_', '-')}"
+            message = (
+                f"{option} is for a spec, and {options.target} is a run, whose result is printed; "
+                "name the spec's file to probe anew"
+            )
+            raise InputError(message)
+    run_dir = find_run(options.target)
+    refuse_no_probe(run_dir)
+    return run_dir
+
+
 def _submit(options: argparse.Namespace) -> Submission:
     from slurm_jobs.common.stage_config.probe import ProbeConfig
     from slurm_jobs.operations.load import load
-    from slurm_jobs.operations.probe import ProbeRequest, submit_probe
+    from slurm_jobs.operations.probe import DEFAULT_MINUTES, ProbeRequest, submit_probe
 
     config = ProbeConfig()
     if options.file_mb is not None:
@@ -97,10 +143,10 @@ def _submit(options: argparse.Namespace) -> Submission:
         stage=options.stage,
         num_nodes=options.nodes,
         nodelist=options.nodelist,
-        minutes=float(options.minutes),
+        minutes=float(options.minutes or DEFAULT_MINUTES),
         config=config,
     )
-    loaded = load(options.spec, overrides=options.overrides, to_submit=True)
+    loaded = load(Path(options.target), overrides=options.overrides, to_submit=True)
     quiet = options.json
     return submit_probe(loaded, request, on_job=(lambda _job: None) if quiet else print_job)
 
@@ -108,19 +154,38 @@ def _submit(options: argparse.Namespace) -> Submission:
 def _probes(paths: RunPaths, status: RunStatus, problems: list[str]) -> tuple[NodeProbe, ...]:
     """What the run kept; a run that completed is given time until all of it is to be seen."""
     from slurm_jobs.common.files import read_json
+    from slurm_jobs.common.probe_records import MAX_KEPT
     from slurm_jobs.operations.probe import STAGE
     from slurm_jobs.probes.reading import probes_of_run
 
     asked = read_json(paths.resolved_spec)["stages"][STAGE]["resources"]["nodes"]
-    end_s = time.monotonic() + _SEEN_WITHIN_S
+    patience_s = _SEEN_WITHIN_S if _is_fresh(paths, status) else 0.0
+    end_s = time.monotonic() + patience_s
     while True:
         found_problems: list[str] = []
         probes = probes_of_run(paths.run_dir.parent, paths.run_dir.name, found_problems)
         is_all = len(probes) >= asked or status.status != "completed"
         if is_all or time.monotonic() > end_s:
-            problems.extend(found_problems)
-            return probes
+            break
         time.sleep(0.5)
+    problems.extend(found_problems)
+    if not is_all:
+        problems.append(
+            f"{asked - len(probes)} of {number_text(asked, 'node')} have no record of this probe "
+            f"(any more): of each node the newest {MAX_KEPT} are kept"
+        )
+    return probes
+
+
+def _is_fresh(paths: RunPaths, status: RunStatus) -> bool:
+    """Whether the run has ended just now, by clocks that may differ a little."""
+    from slurm_jobs.run.store import read_completion
+
+    ((part,),) = (stage.slices for stage in status.stages)
+    if part.ending is None:
+        return True
+    ended_unix_s = read_completion(paths, status.stages[0].stage.name, part.ending).ended_unix_s
+    return time.time() - ended_unix_s < _FRESH_S
 
 
 def probe_values(
@@ -160,30 +225,39 @@ def _print(
 
     screen = console()
     if probes:
-        for columns, row in (
-            (texts.COMPUTE_COLUMNS, texts.compute_row),
-            (texts.FILE_COLUMNS, texts.file_row),
-        ):
-            screen.print()
-            screen.print(_table(columns, [row(probe) for probe in probes]))
+        _print_numbers(screen, probes)
         print()
     slow = [f"slow: {node}: {texts.slow_text(found)}" for node, found in _slow(run_dir, probes)]
     lines = [*slow, *texts.topology(probes), *texts.busy(probes), *texts.reasons(probes)]
     lines += [*problems, *problem_lines(run_dir, status, with_logs=True)]
     if probes:
-        folder = ProbePaths(run_dir.parent).probes_dir
+        folder = ProbePaths(run_dir.parent).own_dir
         lines.append(f"kept in {shown_path(folder)}, for the reports of runs beside it")
     for line in lines:
         screen.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
+def _print_numbers(screen: Console, probes: Sequence[NodeProbe]) -> None:
+    """A row a node where the screen has room, else a row a measure, for as many nodes as fit."""
+    from slurm_jobs.cli.output import is_room_for, table_of
+    from slurm_jobs.probes import texts
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+    wide = [
+        table_of(texts.COMPUTE_COLUMNS, [texts.compute_row(probe) for probe in probes]),
+        table_of(texts.FILE_COLUMNS, [texts.file_row(probe) for probe in probes]),
+    ]
+    if all(is_room_for(table, screen) for table in wide):
+        for table in wide:
+            screen.print("", table, sep="\n")
+        return
+    left = list(probes)
+    while left:
+        for number in range(len(left), 0, -1):  # more nodes than one where that breaks no cell
+            table = table_of(*texts.measure_rows(left[:number]))
+            if is_room_for(table, screen) or number == 1:
+                screen.print("", table, sep="\n")
+                left = left[number:]
+                break
+    notes = [*texts.cards(probes), *texts.warm_reads(probes)]
+    for line in ["", *notes] if notes else ():
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)

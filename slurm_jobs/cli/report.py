@@ -54,20 +54,22 @@ def run(options: argparse.Namespace) -> int:
 
         check_suffix(options.export)
         check_place("--export", options.export)
+    # The table is written before anything is printed: who reads that may leave (head, less).
+    exported = None if options.export is None else _export(run_dir, options.export)
     write_report(run_dir, as_json=options.json, num_epochs=options.epochs)
-    if options.export is not None:
-        _export(run_dir, options.export, quiet=options.json)
+    if exported is not None and not options.json:
+        print(exported)
     return 0
 
 
-def _export(run_dir: Path, path: Path, *, quiet: bool) -> None:
+def _export(run_dir: Path, path: Path) -> str:
+    """Write the table of the steps; the line that says so."""
     from slurm_jobs.report.export import export_steps
     from slurm_jobs.report.inputs.reading import read_inputs
     from slurm_jobs.run.paths import RunPaths
 
     num_rows = export_steps(read_inputs(RunPaths(run_dir), (), whole=True), path)
-    if not quiet:
-        print(f"steps: {shown_path(path)} ({number_text(num_rows, 'row')})")
+    return f"steps: {shown_path(path)} ({number_text(num_rows, 'row')})"
 
 
 def _epochs(text: str) -> float:
@@ -89,10 +91,9 @@ def write_report(
     told: Collection[str] = (),
     num_epochs: float | None = None,
 ) -> None:
-    """Print the report, and write page and JSON into the run folder.
+    """Write page and JSON into the run folder, then print the report: its reader may leave (head).
 
-    Printing comes first: where no page can be kept (a full disk) or is (another user's run),
-    that is said, and the report has been told all the same.
+    Where no page can be kept (a full disk) or is (another user's run), that is said last.
 
     Args:
         run_dir: the run's folder.
@@ -100,8 +101,7 @@ def write_report(
         num_epochs: what so many would take is told too.
         told: attempts whose failure this terminal tells elsewhere, see `told.without_failures`.
     """
-    from rich.console import Console
-
+    from slurm_jobs.cli.output import page_console
     from slurm_jobs.report.json_form import report_to_json
     from slurm_jobs.report.stage import ask, make_report
     from slurm_jobs.report.terminal import print_report
@@ -109,31 +109,33 @@ def write_report(
     from slurm_jobs.run.paths import RunPaths
 
     paths = RunPaths(run_dir)
-    asked = ask(paths)
+    asked, config = ask(paths), _config_of(paths)
     report = make_report(
-        paths, asked.accounting, _config_of(paths), answer=asked.answer, num_epochs=num_epochs
+        paths, asked.accounting, config, answer=asked.answer, num_epochs=num_epochs
     )
+    not_kept = _keep(report, paths)
     if as_json:
         print_json(report_to_json(report))
     else:
-        print_report(without_failures(report, told), Console())
+        print_report(without_failures(report, told), page_console())
         for problem in asked.problems:
             print(f"could not be asked: {problem}")
-    _keep(report, paths, quiet=as_json)
+    if not_kept:
+        print(not_kept, file=sys.stderr)
+    elif not as_json:
+        print(f"\npage: {shown_path(paths.report_html)}")
 
 
-def _keep(report: RunReport, paths: RunPaths, *, quiet: bool) -> None:
-    """Write page and JSON into the run folder, or say why not."""
+def _keep(report: RunReport, paths: RunPaths) -> str:
+    """Write page and JSON into the run folder; why not, where that cannot be."""
     from slurm_jobs.report.stage import keep_report
 
     try:
         keep_report(report, paths)
     except OSError as error:
         older = "; the page there is an older one" if paths.report_html.exists() else ""
-        print(f"no page was kept: {error}{older}", file=sys.stderr)
-        return
-    if not quiet:
-        print(f"\npage: {shown_path(paths.report_html)}")
+        return f"no page was kept: {error}{older}"
+    return ""
 
 
 def _config_of(paths: RunPaths) -> ReportConfig:

@@ -133,14 +133,13 @@ def _look(place: DatasetPlace, options: argparse.Namespace) -> SamplesFound:
 
 
 def _print(found: SamplesFound, options: argparse.Namespace) -> None:
-    from rich.console import Console
-
+    from slurm_jobs.cli.output import page_console
     from slurm_jobs.samples.terminal import print_samples
 
     for line in head_lines(found):
         print(line)
     if options.html is None:
-        print_samples(found.samples, Console())
+        print_samples(found.samples, page_console())
         if found.samples:
             print()
     for line in finding_lines(found, options.run):

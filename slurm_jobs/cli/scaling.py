@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from slurm_jobs.cli.arguments import add_json, print_json
+from slurm_jobs.cli.arguments import add_json, command_text, print_json, shown_path
 from slurm_jobs.cli.compare import add_training, refuse_repeated
+
+if TYPE_CHECKING:
+    from slurm_jobs.comparison.model import RunMeasure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,11 +43,28 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(str(error)) from error
     from slurm_jobs.comparison.scaling_terminal import headline, render
 
+    steps = [] if found.series else next_steps(run_dirs, measured)
     if options.json:
         lines = [headline(series) for series in found.series]
-        print_json({"headlines": lines, **dataclasses.asdict(found)})
-    else:
-        from slurm_jobs.cli.output import console
+        print_json({"headlines": lines, **dataclasses.asdict(found), "next": steps})
+        return 0
+    from slurm_jobs.cli.output import console
 
-        console().print(render(found))
+    console().print(render(found))
+    for line in steps:
+        print(line)
     return 0
+
+
+def next_steps(run_dirs: Sequence[Path], measured: Sequence[RunMeasure]) -> list[str]:
+    """What to type where no run is left that another can be measured against."""
+    num_ranks = measured[0].num_ranks
+    ranks = [run.num_ranks for run in measured]
+    unlike = next(where for where, num in zip(run_dirs, ranks, strict=True) if num != num_ranks)
+    compare = command_text("compare", shown_path(run_dirs[0]), shown_path(unlike))
+    resources = f"stages.{measured[0].stage}.resources"
+    return [
+        "Nothing is left to compare: no two runs on different numbers of ranks are alike otherwise",
+        f"next: {compare}  # in what they differ",
+        f"then: submit one of their specs on another number (--set {resources}.nodes=2)",
+    ]

@@ -16,8 +16,19 @@ from slurm_jobs.common.packages import installed_packages
 _CPU_MODEL_KEYS = ("model name", "cpu", "Model", "Hardware")
 """Of /proc/cpuinfo on x86, POWER and ARM; the first that is there."""
 _RATE = re.compile(r"([\d.]+) Gb/sec")
+_LOCAL_NODE = "local"
 _CPUINFO_BYTES = 8192
 """Enough for the first core: the kernel makes the text of hundreds of them while it is read."""
+
+
+def local_node_name(node_rank: int) -> str:
+    """What the local scheduler calls a node; all of its nodes are this machine."""
+    return f"{_LOCAL_NODE}{node_rank}"
+
+
+def is_local_node(name: str) -> bool:
+    """Whether the local scheduler may have named a node so."""
+    return name.startswith(_LOCAL_NODE) and name.removeprefix(_LOCAL_NODE).isdecimal()
 
 
 def host_facts() -> Mapping[str, str]:

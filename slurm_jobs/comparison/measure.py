@@ -86,7 +86,7 @@ def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -
             is left.
     """
     inputs = read_inputs(RunPaths(run_dir), ())
-    chosen = _choose(inputs, stage)
+    chosen = _choose(inputs, run_dir, stage)
     fingerprints = {a.attempt: a.fingerprint for a in chosen.attempts}
     attempts = split_attempts(chosen.timings, warmup_steps, fingerprints)
     newest = of_newest(attempts, fingerprints) if attempts else ()
@@ -106,14 +106,15 @@ def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -
     return replace(_measure(inputs, chosen, alike, notes), last_loss=_last_loss(attempts))
 
 
-def _choose(inputs: ReportInputs, name: str | None) -> StageInputs:
+def _choose(inputs: ReportInputs, run_dir: Path, name: str | None) -> StageInputs:
     run_id = inputs.run["run_id"]
-    trained = [s for s in inputs.stages if any(t.steps is not None for t in s.timings)]
-    if name is not None:
-        trained = [s for s in trained if s.name == name]
+    recorded = [s for s in inputs.stages if any(t.steps is not None for t in s.timings)]
+    trained = [s for s in recorded if name in {None, s.name}]
     if not trained:
         what = f"of stage {name}" if name else "of any training"
-        message = f"run {run_id} has no step records {what}; `slurm-jobs status` says how it stands"
+        there = ", ".join(s.name for s in recorded)
+        way_on = f"; it has those of {there}" if there else f"\nnext: slurm-jobs status {run_dir}"
+        message = f"run {run_id} has no step records {what}{way_on}"
         raise InputError(message)
     if len(trained) > 1 or trained[0].num_slices > 1:
         listed = ", ".join(s.name for s in trained)

@@ -10,6 +10,7 @@ from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.model_scaling import Kind, Point, Scaling, Series
 from slurm_jobs.comparison.settings import ABSENT, OWN_OF_A_RUN
 from slurm_jobs.comparison.verdict import MIN_RUNS, interval, judge
+from slurm_jobs.report import words
 
 BATCH_SHARE = 0.02
 """Batches within this share of each other are alike. Own choice."""
@@ -40,9 +41,9 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
         message = f"{', '.join(silent)}: no tokens were counted, so there is no speed to compare"
         raise ValueError(message)
     if len({run.num_ranks for run in runs}) < MIN_RUNS:
+        ranks = words.number_of("rank", runs[0].num_ranks)
         message = (
-            f"all {len(runs)} runs had {runs[0].num_ranks} ranks; name runs on other numbers too, "
-            "or use `slurm-jobs compare`"
+            f"all runs had {ranks}; name runs on other numbers too, or use `slurm-jobs compare`"
         )
         raise ValueError(message)
     grouped: dict[tuple[tuple[str, str], ...], list[RunMeasure]] = {}
@@ -56,7 +57,8 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
             ids = ", ".join(run.run_id for run in members)
             own = f" ({name})" if name else ""
             warnings.append(
-                f"left out, as nothing on other numbers of ranks is like it: {ids}{own}"
+                f"left out, as nothing on other numbers of ranks is like it: {ids}{own}; its spec "
+                "on another number would be"
             )
             continue
         series.append(_series(name, members))

@@ -1,4 +1,4 @@
-"""Scaling on one screen of the terminal. rich honours NO_COLOR."""
+"""Scaling on one screen of the terminal, 80 columns wide. rich honours NO_COLOR."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.comparison.model_scaling import Point, Scaling, Series
+from slurm_jobs.comparison.sentences import width_text
 from slurm_jobs.report import words
 
-_BAR_CELLS = 24
+_BAR_CELLS = 14
+"""What 80 columns have left beside the numbers."""
 _TITLES = {
     "strong": "strong scaling (the same global batch)",
     "weak": "weak scaling (the same batch a rank)",
@@ -76,9 +78,9 @@ def _series(series: Series) -> list[RenderableType]:
 
 def _table(points: Sequence[Point]) -> RenderableType:
     table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name in ("ranks", "runs", "tokens/s", "times", "ideal", "efficiency", "95 % interval"):
+    for name in ("ranks", "runs", "tokens/s", "times", "ideal", "of ideal", "95 % interval"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("| marks the ideal", no_wrap=True)
+    table.add_column("| is the ideal", no_wrap=True)
     most = max(max(point.speedup, point.ideal) for point in points)
     for point in points:
         table.add_row(
@@ -97,7 +99,9 @@ def _table(points: Sequence[Point]) -> RenderableType:
 def _interval(point: Point) -> str:
     if point.low is None or point.high is None:
         return "" if point.speedup == point.ideal == 1 else "single runs"
-    return f"{words.percent(point.low)} to {words.percent(point.high)}"
+    if width_text(point.low, point.high):
+        return "too few runs"
+    return f"{point.low * 100:.0f} to {words.percent(point.high)}"
 
 
 def _bar(point: Point, most: float) -> Text:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from slurm_jobs.common.stretches import MIN_STEPS
 from slurm_jobs.common.student import CONFIDENCE
 from slurm_jobs.comparison.model import Comparison, RunMeasure
 from slurm_jobs.comparison.verdict import EQUAL_SHARE, MAX_RUNS, MIN_RUNS, Verdict
 from slurm_jobs.report import words
 
+_WIDE_FACTOR = 3.0
+"""Of the ends of an interval: settings that matter change a speed by less. Own choice."""
 _INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
 
 
@@ -22,15 +26,25 @@ def headline(comparison: Comparison) -> str:
         margin = f"{EQUAL_SHARE * 100:g} %"
         return f"A and B are equal within {margin}: {change(verdict)} in real tokens a second."
     if verdict.word == "cannot tell":
-        return (
-            f"Cannot tell: {change(verdict)} in real tokens a second; {_what_it_takes(comparison)}."
-        )
+        few = " from so few runs" if width_text(verdict.low, verdict.high) else ""
+        told = f"{change(verdict)} in real tokens a second"
+        return f"Cannot tell{few}: {told}; {_what_it_takes(comparison)}."
     return _of_two_runs(verdict)
 
 
 def change(verdict: Verdict) -> str:
-    """`B / A 1.032 (95 % interval 1.010 to 1.054)`."""
-    return f"B / A {verdict.ratio:.3f} ({_INTERVAL} {verdict.low:.3f} to {verdict.high:.3f})"
+    """`B / A 1.032 (95 % interval 1.010 to 1.054)`; of one that says nothing, how wide it is."""
+    wide = width_text(verdict.low, verdict.high) if verdict.word == "cannot tell" else ""
+    told = wide or f"{verdict.low:.3f} to {verdict.high:.3f}"
+    return f"B / A {verdict.ratio:.3f} ({_INTERVAL} {told})"
+
+
+def width_text(low: float, high: float) -> str:
+    """`wider than a factor of 1,000` where the ends would be read for news; else nothing."""
+    if low <= 0 or high / low <= _WIDE_FACTOR:
+        return ""
+    power = 10 ** math.floor(math.log10(high / low))
+    return f"wider than a factor of {int(high / low / power) * power:,}"
 
 
 def hours_word(run: RunMeasure) -> str:
@@ -73,8 +87,8 @@ def _why_none(comparison: Comparison) -> str:
         and max(len(comparison.first), len(comparison.second)) >= MIN_RUNS
     ):
         return f"one arm has a single run; {MIN_RUNS} of each are needed for a claim"
-    short = min(runs, key=lambda run: run.num_steps)
+    short = [f"{run.run_id} has {run.num_steps}" for run in runs if not run.token_stretches]
     return (
-        f"{short.run_id} has {short.num_steps} steps after the warm-up, {MIN_STEPS} are needed to "
-        "tell its noise"
+        f"too few steps after the warm-up: {', '.join(short)}, and {MIN_STEPS} are needed to tell "
+        "a run's noise"
     )

@@ -1,4 +1,4 @@
-"""A comparison on one screen of the terminal. rich honours NO_COLOR."""
+"""A comparison on one screen of the terminal, 80 columns wide. rich honours NO_COLOR."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MOST_DIFFERENCES = 20
 _APART = {"checkpoint_s": "checkpoints", "evaluation_s": "evaluation", "compile_s": "compiling"}
 
 
-def render(comparison: Comparison) -> RenderableType:
-    """The whole comparison as one renderable."""
+def render(comparison: Comparison, *, width: int = 80) -> RenderableType:
+    """The whole comparison as one renderable, for a screen of so many columns."""
     word = comparison.tokens.word if comparison.tokens is not None else ""
     parts: list[RenderableType] = [Text(headline(comparison), style=_STYLES.get(word, "bold"))]
     parts.extend(Text(f"  note: {line}", style="yellow") for line in comparison.warnings)
@@ -31,21 +31,25 @@ def render(comparison: Comparison) -> RenderableType:
     if lines:
         parts.append(Text("\nCommunication (of the profiled steps)", style="bold"))
         parts.extend(Text(f"  {line}") for line in lines)
-    parts.extend([Text("\nWhat differs in the settings", style="bold"), *_settings(comparison)])
+    parts.append(Text("\nWhat differs in the settings", style="bold"))
+    parts.extend(_settings(comparison, width))
     return Group(*parts)
 
 
 def _runs(comparison: Comparison) -> RenderableType:
+    """A line each by a short name, which the whole names stand under."""
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("", no_wrap=True)
-    table.add_column("run", overflow="fold")
-    hours = hours_word(comparison.first[0])
+    hours = hours_word(comparison.first[0]).replace("hours", "h")
     for name in ("ranks", "steps", "tokens/s", "samples/s", "batch", "memory", "loss", hours):
         table.add_column(name, justify="right", no_wrap=True)
+    names = []
     for arm, runs in (("A", comparison.first), ("B", comparison.second)):
-        for run in runs:
-            table.add_row(arm, Text(run.run_id), *_facts(run))
-    return table
+        for number, run in enumerate(runs, 1):
+            called = arm if len(runs) == 1 else f"{arm}{number}"
+            table.add_row(called, *_facts(run))
+            names.append(Text(f" {called:3} {run.run_id}"))
+    return Group(table, *names)
 
 
 def _facts(run: RunMeasure) -> tuple[str, ...]:
@@ -74,16 +78,25 @@ def _apart(comparison: Comparison) -> RenderableType:
     return table
 
 
-def _settings(comparison: Comparison) -> list[RenderableType]:
+def _settings(comparison: Comparison, width: int) -> list[RenderableType]:
+    """A table where no cell of it need be broken; else each value on a line of its own."""
     if not comparison.differences:
         return [Text("  nothing that is recorded: the arms are repeats of each other")]
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for name in ("setting", "A", "B"):
-        table.add_column(name, overflow="fold")
-    for one in comparison.differences[:_MOST_DIFFERENCES]:
-        table.add_row(Text(one.name), Text(", ".join(one.first)), Text(", ".join(one.second)))
+        table.add_column(name)
+    shown = [
+        (one.name, ", ".join(one.first), ", ".join(one.second))
+        for one in comparison.differences[:_MOST_DIFFERENCES]
+    ]
+    for row in shown:
+        table.add_row(*map(Text, row))
     more = len(comparison.differences) - _MOST_DIFFERENCES
-    return [table, *([Text(f"  ... and {more} more (--json has all)")] if more > 0 else [])]
+    left = [Text(f"  ... and {more} more (--json has all)")] if more > 0 else []
+    if sum(max(map(len, column)) + 2 for column in zip(*shown, strict=True)) <= width:
+        return [table, *left]
+    stacked = [Text(f" {name}\n   A  {first}\n   B  {second}") for name, first, second in shown]
+    return [*stacked, *left]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -6,17 +6,20 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from slurm_jobs.cluster.checks import limit_problems
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.files import read_json
 from slurm_jobs.common.stage_config.probe import ProbeConfig
 from slurm_jobs.operations.limits import limits_of
 from slurm_jobs.operations.load import profile_of
 from slurm_jobs.operations.submit import OnJob, Submission, submit
 from slurm_jobs.plan import make_plan
 from slurm_jobs.probes.node_names import num_named
+from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
 from slurm_jobs.spec.validation import did_you_mean
@@ -68,6 +71,21 @@ def submit_probe(
         two = probe_spec(loaded, source, request, num_nodes=2)
         number = 2 if _fits(two, profile) else 1
     return submit(probe_spec(loaded, source, request, num_nodes=number), on_job=on_job)
+
+
+def refuse_no_probe(run_dir: Path) -> None:
+    """Refuse a run that measured no nodes.
+
+    Raises:
+        InputError: it is none of a probe.
+    """
+    stages = read_json(RunPaths(run_dir).resolved_spec)["stages"]
+    if stages.get(STAGE, {}).get("run") != STAGE:
+        message = (
+            f"{run_dir.name} is no probe (its stages: {', '.join(stages)}); name a run that "
+            "`slurm-jobs probe` made, or the file of a spec whose nodes are to be probed"
+        )
+        raise InputError(message)
 
 
 def source_stage(spec: RunSpec, name: str | None) -> str:

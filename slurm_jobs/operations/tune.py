@@ -140,8 +140,8 @@ def _with_data_of(
     dataset = paths.output_dir(chosen[0])
     if not (dataset / "dataset.json").is_file():
         message = (
-            f"--data {run_dir.name}: its stage {chosen[0]} has not made its data set yet; "
-            "`slurm-jobs status` says how it stands"
+            f"--data {run_dir.name}: its stage {chosen[0]} has not made its data set yet\n"
+            f"next: slurm-jobs status {run_dir}"
         )
         raise InputError(message)
     config = dict(train) if train["dataset"] is not None else {**train, "dataset": str(dataset)}

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from slurm_jobs.common.probe_records import NodeProbe, ProbePaths, read_probe
+from slurm_jobs.common.probe_records import NodeProbe, is_folder_of_probes, read_probe
 
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
 def newest_probes(runs_dir: Path, problems: list[str]) -> tuple[NodeProbe, ...]:
-    """The newest probe of each node that was ever probed from a run in `runs_dir`, by node."""
-    paths = ProbePaths(runs_dir)
-    found = []
-    for folder in _listed(paths.probes_dir, problems):
-        if not folder.name.startswith("."):
-            files = sorted(_listed(folder, problems), reverse=True)
-            found += _first(files, problems)
-    return tuple(found)
+    """The newest probe of each node that anybody ever probed from a run in `runs_dir`, by node.
+
+    One that was ended early counts where there is no whole one.
+    """
+    by_node = _files_by_node(runs_dir, problems)
+    return tuple(probe for files in by_node.values() for probe in _newest(files, problems))
 
 
 def probes_of_run(runs_dir: Path, run_id: str, problems: list[str]) -> tuple[NodeProbe, ...]:
-    """The newest probe that a run made of each of its nodes, by node."""
-    paths = ProbePaths(runs_dir)
+    """The newest probe that a run made of each of its nodes, by node; a whole one, if any is."""
     found = []
-    for folder in _listed(paths.probes_dir, problems):
-        files = sorted(folder.glob(f"[0-9]*.{run_id}.a*.json"), reverse=True)
-        found += _first(files, problems)
+    for files in _files_by_node(runs_dir, problems).values():
+        found += _newest([path for path in files if f".{run_id}.a" in path.name], problems)
     return tuple(found)
+
+
+def _files_by_node(runs_dir: Path, problems: list[str]) -> Mapping[str, list[Path]]:
+    """Every user's records, newest first."""
+    by_node: dict[str, list[Path]] = {}
+    for own_dir in filter(is_folder_of_probes, _listed(runs_dir, problems)):
+        for folder in _listed(own_dir, problems):
+            if not folder.name.startswith("."):
+                by_node.setdefault(folder.name, []).extend(_listed(folder, problems))
+    return {
+        node: sorted(by_node[node], key=lambda path: path.name, reverse=True)
+        for node in sorted(by_node)
+    }
 
 
 def _listed(folder: Path, problems: list[str]) -> list[Path]:
@@ -41,15 +50,20 @@ def _listed(folder: Path, problems: list[str]) -> list[Path]:
         return []
 
 
-def _first(files: Iterable[Path], problems: list[str]) -> list[NodeProbe]:
-    """The first that can be read, as a list of one; none where none can."""
+def _newest(files: Iterable[Path], problems: list[str]) -> list[NodeProbe]:
+    """The first that can be read and is whole, as a list of one; else the first that can be."""
+    partial: list[NodeProbe] = []
     for path in files:
         if path.suffix != ".json" or path.name.startswith("."):  # being written
             continue
         try:
-            return [read_probe(path)]
+            probe = read_probe(path)
         except FileNotFoundError:  # older than the newest ones, and removed meanwhile
             continue
         except _UNREADABLE as error:
             problems.append(f"{path}: not read as a probe: {error}")
-    return []
+            continue
+        if not probe.is_partial:
+            return [probe]
+        partial.append(probe)
+    return partial[:1]

@@ -55,10 +55,9 @@ def slow_text(slow: SlowMeasure) -> str:
 
 def compute_row(probe: NodeProbe) -> tuple[str, ...]:
     """One node under `COMPUTE_COLUMNS`."""
-    gpus = sorted(Counter(probe.gpus).items())
     return (
         probe.node,
-        ", ".join(f"{number} x {name}" for name, number in gpus) or NOTHING,
+        _cards(probe),
         _cores(probe),
         number_text(probe, "core_loops_per_s"),
         _matmul(probe),
@@ -74,6 +73,48 @@ def file_row(probe: NodeProbe) -> tuple[str, ...]:
     for place in ("local", "shared"):
         cells += [_files(probe, place), _both(probe, f"{place}_create_s", f"{place}_open_s")]
     return tuple(cells)
+
+
+def measure_rows(probes: Sequence[NodeProbe]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of a table with a column a node: every measure that one of them has."""
+    rows = []
+    for measure in MEASURES:
+        if any(measure.name in probe.numbers for probe in probes):
+            is_cores = measure.name == "cores_usable"
+            cells = [_cores(p) if is_cores else number_text(p, measure.name) for p in probes]
+            rows.append([measure.label, *cells])
+    return ["", *(probe.node for probe in probes)], rows
+
+
+def cards(probes: Iterable[NodeProbe]) -> list[str]:
+    """`4 x NVIDIA A100-SXM4-40GB: n1, n2`; nodes without a card have no line."""
+    nodes: dict[str, list[str]] = {}
+    for probe in probes:
+        nodes.setdefault(_cards(probe), []).append(probe.node)
+    return [f"{text}: {', '.join(names)}" for text, names in nodes.items() if text != NOTHING]
+
+
+def warm_reads(probes: Iterable[NodeProbe]) -> list[str]:
+    """Whose reads are, or may be, from memory."""
+    nodes: dict[str, list[str]] = {}
+    for probe in probes:
+        for place, told in (("local", "node-local"), ("shared", "shared")):
+            if note := _read_note(probe, place):
+                nodes.setdefault(f"{told} {note}", []).append(probe.node)
+    return [f"{text}: {', '.join(names)}" for text, names in nodes.items()]
+
+
+def _cards(probe: NodeProbe) -> str:
+    gpus = sorted(Counter(probe.gpus).items())
+    return ", ".join(f"{number} x {name}" for name, number in gpus) or NOTHING
+
+
+def _read_note(probe: NodeProbe, place: str) -> str:
+    """`reads from memory`, `reads may be from memory`, or nothing."""
+    is_cold = (probe.details.get(place) or {}).get("reads_are_cold")
+    if is_cold or f"{place}_read_bytes_per_s" not in probe.numbers:
+        return ""
+    return f"reads {'may be ' if is_cold is None else ''}from memory"
 
 
 def _cores(probe: NodeProbe) -> str:
@@ -92,10 +133,8 @@ def _matmul(probe: NodeProbe) -> str:
 
 def _files(probe: NodeProbe, place: str) -> str:
     text = _both(probe, f"{place}_read_bytes_per_s", f"{place}_write_bytes_per_s")
-    is_cold = (probe.details.get(place) or {}).get("reads_are_cold")
-    if text == NOTHING or is_cold:
-        return text
-    return f"{text} (reads {'may be ' if is_cold is None else ''}from memory)"
+    note = _read_note(probe, place)
+    return f"{text} ({note})" if note else text
 
 
 def _network(probe: NodeProbe) -> str:

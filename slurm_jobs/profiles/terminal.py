@@ -1,4 +1,4 @@
-"""A profile on one screen of the terminal. rich honours NO_COLOR."""
+"""A profile on one screen of the terminal, 80 columns wide. rich honours NO_COLOR."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from slurm_jobs.profiles.occupancy import Occupancy, occupancy
 from slurm_jobs.profiles.trace import Trace
 from slurm_jobs.report import words
 
-_CELLS = 40
+_CELLS = 24
+"""What 80 columns have left beside the longest name and the numbers."""
+_OPERATOR_CHARS = 36
+"""Likewise; names of kernels are longer, and differ at both ends."""
 _MOST_STEPS = 8
 _COLOURS = {"computing": "blue", "exposed communication": "yellow", "copying alone": "magenta"}
 
@@ -99,22 +102,24 @@ def _findings(findings: Iterable[ProfileFinding]) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for number, finding in enumerate(findings, 1):
         parts.append(Text(f"  {number}. {finding.title}", style="yellow"))
+        told = Table.grid(padding=(0, 1, 0, 0))
         for name in ("evidence", "rule", "next_knob", "ceiling"):
             label = {"evidence": "why", "next_knob": "next", "ceiling": "gain"}.get(name, name)
-            parts.append(Text(f"     {label:5}{getattr(finding, name)}"))
+            told.add_row(f"     {label}", Text(getattr(finding, name)))
+        parts.append(told)
     return parts or [Text("  none")]
 
 
 def _operators(found: OperatorTable, most: int) -> RenderableType:
     table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("operator", overflow="fold")
+    table.add_column("operator", no_wrap=True)
     for name in ("calls", "self host", "self device", "share"):
         table.add_column(name, justify="right", no_wrap=True)
     on_device = any(op.self_device_s for op in found.operators)
     for op in found.operators[:most]:
         share = op.device_share if on_device else op.cpu_share
         table.add_row(
-            Text(op.name),
+            Text(words.shortened(op.name, _OPERATOR_CHARS)),
             f"{op.num_calls:,}",
             words.seconds(op.self_cpu_s),
             words.seconds(op.self_device_s) if on_device else words.NOT_KNOWN,
@@ -122,4 +127,6 @@ def _operators(found: OperatorTable, most: int) -> RenderableType:
         )
     more = len(found.operators) - most
     left = [Text(f"  ... and {more} more (--operators N, or --json)")] if more > 0 else []
+    if any(len(op.name) > _OPERATOR_CHARS for op in found.operators[:most]):
+        left.append(Text("  names are shortened; --json has the whole ones"))
     return Group(table, *left)

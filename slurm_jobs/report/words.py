@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 NOT_KNOWN = "n/a"
 """Stands where a quantity has no value; the reason stands beside it or in the notes."""
+_LEFT_OUT = "..."
+"""Of a name that is too long for its place."""
 _MOST_RANK_COUNTS = 4
 """Of numbers of ranks that are told one after the other."""
 
@@ -109,6 +111,14 @@ def no_finding(checks: Sequence[Check]) -> str:
     num = sum(check.outcome == "abstained" for check in checks)
     could_not = f"{num} of {number_of('rule', len(checks))} could not judge" if num else ""
     return "No rule found anything to change" + (f"; {could_not}." if num else ".")
+
+
+def shortened(text: str, most: int) -> str:
+    """A name within `most` characters: `captions-...-5b9e`, by its two ends."""
+    if len(text) <= most:
+        return text
+    num_ends = most - len(_LEFT_OUT)
+    return f"{text[: num_ends - num_ends // 2]}{_LEFT_OUT}{text[len(text) - num_ends // 2 :]}"
 
 
 def ranks(counts: Sequence[int]) -> str:

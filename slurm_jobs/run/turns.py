@@ -35,6 +35,7 @@ _CLOCKS_DIFFER_S = 30.0
 class Turn:
     """A command's right to submit for a run. It is lost if another takes the command for dead."""
 
+    run_dir: Path
     ledger_dir: Path
     begin: Entry
 
@@ -55,9 +56,9 @@ def submitting(paths: RunPaths) -> Iterator[Turn]:
         earlier = read_ledger(paths.ledger_dir, up_to=own.number)[: own.number - 1]
         other = open_command(earlier)
         if other is not None:
-            raise RunFailedError(_in_the_way(other, earlier))
+            raise RunFailedError(_in_the_way(paths.run_dir, other, earlier))
         with private_umask():  # a notebook's own mask may let others read what jobs write
-            yield Turn(ledger_dir=paths.ledger_dir, begin=own)
+            yield Turn(run_dir=paths.run_dir, ledger_dir=paths.ledger_dir, begin=own)
     finally:
         append_entry(paths.ledger_dir, "end", token, {})
 
@@ -90,7 +91,8 @@ def refuse_if_lost(turn: Turn, newest: Entry) -> None:
             message = (
                 f"this command said nothing for over {patience_s / 60:.0f} min, and another one "
                 f"({other}) took it for dead and works on the run: what is missing is that one's "
-                "now, and jobs submitted before stay queued; ask `slurm-jobs status`"
+                "now, and jobs submitted before stay queued\n"
+                f"next: slurm-jobs status {turn.run_dir}"
             )
             raise RunFailedError(message)
 
@@ -133,14 +135,14 @@ def _last_sign_unix_s(begin: Entry, entries: Sequence[Entry]) -> float:
     return max(float(entry.values["time_unix_s"]) for entry in (begin, *acts))
 
 
-def _in_the_way(other: Entry, entries: Sequence[Entry]) -> str:
+def _in_the_way(run_dir: Path, other: Entry, entries: Sequence[Entry]) -> str:
     values = other.values
     message = (
         f"another command (pid {values['pid']} on {values['host']}) is submitting for this "
-        "run at this moment; ask `slurm-jobs status` when it has ended"
+        "run at this moment"
     )
     if values["host"] == socket.gethostname():
-        return message
+        return f"{message}\nonce it has ended: slurm-jobs status {run_dir}"
     free_unix_s = _last_sign_unix_s(other, entries) + OTHER_HOST_PATIENCE_S
     clock = time.strftime("%H:%M:%S", time.localtime(free_unix_s))
     return (

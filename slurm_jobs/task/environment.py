@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.common.machine import local_node_name
 from slurm_jobs.run.elements import slices_of_element
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
@@ -56,7 +57,7 @@ def read_environment(order: JobOrder, variables: Mapping[str, str]) -> JobEnviro
             element_id=task_id,
             slices=_slices(order, task_id.partition("_")[2]),
             restart=int(variables["SLURM_JOBS_LOCAL_RESTART_COUNT"]),
-            node_names=tuple(f"local{i}" for i in range(order.resources.nodes)),
+            node_names=tuple(map(local_node_name, range(order.resources.nodes))),
             deadline_unix_s=float(variables["SLURM_JOBS_LOCAL_END_UNIX_S"]),
             is_slurm=False,
         )

@@ -76,7 +76,7 @@ def _is_on_its_kind(order: JobOrder, environment: JobEnvironment) -> bool:
         return True
     _say(f"this is {environment.gpu}, and the work was begun on {kind}")
     if environment.restart > order.max_requeues:
-        _say("not requeued again, `slurm-jobs resume` goes on")
+        _say(f"not requeued again; this goes on: slurm-jobs resume {order.run_dir}")
         return False
     problem = requeue(order, environment, gpu=kind)
     _say(f"requeued, to run on {kind}" if problem is None else f"not requeued: {problem}")
@@ -231,7 +231,8 @@ def _stopped(task: SliceTask, ranks: Ranks) -> int:
         return STOPPED_EXIT_CODE
     restarts = task.num_own("stopped")
     if restarts > task.order.max_requeues:
-        _say(f"stopped {restarts} times; not requeued again, `slurm-jobs resume` goes on")
+        command = f"slurm-jobs resume {task.paths.run_dir}"
+        _say(f"stopped {restarts} times; not requeued again; this goes on: {command}")
         return STOPPED_EXIT_CODE
     problem = requeue(task.order, task.environment, gpu=task.environment.gpu)
     _say("requeued" if problem is None else f"not requeued: {problem}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.driver import Driver, wait_for, words_of
+from tests.end_to_end.driver import Driver, wait_for
 
 SPEC = """
 name: here
@@ -56,11 +57,11 @@ def test_two_probes_at_once_print_their_nodes_and_leave_nothing_but_their_record
     for process in both:
         output, _ = process.communicate(timeout=120)
         assert process.returncode == 0, output
-        assert "local0" in output
+        assert socket.gethostname() in output
         assert "package torch is missing" in output
         assert "no GPU" in output
-    probes = local.folder / "runs" / ".probes"
-    assert len(list((probes / "local0").glob("*.json"))) == 2
+    probes = local.folder / "runs" / f".probes-{os.getuid()}"
+    assert len(list((probes / socket.gethostname()).glob("*.json"))) == 2
     assert _files(probes / ".scratch") == []
     assert _files(local.folder / "node-local") == []
     listed = local.json("runs")
@@ -68,7 +69,9 @@ def test_two_probes_at_once_print_their_nodes_and_leave_nothing_but_their_record
     assert len(listed["runs"]) == 2
 
 
-def test_ctrl_c_leaves_the_job_and_says_how_to_look(local: Driver) -> None:
+def test_ctrl_c_leaves_the_job_and_says_how_to_look_and_to_have_its_numbers(
+    local: Driver,
+) -> None:
     spec = _spec(local, python=_bare_python(local))
     process = subprocess.Popen(
         [*local.command, "probe", spec, *SMALL],
@@ -84,7 +87,15 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_look(local: Driver) -> None:
     assert "the run goes on" in errors
     assert "status runs/here-probe-" in errors
     (run_dir,) = local.folder.glob("runs/here-probe-*")
-    assert words_of(local.wait(run_dir)) == {"probe": "completed"}
+    assert f"probe runs/{run_dir.name}\n" in errors
+    # It waits for the job, which goes on.
+    values = local.json("probe", str(run_dir))
+    assert (values["status"], values["run_id"]) == ("completed", run_dir.name)
+    assert [probe["node"] for probe in values["nodes"]] == [socket.gethostname()]
+    again = local.run("probe", f"runs/{run_dir.name}").stdout
+    assert "cores usable" in again
+    refused = local.run("probe", str(run_dir), "--minutes", "9", check=2)
+    assert "--minutes is for a spec" in refused.stderr
 
 
 @pytest.mark.slow
@@ -93,7 +104,7 @@ def test_a_probe_that_is_killed_at_work_leaves_nothing_once_the_next_one_has_run
 ) -> None:
     spec = _spec(local, python=_bare_python(local))
     run_dir = _submitted(local, spec)
-    scratch = local.folder / "runs" / ".probes" / ".scratch"
+    scratch = local.folder / "runs" / f".probes-{os.getuid()}" / ".scratch"
     folders = [scratch, local.folder / "node-local"]
     wait_for(lambda: any(list(f.rglob("owner.json")) for f in folders), "a probe at work")
     started = run_dir / "tasks/probe/s00000.a0001/rank-00000.started.json"
@@ -131,3 +142,9 @@ def test_the_whole_of_it_as_json_with_what_torch_measures(local: Driver) -> None
     assert probe["numbers"]["matmul_fp32_flops_per_s"] > 1e8
     assert "--nodes 2" in probe["reasons"]["network"]
     assert values["slow"] == values["problems"] == []
+
+
+def test_a_run_that_is_no_probe_is_refused(local: Driver) -> None:
+    run_dir = local.submit(_spec(local))
+    refused = local.run("probe", str(run_dir), check=2)
+    assert "is no probe (its stages: work)" in refused.stderr

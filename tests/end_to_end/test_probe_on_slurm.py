@@ -46,7 +46,7 @@ def test_two_nodes_are_measured_with_the_network_between_them(on_slurm: Driver) 
     listed = on_slurm.json("runs", "--dir", str(run_dir.parent))
     assert [run["run_id"] for run in listed["runs"]] == [run_dir.name]
     assert listed["unreadable"] == {}
-    scratch = run_dir.parent / ".probes" / ".scratch"
+    (scratch,) = run_dir.parent.glob(".probes-*/.scratch")
     assert list(scratch.iterdir()) == []
 
 

@@ -134,4 +134,5 @@ def _node(values: Mapping[str, Any]) -> NodeFacts:
         system=", ".join(filter(None, (host["distribution"], host["kernel"]))),
         modules=tuple(values["modules"]),
         python=values["python"],
+        host_name=host["name"],
     )

@@ -64,6 +64,8 @@ class NodeFacts:
     modules: tuple[str, ...]
     python: str
     """Fingerprint of the Python that the ranks ran in."""
+    host_name: str = ""
+    """What the node calls itself; with the local scheduler that tells machines apart."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

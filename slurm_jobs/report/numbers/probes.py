@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from slurm_jobs.common.probe_records import NodeProbe
 from slurm_jobs.probes.comparing import MIN_OTHERS, compare, others_busy
@@ -26,14 +27,23 @@ def training_probes(
         attempts: of its stage.
     """
     nodes = tuple(sorted({rank.node for rank in numbers.ranks if rank.node}))
+    probed_as = _names_in_probes(inputs)
     begin = min((a.bar.start_unix_s for a in attempts), default=inputs.read_unix_s)
     end = max((a.bar.end_unix_s for a in attempts), default=inputs.read_unix_s)
     probed = [
-        _beside_its_like(probe, inputs.probes, (begin, end))
+        replace(_beside_its_like(probe, inputs.probes, (begin, end)), node=node)
+        for node in nodes
         for probe in inputs.probes
-        if probe.node in nodes
+        if probe.node == probed_as.get(node, node)
     ]
     return NodeProbes(nodes=nodes, probed=tuple(probed), command=_command(inputs, nodes))
+
+
+def _names_in_probes(inputs: ReportInputs) -> Mapping[str, str]:
+    """What probes call the nodes of a local run, by its own names: any machine has a `local0`."""
+    if inputs.run.get("scheduler") != "local":
+        return {}
+    return {facts.node_name: facts.host_name for s in inputs.stages for facts in s.nodes}
 
 
 def _beside_its_like(
@@ -64,5 +74,7 @@ def _command(inputs: ReportInputs, nodes: Sequence[str]) -> str:
 
 def probes_of_nodes(inputs: ReportInputs) -> tuple[NodeProbe, ...]:
     """The newest probe of each node that an attempt of the run had."""
-    nodes = {name for s in inputs.stages for a in s.attempts for name in a.node_names}
+    probed_as = _names_in_probes(inputs)
+    names = {name for s in inputs.stages for a in s.attempts for name in a.node_names}
+    nodes = {probed_as.get(name, name) for name in names}
     return tuple(probe for probe in inputs.probes if probe.node in nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from pipeline.probe import run
 from pipeline.probe.network import rounds
-from pipeline.probe.stage import asked_cores
+from pipeline.probe.stage import _node_name, asked_cores
 from slurm_jobs.common.context import context_to_json
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.probe_records import MEASURES, NodeProbe, ProbePaths, read_probe
@@ -76,17 +77,54 @@ def test_a_probe_that_is_asked_to_stop_says_so_and_keeps_nothing(
     assert ProbePaths(tmp_path).files_of("node-0") == []
 
 
+def test_a_probe_that_is_stopped_keeps_what_it_had_and_tells_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = itertools.count()
+    monkeypatch.setattr("pipeline.probe.stage.stop_requested", lambda: next(asked) == 2)
+    with pytest.raises(StageError, match="before these were measured: link, local, shared"):
+        run(SMALL, make_context("probe", tmp_path / "run"))
+    probe = _kept(tmp_path)
+    assert {"cores_usable", "other_busy_cores"} <= set(probe.numbers)
+    assert "local_read_bytes_per_s" not in probe.numbers
+    missing = {name for name, reason in probe.reasons.items() if "--minutes gives more" in reason}
+    assert missing == {
+        *("link", "local", "shared", "matmul", "host_to_device", "network", "nccl"),
+    }
+    assert probe.is_partial
+
+
+def test_a_probe_that_is_killed_between_two_measures_leaves_the_same_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*_: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr("pipeline.probe.stage.measure_links", kill)
+    with pytest.raises(SystemExit):
+        run(SMALL, make_context("probe", tmp_path / "run"))
+    probe = _kept(tmp_path)
+    assert "cores_usable" in probe.numbers
+    assert "--minutes gives more" in probe.reasons["link"]
+
+
+def test_what_the_local_scheduler_calls_a_node_is_told_by_the_hosts_own_name() -> None:
+    assert _node_name("local0", None) == _node_name("local1", "n7") == os.uname().nodename
+    assert _node_name("local0", "local0") == "local0"  # Slurm calls one so
+    assert _node_name("gpu-01", "gpu-01") == _node_name("gpu-01", None) == "gpu-01"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_of_probes_that_cannot_be_written_is_refused_before_measuring(
     tmp_path: Path,
 ) -> None:
-    ProbePaths(tmp_path).probes_dir.mkdir(mode=0o500)
+    ProbePaths(tmp_path).own_dir.mkdir(mode=0o500)
     with pytest.raises(StageError, match="name another folder"):
         run(SMALL, make_context("probe", tmp_path / "run"))
 
 
 def test_a_file_in_the_place_of_the_folder_of_probes_is_told(tmp_path: Path) -> None:
-    ProbePaths(tmp_path).probes_dir.write_text("")
+    ProbePaths(tmp_path).own_dir.write_text("")
     with pytest.raises(StageError, match="name another folder"):
         run(SMALL, make_context("probe", tmp_path / "run"))
 

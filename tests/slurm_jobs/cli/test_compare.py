@@ -1,37 +1,13 @@
 """The verbs `compare` and `scaling` on fabricated runs, as a user types them."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from slurm_jobs import cli
-from slurm_jobs.common.timings import read_steps, steps_header, steps_path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # tests are no package
-
-import fabricate_run
-
-NUM_RUNS = 3
-
-
-def make_runs(folder, name, *, num_ranks=2, **properties):
-    """Repeats that differ in their ids and, by a little, in the time of all steps."""
-    made = []
-    for number in range(NUM_RUNS):
-        scenario = fabricate_run.Scenario(num_ranks=num_ranks, stopped_at=None, **properties)
-        paths, _ = fabricate_run.fabricate(folder / f"{name}{number}", scenario)
-        run = json.loads(paths.run_json.read_text())
-        paths.run_json.write_text(json.dumps({**run, "run_id": f"{name}{number}"}))
-        for rank in range(num_ranks):
-            path = steps_path(paths.timing_dir("train", 0, 1), rank)
-            steps = read_steps(path).steps.copy()
-            steps["backward_s"] += 0.001 * number
-            steps["step_s"] += 0.001 * number
-            path.write_bytes(steps_header({"num_ranks": num_ranks}) + steps.tobytes())
-        made.append(str(paths.run_dir))
-    return made
+from slurm_jobs.run.paths import RunPaths
+from tests.slurm_jobs.cli.made_runs import NUM_RUNS, make_runs
 
 
 def said(capsys, *words):
@@ -80,7 +56,25 @@ def test_scaling_over_numbers_of_ranks(tmp_path, capsys):
 def test_runs_that_cannot_be_scaled_are_an_input_error(tmp_path, capsys):
     code, _, err = said(capsys, "scaling", *make_runs(tmp_path, "two"))
     assert code == 2
-    assert "all 3 runs had 2 ranks" in err
+    assert "all runs had 2 ranks; name runs on other numbers too" in err
+
+
+def test_runs_of_which_none_is_like_another_are_told_what_to_type(tmp_path, capsys):
+    two = make_runs(tmp_path, "two")[0]
+    four = make_runs(tmp_path, "four", num_ranks=4)[0]
+    resolved = RunPaths(Path(four)).resolved_spec
+    spec = json.loads(resolved.read_text())
+    spec["stages"]["train"]["config"]["precision"] = "bf16"
+    resolved.write_text(json.dumps(spec))
+    code, out, _ = said(capsys, "scaling", two, four)
+    assert code == 0
+    assert "Nothing is left to compare: no two runs on different" in out
+    assert f"compare {two} {four}  # in what they differ" in out
+    assert "--set stages.train.resources.nodes=2" in out
+    code, out, _ = said(capsys, "scaling", two, four, "--json")
+    found = json.loads(out)
+    assert found["headlines"] == []
+    assert f"compare {two} {four}" in found["next"][1]
 
 
 def test_what_is_no_run_is_an_input_error(tmp_path, capsys, monkeypatch):

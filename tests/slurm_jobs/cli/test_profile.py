@@ -1,6 +1,7 @@
 """The verb `profile`: which trace it takes, and what it prints."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,12 +16,24 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "profiles"))  # tests are no 
 from made_up import event, step, write_trace
 
 
+def write_spec(paths, **config):
+    """The spec of the run, as far as it is read here: a training of two ranks."""
+    paths.resolved_spec.parent.mkdir(exist_ok=True)
+    train = {
+        "run": "train",
+        "resources": {"nodes": 1, "tasks_per_node": 2},
+        "config": config,
+    }
+    paths.resolved_spec.write_text(json.dumps({"stages": {"train": train}}))
+
+
 @pytest.fixture
 def run(tmp_path):
     """A run folder whose second attempt recorded steps on ranks 0 and 1."""
     paths = RunPaths(tmp_path / "run")
     paths.run_dir.mkdir()
     paths.run_json.write_text("{}")
+    write_spec(paths, num_steps=200, profile={"steps": [4, 6], "ranks": [0, 1]})
     for attempt, rank, end in ((1, 0, 500), (2, 0, 1000), (2, 1, 2000)):
         path = trace_path(paths.timing_dir("train", 0, attempt), rank)
         write_trace(path, step(4, 0, end), event("cpu_op", "aten::mm", 0, 400))
@@ -37,7 +50,7 @@ def said(capsys, *words):
 def test_the_newest_attempts_profile_is_shown(run, capsys):
     code, out, err = said(capsys, run.run_dir)
     assert (code, err) == (0, "")
-    assert out.startswith("train, s00000.a0002, rank 0: 1 steps")
+    assert out.startswith("train, s00000.a0002, rank 0: 1 step\n")
     assert "No device" in out
     assert "No collective was recorded." in out
 
@@ -51,17 +64,49 @@ def test_a_rank_may_be_named_and_json_has_everything(run, capsys):
     assert found["operators"] is None
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--rank", "7"), "has no profile of rank 7: set `profile: {steps: [20, 40]}`"),
-        (("--stage", "other"), "stage other has no profile"),
-    ],
-)
-def test_a_profile_that_is_not_there_is_told_with_what_makes_one(run, capsys, words, message):
-    code, _, err = said(capsys, run.run_dir, *words)
+def test_a_rank_that_recorded_nothing_is_told_with_those_that_did_and_the_lines_for_it(run, capsys):
+    trace_path(run.timing_dir("train", 0, 2), 1).unlink()
+    write_spec(run, profile={"steps": [4, 6], "ranks": [0]})
+    code, _, err = said(capsys, run.run_dir, "--rank", "1")
     assert code == 2
-    assert message in err
+    assert "stage train of run has no profile of rank 1; it has those of rank 0; " in err
+    assert err.endswith(
+        "stages:\n  train:\n    config:\n      profile: {steps: [4, 6], ranks: [0, 1]}\n"
+    )
+
+
+def test_a_rank_that_the_training_does_not_have_is_told_with_how_many_there_are(run, capsys):
+    code, _, err = said(capsys, run.run_dir, "--rank", "7")
+    assert code == 2
+    assert "no profile of rank 7; it has those of rank 0-1, and has 2 in all, from 0 on" in err
+
+
+def test_a_stage_without_a_profile_is_told_with_those_that_have_one(run, capsys):
+    code, _, err = said(capsys, run.run_dir, "--stage", "other")
+    assert code == 2
+    assert (
+        "stage other of run has no profile; stage train has; `run: train` in this run: train" in err
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "steps"), [({}, "[20, 40]"), ({"num_steps": 30, "profile": {}}, "[15, 29]")]
+)
+def test_a_run_without_a_profile_is_told_the_lines_that_record_one(run, capsys, config, steps):
+    shutil.rmtree(run.timing_stage_dir("train"))
+    write_spec(run, **config)
+    code, _, err = said(capsys, run.run_dir)
+    assert code == 2
+    assert "run run has no profile; these lines of the spec record one" in err
+    assert err.endswith(f"  train:\n    config:\n      profile: {{steps: {steps}}}\n")
+
+
+def test_a_profile_that_was_asked_for_and_is_not_there_is_told_with_the_log(run, capsys):
+    shutil.rmtree(run.timing_stage_dir("train"))
+    code, _, err = said(capsys, run.run_dir)
+    assert code == 2
+    assert "its spec asks for steps 4 to 6 on rank 0-1: they are not made yet" in err
+    assert err.endswith(f"next: slurm-jobs logs {run.run_dir} train\n")
 
 
 def test_of_several_stages_one_must_be_named(run, capsys):

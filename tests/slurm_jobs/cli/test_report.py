@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -163,3 +165,18 @@ def test_a_run_without_steps_has_nothing_to_export(silent_run, tmp_path, capsys)
     with pytest.raises(InputError, match="no step records to export"):
         export(silent_run, tmp_path / "steps.csv", capsys)
     assert not (tmp_path / "steps.csv").exists()
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_a_reader_that_leaves_at_once_loses_neither_the_table_nor_the_page(tmp_path, as_json):
+    paths, _ = fabricate_run.fabricate(tmp_path / "run", fabricate_run.Scenario(num_steps=200))
+    table = tmp_path / "steps.csv"
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = ["report", str(paths.run_dir), "--export", str(table), *as_json]
+    command = [sys.executable, "-m", "slurm_jobs", *words]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, "")  # 1 would be a run that failed
+    assert table.exists()
+    assert paths.report_html.exists()

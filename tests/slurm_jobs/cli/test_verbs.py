@@ -20,3 +20,31 @@ def test_a_word_that_is_near_no_verb_is_told_with_all(capsys: pytest.CaptureFixt
     said = capsys.readouterr().err
     assert "no verb `xyz` (verbs: init, check, " in said
     assert "did you mean" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (("report", "--expotr", "F", "R"), "no option `--expotr`; did you mean `--export`?"),
+        (("report", "--expotr=F", "R"), "no option `--expotr`; did you mean `--export`?"),
+        (("probe", "s.yaml", "--node", "3"), "no option `--node`; did you mean `--nodes`?"),
+        (("status", "--jsn"), "no option `--jsn`; did you mean `--json`?"),
+        (("status", "--html"), "no option `--html`"),
+        (("report", "a", "b"), "`b` is more than it takes"),
+    ],
+)
+def test_a_misspelt_option_is_told_with_the_nearest_of_its_verb(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], near: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"slurm-jobs {words[0]}: error: {near}"
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_option_of_a_verb_can_be_suggested(verb: str) -> None:
+    parser = cli.build_parser([verb]).verb
+    options = {name for action in parser._actions for name in action.option_strings}
+    known = cli._OPTION.findall(parser.format_usage())
+    assert {name for name in options if name.startswith("--")} - {"--help"} <= set(known)

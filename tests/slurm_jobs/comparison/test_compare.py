@@ -46,8 +46,28 @@ def test_one_run_beside_several_gives_no_verdict():
 def test_runs_too_short_for_stretches_are_named():
     found = compare(arm("a", 1000), arm("b", 1100, token_stretches=(), num_steps=30))
     assert headline(found) == (
-        "No verdict: b0 has 30 steps after the warm-up, 200 are needed to tell its noise."
+        "No verdict: too few steps after the warm-up: b0 has 30, and 200 are needed to tell a "
+        "run's noise."
     )
+
+
+def test_all_runs_that_are_too_short_are_named():
+    short = {"token_stretches": (), "num_steps": 30}
+    found = compare(arm("a", 1000, **{**short, "num_steps": 150}), arm("b", 1100, **short))
+    assert "a0 has 150, b0 has 30, and 200 are needed" in headline(found)
+
+
+def test_an_interval_that_says_nothing_is_told_by_its_width():
+    found = compare(arm("a", 1000, 4000), arm("b", 1100, 3900))
+    assert headline(found).startswith("Cannot tell from so few runs: B / A 1.036 (95 % interval ")
+    assert " (95 % interval wider than a factor of 3,000) in real tokens" in headline(found)
+    assert headline(found).count("factor") == 1
+    assert found.tokens.low < 0.05  # --json has the ends
+
+
+def test_an_interval_that_can_be_read_is_told_by_its_ends():
+    found = compare(arm("a", 1000, 1040), arm("b", 1020, 1065))
+    assert headline(found).startswith("Cannot tell: B / A 1.022 (95 % interval 0.9")
 
 
 def test_runs_that_counted_no_tokens_are_compared_by_samples_alone():

@@ -1,6 +1,7 @@
 """What is read of a run's training: speeds without what is set apart."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -85,10 +86,20 @@ def test_a_warm_up_longer_than_the_run_is_refused(tmp_path):
         measure(paths.run_dir, warmup_steps=1000)
 
 
-def test_a_run_without_a_training_is_refused_with_what_to_ask(tmp_path):
+def test_a_stage_without_records_is_refused_with_those_that_have_some(tmp_path):
     paths = fabricated(tmp_path / "run", stopped_at=None)
-    with pytest.raises(InputError, match="no step records of stage other; `slurm-jobs status`"):
+    with pytest.raises(InputError, match="no step records of stage other; it has those of train"):
         measure(paths.run_dir, stage="other")
+
+
+def test_a_run_without_a_training_is_refused_with_the_command_to_type(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    shutil.rmtree(paths.timing_stage_dir("train"))
+    with pytest.raises(InputError) as refused:
+        measure(paths.run_dir)
+    assert str(refused.value).endswith(
+        f"no step records of any training\nnext: slurm-jobs status {paths.run_dir}"
+    )
 
 
 def test_several_trainings_must_be_told_apart(tmp_path):

@@ -133,8 +133,9 @@ def test_the_data_of_a_finished_run_stand_in_for_the_stages_before(load_text, tm
 def test_a_run_without_a_finished_data_set_is_refused(load_text, tmp_path) -> None:
     run_dir = finished_run(tmp_path, {"merge": {"run": "consolidate"}})
     (run_dir / "data" / "merge" / "dataset.json").unlink()
-    with pytest.raises(InputError, match="has not made its data set yet"):
+    with pytest.raises(InputError, match="has not made its data set yet") as refused:
         tuning_spec(load_text(), wanted(data_run=run_dir))
+    assert str(refused.value).endswith(f"\nnext: slurm-jobs status {run_dir}")
 
 
 def test_the_new_spec_is_the_users_own_text_with_the_changes(load_text) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
+import os
+import stat
+import tempfile
+from pathlib import Path
 
 import pytest
 from fabricate_probes import probe
 
+from slurm_jobs.common.files import private_umask
 from slurm_jobs.common.probe_records import MAX_KEPT, ProbePaths, keep_probe
 from slurm_jobs.probes.node_names import num_named
 from slurm_jobs.probes.reading import newest_probes, probes_of_run
 from slurm_jobs.probes.texts import COMPUTE_COLUMNS, FILE_COLUMNS, compute_row, file_row, reasons
 from slurm_jobs.run.catalogue import list_runs
+from tests.slurm_jobs.run.closed import close
 
 
 def test_the_newest_probe_of_each_node_is_read(tmp_path) -> None:
@@ -41,6 +48,71 @@ def test_a_run_finds_its_own_probes_alone(tmp_path) -> None:
     keep_probe(paths, dataclasses.replace(probe("n1", unix_s=2e9), run_id="other-1"), 1)
     (found,) = probes_of_run(tmp_path, probe("n1").run_id, [])
     assert found.measured_unix_s == 1e9
+
+
+def test_a_probe_that_ended_early_counts_where_there_is_no_whole_one(tmp_path) -> None:
+    paths = ProbePaths(tmp_path)
+    early = dataclasses.replace(probe("n1", unix_s=2e9), is_partial=True)
+    keep_probe(paths, early, 1)
+    assert newest_probes(tmp_path, []) == (early,)
+    keep_probe(paths, probe("n1", unix_s=1e9), 1)
+    assert [p.measured_unix_s for p in newest_probes(tmp_path, [])] == [1e9]
+
+
+@pytest.mark.parametrize(
+    ("of_runs", "of_folders", "of_files"),
+    [(0o700, 0o700, 0o600), (0o755, 0o755, 0o644), (0o2770, 0o2750, 0o640), (0o777, 0o755, 0o644)],
+)
+def test_records_may_be_read_by_who_may_read_the_runs_and_written_by_their_user_alone(
+    tmp_path, of_runs, of_folders, of_files
+) -> None:
+    runs_dir = tmp_path / "runs"
+    runs_dir.mkdir()
+    runs_dir.chmod(of_runs)
+    paths = ProbePaths(runs_dir)
+    with private_umask():  # as in a job
+        path = keep_probe(paths, probe("n1"), 1)
+    modes = [stat.S_IMODE(p.stat().st_mode) for p in (paths.own_dir, path.parent, path)]
+    assert modes == [of_folders, of_folders, of_files]
+
+
+def _keep_as(uid: int, runs_dir: Path, node: str) -> None:
+    """In a process of its own; what it could not do shows in its exit code."""
+    os.setgid(uid)
+    os.setuid(uid)
+    keep_probe(ProbePaths(runs_dir), probe(node, unix_s=1e9 + uid), 1)
+    problems: list[str] = []
+    seen = {p.node for p in newest_probes(runs_dir, problems)}
+    os._exit(0 if node in seen and not problems else 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users")
+def test_users_who_share_a_folder_of_runs_probe_beside_each_other_and_read_each_others() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        runs_dir = Path(folder) / "runs"
+        runs_dir.mkdir()
+        Path(folder).chmod(0o755)
+        runs_dir.chmod(0o1777)
+        fork = multiprocessing.get_context("fork")
+        for uid, node in ((60001, "n1"), (60002, "n1"), (60002, "n2")):
+            child = fork.Process(target=_keep_as, args=(uid, runs_dir, node))
+            child.start()
+            child.join(30)
+            assert child.exitcode == 0
+        found = newest_probes(runs_dir, [])
+        assert [(p.node, p.measured_unix_s - 1e9) for p in found] == [("n1", 60002), ("n2", 60002)]
+
+
+def test_a_users_probes_that_may_not_be_read_are_told_and_those_of_others_count(
+    tmp_path, monkeypatch
+) -> None:
+    keep_probe(ProbePaths(tmp_path), probe("n1"), 1)
+    closed = tmp_path / ".probes-60001"
+    closed.mkdir()
+    close(closed, monkeypatch)
+    problems: list[str] = []
+    assert [p.node for p in newest_probes(tmp_path, problems)] == ["n1"]
+    assert problems == [f"{closed}: probes of nodes not read: Permission denied"]
 
 
 def test_a_damaged_probe_is_a_problem_and_the_one_before_it_counts(tmp_path) -> None:

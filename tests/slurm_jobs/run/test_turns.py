@@ -85,6 +85,14 @@ def test_a_second_command_is_turned_away_while_the_first_lives(paths: RunPaths) 
             pass
 
 
+def test_who_is_turned_away_is_told_what_to_type(paths: RunPaths) -> None:
+    with holder(paths), pytest.raises(RunFailedError) as turned_away, submitting(paths):
+        pass
+    assert str(turned_away.value).endswith(
+        f"\nonce it has ended: slurm-jobs status {paths.run_dir}"
+    )
+
+
 def test_a_second_command_is_let_in_after_the_first_was_killed(paths: RunPaths) -> None:
     with holder(paths) as first:
         first.kill()

@@ -9,8 +9,11 @@ import pytest
 from fabricate_steps import CREATED
 
 from slurm_jobs.common.probe_records import ProbePaths, keep_probe
+from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report.html.render import render_html
 from slurm_jobs.report.json_form import report_to_json
+from slurm_jobs.report.model.provenance import NodeFacts
+from slurm_jobs.report.numbers.build import build_report
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "probes"))
 
@@ -29,6 +32,7 @@ def probed(report_of, tmp_path):
             keep_probe(ProbePaths(tmp_path), each, 1)
         return report_of(**{**TWO_NODES, **properties})
 
+    make.inputs = lambda: report_of.inputs
     return make
 
 
@@ -152,3 +156,21 @@ def test_without_a_probe_the_page_has_no_such_table(probed):
 def test_a_probe_that_cannot_be_read_is_a_note_and_no_traceback(probed, tmp_path):
     keep_probe(ProbePaths(tmp_path), at("gpu-01"), 1).write_text("[]")
     assert any("not read as a probe" in note for note in probed().notes)
+
+
+def test_a_local_run_has_the_probe_of_its_host_and_not_another_machines(probed):
+    probed(at("desk"), at("x1"), at("x2"), at("local0", local_read_bytes_per_s=1e6))
+    inputs = probed.inputs()
+    (train,) = [stage for stage in inputs.stages if stage.name == "train"]
+    facts = {"cpu": "", "num_cores": 1, "memory_bytes": None, "gpus": (), "drivers": ()}
+    facts |= {"gpu_problem": "", "system": "", "modules": (), "python": ""}
+    here = NodeFacts(node_name="gpu-01", host_name="desk", **facts)
+    stages = tuple(
+        dataclasses.replace(stage, nodes=(here,)) if stage is train else stage
+        for stage in inputs.stages
+    )
+    run = {**inputs.run, "scheduler": "local"}
+    report = build_report(dataclasses.replace(inputs, run=run, stages=stages), ReportConfig())
+    (numbers,) = [t for t in report.training if t.stage == "train"]
+    assert [p.node for p in numbers.probes.probed] == ["gpu-01"]  # as the run calls it
+    assert numbers.probes.probed[0].num_compared == 3

@@ -1,0 +1,133 @@
+"""Which trace of a run is meant, and what to do where it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.files import read_json
+from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.run.paths import RunPaths
+
+_FILES = "*/rank-*.trace.json.gz"
+_USUAL_STEPS = (20, 40)
+"""After the warm-up of most trainings, and short enough to be written in a minute."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundTrace:
+    """A trace that a rank recorded in an attempt."""
+
+    path: Path
+    stage: str
+    rank: int
+
+    @property
+    def attempt(self) -> str:
+        """As its folder is called: `s00000.a0002`."""
+        return self.path.parent.name
+
+    @property
+    def title(self) -> str:
+        """`train, s00000.a0002, rank 0`."""
+        return f"{self.stage}, {self.attempt}, rank {self.rank}"
+
+
+def find_trace(run_dir: Path, stage: str | None, rank: int | None) -> FoundTrace:
+    """The trace of the newest attempt that recorded one; of its first rank, where none is named.
+
+    Raises:
+        InputError: there is none, or the stage must be named.
+    """
+    paths = RunPaths(run_dir)
+    every = _traces(paths)
+    of_stage = [trace for trace in every if stage in {None, trace.stage}]
+    names = list(dict.fromkeys(trace.stage for trace in of_stage))
+    if len(names) > 1:
+        message = f"stages {', '.join(names)} have profiles; name one with --stage"
+        raise InputError(message)
+    if not of_stage:
+        raise InputError(_no_trace(paths, every, stage, rank))
+    meant = [trace for trace in of_stage if rank in {None, trace.rank}]
+    if not meant:
+        raise InputError(_no_rank(paths, of_stage, rank))
+    newest = max(trace.attempt for trace in meant)
+    return min((t for t in meant if t.attempt == newest), key=lambda t: t.rank)
+
+
+def _traces(paths: RunPaths) -> list[FoundTrace]:
+    folder = paths.timing_stage_dir("x").parent
+    stages = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [
+        FoundTrace(path=path, stage=stage.name, rank=int(path.name.split(".")[0][len("rank-") :]))
+        for stage in stages
+        for path in sorted(stage.glob(_FILES))
+    ]
+
+
+def _no_rank(paths: RunPaths, traces: Sequence[FoundTrace], rank: int | None) -> str:
+    """What to say where a stage has traces, but none of this rank."""
+    name, there = traces[0].stage, sorted({trace.rank for trace in traces})
+    message = (
+        f"stage {name} of {paths.run_dir.name} has no profile of rank {rank}; it has those of "
+        f"rank {ranges_text(there)}"
+    )
+    stage = _trainings(paths).get(name, {})
+    asked = stage.get("resources") or {}
+    num_ranks = (asked.get("nodes") or 1) * (asked.get("tasks_per_node") or 1)
+    if rank is None or not 0 <= rank < num_ranks:
+        return f"{message}, and has {num_ranks} in all, from 0 on"
+    return f"{message}; {_to_record(paths, name, stage, [*there, rank])}"
+
+
+def _no_trace(
+    paths: RunPaths, traces: Sequence[FoundTrace], name: str | None, rank: int | None
+) -> str:
+    """What to say where the stage that is named, or all of the run, has none."""
+    of_what = f"stage {name} of {paths.run_dir.name}" if name else f"run {paths.run_dir.name}"
+    others = ", ".join(dict.fromkeys(trace.stage for trace in traces))
+    message = f"{of_what} has no profile{f'; stage {others} has' if others else ''}"
+    trainings = _trainings(paths)
+    if name is not None and name not in trainings:
+        return f"{message}; `run: train` in this run: {', '.join(trainings) or 'no stage'}"
+    if not trainings:
+        return f"{message}, and no stage with `run: train`, whose steps could be recorded"
+    meant = name or next(iter(trainings))
+    return f"{message}; {_to_record(paths, meant, trainings[meant], [rank or 0])}"
+
+
+def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequence[int]) -> str:
+    """The lines of the spec that would have these ranks recorded."""
+    config = stage.get("config") or {}
+    profile = config.get("profile") or {}
+    asked = profile.get("ranks") or [0]
+    if profile.get("steps") and set(ranks) <= set(asked):
+        first, last = profile["steps"]
+        return (
+            f"its spec asks for steps {first} to {last} on rank {ranges_text(asked)}: they are "
+            "not made yet, or its log says what went wrong\n"
+            f"next: slurm-jobs logs {paths.run_dir} {name}"
+        )
+    first, last = profile.get("steps") or _usual(config.get("num_steps"))
+    told = "" if list(ranks) == [0] else f", ranks: {sorted(ranks)}"
+    return (
+        "these lines of the spec record one of the next attempt that makes these steps:\n"
+        f"stages:\n  {name}:\n    config:\n"
+        f"      profile: {{steps: [{first}, {last}]{told}}}"
+    )
+
+
+def _usual(num_steps: int | None) -> tuple[int, int]:
+    """Steps that are mostly recorded; the later half of a training that is shorter."""
+    if num_steps is None or num_steps > _USUAL_STEPS[1]:
+        return _USUAL_STEPS
+    return num_steps // 2, max(num_steps - 1, 0)
+
+
+def _trainings(paths: RunPaths) -> Mapping[str, Mapping[str, Any]]:
+    """The run's stages that train, as its spec was understood."""
+    stages = read_json(paths.resolved_spec)["stages"]
+    return {name: stage for name, stage in stages.items() if stage.get("run") == "train"}
