@@ -111,7 +111,7 @@ def cost_us(folder: Path, *, num_steps: int, num_microbatches: int, device: bool
             recorder.lap("data_wait_s")
             counts = count(batches)
             recorder.lap("other_s")
-            recorder.lap("rank_wait_s")
+            recorder.lap("rank_wait_s", part="rank_wait_data_s")
             for _ in range(num_microbatches):
                 recorder.lap("host_to_device_s")
                 recorder.lap("forward_s")

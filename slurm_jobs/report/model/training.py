@@ -156,6 +156,8 @@ class TrainingNumbers:
     meeting_share: float | None
     """Of the steps' time, what the exchanges of the ranks between the passes take by themselves, a
     part of the waits for other ranks. None where it is not known."""
+    meetings_apart: bool
+    """Whether that is the price of each of the two exchanges; older records tell both together."""
     ranks: tuple[RankNumbers, ...]
     step_median_s: Quantity
     step_p95_s: Quantity

@@ -108,6 +108,7 @@ def fabricate_steps(
     extra[number % scenario.num_ranks, np.arange(count)] += scenario.alternating_forward_s
     steps["forward_s"] += extra[rank]
     steps["rank_wait_s"] = extra.max(axis=0) - extra[rank] + scenario.meeting_s
+    steps["rank_wait_data_s"] = scenario.meeting_s / 2
     spread = shared.gamma(2, 0.01, count) + np.where(number < first + 4, 0.8, 0)
     longest = 3.0 * scenario.data_wait_s + scenario.slow_rank_extra_s
     step_s = (
