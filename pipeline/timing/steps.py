@@ -21,6 +21,7 @@ from typing import Any, Self
 from pipeline.timing.append import append_whole
 from pipeline.timing.device_clock import DeviceClock, DeviceStep
 from pipeline.timing.flops import mfu
+from pipeline.timing.thread_times import core_wait_so_far_s
 from slurm_jobs.common.timings import (
     DEVICE_FIELDS,
     NOT_TRAINING,
@@ -115,6 +116,7 @@ class StepRecorder:
         self._laps_ns = dict.fromkeys(STEP_PHASES, 0)
         self._parts_s = _NO_PARTS
         self._on_device: DeviceStep | None = None
+        self._core_wait_from_s = math.nan
         self._own_ns = 0  # what closing the step before took, which is a part of the next
         self._step = 0
         self._start_unix_s = 0.0
@@ -132,6 +134,7 @@ class StepRecorder:
         self._laps_ns = {**dict.fromkeys(STEP_PHASES, 0), "other_s": own_ns}
         self._parts_s = _NO_PARTS
         self._on_device = None if self._clock is None else DeviceStep(self._clock)
+        self._core_wait_from_s = core_wait_so_far_s()
         self._lap_ns = time.perf_counter_ns()
         self._start_ns = self._lap_ns - own_ns
 
@@ -207,6 +210,7 @@ class StepRecorder:
             **phases,
             "step_s": step_s,
             **self._parts_s,
+            "core_wait_s": core_wait_so_far_s() - self._core_wait_from_s,
             **_NO_DEVICE_TIMES,
             "mfu": math.nan if share is None else share,
             **_fields(outcome),

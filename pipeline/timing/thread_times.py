@@ -58,11 +58,14 @@ class ThreadClock:
 
 
 def _now() -> tuple[float, float, float]:
-    return time.perf_counter(), time.thread_time(), _core_wait_s()
+    return time.perf_counter(), time.thread_time(), core_wait_so_far_s()
 
 
-def _core_wait_s() -> float:
-    """Of this thread, all its life (Documentation/scheduler/sched-stats.rst)."""
+def core_wait_so_far_s() -> float:
+    """Of this thread, all its life (Documentation/scheduler/sched-stats.rst).
+
+    How long it was ready to compute while others had the cores; NaN where nobody keeps account.
+    """
     if not _is_accounted():
         return math.nan
     return int(_SCHEDSTAT.read_bytes().split()[1]) * _NS

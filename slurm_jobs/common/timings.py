@@ -84,6 +84,7 @@ STEP_FIELDS: tuple[tuple[str, str], ...] = (
     *((name, "f4") for name in STEP_PHASES),
     ("step_s", "f4"),
     *((name, "f4") for name in STEP_PARTS),
+    ("core_wait_s", "f4"),  # the loop's thread was ready to compute, but others had the cores
     *((name, "f4") for name in DEVICE_FIELDS),
     *((name, "f4") for name in LOADER_FIELDS),
     ("model_flops", "f4"),  # of this rank, forward and backward; NaN where not counted
@@ -100,7 +101,8 @@ ADDED_FIELDS: Mapping[str, float] = {
     "rank_wait_s": 0,
     "compile_s": 0,
     "num_image_tokens": 0,
-    **dict.fromkeys((*STEP_PARTS, *DEVICE_FIELDS, *LOADER_FIELDS, "model_flops", "mfu"), math.nan),
+    **dict.fromkeys((*STEP_PARTS, "core_wait_s", *DEVICE_FIELDS, *LOADER_FIELDS), math.nan),
+    **dict.fromkeys(("model_flops", "mfu"), math.nan),
 }
 """Fields that files of this format lack if an older version wrote them, and what they are read as
 then; `StepFile.lacking` has their names."""

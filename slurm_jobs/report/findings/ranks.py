@@ -97,8 +97,8 @@ def meetings(numbers: TrainingNumbers) -> Finding | Check:
         "threads that serve it, about as long however much a step computes. Collectives within the "
         "passes have such a price, too, which is not timed apart.",
         evidence=(f"{words.seconds(mean_s)} a step {on_whom}",),
-        rule="exchanges between the passes, each on the rank that comes last to it: together 5 % of "
-        "the step or more",
+        rule="exchanges between the passes, each on the rank that comes last to it: together 5 % "
+        "of the step or more",
         source=OWN_CHOICE,
         next_knob="more work a step, so that they weigh less (global_batch_size, with the learning "
         "rate to match); a free core on each node for the threads that serve them; fewer ranks",

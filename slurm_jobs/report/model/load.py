@@ -24,6 +24,8 @@ class NodeLoad:
     num_readings: int
     num_cores: int
     """That the job may use."""
+    num_cores_asked: int
+    """That it asked for, and no more than it may use; all of those where the spec does not say."""
     num_ranks: int
     """That ran there."""
     cpu_busy: Level | None

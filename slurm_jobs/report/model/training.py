@@ -29,6 +29,9 @@ class RankNumbers:
     the records of all its ranks."""
     data_excess_s: float | None
     """The same of the wait for data."""
+    core_wait_mean_s: float | None
+    """Of the mean step, how long the thread that makes the steps was ready to compute while others
+    had the cores; None where the records do not tell."""
     phases_s: Mapping[str, float]
     """Mean seconds a step by step phase; adds up to `step_mean_s`."""
 

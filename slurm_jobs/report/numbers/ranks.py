@@ -7,6 +7,7 @@ weighs each by its steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ class AttemptMeans:
     """Rank, and the node that it ran on."""
     means: Mapping[str, np.ndarray]
     """Shape [members], float64, seconds a step: `step`, `own` (the step without the waits for
-    others), and each step phase by kind."""
+    others), `core_wait` (NaN where not recorded), and each step phase by kind."""
     is_whole: bool
     """Whether every rank left records: else there is no mean of all to compare one with."""
     is_on_cpu: bool
@@ -75,7 +76,12 @@ def _means_of(attempt: AttemptSteps) -> AttemptMeans:
     return AttemptMeans(
         num_steps=attempt.num_measured,
         members=tuple((timing.rank, _node(timing)) for timing in attempt.ranks),
-        means={**means, "step": step, "own": step - means["rank_wait"]},
+        means={
+            **means,
+            "step": step,
+            "own": step - means["rank_wait"],
+            "core_wait": mean("core_wait_s"),
+        },
         is_whole=len(attempt.ranks) == attempt.num_ranks,
         is_on_cpu=all(f.metadata.get("device") == "cpu" for f in files if f is not None),
         tells_waits=not any("rank_wait_s" in file.lacking for file in files if file is not None),
@@ -111,6 +117,7 @@ def _one_rank(
         over = [(m.num_steps, float(values[i] - values.mean())) for m, values, i in whole]
         return _by_steps(over) if over else None
 
+    core_wait_s = mean("core_wait")
     return RankNumbers(
         rank=place[0],
         node=place[1],
@@ -120,6 +127,7 @@ def _one_rank(
         own_mean_s=mean("own"),
         own_excess_s=excess("own"),
         data_excess_s=excess("data_wait"),
+        core_wait_mean_s=core_wait_s if math.isfinite(core_wait_s) else None,
         phases_s={kind: mean(kind) for kind in (*PHASE_KINDS, "unexplained")},
     )
 

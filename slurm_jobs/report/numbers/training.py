@@ -143,7 +143,8 @@ def _meetings(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
 
 def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     """What the readings of its nodes tell, and what the rules on them go by."""
-    loads = node_loads([r for r in stage.readings if r.slice_index == index], attempts)
+    readings = [r for r in stage.readings if r.slice_index == index]
+    loads = node_loads(readings, attempts, stage.resources)
     profiles = [p for p in stage.profiles if p.slice_index == index]
     sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
     return {

@@ -144,7 +144,7 @@ def test_file_of_an_older_version_still_reads_and_says_what_it_lacks(tmp_path):
     assert file.steps["rank_wait_s"].tolist() == file.steps["num_image_tokens"].tolist() == [0, 0]
     assert np.isnan(file.steps["device_forward_s"]).all()
     assert np.isnan(file.steps["mfu"]).all()
-    assert np.isnan(file.steps["rank_wait_data_s"]).all()
+    assert np.isnan([file.steps[name] for name in ("rank_wait_data_s", "core_wait_s")]).all()
     assert file.steps["other_s"].tolist() == [1, 1]
 
 

@@ -32,6 +32,8 @@ class Scenario:
     """Extra forward time of one rank, another one in each step; the others wait for it."""
     meeting_s: float = 0.0
     """Of every rank in every step, for the exchange between the passes."""
+    core_wait_s: float = 0.0
+    """Of every step, how long the loop's thread waited for a core; NaN as the kernel tells none."""
     loader_s: tuple[float, float, float] = (math.nan,) * 3
     """Of the loader's threads a step: work, and of it computing and waiting for a core."""
     padding_share: float = 0.02
@@ -109,6 +111,7 @@ def fabricate_steps(
     steps["forward_s"] += extra[rank]
     steps["rank_wait_s"] = extra.max(axis=0) - extra[rank] + scenario.meeting_s
     steps["rank_wait_data_s"] = scenario.meeting_s / 2
+    steps["core_wait_s"] = scenario.core_wait_s
     spread = shared.gamma(2, 0.01, count) + np.where(number < first + 4, 0.8, 0)
     longest = 3.0 * scenario.data_wait_s + scenario.slow_rank_extra_s
     step_s = (

@@ -19,15 +19,17 @@ def loader(work_s, *, computing=0.0, queueing=0.0, num_threads=2):
     )
 
 
-def node(busy, *, iowait=0.0, num_cores=8, num_ranks=1):
-    level = {name: Level(mean=value, p5=value, p95=value, num=30)
-             for name, value in {"cpu_busy": busy, "cpu_iowait": iowait}.items()}  # fmt: skip
+def node(busy, *, iowait=0.0, num_cores=8, num_ranks=1, own_cores=None, num_cores_asked=None):
+    means = {"cpu_busy": busy, "cpu_iowait": iowait, "job_cpu_cores": own_cores}
+    level = {name: mean if mean is None else Level(mean=mean, p5=mean, p95=mean, num=30)
+             for name, mean in means.items()}  # fmt: skip
     others = dict.fromkeys(
-        ["job_cpu_cores", "disk_read", "network_receive", "gpu_busy", "gpu_memory_peak_bytes",
+        ["disk_read", "network_receive", "gpu_busy", "gpu_memory_peak_bytes",
          "gpu_memory_bytes", "link_bytes_per_s"]
     )  # fmt: skip
     return NodeLoad(
         node="n1", num_readings=30, num_cores=num_cores, num_ranks=num_ranks, gpu_names=(),
+        num_cores_asked=num_cores_asked or num_cores,
         **level, **others,
     )  # fmt: skip
 
@@ -52,6 +54,18 @@ def test_causes_are_told_apart_by_the_threads_time(told, load, device, kind):
     found = cause_by_threads(told, load, device)
     assert found.kind == kind
     assert "of rank 0's loader work" in found.evidence[0]
+
+
+@pytest.mark.parametrize(
+    "told", [loader(0.39, computing=0.6, queueing=0.35), loader(0.39, computing=0.95)]
+)
+def test_cores_that_others_hold_are_neither_free_nor_shared_with_the_model(told):
+    found = cause_by_threads(told, node(1.0, own_cores=1.5), "cpu")
+    assert found.kind == "cores"
+    assert "processes that are not the job's hold them" in found.text
+    assert "others hold 6.5 of the 8 that it asked for" in found.evidence[-1]
+    shared = cause_by_threads(told, node(1.0, own_cores=7.9), "cpu")
+    assert "the model and the loader share them" in shared.text
 
 
 def test_threads_that_would_keep_up_are_counted():
