@@ -28,7 +28,7 @@ from benchmarks.training_stage import make_context
 from pipeline.timing import StepOutcome, StepRecorder
 from pipeline.timing.flops import ModelWork, PartWork
 from pipeline.timing.system_sampler import SystemSampler, find_sources
-from pipeline.timing.thread_times import ThreadClock
+from pipeline.timing.thread_times import NOT_TIMED, ThreadClock
 from pipeline.training.batches import StepCounter
 from pipeline.training.report import Course, TrainingReporter
 from pipeline.training.trackers import Trackers
@@ -87,6 +87,7 @@ def make_batch() -> Any:
         num_supervised_tokens=NUM_ROWS * 64,
         num_images=NUM_ROWS,
         loading=ThreadClock().read(),
+        reading=NOT_TIMED,
     )
 
 

@@ -56,9 +56,10 @@ class StepCounts:
     model_flops: float = math.nan
     """That the step needs of this rank, see `pipeline.timing.flops`; NaN where not counted."""
     loader_s: float = math.nan
-    """Of the loader's threads, as the next two; see `LOADER_FIELDS`."""
+    """Of the loader's threads, as the next three; see `LOADER_FIELDS`."""
     loader_cpu_s: float = math.nan
     loader_core_wait_s: float = math.nan
+    loader_read_blocked_s: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

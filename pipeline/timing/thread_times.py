@@ -29,6 +29,11 @@ class ThreadTimes:
     """Of it, ready to compute, but other threads had the cores; NaN where the kernel keeps no
     account. What is left is blocked: on storage, or on a lock such as the interpreter's."""
 
+    @property
+    def blocked_s(self) -> float:
+        """What is left; NaN where the rest is not known."""
+        return self.wall_s - self.cpu_s - self.core_wait_s
+
 
 NOT_TIMED = ThreadTimes()
 

@@ -65,6 +65,7 @@ LOADER_FIELDS = (
     "loader_s",  # from when a thread took a microbatch in hand until it was ready
     "loader_cpu_s",  # of it, computing
     "loader_core_wait_s",  # of it, ready to compute, but other threads had the cores
+    "loader_read_blocked_s",  # of it, blocked in the one thread that reads for all; NaN without one
 )
 """Seconds that the loader's threads spent on what a step has, added up over its microbatches,
 whenever that was; NaN where it is not known. What is left of `loader_s` is blocked: on storage, or

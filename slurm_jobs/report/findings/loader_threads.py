@@ -36,6 +36,8 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
         return _read_ahead(loader)
     if loader.core_wait_s is not None and loader.core_wait_s >= _NO_CORE * loader.work_s:
         return _no_core(loader, load, device)
+    if loader.read_blocked_s is not None and loader.read_blocked_s >= _BLOCKED * loader.step_s:
+        return _lock(loader) if loader.cpu_s >= _ONE_CORE * loader.step_s else _one_reads(loader)
     is_blocked = loader.blocked_s >= _BLOCKED * loader.work_s
     if is_blocked and loader.core_wait_s is None:  # or it waits for a core: the node may tell
         return None
@@ -114,6 +116,21 @@ def _storage(loader: LoaderLoad, load: NodeLoad | None) -> Cause:
         "their way",
         confidence=f"{certainty}: the threads are neither on a core nor waiting for one; a lock "
         "would look alike",
+    )
+
+
+def _one_reads(loader: LoaderLoad) -> Cause:
+    share = words.percent((loader.read_blocked_s or 0.0) / loader.step_s)
+    return Cause(
+        kind="storage",
+        text="The loader waits for storage: one thread reads for all others, and is blocked for "
+        "most of the time.",
+        evidence=(*_told(loader), f"the thread that reads is blocked for {share} of the step"),
+        next_knob="`reader: index`, where shards are files: all num_loader_threads read, where "
+        "here more of them change nothing; or shards on faster storage (staging; node_local_dir "
+        "of the profile)",
+        confidence="medium: that thread is neither on a core nor waiting for one; a lock would "
+        "look alike",
     )
 
 

@@ -66,6 +66,8 @@ class LoaderLoad:
     """Of it, ready to compute while others had the cores; None where the kernel does not tell."""
     step_s: float
     data_wait_s: float
+    read_blocked_s: float | None = None
+    """Of `work_s`, blocked in the one thread that reads for all others; None where each reads."""
 
     @property
     def blocked_s(self) -> float:

@@ -36,6 +36,8 @@ class Scenario:
     """Of every step, how long the loop's thread waited for a core; NaN as the kernel tells none."""
     loader_s: tuple[float, float, float] = (math.nan,) * 3
     """Of the loader's threads a step: work, and of it computing and waiting for a core."""
+    loader_read_blocked_s: float = math.nan
+    """Of the one thread that reads for all others; NaN without one."""
     padding_share: float = 0.02
     task_times_s: tuple[float, ...] = (380.0, 400.0, 390.0, 410.0)
     rejects: Mapping[str, int] = field(
@@ -148,7 +150,8 @@ def fabricate_steps(
     steps["num_supervised_tokens"] = steps["num_tokens"] // 6
     for name in (*DEVICE_FIELDS, "model_flops", "mfu"):
         steps[name] = math.nan
-    for name, seconds in zip(LOADER_FIELDS, scenario.loader_s, strict=True):
+    loading = (*scenario.loader_s, scenario.loader_read_blocked_s)
+    for name, seconds in zip(LOADER_FIELDS, loading, strict=True):
         steps[name] = seconds
     steps["loss"] = 0.21 + 3.9 * np.exp(-number / 70) + shared.normal(0, 0.03, count)
     steps["grad_norm"] = math.nan
