@@ -28,6 +28,7 @@ from benchmarks.training_stage import make_context
 from pipeline.timing import StepOutcome, StepRecorder
 from pipeline.timing.flops import ModelWork, PartWork
 from pipeline.timing.system_sampler import SystemSampler, find_sources
+from pipeline.timing.thread_times import NOT_TIMED, ThreadClock
 from pipeline.training.batches import StepCounter
 from pipeline.training.report import Course, TrainingReporter
 from pipeline.training.trackers import Trackers
@@ -85,6 +86,8 @@ def make_batch() -> Any:
         num_padding_tokens=0,
         num_supervised_tokens=NUM_ROWS * 64,
         num_images=NUM_ROWS,
+        loading=ThreadClock().read(),
+        reading=NOT_TIMED,
     )
 
 
@@ -111,7 +114,7 @@ def cost_us(folder: Path, *, num_steps: int, num_microbatches: int, device: bool
             recorder.lap("data_wait_s")
             counts = count(batches)
             recorder.lap("other_s")
-            recorder.lap("rank_wait_s")
+            recorder.lap("rank_wait_s", part="rank_wait_data_s")
             for _ in range(num_microbatches):
                 recorder.lap("host_to_device_s")
                 recorder.lap("forward_s")

@@ -74,6 +74,8 @@ def make_records(rank: int, num_steps: int, *, device: bool) -> np.ndarray:
         records["step_s"] += records[name]
     longest = np.maximum(records["step_s"], STEP_S * 1.5)
     records["rank_wait_s"] = longest - records["step_s"]
+    records["core_wait_s"] = rng.uniform(0, 0.01, num_steps)
+    records["rank_wait_data_s"] = rng.uniform(0, 1, num_steps) * records["rank_wait_s"]
     records["step_s"] = longest
     records["step"] = np.arange(num_steps)
     records["start_unix_s"] = CREATED + 60 + np.concatenate([[0.0], np.cumsum(longest)[:-1]])

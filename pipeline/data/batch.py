@@ -64,6 +64,8 @@ class Batch:
     num_images: int
     loading: ThreadTimes = NOT_TIMED
     """What putting it together took of the loader's threads."""
+    reading: ThreadTimes = NOT_TIMED
+    """Of `loading`, what a thread took that reads for all others; not timed where each reads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -172,7 +172,7 @@ class StreamReader(Prefetcher):
         except ValueError as error:
             shards = sorted({members["__url__"] for _, members in read})
             refuse_batch(", ".join(shards), error)
-        return dataclasses.replace(batch, loading=add_up([times, clock.read()]))
+        return dataclasses.replace(batch, loading=add_up([times, clock.read()]), reading=times)
 
     def _sample(self, number: int, members: Mapping[str, Any]) -> Sample:
         try:

@@ -21,9 +21,11 @@ from typing import Any, Self
 from pipeline.timing.append import append_whole
 from pipeline.timing.device_clock import DeviceClock, DeviceStep
 from pipeline.timing.flops import mfu
+from pipeline.timing.thread_times import core_wait_so_far_s
 from slurm_jobs.common.timings import (
     DEVICE_FIELDS,
     NOT_TRAINING,
+    STEP_PARTS,
     STEP_PHASES,
     pack_step,
     steps_header,
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 FLUSH_INTERVAL_S = 2.0
 _BYTES_PER_RSS_UNIT = 1024  # Linux counts ru_maxrss in KiB
 _NO_DEVICE_TIMES = dict.fromkeys(DEVICE_FIELDS, math.nan)
+_NO_PARTS = dict.fromkeys(STEP_PARTS, math.nan)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,9 +56,10 @@ class StepCounts:
     model_flops: float = math.nan
     """That the step needs of this rank, see `pipeline.timing.flops`; NaN where not counted."""
     loader_s: float = math.nan
-    """Of the loader's threads, as the next two; see `LOADER_FIELDS`."""
+    """Of the loader's threads, as the next three; see `LOADER_FIELDS`."""
     loader_cpu_s: float = math.nan
     loader_core_wait_s: float = math.nan
+    loader_read_blocked_s: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +115,9 @@ class StepRecorder:
         self._pending: list[bytes] = []
         self._last_flush_ns = self._start_ns = self._lap_ns = time.perf_counter_ns()
         self._laps_ns = dict.fromkeys(STEP_PHASES, 0)
+        self._parts_s = _NO_PARTS
         self._on_device: DeviceStep | None = None
+        self._core_wait_from_s = math.nan
         self._own_ns = 0  # what closing the step before took, which is a part of the next
         self._step = 0
         self._start_unix_s = 0.0
@@ -127,7 +133,9 @@ class StepRecorder:
         self._step = step
         self._start_unix_s = time.time() - own_ns / 1e9
         self._laps_ns = {**dict.fromkeys(STEP_PHASES, 0), "other_s": own_ns}
+        self._parts_s = _NO_PARTS
         self._on_device = None if self._clock is None else DeviceStep(self._clock)
+        self._core_wait_from_s = core_wait_so_far_s()
         self._lap_ns = time.perf_counter_ns()
         self._start_ns = self._lap_ns - own_ns
 
@@ -136,8 +144,11 @@ class StepRecorder:
         """The one that `start_step` began last."""
         return self._step
 
-    def lap(self, phase: str) -> None:
-        """Give the time since the last lap (or the start of the step) to `phase`."""
+    def lap(self, phase: str, part: str | None = None) -> None:
+        """Give the time since the last lap (or the start of the step) to `phase`.
+
+        `part`, one of `STEP_PARTS`, then has what the phase that it is a part of has had so far.
+        """
         if self._synchronize is not None:
             self._synchronize()  # SYNC: asked for by `timing: sync`
         if self._on_device is not None:
@@ -145,6 +156,8 @@ class StepRecorder:
         now_ns = time.perf_counter_ns()
         self._laps_ns[phase] += now_ns - self._lap_ns
         self._lap_ns = now_ns
+        if part is not None:
+            self._parts_s = {**self._parts_s, part: self.seconds_so_far(STEP_PARTS[part])}
 
     def set_apart(self, phase: str, spent_ns: int) -> None:
         """Give a part of the open lap to `phase`, which the rest of the lap does not go to.
@@ -197,6 +210,8 @@ class StepRecorder:
             **_fields(counts),
             **phases,
             "step_s": step_s,
+            **self._parts_s,
+            "core_wait_s": core_wait_so_far_s() - self._core_wait_from_s,
             **_NO_DEVICE_TIMES,
             "mfu": math.nan if share is None else share,
             **_fields(outcome),

@@ -29,6 +29,11 @@ class ThreadTimes:
     """Of it, ready to compute, but other threads had the cores; NaN where the kernel keeps no
     account. What is left is blocked: on storage, or on a lock such as the interpreter's."""
 
+    @property
+    def blocked_s(self) -> float:
+        """What is left; NaN where the rest is not known."""
+        return self.wall_s - self.cpu_s - self.core_wait_s
+
 
 NOT_TIMED = ThreadTimes()
 
@@ -58,11 +63,14 @@ class ThreadClock:
 
 
 def _now() -> tuple[float, float, float]:
-    return time.perf_counter(), time.thread_time(), _core_wait_s()
+    return time.perf_counter(), time.thread_time(), core_wait_so_far_s()
 
 
-def _core_wait_s() -> float:
-    """Of this thread, all its life (Documentation/scheduler/sched-stats.rst)."""
+def core_wait_so_far_s() -> float:
+    """Of this thread, all its life (Documentation/scheduler/sched-stats.rst).
+
+    How long it was ready to compute while others had the cores; NaN where nobody keeps account.
+    """
     if not _is_accounted():
         return math.nan
     return int(_SCHEDSTAT.read_bytes().split()[1]) * _NS

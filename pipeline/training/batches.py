@@ -49,6 +49,7 @@ class StepCounter:
             loader_s=loading.wall_s,
             loader_cpu_s=loading.cpu_s,
             loader_core_wait_s=loading.core_wait_s,
+            loader_read_blocked_s=add_up(batch.reading for batch in batches).blocked_s,
         )
 
     def _work_of(self, batch: Batch) -> WorkCounts:

@@ -99,7 +99,7 @@ def run_steps(setup: LoopSetup, start_step: int, watch: Watch = iter) -> LoopEnd
         counts, learned = setup.count(batches), _learned(batches)
         recorder.lap("other_s")
         num_learned = setup.ranks.sums(learned)
-        recorder.lap(waited)  # for the rank whose batch came last
+        recorder.lap(waited, part="rank_wait_data_s")  # for the rank whose batch came last
 
         share = _accumulate(setup, copies, batches, num_learned, is_first=step == start_step)
         norm = _clip(setup)

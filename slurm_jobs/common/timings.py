@@ -55,10 +55,17 @@ DEVICE_PHASES = (
 DEVICE_FIELDS = (*(f"device_{name}" for name in DEVICE_PHASES), "device_step_s")
 """Seconds by the device's own clock; NaN where none was read."""
 
+STEP_PARTS: Mapping[str, str] = {
+    "rank_wait_data_s": "rank_wait_s",  # for the rank whose batch came last; the rest: the update
+}
+"""Parts of step phases, each told beside the phase that it is a part of; no phases of their own.
+NaN where not recorded."""
+
 LOADER_FIELDS = (
     "loader_s",  # from when a thread took a microbatch in hand until it was ready
     "loader_cpu_s",  # of it, computing
     "loader_core_wait_s",  # of it, ready to compute, but other threads had the cores
+    "loader_read_blocked_s",  # of it, blocked in the one thread that reads for all; NaN without one
 )
 """Seconds that the loader's threads spent on what a step has, added up over its microbatches,
 whenever that was; NaN where it is not known. What is left of `loader_s` is blocked: on storage, or
@@ -77,6 +84,8 @@ STEP_FIELDS: tuple[tuple[str, str], ...] = (
     ("num_image_tokens", "i4"),  # of num_tokens, those that stand for a part of an image
     *((name, "f4") for name in STEP_PHASES),
     ("step_s", "f4"),
+    *((name, "f4") for name in STEP_PARTS),
+    ("core_wait_s", "f4"),  # the loop's thread was ready to compute, but others had the cores
     *((name, "f4") for name in DEVICE_FIELDS),
     *((name, "f4") for name in LOADER_FIELDS),
     ("model_flops", "f4"),  # of this rank, forward and backward; NaN where not counted
@@ -93,7 +102,8 @@ ADDED_FIELDS: Mapping[str, float] = {
     "rank_wait_s": 0,
     "compile_s": 0,
     "num_image_tokens": 0,
-    **dict.fromkeys((*DEVICE_FIELDS, *LOADER_FIELDS, "model_flops", "mfu"), math.nan),
+    **dict.fromkeys((*STEP_PARTS, "core_wait_s", *DEVICE_FIELDS, *LOADER_FIELDS), math.nan),
+    **dict.fromkeys(("model_flops", "mfu"), math.nan),
 }
 """Fields that files of this format lack if an older version wrote them, and what they are read as
 then; `StepFile.lacking` has their names."""

@@ -34,6 +34,8 @@ class Cause:
     config: Mapping[str, Any] = field(default_factory=dict)
     """Of the training, beside the usual one."""
     num_ranks: int = 1
+    num_busy_processes: int = 0
+    """That compute all the time and are not the job's."""
     data: str = "plain"
     """Whose samples: all as long, or `uneven`."""
 
@@ -72,6 +74,11 @@ SICK = (
         name="0.5 s of decoding a batch, as many loader threads as cores",
         expected=named("data-wait:cores"),
         delays=[{"where": ASSEMBLES, "native_s": 0.5}],
+    ),
+    Cause(
+        name="two processes that are not the job's compute on its two cores",
+        expected=named("foreign-load"),
+        num_busy_processes=2,
     ),
     Cause(
         name="one batch read ahead for four loader threads, 0.3 s each",

@@ -5,7 +5,10 @@ What they found makes up the table of docs/report.md, which `make test-slow` wri
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,14 +43,26 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
+@contextmanager
+def busy_processes(num: int) -> Iterator[None]:
+    """So many processes, each in a session of its own, that compute while the block runs."""
+    with ExitStack() as started:
+        for _ in range(num):
+            command = [sys.executable, "-c", "while True: pass"]
+            process = started.enter_context(subprocess.Popen(command, start_new_session=True))
+            started.callback(process.kill)
+        yield
+
+
 @pytest.fixture
 def report_of(local: Driver, data: dict[str, Path]) -> Callable[[Cause], RunReport]:
     """Runs a training with a cause planted in it, and makes its report."""
 
     def make(cause: Cause) -> RunReport:
         local.write("local.yaml", LOCAL)
-        run_dir = local.submit(str(local.write("planted.yaml", spec_of(cause, data))))
-        status = local.wait(run_dir)
+        with busy_processes(cause.num_busy_processes):
+            run_dir = local.submit(str(local.write("planted.yaml", spec_of(cause, data))))
+            status = local.wait(run_dir)
         assert status["status"] == "completed", status
         paths = RunPaths(run_dir)
         asked = ask(paths)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurm_jobs.report.findings.data import left_out, slow_tokenising
+from slurm_jobs.report.findings.foreign_load import foreign_load
 from slurm_jobs.report.findings.load import fluctuating_gpu, full_network, gpu_use, slow_storage
 from slurm_jobs.report.findings.memory import accumulation, needless_checkpointing, small_batch
 from slurm_jobs.report.findings.probes import slow_node
@@ -41,6 +42,7 @@ _TRAINING_RULES = (
     data_wait,
     slow_storage,
     full_network,
+    foreign_load,
     gpu_use,
     fluctuating_gpu,
     straggler,

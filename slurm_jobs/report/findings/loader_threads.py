@@ -11,8 +11,9 @@ import math
 
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.base import Cause
+from slurm_jobs.report.findings.foreign_load import KNOB, held_text, is_held
 from slurm_jobs.report.model.load import LoaderLoad, NodeLoad
-from slurm_jobs.report.numbers.load import tells
+from slurm_jobs.report.numbers.load import cores_of_others, tells
 
 _IDLE_THREADS = 0.60
 _NO_CORE = 0.25
@@ -34,7 +35,9 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
     if loader.busy_share is not None and loader.busy_share < _IDLE_THREADS:
         return _read_ahead(loader)
     if loader.core_wait_s is not None and loader.core_wait_s >= _NO_CORE * loader.work_s:
-        return _no_core(loader, device)
+        return _no_core(loader, load, device)
+    if loader.read_blocked_s is not None and loader.read_blocked_s >= _BLOCKED * loader.step_s:
+        return _lock(loader) if loader.cpu_s >= _ONE_CORE * loader.step_s else _one_reads(loader)
     is_blocked = loader.blocked_s >= _BLOCKED * loader.work_s
     if is_blocked and loader.core_wait_s is None:  # or it waits for a core: the node may tell
         return None
@@ -50,14 +53,17 @@ def cause_by_threads(loader: LoaderLoad, load: NodeLoad | None, device: str) -> 
 def _computing(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
     """On cores all the time: are there more of them?
 
-    What others take on the node makes these threads wait for a core: so it is the job's own use of
-    its cores that counts here.
+    What others take on the node makes these threads wait for a core, at the latest once there are
+    more of them: so cores of others are not free, and full ones are the job's own only as far as it
+    uses them itself.
     """
     if load is not None and _use(load) >= _CORES_BUSY:
-        return _no_core(loader, device) if device == "cpu" else _decoding(loader)
+        return _no_core(loader, load, device) if device == "cpu" else _decoding(loader)
     if load is not None and load.num_cores:
         used = (loader.num_threads or 1) * max(1, load.num_ranks)
-        return _threads(loader, load.num_cores) if used < load.num_cores else _decoding(loader)
+        if used < load.num_cores - (cores_of_others(load) or 0.0):
+            return _threads(loader, load.num_cores)
+        return _no_core(loader, load, device) if is_held(load) else _decoding(loader)
     return _threads(loader, None)
 
 
@@ -75,7 +81,16 @@ def _read_ahead(loader: LoaderLoad) -> Cause:
     )
 
 
-def _no_core(loader: LoaderLoad, device: str) -> Cause:
+def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
+    if load is not None and is_held(load):
+        return Cause(
+            kind="cores",
+            text="The loader's threads want to compute and find no free core: processes that are "
+            "not the job's hold them.",
+            evidence=(*_told(loader), held_text(load)),
+            next_knob=KNOB.format(node=load.node),
+            confidence="high: what the threads and the cores of the node did is counted",
+        )
     with_whom = "the model and the loader share them" if device == "cpu" else "others have them"
     return Cause(
         kind="cores",
@@ -101,6 +116,21 @@ def _storage(loader: LoaderLoad, load: NodeLoad | None) -> Cause:
         "their way",
         confidence=f"{certainty}: the threads are neither on a core nor waiting for one; a lock "
         "would look alike",
+    )
+
+
+def _one_reads(loader: LoaderLoad) -> Cause:
+    share = words.percent((loader.read_blocked_s or 0.0) / loader.step_s)
+    return Cause(
+        kind="storage",
+        text="The loader waits for storage: one thread reads for all others, and is blocked for "
+        "most of the time.",
+        evidence=(*_told(loader), f"the thread that reads is blocked for {share} of the step"),
+        next_knob="`reader: index`, where shards are files: all num_loader_threads read, where "
+        "here more of them change nothing; or shards on faster storage (staging; node_local_dir "
+        "of the profile)",
+        confidence="medium: that thread is neither on a core nor waiting for one; a lock would "
+        "look alike",
     )
 
 

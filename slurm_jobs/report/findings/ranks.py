@@ -19,6 +19,19 @@ _HIDDEN = (
     "Only waits between the passes are timed apart; collectives inside forward and backward, and "
     "on GPUs the host's wait for the device, hide more: what is found is a lower bound."
 )
+_LAST_IN_EACH = (
+    "in both exchanges together, in each on the rank that came last and waited for nobody",
+    "high: each exchange is timed by itself",
+)
+_LAST_IN_BOTH = (
+    "on the rank that waits least, which came last and waited for nobody",
+    (
+        "medium: there are two exchanges a step, which these records, of an older version, tell "
+        "together; where another rank is always last in each, a part of it is a wait for slower "
+        "ranks"
+    ),
+)
+"""On whom the exchanges are timed, and how sure that is."""
 
 
 @rule(_RULE, _SOURCE)
@@ -55,7 +68,10 @@ def straggler(numbers: TrainingNumbers) -> Finding | Check:
     )
 
 
-@rule("exchanges between the passes of 5 % of the step or more, on the rank that comes last")
+@rule(
+    "exchanges between the passes, each on the rank that comes last to it: together 5 % of the "
+    "step or more"
+)
 def meetings(numbers: TrainingNumbers) -> Finding | Check:
     """What the ranks' exchanges between the passes cost, even the rank that comes last."""
     rule_id = f"meetings:{numbers.stage}"
@@ -69,6 +85,7 @@ def meetings(numbers: TrainingNumbers) -> Finding | Check:
     if share < _LIMIT:
         return clear(rule_id, f"{words.percent(share)} of the step, under 5 %")
     mean_s = share * sum(phase.seconds for phase in numbers.phases)
+    on_whom, confidence = _LAST_IN_EACH if numbers.meetings_apart else _LAST_IN_BOTH
     return Finding(
         rule_id=rule_id,
         severity="medium",
@@ -77,19 +94,13 @@ def meetings(numbers: TrainingNumbers) -> Finding | Check:
         text="Twice a step the ranks agree on a few numbers. That takes the network, and the "
         "threads that serve it, about as long however much a step computes. Collectives within the "
         "passes have such a price, too, which is not timed apart.",
-        evidence=(
-            (
-                f"{words.seconds(mean_s)} a step on the rank that waits least, which came last and "
-                "waited for nobody"
-            ),
-        ),
+        evidence=(f"{words.seconds(mean_s)} a step {on_whom}",),
         next_knob="more work a step, so that they weigh less (global_batch_size, with the learning "
         "rate to match); a free core on each node for the threads that serve them; fewer ranks",
         ceiling=f"{ceiling(share, 'no time in these exchanges')}; more where collectives within "
         "the passes weigh less, too",
         ceiling_times=times_without(share),
-        confidence="medium: there are two exchanges a step, and where another rank is always last "
-        "in each, a part of it is a wait for slower ranks",
+        confidence=confidence,
     )
 
 

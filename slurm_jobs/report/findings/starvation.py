@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.base import Cause
+from slurm_jobs.report.findings.foreign_load import KNOB, held_text, is_held
 from slurm_jobs.report.findings.loader_threads import cause_by_threads
 from slurm_jobs.report.model.load import NodeLoad
 from slurm_jobs.report.model.training import TrainingNumbers
@@ -41,6 +42,8 @@ def find_cause(numbers: TrainingNumbers) -> Cause:
         )
     if tells(load.cpu_iowait) and _iowait(load) >= _WAITS_FOR_DISKS:
         return _storage(load)
+    if _busy(load) >= _ALL_BUSY and is_held(load):
+        return _held_by_others(load)
     if _busy(load) >= _ALL_BUSY:
         return _shared_cores(load) if numbers.device == "cpu" else _decoding(load)
     if _busy(load) < _IDLE:
@@ -81,6 +84,17 @@ def _decoding(load: NodeLoad) -> Cause:
         next_knob="more cpus_per_task; or less to decode: smaller stored images (`preprocess`); "
         "augmentation costs, too",
         confidence="medium: the readings count all processes of the node",
+    )
+
+
+def _held_by_others(load: NodeLoad) -> Cause:
+    return Cause(
+        kind="cores",
+        text="The cores are all busy, many of them with processes that are not the job's.",
+        evidence=(held_text(load),),
+        next_knob=KNOB.format(node=load.node),
+        confidence="medium: cores are short, and whose processes have them is read; whether the "
+        "loader waits for one is not",
     )
 
 

@@ -24,6 +24,8 @@ class NodeLoad:
     num_readings: int
     num_cores: int
     """That the job may use."""
+    num_cores_asked: int
+    """That it asked for, and no more than it may use; all of those where the spec does not say."""
     num_ranks: int
     """That ran there."""
     cpu_busy: Level | None
@@ -64,6 +66,8 @@ class LoaderLoad:
     """Of it, ready to compute while others had the cores; None where the kernel does not tell."""
     step_s: float
     data_wait_s: float
+    read_blocked_s: float | None = None
+    """Of `work_s`, blocked in the one thread that reads for all others; None where each reads."""
 
     @property
     def blocked_s(self) -> float:

@@ -29,6 +29,9 @@ class RankNumbers:
     the records of all its ranks."""
     data_excess_s: float | None
     """The same of the wait for data."""
+    core_wait_mean_s: float | None
+    """Of the mean step, how long the thread that makes the steps was ready to compute while others
+    had the cores; None where the records do not tell."""
     phases_s: Mapping[str, float]
     """Mean seconds a step by step phase; adds up to `step_mean_s`."""
 
@@ -156,6 +159,8 @@ class TrainingNumbers:
     meeting_share: float | None
     """Of the steps' time, what the exchanges of the ranks between the passes take by themselves, a
     part of the waits for other ranks. None where it is not known."""
+    meetings_apart: bool
+    """Whether that is the price of each of the two exchanges; older records tell both together."""
     ranks: tuple[RankNumbers, ...]
     step_median_s: Quantity
     step_p95_s: Quantity

@@ -21,9 +21,17 @@ _RECEIVED = ("network_receive_bytes_per_s", "infiniband_receive_bytes_per_s")
 
 
 def node_loads(
-    readings: Sequence[NodeReadings], attempts: Sequence[AttemptSteps]
+    readings: Sequence[NodeReadings],
+    attempts: Sequence[AttemptSteps],
+    resources: Mapping[str, Any],
 ) -> tuple[NodeLoad, ...]:
-    """One entry a node, over all attempts of one slice that ran there."""
+    """One entry a node, over all attempts of one slice that ran there.
+
+    Args:
+        readings: of the nodes.
+        attempts: whose measured steps count.
+        resources: that the stage asks for.
+    """
     spans = {a.attempt: _measured_span(a) for a in attempts if a.num_measured}
     by_node: dict[str, list[tuple[NodeReadings, np.ndarray]]] = {}
     for each in readings:
@@ -40,7 +48,7 @@ def node_loads(
         if timing.steps is not None
     }
     return tuple(
-        _load(node, parts, sum(own == node for _, own in ranks))
+        _load(node, parts, sum(own == node for _, own in ranks), _asked(resources))
         for node, parts in sorted(by_node.items())
     )
 
@@ -55,23 +63,60 @@ def level_of(parts: Sequence[tuple[NodeReadings, np.ndarray]], name: str) -> Lev
     return _summed_up([(part[name], part["interval_s"]) for _, part in parts])
 
 
+def cores_of_others(load: NodeLoad) -> float | None:
+    """Cores that the job may use, and that other processes than its own keep busy, on the mean.
+
+    None without readings enough. Others' are also what the kernel does for devices and file
+    systems in threads of its own, what the host of a virtual machine takes, and for up to half a
+    minute processes that the job itself has started.
+    """
+    busy, own = load.cpu_busy, load.job_cpu_cores
+    if busy is None or own is None or not (tells(busy) and tells(own)):
+        return None
+    return max(0.0, busy.mean * load.num_cores - own.mean)
+
+
+def cores_held(load: NodeLoad) -> float | None:
+    """Of the cores that the job asked for, how many others keep busy; None as above.
+
+    Where nothing binds a job to its cores it may use all, and neighbours have theirs by right: held
+    is what they take beyond the cores that nobody here asked for.
+    """
+    others = cores_of_others(load)
+    if others is None:
+        return None
+    return max(0.0, others - (load.num_cores - load.num_cores_asked))
+
+
+def _asked(resources: Mapping[str, Any]) -> int | None:
+    num = resources.get("cpus_per_task")
+    return None if num is None else int(num) * max(1, int(resources.get("tasks_per_node") or 1))
+
+
 def _measured_span(attempt: AttemptSteps) -> tuple[float, float]:
     records = attempt.measured(attempt.longest)
     last = records[-1]
     return float(records[0]["start_unix_s"]), float(last["start_unix_s"] + last["step_s"])
 
 
-def _load(node: str, parts: Sequence[tuple[NodeReadings, np.ndarray]], num_ranks: int) -> NodeLoad:
+def _load(
+    node: str,
+    parts: Sequence[tuple[NodeReadings, np.ndarray]],
+    num_ranks: int,
+    num_cores_asked: int | None,
+) -> NodeLoad:
     said = [each.metadata for each, _ in parts]
     gpus = [gpu for metadata in said for gpu in metadata.get("gpus") or ()]
     sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
     used = np.concatenate([part["gpu_memory_used_bytes"].ravel() for _, part in parts])
     used = used[np.isfinite(used)]
+    num_cores = max(len(metadata.get("cores") or ()) for metadata in said)
     return NodeLoad(
         node=node,
         num_readings=sum(len(part) for _, part in parts),
         num_ranks=num_ranks,
-        num_cores=max(len(metadata.get("cores") or ()) for metadata in said),
+        num_cores=num_cores,
+        num_cores_asked=min(num_cores_asked or num_cores, num_cores),
         cpu_busy=level_of(parts, "cpu_busy_share"),
         cpu_iowait=level_of(parts, "cpu_iowait_share"),
         job_cpu_cores=level_of(parts, "job_cpu_s_per_s"),

@@ -43,9 +43,14 @@ def loader_load(
         num_threads=num_threads(stage.config),
         work_s=mean("loader_s"),
         cpu_s=mean("loader_cpu_s"),
-        core_wait_s=mean("loader_core_wait_s") if _tells_cores(records, is_told) else None,
+        core_wait_s=mean("loader_core_wait_s")
+        if _tells("loader_core_wait_s", records, is_told)
+        else None,
         step_s=mean("step_s"),
         data_wait_s=mean("data_wait_s"),
+        read_blocked_s=mean("loader_read_blocked_s")
+        if _tells("loader_read_blocked_s", records, is_told)
+        else None,
     )
 
 
@@ -61,10 +66,9 @@ def _of_rank(attempts: Sequence[AttemptSteps], rank: RankNumbers) -> list[Any]:
     ]
 
 
-def _tells_cores(records: Sequence[Any], is_told: Sequence[np.ndarray]) -> bool:
+def _tells(name: str, records: Sequence[Any], is_told: Sequence[np.ndarray]) -> bool:
     return all(
-        bool(np.isfinite(r["loader_core_wait_s"][told]).all())
-        for r, told in zip(records, is_told, strict=True)
+        bool(np.isfinite(r[name][told]).all()) for r, told in zip(records, is_told, strict=True)
     )
 
 

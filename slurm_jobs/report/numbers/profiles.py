@@ -48,6 +48,8 @@ def _without(steps: np.ndarray, times: Sequence[Interval]) -> np.ndarray:
     within = np.sum([np.maximum(overlap, 0) for overlap in overlaps], axis=0)
     found = steps.copy()
     found["start_unix_s"] = steps["start_unix_s"] + np.minimum(within, steps["rank_wait_s"])
+    part = steps["rank_wait_data_s"]  # comes first in the step, and NaN stays NaN
+    found["rank_wait_data_s"] = part - np.minimum(within, part)
     for wait, whole in _WAITS:
         waited = np.minimum(within, steps[wait])
         found[wait] = steps[wait] - waited

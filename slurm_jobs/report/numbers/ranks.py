@@ -7,6 +7,7 @@ weighs each by its steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,8 +23,8 @@ PHASE_KINDS = tuple(name.removesuffix("_s") for name in STEP_PHASES[:-1])
 """The named step phases; the rest of a step is `unexplained`."""
 
 _PRICE_PERCENTILE = 5.0
-"""Own choice: with 2 ranks one is last in both exchanges of half of the steps, with 16 in a
-sixteenth."""
+"""Of records that have both waits in one. Own choice: with 2 ranks one is last in both exchanges of
+half of the steps, with 16 in a sixteenth."""
 
 PHASE_NAMES = {"rank_wait": "waiting for other ranks"}
 """What a step phase is called where its kind does not say it."""
@@ -44,7 +45,7 @@ class AttemptMeans:
     """Rank, and the node that it ran on."""
     means: Mapping[str, np.ndarray]
     """Shape [members], float64, seconds a step: `step`, `own` (the step without the waits for
-    others), and each step phase by kind."""
+    others), `core_wait` (NaN where not recorded), and each step phase by kind."""
     is_whole: bool
     """Whether every rank left records: else there is no mean of all to compare one with."""
     is_on_cpu: bool
@@ -75,7 +76,12 @@ def _means_of(attempt: AttemptSteps) -> AttemptMeans:
     return AttemptMeans(
         num_steps=attempt.num_measured,
         members=tuple((timing.rank, _node(timing)) for timing in attempt.ranks),
-        means={**means, "step": step, "own": step - means["rank_wait"]},
+        means={
+            **means,
+            "step": step,
+            "own": step - means["rank_wait"],
+            "core_wait": mean("core_wait_s"),
+        },
         is_whole=len(attempt.ranks) == attempt.num_ranks,
         is_on_cpu=all(f.metadata.get("device") == "cpu" for f in files if f is not None),
         tells_waits=not any("rank_wait_s" in file.lacking for file in files if file is not None),
@@ -111,6 +117,7 @@ def _one_rank(
         over = [(m.num_steps, float(values[i] - values.mean())) for m, values, i in whole]
         return _by_steps(over) if over else None
 
+    core_wait_s = mean("core_wait")
     return RankNumbers(
         rank=place[0],
         node=place[1],
@@ -120,6 +127,7 @@ def _one_rank(
         own_mean_s=mean("own"),
         own_excess_s=excess("own"),
         data_excess_s=excess("data_wait"),
+        core_wait_mean_s=core_wait_s if math.isfinite(core_wait_s) else None,
         phases_s={kind: mean(kind) for kind in (*PHASE_KINDS, "unexplained")},
     )
 
@@ -176,12 +184,19 @@ def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
     return {kind: min(1.0, seconds / wall_s) for kind, seconds in longest.items()}
 
 
-def meeting_share(attempts: Sequence[AttemptSteps]) -> float | None:
-    """Of the measured time, what the exchanges between the passes take by themselves.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeetingPrice:
+    """What the exchanges between the passes take by themselves."""
 
-    In a step in which one rank comes last to both of its exchanges, that rank waits for nobody:
-    what it waited is their price. In other steps the least wait is above it. So the price is taken
-    from the steps with the smallest least wait (the 5th percentile), for every step of an attempt.
+    share: float
+    """Of the measured time."""
+    is_apart: bool
+    """Whether each exchange has a price of its own; else both have one together."""
+
+
+def meeting_price(attempts: Sequence[AttemptSteps]) -> MeetingPrice | None:
+    """What the exchanges cost even the rank that comes last to them, and so waits for nobody.
+
     None if no attempt has the records of all its ranks, or records time no such waits.
     """
     whole = [a for a in attempts if len(a.ranks) == a.num_ranks > 1 and a.num_measured]
@@ -189,12 +204,27 @@ def meeting_share(attempts: Sequence[AttemptSteps]) -> float | None:
     wall_s = sum(a.measured_s() for a in whole)
     if wall_s <= 0 or any("rank_wait_s" in file.lacking for file in files):
         return None
-    price_s = 0.0
-    for attempt in whole:
-        waits = [attempt.measured(i)["rank_wait_s"] for i in range(len(attempt.ranks))]
-        least = np.min(waits, axis=0)
-        price_s += float(np.percentile(least, _PRICE_PERCENTILE)) * len(least)
-    return price_s / wall_s
+    prices = [_price_of(attempt) for attempt in whole]
+    return MeetingPrice(
+        share=sum(price_s for price_s, _ in prices) / wall_s,
+        is_apart=all(is_apart for _, is_apart in prices),
+    )
+
+
+def _price_of(attempt: AttemptSteps) -> tuple[float, bool]:
+    """Of all measured steps of an attempt, seconds, and whether by each exchange.
+
+    In each of the two exchanges of a step one rank comes last: the least wait is the price of it.
+    Older records have both waits in one number, whose least is above the price wherever no rank is
+    last in both; there the steps with the smallest least (the 5th percentile) stand for all.
+    """
+    records = [attempt.measured(index) for index in range(len(attempt.ranks))]
+    first = np.min([r["rank_wait_data_s"] for r in records], axis=0)
+    if np.isfinite(first).all():
+        second = np.min([r["rank_wait_s"] - r["rank_wait_data_s"] for r in records], axis=0)
+        return float((first + second).sum(dtype=np.float64)), True
+    least = np.min([r["rank_wait_s"] for r in records], axis=0)
+    return float(np.percentile(least, _PRICE_PERCENTILE)) * len(least), False
 
 
 def _padded(steps: np.ndarray) -> np.ndarray:

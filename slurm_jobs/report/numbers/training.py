@@ -27,7 +27,7 @@ from slurm_jobs.report.numbers.ranks import (
     attempt_means,
     critical_shares,
     mean_phases,
-    meeting_share,
+    meeting_price,
     rank_numbers,
 )
 from slurm_jobs.report.numbers.rates import ranks_of, rates, total
@@ -108,7 +108,6 @@ def _numbers(
         too_few=_too_few(num_measured, attempts[0].warmup_steps),
         phases=mean_phases(means),
         critical_shares=critical_shares(attempts),
-        meeting_share=meeting_share(attempts),
         ranks=rank_numbers(attempts, means),
         memory_peak_bytes=known(memory, "bytes")
         if memory > 0
@@ -128,15 +127,25 @@ def _numbers(
         device_timeline=device_timeline(attempts),
         device=_device(attempts),
         num_microbatches=_usual_microbatches(attempts),
+        **_meetings(attempts),
         **_losses(attempts, loss_unit),
         **rates(attempts),
         **ranks_of(attempts),
     )
 
 
+def _meetings(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    price = meeting_price(attempts)
+    return {
+        "meeting_share": None if price is None else price.share,
+        "meetings_apart": price is not None and price.is_apart,
+    }
+
+
 def _of_nodes(stage: StageInputs, index: int, attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     """What the readings of its nodes tell, and what the rules on them go by."""
-    loads = node_loads([r for r in stage.readings if r.slice_index == index], attempts)
+    readings = [r for r in stage.readings if r.slice_index == index]
+    loads = node_loads(readings, attempts, stage.resources)
     profiles = [p for p in stage.profiles if p.slice_index == index]
     sizes = [load.gpu_memory_bytes for load in loads if load.gpu_memory_bytes is not None]
     return {

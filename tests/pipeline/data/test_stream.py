@@ -7,7 +7,9 @@ import io
 import itertools
 import os
 import shutil
+import threading
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,29 @@ def test_each_pass_of_a_rank_has_each_of_its_samples_once(dataset_dir: Path) -> 
             seen.update(members["__key__"] for _, members in one_pass)
         assert sorted(seen) == [f"{number:09d}" for number in range(23)]
         assert set(seen.values()) == {1}
+
+
+class Slow:
+    """A stream whose every sample comes late; nothing ever sets the event."""
+
+    def __init__(self, samples: ShardStream, *, late_s: float) -> None:
+        self._samples, self._late_s, self._never = samples, late_s, threading.Event()
+
+    def __iter__(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        for sample in self._samples:
+            self._never.wait(self._late_s)
+            yield sample
+
+
+def test_batches_tell_what_reading_took_apart_from_decoding(dataset_dir: Path) -> None:
+    late_s, num_rows = 0.05, 4
+    slow: Any = Slow(stream(shards_of(dataset_dir)), late_s=late_s)
+    layout = BatchLayout(global_batch_size=num_rows, num_lanes=2, num_ranks=1, num_microbatches=1)
+    with StreamReader(read_dataset_info(dataset_dir), slow, layout) as steps:
+        ((batch,),) = itertools.islice(steps, 1)
+    assert batch.reading.wall_s >= num_rows * late_s
+    assert batch.reading.cpu_s < batch.reading.wall_s - num_rows * late_s + 0.01
+    assert batch.loading.wall_s > batch.reading.wall_s
 
 
 def test_batches_hold_what_the_index_reads(dataset_dir: Path) -> None:

@@ -82,6 +82,22 @@ def test_compiling_is_set_apart_from_the_phase_that_it_happened_in(tmp_path, clo
     assert [step[name] for name in ("compile_s", "forward_s", "step_s")] == [2.0, 1.5, 3.5]
 
 
+def test_a_part_of_a_phase_is_told_beside_it_and_adds_nothing_to_the_step(tmp_path, clock):
+    with StepRecorder(tmp_path, 0, {}) as recorder:
+        recorder.start_step(0)
+        clock.advance(0.5)
+        recorder.lap("rank_wait_s", part="rank_wait_data_s")
+        clock.advance(0.25)
+        recorder.lap("rank_wait_s")
+        recorder.end_step(COUNTS, OUTCOME)
+        record(recorder, 1, first=1)  # which tells no part
+    told, untold = read_steps(steps_path(tmp_path, 0)).steps
+    assert [told[name] for name in ("rank_wait_data_s", "rank_wait_s", "step_s")] == [
+        0.5, 0.75, 0.75,
+    ]  # fmt: skip
+    assert np.isnan(untold["rank_wait_data_s"])
+
+
 def test_data_wait_begins_before_the_loader_is_asked(tmp_path, clock):
     with StepRecorder(tmp_path, 0, {}) as recorder:
         clock.advance(5.0)  # before the step: the loader's start
@@ -128,6 +144,7 @@ def test_file_of_an_older_version_still_reads_and_says_what_it_lacks(tmp_path):
     assert file.steps["rank_wait_s"].tolist() == file.steps["num_image_tokens"].tolist() == [0, 0]
     assert np.isnan(file.steps["device_forward_s"]).all()
     assert np.isnan(file.steps["mfu"]).all()
+    assert np.isnan([file.steps[name] for name in ("rank_wait_data_s", "core_wait_s")]).all()
     assert file.steps["other_s"].tolist() == [1, 1]
 
 

@@ -77,6 +77,7 @@ def test_both_waits_for_other_ranks_are_timed_apart_and_nothing_of_them_is_unexp
     setup.recorder.flush()
     steps = read_steps(steps_path(tmp_path, 0)).steps
     assert steps["rank_wait_s"] == pytest.approx([2 * WAIT_S] * 2)
+    assert steps["rank_wait_data_s"] == pytest.approx([WAIT_S] * 2)  # the first of them
     assert steps["step_s"] == pytest.approx([2 * WAIT_S] * 2)
     assert steps["other_s"].tolist() == [0, 0]
 
@@ -86,7 +87,7 @@ def test_a_rank_that_is_alone_waits_for_nobody_whatever_its_meetings_take(setup,
     loop.run_steps(setup, 0)
     setup.recorder.flush()
     steps = read_steps(steps_path(tmp_path, 0)).steps
-    assert steps["rank_wait_s"].tolist() == [0, 0]
+    assert steps["rank_wait_s"].tolist() == steps["rank_wait_data_s"].tolist() == [0, 0]
     assert steps["other_s"] == pytest.approx([2 * WAIT_S] * 2)
 
 

@@ -32,8 +32,12 @@ class Scenario:
     """Extra forward time of one rank, another one in each step; the others wait for it."""
     meeting_s: float = 0.0
     """Of every rank in every step, for the exchange between the passes."""
+    core_wait_s: float = 0.0
+    """Of every step, how long the loop's thread waited for a core; NaN as the kernel tells none."""
     loader_s: tuple[float, float, float] = (math.nan,) * 3
     """Of the loader's threads a step: work, and of it computing and waiting for a core."""
+    loader_read_blocked_s: float = math.nan
+    """Of the one thread that reads for all others; NaN without one."""
     padding_share: float = 0.02
     task_times_s: tuple[float, ...] = (380.0, 400.0, 390.0, 410.0)
     rejects: Mapping[str, int] = field(
@@ -108,6 +112,8 @@ def fabricate_steps(
     extra[number % scenario.num_ranks, np.arange(count)] += scenario.alternating_forward_s
     steps["forward_s"] += extra[rank]
     steps["rank_wait_s"] = extra.max(axis=0) - extra[rank] + scenario.meeting_s
+    steps["rank_wait_data_s"] = scenario.meeting_s / 2
+    steps["core_wait_s"] = scenario.core_wait_s
     spread = shared.gamma(2, 0.01, count) + np.where(number < first + 4, 0.8, 0)
     longest = 3.0 * scenario.data_wait_s + scenario.slow_rank_extra_s
     step_s = (
@@ -144,7 +150,8 @@ def fabricate_steps(
     steps["num_supervised_tokens"] = steps["num_tokens"] // 6
     for name in (*DEVICE_FIELDS, "model_flops", "mfu"):
         steps[name] = math.nan
-    for name, seconds in zip(LOADER_FIELDS, scenario.loader_s, strict=True):
+    loading = (*scenario.loader_s, scenario.loader_read_blocked_s)
+    for name, seconds in zip(LOADER_FIELDS, loading, strict=True):
         steps[name] = seconds
     steps["loss"] = 0.21 + 3.9 * np.exp(-number / 70) + shared.normal(0, 0.03, count)
     steps["grad_norm"] = math.nan

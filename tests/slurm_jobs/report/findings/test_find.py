@@ -76,6 +76,7 @@ def test_what_the_exchange_itself_takes_is_no_wait_for_a_slow_rank(report_of):
     finding = found(report)["meetings:train"]
     assert finding.title.startswith("10 % of each step is spent on exchanges")
     assert finding.ceiling.startswith("no time in these exchanges: at most 1.12 times the speed")
+    assert finding.confidence == "high: each exchange is timed by itself"
     assert outcome(report_of(**HEALTHY, alternating_forward_s=0.3), "meetings:train") == "clear"
 
 

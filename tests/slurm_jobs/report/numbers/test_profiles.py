@@ -37,7 +37,7 @@ def records(fabrication) -> list[np.ndarray]:
     scenario = fabrication.Scenario()
     made = [fabrication.fabricate_steps(scenario, r, 0, 60, fabrication.CREATED) for r in (0, 1)]
     for steps in made:  # 60 ms of waiting in each step, on a device, too
-        for name in ("rank_wait_s", "step_s"):
+        for name in ("rank_wait_s", "rank_wait_data_s", "step_s"):
             steps[name] += 0.06
         steps["device_rank_wait_s"], steps["device_step_s"] = 0.06, steps["step_s"]
         steps["start_unix_s"] += 0.06 * np.arange(len(steps))
@@ -55,7 +55,8 @@ def profiled(records: list[np.ndarray]) -> tuple[list[np.ndarray], list[Mapping[
         spans.append({"name": name, "start_unix_s": start, "duration_s": took_s})
         found[0]["start_unix_s"][before:] += took_s
         found[1]["start_unix_s"][before + 1 :] += took_s
-        for field in ("rank_wait_s", "step_s", "device_rank_wait_s", "device_step_s"):
+        for field in ("rank_wait_data_s", "rank_wait_s", "step_s", "device_rank_wait_s",
+                      "device_step_s"):  # fmt: skip
             found[1][field][before] += took_s
     return found, spans
 
@@ -73,6 +74,8 @@ def test_ranks_that_wait_for_a_profile_are_neither_slow_nor_waiting_for_a_slow_o
     assert speeds[1] == pytest.approx(speeds[0], rel=1e-3)
     assert speeds[2] < 0.8 * speeds[0]
     assert with_profile[0].records[1]["device_step_s"].max() < WRITE_S
+    first = with_profile[0].records[1]["rank_wait_data_s"]
+    assert first == pytest.approx([0.06] * len(first), abs=1e-3)
 
 
 def test_a_profile_of_another_rank_sets_no_clock(records: list[np.ndarray]) -> None:

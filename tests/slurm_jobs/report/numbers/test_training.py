@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import math
 import time
 
 import numpy as np
@@ -11,7 +12,7 @@ from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.records import AttemptRecord
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.common.timings import StepFile
-from slurm_jobs.report.findings.ranks import straggler
+from slurm_jobs.report.findings.ranks import meetings, straggler
 from slurm_jobs.report.html.render import render_html
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.inputs.records import RankTiming, StageInputs
@@ -261,6 +262,30 @@ def test_records_without_the_waits_for_other_ranks_are_not_called_even(fabricati
     assert old.straggler.slowest_over_mean is None
     check = straggler(old)
     assert (check.outcome, "older version" in check.reason) == ("abstained", True)
+
+
+def last_in_turn(fabrication, *, is_apart):
+    """Two ranks; rank 0 is last for the batch, rank 1 before the update, each by 0.3 s of 1 s.
+
+    Each exchange takes 0.02 s by itself.
+    """
+    ranks = [fabrication.fabricate_steps(fabrication.Scenario(), r, 0, 60, 0.0) for r in (0, 1)]
+    for steps, first_s in zip(ranks, (0.02, 0.32), strict=True):
+        steps["step_s"], steps["rank_wait_s"] = 1.0, 0.34
+        steps["rank_wait_data_s"] = first_s if is_apart else math.nan
+    return numbers_of([ranks])
+
+
+def test_the_price_of_each_exchange_is_the_wait_of_the_rank_that_came_last_to_it(fabrication):
+    numbers = last_in_turn(fabrication, is_apart=True)
+    assert (numbers.meeting_share, numbers.meetings_apart) == (pytest.approx(0.04), True)
+    assert meetings(numbers).outcome == "clear"
+
+
+def test_older_records_tell_both_exchanges_together_and_the_rule_says_so(fabrication):
+    numbers = last_in_turn(fabrication, is_apart=False)
+    assert (numbers.meeting_share, numbers.meetings_apart) == (pytest.approx(0.34), False)
+    assert meetings(numbers).confidence.startswith("medium: there are two exchanges a step")
 
 
 def make_steps(fabrication, num_steps) -> np.ndarray:
