@@ -87,6 +87,9 @@ class Ask:
     """Warm-up included."""
     num_kept_steps: int = 0
     """Above 0 the data path is taken out; see `MeasureConfig`."""
+    num_dropped_steps: int = 0
+    """Read at the end of the warm-up and dropped; equal for both arms, so that they train on the
+    same samples."""
     limit_s: float
     """After which it is ended and has failed."""
 
