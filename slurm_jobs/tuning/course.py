@@ -127,7 +127,13 @@ class _State:
         return change.key == PREFETCH and num_measured < _TIMES_AHEAD * change.value
 
     def affords(self, pairs: Pairs) -> bool:
-        return afford(pairs, self.left_s, self.trial_s, kept_back=CLOSING_TRIALS)
+        """Before and after are kept back; but a first comparison that was begun is ended.
+
+        Trials may come to take longer than the first ones, and half of a comparison tells nothing.
+        """
+        is_half = pairs.is_begun and min(len(pairs.first), len(pairs.second)) < MIN_REPEATS
+        kept_back = 0 if is_half and not self.kept else CLOSING_TRIALS
+        return afford(pairs, self.left_s, self.trial_s, kept_back=kept_back)
 
     def num_ahead(self, changes: Changes) -> int:
         """Steps that the loader may be ahead with these changes."""

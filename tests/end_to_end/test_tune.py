@@ -172,7 +172,7 @@ def test_reading_further_ahead_is_kept_where_one_step_ahead_starves_the_ranks(
     )
     text = text.replace("{PYTHONPATH: PLANT}", json.dumps(environment))
     local.write("small.yaml", text.replace("DATA", str(dataset_dir)).replace("SIZE", "16"))
-    result = local.json("tune", "small.yaml", "--budget", "7")
+    result = local.json("tune", "small.yaml", "--budget", "8")
 
     first = result["tried"][0]
     assert (first["name"], first["outcome"]) == ("num_prefetch_batches: 2", "kept")

@@ -1,5 +1,6 @@
 """What a tuning does next, in which order, and when it stops."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -99,6 +100,15 @@ def test_time_for_before_and_after_is_kept_back():
     assert [t.purpose for t in trials].count("closing") == 2 * MIN_REPEATS
     assert course.closing.verdict is not None
     assert sum(t.wall_s for t in trials) <= 20 * 10 + 10
+
+
+def test_a_comparison_is_ended_where_trials_come_to_take_longer_than_the_probe():
+    given = facts(budget_min=21 * 10 / 60)
+    _, trials = course_of(given, threads_help, most=8)
+    slower = [replace(t, wall_s=15.0) if t.number > 6 else t for t in trials]
+    course, done = course_of(given, threads_help, trials=slower)
+    assert [one.outcome for one in course.tried] == ["kept"]
+    assert [t.purpose for t in done].count("knob") == 2 * MIN_REPEATS
 
 
 def test_a_control_that_cannot_tell_leaves_time_for_a_knob():
