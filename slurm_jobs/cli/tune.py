@@ -206,9 +206,8 @@ def _spec_values(spec: TunedSpec) -> dict[str, Any]:
 def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list[str]:
     """Where the new spec is, and what has to be known of it."""
     path = shown_path(out if out is not None else spec.path)
-    lines = [f"new spec: {path}"]
-    if not has_changes:
-        lines.append("it is the old one: nothing was kept")
+    same = "" if has_changes else " (the same as the old one: nothing is changed)"
+    lines = [f"new spec: {path}{same}"]
     if out is None and has_changes and not spec.is_whole:
         lines.append(
             "its paths are relative to the folder of the old one; --out FILE puts it there"

@@ -291,7 +291,7 @@ def _outcome(pairs: Pairs, verdict: Verdict | None) -> tuple[Outcome, str]:
     if pairs.second_failure:
         return "failed", pairs.second_failure
     if pairs.is_broken:
-        return "undecided", f"the arm without it failed: {pairs.failures[-1].failure}"
+        return "undecided", f"the training without it failed: {pairs.failures[-1].failure}"
     if verdict is None or min(len(pairs.first), len(pairs.second)) < MIN_REPEATS:
         return "undecided", BUDGET
     if verdict.word == "faster":

@@ -16,6 +16,8 @@ RESULT_NAME = "tuning.json"
 SPEC_NAME = "tuned.yaml"
 """Both in the stage's output folder."""
 
+SAID = "said"
+"""Among what the stage returns: its sentence, which the report shows."""
 START_UP_MIN = 15
 """Of the time limit, for what the budget does not count: the start, and staging the data in."""
 

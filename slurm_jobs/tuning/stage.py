@@ -26,9 +26,10 @@ from slurm_jobs.tuning.course import Course, Facts, follow
 from slurm_jobs.tuning.crew import dismiss, follow_lead, lead, trial_timing_dir
 from slurm_jobs.tuning.journal import add_trial, next_number, read_trials
 from slurm_jobs.tuning.knobs import Hardware
-from slurm_jobs.tuning.model import RESULT_NAME, Ask, Trial, TuneConfig, budget_settings
+from slurm_jobs.tuning.model import RESULT_NAME, SAID, Ask, Trial, TuneConfig, budget_settings
 from slurm_jobs.tuning.reading import read_trial
 from slurm_jobs.tuning.result import result_of
+from slurm_jobs.tuning.told import headline
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:
@@ -158,4 +159,5 @@ def _summary(result: Mapping[str, Any], course: Course) -> dict[str, Any]:
         "num_tried": len(course.tried),
         "times_faster": closing.get("ratio"),
         "word": closing.get("word"),
+        SAID: headline(result),
     }

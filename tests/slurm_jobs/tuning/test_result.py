@@ -7,7 +7,8 @@ from typing import Any
 from rich.console import Console
 
 from slurm_jobs.tuning.result import result_of
-from slurm_jobs.tuning.terminal import headline, render
+from slurm_jobs.tuning.terminal import render
+from slurm_jobs.tuning.told import headline
 from tests.slurm_jobs.tuning.simulated import course_of, facts
 
 
@@ -65,11 +66,13 @@ def test_the_result_is_json_and_its_text_fits_80_columns():
 
 def test_nothing_kept_is_said_and_needs_no_after():
     values = result(flat)
-    assert headline(values) == "Nothing is kept: none of 2 changes is surely faster."
-    assert "after is before" in shown(values)
+    assert headline(values) == (
+        "Nothing is kept: none of the 3 changes that were tried is surely faster."
+    )
+    assert "there is no after" in shown(values)
 
 
 def test_nothing_found_is_nothing_tried():
     values = result(flat, causes=lambda _: [])
-    assert headline(values) == "Nothing is kept: nothing was to be tried."
-    assert "no finding names a knob" in shown(values)
+    assert headline(values) == ("Nothing is kept: no finding names a change that could be tried.")
+    assert "no finding names a change that could be tried" in shown(values)
