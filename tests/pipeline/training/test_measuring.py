@@ -2,12 +2,15 @@
 
 import itertools
 import threading
+import time
 from concurrent.futures import wait
 
 import numpy as np
 import pytest
 
+from pipeline.data.dataset import ShardedDataset
 from pipeline.data.prefetch import Prefetcher, make_pool
+from pipeline.training.batches import StepCounter
 from pipeline.training.measuring import Dropping, run
 from pipeline.training.ranks import leave_ranks
 from slurm_jobs.common.timings import read_steps, steps_path
@@ -30,7 +33,7 @@ TRAIN = {
 def measured(demo_data, tmp_path):
     """Makes a trial in this process; its records, and what it said."""
 
-    def measure(num_kept_steps: int = 0, **asked: int):
+    def measure(num_kept_steps: int = 0, train=TRAIN, **asked: int):
         root = tmp_path / f"trial-{num_kept_steps}-{len(asked)}"
         with reserve_port() as port:
             context = make_context(
@@ -40,7 +43,7 @@ def measured(demo_data, tmp_path):
                 parents=(parent("consolidate", demo_data),),
             )
             try:
-                said = run({"train": TRAIN, "num_kept_steps": num_kept_steps, **asked}, context)
+                said = run({"train": train, "num_kept_steps": num_kept_steps, **asked}, context)
             finally:
                 leave_ranks()
         return read_steps(steps_path(context.timing_dir, 0)).steps, said, context
@@ -81,6 +84,25 @@ def test_steps_that_are_dropped_are_left_out_and_as_many_as_ever_are_made(measur
     tokens = plain["num_tokens"].tolist()
     assert dropped["num_tokens"].tolist()[:2] == tokens[:2]
     assert dropped["num_tokens"].tolist()[2] == tokens[5]
+
+
+def test_a_head_start_of_a_slow_loader_is_no_speed_of_a_trial(measured, monkeypatch):
+    gather, count = ShardedDataset.gather, StepCounter.__call__
+    is_first = iter([True])
+
+    def slow_gather(*given):
+        time.sleep(0.1)  # the planted cause: one thread gives ten steps a second
+        return gather(*given)
+
+    def slow_first_count(*given):
+        time.sleep(1.0 if next(is_first, False) else 0.0)  # eight steps are read meanwhile
+        return count(*given)
+
+    monkeypatch.setattr(ShardedDataset, "gather", slow_gather)
+    monkeypatch.setattr(StepCounter, "__call__", slow_first_count)
+    train = {**TRAIN, "num_loader_threads": 1, "num_prefetch_batches": 8}
+    steps, _, _ = measured(train=train, num_dropped_steps=8, drop_before=1)
+    assert steps["step_s"][2:].sum() > 0.3  # of four, the first may have been in hand
 
 
 class Ready(Prefetcher):
