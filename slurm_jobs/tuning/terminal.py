@@ -43,7 +43,7 @@ def _data(data: Values) -> list[RenderableType]:
     else:
         measured = f"{came(data)}; {data['word']}"
     table = _grid()
-    table.add_row("at most, by the report", Text(predicted))
+    table.add_row("predicted by the report", Text(predicted))
     table.add_row("measured, nothing to read", Text(measured))
     return [table]
 
@@ -52,8 +52,8 @@ def _tried(result: Values) -> list[RenderableType]:
     if not result["tried"]:
         return [Text("  nothing: no finding names a change that could be tried")]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("change, and its finding", width=35, overflow="fold")
-    for name, width in (("at most", 7), ("measured", 22), ("", 11)):
+    table.add_column("change, and its finding", width=37, overflow="fold")
+    for name, width in (("up to", 6), ("measured", 23), ("", 11)):
         table.add_column(name, width=width, overflow="fold")
     for one in result["tried"]:
         times = one["predicted_times"]

@@ -98,6 +98,10 @@ def test_a_budget_that_is_too_small_fails_with_the_least_and_keeps_its_trial(
     done = local.run("tune", "small.yaml", "--budget", "0.1", check=1)
     assert "is too small" in done.stderr
     assert "give --budget" in done.stderr
+    way_on = done.stderr.splitlines()[-1]
+    assert " resume runs/small-tune-" in way_on
+    assert " --set stages.train.config.budget_min=" in way_on
+    assert " --set stages.train.resources.timeout_min=" in way_on
     (probe,) = trials_of(run_of(local))
     assert probe["purpose"] == "probe"
     assert probe["failure"] == ""
