@@ -11,6 +11,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipeline.data.batch import Batch
@@ -20,12 +21,11 @@ from pipeline.models import load_tokenizer, read_facts
 from pipeline.timing import SpanLog
 from pipeline.timing.profiling import make_profiling
 from pipeline.timing.system_sampler import sample_system
-from pipeline.training.batches import make_counter
-from pipeline.training.boundary import Boundary
+from pipeline.timing.thread_times import NOT_TIMED
 from pipeline.training.device import prepare_device, seed_generators
 from pipeline.training.job import Job
-from pipeline.training.loop import LoopEnd, LoopSetup, run_steps
-from pipeline.training.one_phase import PlannedPhase, make_reader, plan_phase
+from pipeline.training.loop import LoopEnd, run_steps
+from pipeline.training.one_phase import PlannedPhase, make_loop_setup, make_reader, plan_phase
 from pipeline.training.phases import phases_of
 from pipeline.training.preflight import preflight
 from pipeline.training.ranks import join_ranks, leave_ranks
@@ -59,12 +59,12 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | Non
         ),
         began_unix_s=time.time(),
     )
-    said = _measure(job, asked.num_kept_steps)
+    said = _measure(job, asked)
     leave_ranks()
     return said if context.rank == 0 else None
 
 
-def _measure(job: Job, num_kept_steps: int) -> dict[str, Any]:
+def _measure(job: Job, asked: MeasureConfig) -> dict[str, Any]:
     """Open the data, build and plan as `train` does, and make the steps."""
     phases = phases_of(job.config)
     folders = find_datasets(phases, job.context)
@@ -80,7 +80,7 @@ def _measure(job: Job, num_kept_steps: int) -> dict[str, Any]:
             data=facts,
         )
         planned = plan_phase(job, phases[0], sources[0], made, 0)
-        end = _make_steps(job, planned, made, num_kept_steps)
+        end = _make_steps(job, planned, made, asked)
         made.strategy.close(made.spread)
     return {
         "num_steps": end.num_steps_done,
@@ -91,7 +91,9 @@ def _measure(job: Job, num_kept_steps: int) -> dict[str, Any]:
     }
 
 
-def _make_steps(job: Job, planned: PlannedPhase, made: SpreadModel, num_kept_steps: int) -> LoopEnd:
+def _make_steps(
+    job: Job, planned: PlannedPhase, made: SpreadModel, asked: MeasureConfig
+) -> LoopEnd:
     """The loop of `train`, with a saver that saves nothing; how it ended."""
     device = job.workplace.device
     seed_generators(planned.config.seed, job.ranks.rank)
@@ -101,39 +103,66 @@ def _make_steps(job: Job, planned: PlannedPhase, made: SpreadModel, num_kept_ste
         make_profiling(job.config.profile, job.context, job.spans, device) as profiling,
         make_reader(job, planned, made.needs, 0) as reader,
     ):
-        batches = reader if not num_kept_steps else KeptBatches(reader, num_kept_steps)
-        setup = LoopSetup(
-            config=planned.config,
-            workplace=job.workplace,
-            ranks=job.ranks,
-            num_steps=planned.num_steps,
-            strategy=made.strategy,
-            spread=made.spread,
-            scaling=made.scaling,
+        batches = _batches(reader, asked)
+        setup = make_loop_setup(
+            job,
+            planned,
+            made,
             batches=batches,
             peek=batches.peek,
-            count=make_counter(made.spread.bare, planned.dataset.info),
             recorder=recorder,
-            boundary=Boundary(
-                job.ranks,
-                planned.config.checkpoint,
-                planned.num_steps,
-                may_overflow=made.scaling.is_on,
-            ),
             saver=_SavesNothing(),
             report=lambda *_told: None,
         )
         return run_steps(setup, 0, profiling.watch)
 
 
+def _batches(reader: Prefetcher, asked: MeasureConfig) -> Prefetcher | KeptBatches | Dropping:
+    if asked.num_kept_steps:
+        return KeptBatches(reader, asked.num_kept_steps)
+    if asked.num_dropped_steps:
+        return Dropping(reader, asked.num_dropped_steps, before=asked.drop_before)
+    return reader
+
+
+class Dropping:
+    """A reader that loses, once, what it has read ahead.
+
+    First steps are slow (kernels are loaded, layers compiled), so that a loader that is slower than
+    the steps is ahead of them for a while. A trial would take that for speed, and the more of it,
+    the more may be read ahead.
+    """
+
+    def __init__(self, reader: Prefetcher, num_steps: int, *, before: int) -> None:
+        """`num_steps` are dropped before step `before`: as many as may be ahead, or more."""
+        self._reader, self._num_dropped, self._before = reader, num_steps, before
+        self._number = 0
+
+    def __iter__(self) -> Iterator[list[Batch]]:
+        return self
+
+    def __next__(self) -> list[Batch]:
+        if self._number == self._before:
+            for _ in range(self._num_dropped):
+                next(self._reader)
+        self._number += 1
+        return next(self._reader)
+
+    def peek(self) -> list[Batch] | None:
+        """What comes next, if it is there; nothing before the step at which some are dropped."""
+        return None if self._number == self._before else self._reader.peek()
+
+
 class KeptBatches:
     """The first steps of a reader, held in memory and given out again and again.
 
-    The reader is closed: its threads take no core from the steps.
+    The reader is closed: its threads take no core from the steps, and none of their time is told.
     """
 
     def __init__(self, reader: Prefetcher, num_steps: int) -> None:
-        self._kept: Sequence[list[Batch]] = [next(reader) for _ in range(num_steps)]
+        self._kept: Sequence[list[Batch]] = [
+            [replace(batch, loading=NOT_TIMED) for batch in next(reader)] for _ in range(num_steps)
+        ]
         self._number = 0
         reader.close()
 

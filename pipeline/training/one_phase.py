@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.data.augment import make_augmentation
-from pipeline.data.batch import ModelNeeds
+from pipeline.data.batch import Batch, ModelNeeds
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.info import PACKS_DIR
 from pipeline.data.prefetch import Prefetcher
 from pipeline.data.reader import BatchReader
 from pipeline.data.reading_plan import ReadingPlan
 from pipeline.data.stream import ShardStream, StreamReader, expand_urls, own_shards
-from pipeline.timing import StepRecorder
+from pipeline.timing import StepCounts, StepOutcome, StepRecorder
 from pipeline.training.batches import make_counter
 from pipeline.training.batching import plan_reading, read_work_model, steps_to_make
 from pipeline.training.boundary import Boundary
@@ -37,7 +37,6 @@ from pipeline.training.loop import LoopEnd, LoopSetup, Watch, run_steps
 from pipeline.training.microbatches import settle_microbatches
 from pipeline.training.phases import Phase
 from pipeline.training.report import TrainingReporter
-from pipeline.training.scaling import Scaling
 from pipeline.training.sources import Source
 from pipeline.training.spreading import SpreadModel
 from pipeline.training.trial import Trial
@@ -177,20 +176,13 @@ def train_phase(
         make_reader(job, planned, made.needs, resumed.step) as batches,
         make_saver(planned.config, checkpoints, job.context, job.spans, resumed.step) as saver,
     ):
-        setup = LoopSetup(
-            config=planned.config,
-            workplace=job.workplace,
-            ranks=job.ranks,
-            num_steps=planned.num_steps,
-            first_step=planned.first_step,
-            strategy=made.strategy,
-            spread=made.spread,
-            scaling=made.scaling,
+        setup = make_loop_setup(
+            job,
+            planned,
+            made,
             batches=batches,
             peek=batches.peek,
-            count=make_counter(made.spread.bare, planned.dataset.info),
             recorder=told.recorder,
-            boundary=_make_boundary(job, planned, saver, made.scaling),
             saver=saver,
             report=told.reporter,
             look=look,
@@ -231,15 +223,43 @@ def _begin_looks(
     return held_out.look
 
 
-def _make_boundary(
-    job: Job, planned: PlannedPhase, saver: TimedSaver, scaling: Scaling
-) -> Boundary:
-    return Boundary(
+def make_loop_setup(
+    job: Job,
+    planned: PlannedPhase,
+    made: SpreadModel,
+    *,
+    batches: Iterator[list[Batch]],
+    peek: Callable[[], Sequence[Batch] | None],
+    recorder: StepRecorder,
+    saver: TimedSaver,
+    report: Callable[[int, StepOutcome, StepCounts, float], None],
+    look: Callable[[int], object] | None = None,
+) -> LoopSetup:
+    """What the loop needs for the phase; the rest is told of its steps, as in `LoopSetup`."""
+    boundary = Boundary(
         job.ranks,
         planned.config.checkpoint,
         planned.num_steps,
         saver.has_ended_here,
-        may_overflow=scaling.is_on,
+        may_overflow=made.scaling.is_on,
+    )
+    return LoopSetup(
+        config=planned.config,
+        workplace=job.workplace,
+        ranks=job.ranks,
+        num_steps=planned.num_steps,
+        first_step=planned.first_step,
+        strategy=made.strategy,
+        spread=made.spread,
+        scaling=made.scaling,
+        batches=batches,
+        peek=peek,
+        count=make_counter(made.spread.bare, planned.dataset.info),
+        recorder=recorder,
+        boundary=boundary,
+        saver=saver,
+        look=look,
+        report=report,
     )
 
 

@@ -72,6 +72,27 @@ def check_place(option: str, path: Path) -> None:
     raise InputError(message)
 
 
+def check_new(option: str, path: Path, spec: Path) -> None:
+    """Refuse a file that is there already, before all the work for it is done.
+
+    Args:
+        option: That named it.
+        path: Of the file.
+        spec: That was given, or something else.
+
+    Raises:
+        InputError: it is there, or can never be written: see `check_place`.
+    """
+    check_place(option, path)
+    if spec.exists() and path.exists() and path.samefile(spec):
+        message = f"{option} {path}: this is the spec itself, which stays as it is; name a new file"
+    elif os.path.lexists(path):
+        message = f"{option} {path}: this file is there already; name a new one, or move it away"
+    else:
+        return
+    raise InputError(message)
+
+
 def whole(text: str) -> int:
     """A whole number, 0 too, for argparse."""
     if not text.isdecimal():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
 
 MAX_PROBLEMS_SHOWN = 10
+_RESUMES = re.compile(r"`slurm-jobs resume \S+((?: --set \S+=[^\s`]+)+)`")
+"""With what a reason says that has to be set."""
 MAX_TAIL_LINES = 8
 """Of a failed task's log; a Python traceback's end fits."""
 
@@ -124,8 +127,8 @@ def _ways_on(
 ) -> list[str]:
     """What to type next; `resume` also where nothing failed and yet something will never start."""
     folder = shown_path(run_dir)
-    resume = command_text("resume", folder)
     paths = RunPaths(run_dir)
+    resume = command_text("resume", folder, *_settings(run_dir, failed))
     for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
         name = stage.stage.name
         if rank_logs(paths, name, [part]):
@@ -137,6 +140,15 @@ def _ways_on(
     if failed or is_barred or renews:
         return [f"next: {resume}"]
     return []
+
+
+def _settings(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> list[str]:
+    """What has to be set in a resume, where the reasons say so: without it the same comes again."""
+    found: list[str] = []
+    for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
+        for command in _RESUMES.findall(reason_of(run_dir, stage.stage.name, part)):
+            found += command.split()
+    return found
 
 
 def problem_line(run_dir: Path, stage: StageStatus, part: SliceStatus) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_jobs.cli.arguments import (
     add_json,
     add_overrides,
-    check_place,
+    check_new,
     command_text,
     positive,
     print_json,
@@ -46,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="RUN", help="a finished run whose data set is used; makes none anew"
     )
-    parser.add_argument("--out", metavar="FILE", type=Path, help="copy the new spec to FILE")
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, help="copy the new spec to FILE, a new one"
+    )
     add_json(parser)
 
 
@@ -65,7 +66,7 @@ def _minutes(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Submit, wait, and print what came; exit code 1 if the run failed."""
     if options.out is not None:
-        check_place("--out", options.out)
+        check_new("--out", options.out, Path(options.target))
     run_dir = _given_run(options)
     if run_dir is None:
         run_dir = _submitted(options)
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
     tuned = read_tune_run(run_dir)
     if not tuned.result_path.exists():
-        code = _wait(run_dir, as_json=options.json)
+        code = _wait(run_dir, as_json=options.json, out=options.out)
         if code != 0 or not tuned.result_path.exists():
             return code or 1
     return _tell(options, run_dir)
@@ -133,15 +134,15 @@ def _submitted(options: argparse.Namespace) -> Path:
     return run_dir
 
 
-def _wait(run_dir: Path, *, as_json: bool) -> int:
+def _wait(run_dir: Path, *, as_json: bool, out: Path | None) -> int:
     """To the end of the run; the exit code is that of `status`."""
     from slurm_jobs.cli.problems import problem_lines
     from slurm_jobs.cli.status import status_values
 
     status, code = watch(run_dir, quiet=as_json, tells_failures=False)
-    folder = shown_path(run_dir)
     if status is None:
-        print(f"its result, once it is over: {command_text('tune', folder)}", file=sys.stderr)
+        words = [shown_path(run_dir), *([] if out is None else ["--out", str(out)])]
+        print(f"its result, once it is over: {command_text('tune', *words)}", file=sys.stderr)
     elif status.status != "completed" and as_json:
         print_json(status_values(run_dir, status, time.time()))
     elif status.status != "completed":
@@ -167,13 +168,30 @@ def _tell(options: argparse.Namespace, run_dir: Path) -> int:
     kept = () if result.get("is_taken_back") else result["kept"]
     spec = write_tuned_spec(tuned, kept)
     if options.out is not None:
-        shutil.copyfile(spec.path, options.out)
+        _copy(spec.path, options.out)
     if options.json:
         print_json({**result, "run_dir": str(run_dir), "spec": _spec_values(spec)})
     else:
         for line in _spec_lines(spec, options.out, has_changes=bool(kept)):
             print(line)
     return 0
+
+
+def _copy(spec: Path, out: Path) -> None:
+    """Put the new spec where --out says.
+
+    Raises:
+        InputError: a file is there that was not when the tuning began.
+    """
+    from slurm_jobs.common.errors import InputError
+    from slurm_jobs.common.files import create_once
+
+    if not create_once(out, spec.read_bytes()):
+        message = (
+            f"--out {out}: this file was made while the tuning ran, and is left as it is; the new "
+            f"spec is {shown_path(spec)}: copy it where you want it"
+        )
+        raise InputError(message)
 
 
 def _spec_values(spec: TunedSpec) -> dict[str, Any]:
@@ -188,9 +206,8 @@ def _spec_values(spec: TunedSpec) -> dict[str, Any]:
 def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list[str]:
     """Where the new spec is, and what has to be known of it."""
     path = shown_path(out if out is not None else spec.path)
-    lines = [f"new spec: {path}"]
-    if not has_changes:
-        lines.append("it is the old one: nothing was kept")
+    same = "" if has_changes else " (the same as the old one: nothing is changed)"
+    lines = [f"new spec: {path}{same}"]
     if out is None and has_changes and not spec.is_whole:
         lines.append(
             "its paths are relative to the folder of the old one; --out FILE puts it there"

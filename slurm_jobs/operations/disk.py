@@ -22,7 +22,7 @@ def disk_files(*, to_write: bool = False) -> Files:
     `to_write`: also look whether runs can be made; who reads of a run need not be able to.
     """
     return Files(
-        read_text=lambda file: Path(file).read_text(encoding="utf-8"),
+        read_text=lambda file: Path(file).read_bytes().decode(),  # line ends stay as they are
         exists=lambda file: Path(file).exists(),
         variables=os.environ,
         small_text=_small_text,

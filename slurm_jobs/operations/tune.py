@@ -15,10 +15,8 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import steps_of
-from slurm_jobs.tuning.model import RESULT_NAME, TUNE_RUN, TuneConfig
+from slurm_jobs.tuning.model import RESULT_NAME, START_UP_MIN, TUNE_RUN, TuneConfig, budget_settings
 
-START_UP_MIN = 15.0
-"""Of the time limit, for what the budget does not count: the start, and staging the data in."""
 _NAME_END = "-tune"
 _MOST_NAME = 40
 _UNUSED = ("evaluate", "trackers")
@@ -126,6 +124,7 @@ def _with_data_of(
     train: Mapping[str, Any], run_dir: Path, spec: RunSpec, name: str
 ) -> dict[str, Any]:
     """The config with the data set of another run, and with its folders where stages are named."""
+    _refuse_other_data(train, run_dir, name)
     paths = RunPaths(run_dir)
     stages = read_json(paths.resolved_spec)["stages"]
     made = [other for other, stage in stages.items() if stage.get("run") == "consolidate"]
@@ -153,6 +152,23 @@ def _with_data_of(
     folders = {other: str(paths.output_dir(other)) for other in stages}
     replaced: dict[str, Any] = substitute_references(config, folders)
     return replaced
+
+
+def _refuse_other_data(train: Mapping[str, Any], run_dir: Path, name: str) -> None:
+    """A data set that the config names by its folder would be read, and --data do nothing."""
+    place, folder = "dataset", train["dataset"]
+    if train["phases"]:
+        number = longest_phase(train["phases"])
+        own = train["phases"][number].get("dataset")
+        place, folder = (place, folder) if own is None else (f"phases.{number}.dataset", own)
+    if folder is None or _named(folder):
+        return
+    key = f"stages.{name}.config.{place}"
+    message = (
+        f"--data {run_dir.name}: {key} names another data set, {folder}; leave --data out to tune "
+        f"with that, or take it out of the spec to tune with the run's: --set {key}=null"
+    )
+    raise InputError(message)
 
 
 def _texts(value: Any) -> list[str]:
@@ -204,15 +220,24 @@ def read_tune_run(run_dir: Path) -> TuneRun:
         stage=name,
         phase=config["phase"],
         phases=config["train"]["phases"],
-        overrides=tuple(o for o in overrides if not _sets_tuning(o, name)),
+        overrides=_of_spec(overrides, name),
     )
 
 
-def _sets_tuning(override: str, stage: str) -> bool:
-    """Whether it was meant for the stage that tunes, in a resume: no spec has such a key."""
+def _of_spec(overrides: Sequence[str], stage: str) -> tuple[str, ...]:
+    """Without what a resume set for the tuning: its own keys, and the time limit that goes with it.
+
+    No spec has such keys.
+    """
     own = {field.name for field in fields(TuneConfig)}
-    steps = steps_of(override)
-    return steps[:3] == ["stages", stage, "config"] and own.issuperset(steps[3:4])
+    meant: set[str] = set()
+    for override in overrides:
+        steps = steps_of(override)
+        if steps[:3] == ["stages", stage, "config"] and own.issuperset(steps[3:4]):
+            meant.add(override)
+        if steps == ["stages", stage, "config", "budget_min"]:
+            meant.update(budget_settings(stage, float(override.partition("=")[2])))
+    return tuple(override for override in overrides if override not in meant)
 
 
 def place_of(run: TuneRun, key: str) -> tuple[str | int, ...]:

@@ -51,7 +51,7 @@ def write_tuned_spec(run: TuneRun, kept: Sequence[Mapping[str, Any]]) -> TunedSp
         SpecError: the spec as it was given cannot be loaded any more.
     """
     origin = read_json(run.paths.spec_origin)
-    text = run.paths.given_spec.read_text(encoding="utf-8")
+    text = run.paths.given_spec.read_bytes().decode()  # line ends stay as they are
     changes = [(place_of(run, one["key"]), one["value"]) for one in kept]
     names = [[str(step) for step in place] for place, _ in changes]
     overrides = tuple(o for o in run.overrides if not any(sets_value(o, name) for name in names))

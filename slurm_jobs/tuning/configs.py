@@ -62,6 +62,8 @@ def measure_config(train: Mapping[str, Any], ask: Ask, *, num_ranks: int) -> dic
     steps = [ask.num_steps - _PROFILED_STEPS, ask.num_steps - 1] if is_profiled else None
     return {
         "num_kept_steps": ask.num_kept_steps,
+        "num_dropped_steps": ask.num_dropped_steps,
+        "drop_before": WARMUP_STEPS - 1,
         "train": {
             **changed,
             "num_steps": ask.num_steps,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_jobs.comparison.verdict import Verdict
-from slurm_jobs.tuning.configs import problem_with, with_changes
-from slurm_jobs.tuning.knobs import Hardware, Proposal, propose
+from slurm_jobs.tuning.configs import WARMUP_STEPS, problem_with, with_changes
+from slurm_jobs.tuning.knobs import PREFETCH, Hardware, Proposal, propose
 from slurm_jobs.tuning.lengths import (
     CLOSING_TRIALS,
     PROBE_STEPS,
@@ -24,12 +24,16 @@ from slurm_jobs.tuning.lengths import (
     length_of,
     trial_seconds,
 )
-from slurm_jobs.tuning.model import Ask, Cause, Changes, Outcome, Purpose, Trial
+from slurm_jobs.tuning.model import Ask, Cause, Change, Changes, Outcome, Purpose, Trial
 from slurm_jobs.tuning.pairs import MIN_REPEATS, Pairs, afford, pairs_of
 
 KEPT_STEPS = 8
 """Of the control without a data path: few enough for memory, and more than are ever ahead."""
 BUDGET = "the budget was over"
+TOO_SHORT = "trials have too few steps for it: give a larger --budget"
+_TIMES_AHEAD = 3
+"""Measured steps for each that is read ahead: what the loader gives, and not what it holds, is
+then most of a trial. Own choice."""
 _DATA, _CLOSING = "data", "closing"
 _MOST_PROBES = 2
 _COLD = 3.0
@@ -117,8 +121,23 @@ class _State:
     def pairs(self, comparison: str) -> Pairs:
         return pairs_of(self.trials, comparison, self.facts.nodes, self.length.num_steps)
 
+    def is_too_short_for(self, change: Change) -> bool:
+        """Whether the trials hardly empty what the loader may read ahead with the change."""
+        num_measured = self.length.num_steps - WARMUP_STEPS
+        return change.key == PREFETCH and num_measured < _TIMES_AHEAD * change.value
+
     def affords(self, pairs: Pairs) -> bool:
-        return afford(pairs, self.left_s, self.trial_s, kept_back=CLOSING_TRIALS)
+        """Before and after are kept back; but a first comparison that was begun is ended.
+
+        Trials may come to take longer than the first ones, and half of a comparison tells nothing.
+        """
+        is_half = pairs.is_begun and min(len(pairs.first), len(pairs.second)) < MIN_REPEATS
+        kept_back = 0 if is_half and not self.kept else CLOSING_TRIALS
+        return afford(pairs, self.left_s, self.trial_s, kept_back=kept_back)
+
+    def num_ahead(self, changes: Changes) -> int:
+        """Steps that the loader may be ahead with these changes."""
+        return _num_ahead(with_changes(self.facts.train, changes))
 
     def ask(self, purpose: Purpose, comparison: str, pairs: Pairs, arms: tuple[Any, Any]) -> Ask:
         arm = pairs.next_arm
@@ -130,6 +149,7 @@ class _State:
             changes=arms[arm == "B"],
             num_steps=self.length.num_steps,
             num_kept_steps=KEPT_STEPS if is_kept else 0,
+            num_dropped_steps=0 if is_kept else max(map(self.num_ahead, arms)),
             limit_s=max(2 * self.trial_s, min(self.left_s, _AT_MOST * self.trial_s + _LEEWAY_S)),
         )
 
@@ -141,11 +161,11 @@ def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
     if probe is None:
         if len(probes) >= _MOST_PROBES:
             return Course(problem=f"the training as it is cannot be tried: {probes[-1].failure}")
-        return Course(ask=_probe())
+        return Course(ask=_probe(facts))
     least_s = least_budget_s(probe)
     if least_s > facts.budget_s:
         if len(probes) < _MOST_PROBES and least_s < _COLD * facts.budget_s:
-            return Course(probe=probe, ask=_probe())
+            return Course(probe=probe, ask=_probe(facts))
         least_min = math.ceil(least_s / 60)
         problem = _too_small(facts, probe, least_min)
         return Course(probe=probe, problem=problem, least_budget_min=least_min)
@@ -174,13 +194,18 @@ def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
     )
 
 
-def _probe() -> Ask:
+def _num_ahead(train: Mapping[str, Any]) -> int:
+    return int(train["num_prefetch_batches"])
+
+
+def _probe(facts: Facts) -> Ask:
     return Ask(
         purpose="probe",
         comparison="probe",
         arm="A",
         changes=(),
         num_steps=PROBE_STEPS,
+        num_dropped_steps=_num_ahead(facts.train),
         limit_s=_STAGING_S,  # it also has the data staged in, however long that takes
     )
 
@@ -218,6 +243,9 @@ def _knobs(state: _State) -> Iterator[Ask]:
         pairs = state.pairs(comparison)
         if not pairs.is_begun and (problem := problem_with(state.facts.train, after)):
             _leave(state, proposal, f"does not fit the rest of the config: {problem}")
+            continue
+        if not pairs.is_begun and state.is_too_short_for(change):
+            _leave(state, proposal, TOO_SHORT)
             continue
         if not pairs.is_over and state.affords(pairs):
             yield state.ask("knob", comparison, pairs, (state.kept, after))
@@ -263,7 +291,7 @@ def _outcome(pairs: Pairs, verdict: Verdict | None) -> tuple[Outcome, str]:
     if pairs.second_failure:
         return "failed", pairs.second_failure
     if pairs.is_broken:
-        return "undecided", f"the arm without it failed: {pairs.failures[-1].failure}"
+        return "undecided", f"the training without it failed: {pairs.failures[-1].failure}"
     if verdict is None or min(len(pairs.first), len(pairs.second)) < MIN_REPEATS:
         return "undecided", BUDGET
     if verdict.word == "faster":

@@ -16,10 +16,13 @@ CLOSING_TRIALS = 2 * MIN_REPEATS
 """Kept back until the end: before and after."""
 LEAST_TRIALS = 3 * CLOSING_TRIALS
 """After the probe: the control, one knob, before and after."""
-_WANTED_TRIALS = 36
-"""After the probe, where steps are so short that it is free to choose: four knobs. Own choice."""
+_FAIR_TRIALS = 4 * CLOSING_TRIALS
+"""After the probe: the control, two knobs, before and after. Own choice: with fewer knobs, longer
+trials tell more of less."""
+_WANTED_TRIALS = 6 * CLOSING_TRIALS
+"""Where steps and starts are so short that it is free to choose: four knobs. Own choice."""
 _LONGEST_S = 60.0
-"""Of the measured steps of a trial. Own choice."""
+"""Of the measured steps of a trial, unless its start takes longer. Own choice."""
 _MOST_STEPS = 2000
 
 
@@ -39,17 +42,24 @@ def least_budget_s(probe: Trial) -> float:
 
 
 def length_of(probe: Trial, budget_s: float) -> Length:
-    """As many steps as let the budget hold some knobs; never fewer than can be judged.
+    """So many steps that the start is at most half of a trial, while the budget holds two knobs.
+
+    Where starts are short they are more, up to a minute of them, while it holds four; they are
+    never fewer than can be judged.
 
     Args:
         probe: made before anything else.
         budget_s: for all trials; at least `least_budget_s`.
     """
     start_s, left_s = _start_s(probe), budget_s - probe.wall_s
-    wanted_s = min(_LONGEST_S, left_s / _WANTED_TRIALS - start_s)
-    most_s = left_s / LEAST_TRIALS - start_s
-    measured_s = min(most_s, max(wanted_s, MIN_STEPS * probe.step_s))
-    num_steps = WARMUP_STEPS + math.floor(measured_s / max(probe.step_s, 1e-6))
+    unmeasured_s = start_s + WARMUP_STEPS * probe.step_s
+
+    def measured_s(num_trials: int) -> float:
+        return left_s / num_trials - unmeasured_s
+
+    fair_s = min(start_s, measured_s(_FAIR_TRIALS))
+    wanted_s = max(fair_s, min(_LONGEST_S, measured_s(_WANTED_TRIALS)))
+    num_steps = WARMUP_STEPS + math.floor(wanted_s / max(probe.step_s, 1e-6))
     num_steps = min(max(num_steps, PROBE_STEPS), WARMUP_STEPS + _MOST_STEPS)
     return Length(num_steps=num_steps, trial_s=start_s + num_steps * probe.step_s)
 

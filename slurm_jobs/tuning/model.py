@@ -16,6 +16,11 @@ RESULT_NAME = "tuning.json"
 SPEC_NAME = "tuned.yaml"
 """Both in the stage's output folder."""
 
+SAID = "said"
+"""Among what the stage returns: its sentence, which the report shows."""
+START_UP_MIN = 15
+"""Of the time limit, for what the budget does not count: the start, and staging the data in."""
+
 Purpose = Literal["probe", "data", "knob", "closing"]
 """`probe`: how long a step takes; `data`: real samples beside kept ones; `knob`: one change;
 `closing`: before and after."""
@@ -39,6 +44,14 @@ class TuneConfig:
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds."""
         check_bounds(self)
+
+
+def budget_settings(stage: str, budget_min: float) -> tuple[str, str]:
+    """What a resume sets, so that the tuning has so many minutes, and its job the time for them."""
+    return (
+        f"stages.{stage}.config.budget_min={budget_min:g}",
+        f"stages.{stage}.resources.timeout_min={budget_min + START_UP_MIN:g}",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +100,9 @@ class Ask:
     """Warm-up included."""
     num_kept_steps: int = 0
     """Above 0 the data path is taken out; see `MeasureConfig`."""
+    num_dropped_steps: int = 0
+    """Read at the end of the warm-up and dropped; equal for both arms, so that they train on the
+    same samples."""
     limit_s: float
     """After which it is ended and has failed."""
 

@@ -26,9 +26,10 @@ from slurm_jobs.tuning.course import Course, Facts, follow
 from slurm_jobs.tuning.crew import dismiss, follow_lead, lead, trial_timing_dir
 from slurm_jobs.tuning.journal import add_trial, next_number, read_trials
 from slurm_jobs.tuning.knobs import Hardware
-from slurm_jobs.tuning.model import RESULT_NAME, Ask, Trial, TuneConfig
+from slurm_jobs.tuning.model import RESULT_NAME, SAID, Ask, Trial, TuneConfig, budget_settings
 from slurm_jobs.tuning.reading import read_trial
 from slurm_jobs.tuning.result import result_of
+from slurm_jobs.tuning.told import headline
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any] | None:
@@ -129,8 +130,9 @@ def _more_budget(course: Course, context: TaskContext) -> str:
     """How this very run goes on with the budget that it needs."""
     if course.least_budget_min is None:
         return ""
-    key = f"stages.{context.stage}.config.budget_min={course.least_budget_min}"
-    return f", or `slurm-jobs resume {context.run_dir} --set {key}`"
+    settings = budget_settings(context.stage, course.least_budget_min)
+    sets = " ".join(f"--set {setting}" for setting in settings)
+    return f", or `slurm-jobs resume {context.run_dir} {sets}`"
 
 
 def _named(ask: Ask) -> str:
@@ -157,4 +159,5 @@ def _summary(result: Mapping[str, Any], course: Course) -> dict[str, Any]:
         "num_tried": len(course.tried),
         "times_faster": closing.get("ratio"),
         "word": closing.get("word"),
+        SAID: headline(result),
     }

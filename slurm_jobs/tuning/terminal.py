@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slurm_jobs.common.student import CONFIDENCE
 from slurm_jobs.report import words
+from slurm_jobs.tuning.told import Values, came, headline, value_text
 
 _WIDTH = 78
 _STYLES = {"kept": "bold green", "rejected": "", "failed": "red", "undecided": "yellow"}
-_INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
-
-Values = Mapping[str, Any]
 
 
 def render(result: Values) -> RenderableType:
@@ -31,30 +26,6 @@ def render(result: Values) -> RenderableType:
     return Group(*parts)
 
 
-def headline(result: Values) -> str:
-    """What may be said, in one sentence."""
-    closing, kept = result["closing"], result["kept"]
-    if not kept:
-        number = len(result["tried"])
-        tried = (
-            f"none of {number} changes is surely faster" if number else "nothing was to be tried"
-        )
-        return f"Nothing is kept: {tried}."
-    names = ", ".join(f"{one['key']}: {_value(one['value'])}" for one in kept)
-    if closing is None or closing["word"] is None:
-        return (
-            f"Kept: {names}; before and after were not measured side by side: no budget was left."
-        )
-    if closing["word"] == "faster":
-        return f"{came(closing)} as fast with {names}."
-    return f"Kept: {names}; side by side at the end: {closing['word']} ({came(closing)})."
-
-
-def came(values: Values) -> str:
-    """`1.32 times (95 % interval 1.25 to 1.40)`."""
-    return f"{values['ratio']:.3g} times ({_INTERVAL} {values['low']:.3g} to {values['high']:.3g})"
-
-
 def _course_text(result: Values) -> str:
     return (
         f"{result['num_trials']} trials of {result['num_steps']} steps on "
@@ -64,23 +35,25 @@ def _course_text(result: Values) -> str:
 
 
 def _data(data: Values) -> list[RenderableType]:
-    predicted = data["predicted"] or "no finding: the steps wait for data under 5 % of their time"
+    predicted = (
+        data["predicted"] or "no finding: steps wait for data for less than 5 % of their time"
+    )
     if data["ratio"] is None:
-        measured = data["failure"] or "not told: too few trials"
+        measured = data["failure"] or "not known: too few trials"
     else:
         measured = f"{came(data)}; {data['word']}"
     table = _grid()
     table.add_row("predicted by the report", Text(predicted))
-    table.add_row("came, with synthetic data", Text(measured))
+    table.add_row("measured, nothing to read", Text(measured))
     return [table]
 
 
 def _tried(result: Values) -> list[RenderableType]:
     if not result["tried"]:
-        return [Text("  nothing: no finding names a knob that may be turned here")]
+        return [Text("  nothing: no finding names a change that could be tried")]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("change, and the finding", width=37, overflow="fold")
-    for name, width in (("up to", 6), ("came", 23), ("", 11)):
+    table.add_column("change, and its finding", width=37, overflow="fold")
+    for name, width in (("up to", 6), ("measured", 23), ("", 11)):
         table.add_column(name, width=width, overflow="fold")
     for one in result["tried"]:
         times = one["predicted_times"]
@@ -90,9 +63,12 @@ def _tried(result: Values) -> list[RenderableType]:
             Text(_interval(one)),
             Text(_outcome(one), style=_STYLES[one["outcome"]]),
         )
-    failed = [one for one in result["tried"] if one["outcome"] == "failed"]
-    lines = [Text(f"  {one['name']} failed: {one['why']}", style="red") for one in failed]
-    return [table, *lines, Text("  (kept is only what is surely faster)", style="dim")]
+    ended = [one for one in result["tried"] if one["outcome"] in {"failed", "undecided"}]
+    lines = [
+        Text(f"  {one['name']}: {_outcome(one)}: {one['why']}", style=_STYLES[one["outcome"]])
+        for one in ended
+    ]
+    return [table, *lines, Text("  Only what is surely faster is kept.", style="dim")]
 
 
 def _interval(one: Values) -> str:
@@ -103,7 +79,7 @@ def _interval(one: Values) -> str:
 
 def _outcome(one: Values) -> str:
     if one["outcome"] == "undecided":
-        return "no budget"
+        return "not ended"
     return str(one["why"] if one["outcome"] == "rejected" else one["outcome"])
 
 
@@ -112,25 +88,30 @@ def _not_tried(result: Values) -> list[RenderableType]:
     for one in result["not_tried"]:
         table.add_row(Text(one["name"]), Text(one["why"]))
     measured = ", ".join(result["not_measured"])
-    table.add_row(Text(measured), Text("trials save and evaluate nothing: see the run's report"))
+    table.add_row(
+        Text(measured),
+        Text("trials save and evaluate nothing: the report of a whole run tells what they cost"),
+    )
     return [table]
 
 
 def _before_and_after(result: Values) -> list[RenderableType]:
     closing = result["closing"]
     if closing is None or closing["before"] is None or closing["after"] is None:
-        kept = "nothing was kept: after is before"
+        kept = "nothing is kept, so there is no after"
         if result["kept"]:
-            kept = "not measured side by side"
+            kept = "after was not measured: no budget was left"
         return [Text(f"  {kept}"), _columns({"before": result["baseline"]})]
     parts: list[RenderableType] = [
         _columns({"before": closing["before"], "after": closing["after"]})
     ]
     if closing["ratio"] is not None:
-        parts.append(Text(f"  after / before: {came(closing)}; {closing['word']}"))
+        parts.append(Text(f"  after, beside before: {came(closing)}; {closing['word']}"))
     changes = _grid()
     for one in result["kept"]:
-        changes.add_row(Text(one["key"]), Text(f"{_value(one['was'])} -> {_value(one['value'])}"))
+        changes.add_row(
+            Text(one["key"]), Text(f"{value_text(one['was'])} -> {value_text(one['value'])}")
+        )
     return [*parts, changes]
 
 
@@ -145,7 +126,7 @@ def _columns(arms: Mapping[str, Values]) -> RenderableType:
         ("mean step", "step_s", words.seconds),
         ("waits for data", "data_wait_share", words.percent),
         ("memory at most", "memory_peak_bytes", words.num_bytes),
-        ("repeats", "num_repeats", str),
+        ("trials", "num_repeats", str),
     ):
         table.add_row(f" {label}", *(text(arm[key]) for arm in arms.values()))
     return table
@@ -157,7 +138,3 @@ def _grid() -> Table:
     table.add_column(ratio=2, overflow="fold")
     table.add_column(ratio=3, overflow="fold")
     return table
-
-
-def _value(value: Any) -> str:
-    return json.dumps(value) if not isinstance(value, str) else value

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.causes import PLANTS, SICK
 from tests.end_to_end.driver import COMMAND, Driver, kill, rank_pid, wait_for
 from tests.pipeline.build import (
     run_consolidate,
@@ -97,6 +98,10 @@ def test_a_budget_that_is_too_small_fails_with_the_least_and_keeps_its_trial(
     done = local.run("tune", "small.yaml", "--budget", "0.1", check=1)
     assert "is too small" in done.stderr
     assert "give --budget" in done.stderr
+    way_on = done.stderr.splitlines()[-1]
+    assert " resume runs/small-tune-" in way_on
+    assert " --set stages.train.config.budget_min=" in way_on
+    assert " --set stages.train.resources.timeout_min=" in way_on
     (probe,) = trials_of(run_of(local))
     assert probe["purpose"] == "probe"
     assert probe["failure"] == ""
@@ -157,6 +162,27 @@ def test_a_killed_tuning_goes_on_and_mends_the_cause_that_was_planted(
     assert "# no GPU here" in text
     local.run("check", "tuned.yaml")
     assert "times" in local.run("tune", str(run_dir)).stdout
+
+
+@pytest.mark.slow
+def test_reading_further_ahead_is_kept_where_one_step_ahead_starves_the_ranks(
+    local: Driver, dataset_dir: Path
+) -> None:
+    (cause,) = (one for one in SICK if "data-wait:read-ahead" in one.expected)
+    settings = "".join(f"      {key}: {value}\n" for key, value in cause.config.items())
+    environment = {"PYTHONPATH": str(PLANTS), "TEST_PLANTS": json.dumps(cause.delays)}
+    text = SPEC.replace(
+        "      num_loader_threads: 1   # as the cause is planted, too few\n", settings
+    )
+    text = text.replace("{PYTHONPATH: PLANT}", json.dumps(environment))
+    local.write("small.yaml", text.replace("DATA", str(dataset_dir)).replace("SIZE", "16"))
+    result = local.json("tune", "small.yaml", "--budget", "8")
+
+    first = result["tried"][0]
+    assert (first["name"], first["outcome"]) == ("num_prefetch_batches: 2", "kept")
+    assert {one["key"]: one["was"] for one in result["kept"]}["num_prefetch_batches"] == 1
+    assert result["closing"]["word"] == "faster"
+    assert result["closing"]["low"] > 1.2
 
 
 @pytest.mark.slow

@@ -20,6 +20,10 @@ class MeasureConfig:
     num_kept_steps: CountOrZero = 0
     """Above 0: microbatches of so many steps are read before the first one, and used again and
     again, so that nothing is read while steps are made."""
+    num_dropped_steps: CountOrZero = 0
+    """Above 0: before the step `drop_before`, from 0, microbatches of so many steps are read and
+    dropped. So what was read ahead in slow first steps feeds none of those that are measured."""
+    drop_before: CountOrZero = 0
 
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds."""

@@ -9,6 +9,7 @@ from slurm_jobs.report import words
 from slurm_jobs.report.findings.base import SHORT_RUN_S, abstain, clear, rule
 from slurm_jobs.report.model.run import Check, Finding, StageNumbers
 from slurm_jobs.report.model.values import TimeShare
+from slurm_jobs.tuning.model import TUNE_RUN
 
 JOBSTATS = "Princeton jobstats: memory note below 70 %, suggestion 1.2 x used, runs < 300 s ignored"
 _USED_ENOUGH = 0.70
@@ -127,6 +128,8 @@ def _memory_on_node(stage: StageNumbers) -> str:
 def time_request(stage: StageNumbers) -> Finding | Check:
     """The same for the time limit: less than 70 % of it used."""
     rule_id = f"time-request:{stage.name}"
+    if stage.run == TUNE_RUN:
+        return abstain(rule_id, "a tuning takes the time of its budget, whatever the limit")
     used, limit = stage.longest_s, stage.time_limit_s
     if used.value is None or not limit.value:
         return abstain(rule_id, used.missing or limit.missing)

@@ -24,7 +24,9 @@ from slurm_jobs.report.numbers.stages import stage_numbers
 from slurm_jobs.report.numbers.status import Standing, overall_status, standings
 from slurm_jobs.report.numbers.timeline import run_span, timeline
 from slurm_jobs.report.numbers.training import training_numbers
+from slurm_jobs.report.numbers.tunings import tuning_notes
 from slurm_jobs.report.verdict import make_tiles, make_verdict
+from slurm_jobs.tuning.model import TUNE_RUN
 
 
 def build_report(
@@ -47,6 +49,7 @@ def build_report(
     bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
     ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
     findings, checks = find(current, training, shares, note, data)
+    tuned = tuning_notes(inputs, results)
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks),
@@ -60,7 +63,7 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=(*_notes(inputs, note, training, stages), *not_known),
+        notes=(*tuned, *_notes(inputs, note, training, stages), *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
@@ -149,7 +152,7 @@ def _notes(
     notes.extend(note for stage in stages for note in _lower_bounds(stage))
     notes.extend(f"{t.stage}: {t.too_few}" for t in training if t.too_few)
     notes.extend(f"{t.stage}, {note}" for t in training for note in t.notes)
-    if not training:
+    if not training and not any(stage.run == TUNE_RUN for stage in stages):
         notes.append("no stage recorded training steps")
     if not any(t.has_device_times for t in training):
         notes.append(NOT_RECORDED)

@@ -55,6 +55,19 @@ def test_no_logs_are_offered_where_nothing_ever_ran(
     assert problem_lines(tmp_path / "run", failed)[-1] == f"next: {command_text('resume', 'run')}"
 
 
+def test_what_a_reason_says_to_set_in_a_resume_stands_in_the_command_that_is_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sets = ["--set", "stages.a.config.budget_min=6", "--set", "stages.a.resources.timeout_min=21"]
+    reason = f"too small; give more, or `slurm-jobs resume {tmp_path}/run {' '.join(sets)}`"
+    status = RunStatus(
+        status="failed", stages=(stage("a", ["failed"], reason=reason),), asked_unix_s=1.0
+    )
+    shown = f"next: {command_text('resume', 'run', *sets)}"
+    assert problem_lines(tmp_path / "run", status)[-1] == shown
+
+
 def _after(parent: str, below: StageStatus) -> StageStatus:
     summary = dataclasses.replace(below.stage, after={parent: "afterok"})
     return dataclasses.replace(below, stage=summary)

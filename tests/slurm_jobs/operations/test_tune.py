@@ -17,7 +17,7 @@ from slurm_jobs.operations.tuned_spec import write_tuned_spec
 from slurm_jobs.run.create import create_run
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.loader import LoadedSpec
-from slurm_jobs.tuning.model import TUNE_RUN
+from slurm_jobs.tuning.model import TUNE_RUN, budget_settings
 
 SPEC = """\
 name: shapes   # a name
@@ -130,6 +130,19 @@ def test_the_data_of_a_finished_run_stand_in_for_the_stages_before(load_text, tm
     assert spec.stages["train"].config["train"]["dataset"] == str(run_dir / "data" / "merge")
 
 
+def test_the_data_of_a_run_beside_a_data_set_that_the_spec_names_are_refused(
+    load_text, tmp_path
+) -> None:
+    run_dir = finished_run(tmp_path, {"merge": {"run": "consolidate"}})
+    place = "stages.train.config.dataset"
+    loaded = load_text()
+    loaded.spec.stages["train"].config["dataset"] = str(tmp_path / "mine")
+    with pytest.raises(InputError, match=rf"{place} names another data set.*--set {place}=null"):
+        tuning_spec(loaded, wanted(data_run=run_dir))
+    spec = tuning_spec(load_text(overrides=(f"{place}=null",)), wanted(data_run=run_dir)).spec
+    assert spec.stages["train"].config["train"]["dataset"] == str(run_dir / "data" / "merge")
+
+
 def test_a_run_without_a_finished_data_set_is_refused(load_text, tmp_path) -> None:
     run_dir = finished_run(tmp_path, {"merge": {"run": "consolidate"}})
     (run_dir / "data" / "merge" / "dataset.json").unlink()
@@ -156,6 +169,18 @@ def test_the_new_spec_is_the_users_own_text_with_the_changes(load_text) -> None:
     )
 
 
+def test_line_ends_of_windows_stay(tmp_path) -> None:
+    (tmp_path / "spec.yaml").write_bytes(SPEC.replace("\n", "\r\n").encode())
+    run = read_tune_run(made_run(load(tmp_path / "spec.yaml")).run_dir)
+    run.paths.output_dir("train").mkdir(parents=True)
+    kept = [{"key": "num_loader_threads", "value": 4}, {"key": "compile", "value": {}}]
+    spec = write_tuned_spec(run, kept)
+    assert not spec.is_whole, spec.why
+    new = spec.path.read_bytes().decode()
+    assert new.count("\r\n") == new.count("\n") == SPEC.count("\n") + 1
+    assert "num_loader_threads: 4   # few\r\n" in new
+
+
 def test_what_was_set_for_a_changed_key_goes_and_the_rest_is_told(load_text) -> None:
     sets = ("stages.train.config.num_loader_threads=2", "stages.train.config.num_steps=50")
     run = read_tune_run(made_run(load_text(overrides=sets)).run_dir)
@@ -170,7 +195,8 @@ def test_what_a_resume_set_for_the_tuning_is_no_part_of_the_spec(load_text) -> N
     sets = ("stages.train.config.num_steps=50",)
     paths = made_run(load_text(overrides=sets))
     origin = json.loads(paths.spec_origin.read_text())
-    origin["overrides"].append("stages.train.config.budget_min=60")
+    origin["overrides"] += budget_settings("train", 60)
+    assert origin["overrides"][-1] == "stages.train.resources.timeout_min=75"
     paths.spec_origin.write_text(json.dumps(origin))
     assert read_tune_run(paths.run_dir).overrides == sets
 

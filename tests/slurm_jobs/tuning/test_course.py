@@ -1,10 +1,11 @@
 """What a tuning does next, in which order, and when it stops."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from slurm_jobs.tuning.course import BUDGET, follow
+from slurm_jobs.tuning.course import BUDGET, TOO_SHORT, follow
 from slurm_jobs.tuning.lengths import LEAST_TRIALS
 from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS
 from tests.slurm_jobs.tuning.simulated import (
@@ -101,6 +102,15 @@ def test_time_for_before_and_after_is_kept_back():
     assert sum(t.wall_s for t in trials) <= 20 * 10 + 10
 
 
+def test_a_comparison_is_ended_where_trials_come_to_take_longer_than_the_probe():
+    given = facts(budget_min=21 * 10 / 60)
+    _, trials = course_of(given, threads_help, most=8)
+    slower = [replace(t, wall_s=15.0) if t.number > 6 else t for t in trials]
+    course, done = course_of(given, threads_help, trials=slower)
+    assert [one.outcome for one in course.tried] == ["kept"]
+    assert [t.purpose for t in done].count("knob") == 2 * MIN_REPEATS
+
+
 def test_a_control_that_cannot_tell_leaves_time_for_a_knob():
     noisy = iter(range(10_000))
 
@@ -173,6 +183,38 @@ def test_more_budget_later_tries_what_was_left():
     second, more = course_of(facts(240), flat, trials=list(trials))
     assert len(more) > len(trials)
     assert len(second.tried) > len(first.tried)
+
+
+def test_both_arms_of_a_comparison_drop_all_that_either_may_have_read_ahead():
+    asks = []
+
+    def fails(ask: Any) -> str:
+        asks.append(ask)
+        return ""
+
+    def helps(changes: dict[str, Any]) -> float:
+        return 100.0 * changes.get("num_prefetch_batches", 4)
+
+    course, _ = course_of(facts(600), helps, fails=fails)
+    ahead = [change.value for change in course.kept if change.key == "num_prefetch_batches"]
+    assert len(ahead) > 1
+    tried = [ask for ask in asks if ask.changes and ask.changes[-1].key == "num_prefetch_batches"]
+    of_both = {ask.comparison: ask.num_dropped_steps for ask in tried}
+    assert {ask.num_dropped_steps for ask in asks if ask.comparison == tried[0].comparison} == {8}
+    assert list(of_both.values())[: len(ahead)] == ahead
+    assert {a.num_dropped_steps for a in asks if a.purpose == "closing"} == {ahead[-1]}
+    assert {a.num_dropped_steps for a in asks if a.purpose == "data" and a.arm == "A"} == {4}
+    assert {a.num_dropped_steps for a in asks if a.num_kept_steps} == {0}
+
+
+def test_reading_ahead_is_left_alone_where_trials_hardly_empty_what_is_read_ahead():
+    course, _ = course_of(facts(), flat)
+    assert course.probe.num_steps - 5 < 3 * 8
+    long, _ = course_of(facts(600), flat)
+    tried = [one.proposal.name for one in long.tried]
+    assert "num_prefetch_batches: 8" in tried
+    short, _ = course_of(facts(budget_min=20 * 10 / 60, num_loader_threads=64), flat)
+    assert {one.name: one.why for one in short.not_tried}["num_prefetch_batches: 8"] == TOO_SHORT
 
 
 def test_the_course_of_the_same_trials_is_the_same():

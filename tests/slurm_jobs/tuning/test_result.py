@@ -4,10 +4,12 @@ import io
 import json
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from slurm_jobs.tuning.result import result_of
-from slurm_jobs.tuning.terminal import headline, render
+from slurm_jobs.tuning.terminal import render
+from slurm_jobs.tuning.told import headline
 from tests.slurm_jobs.tuning.simulated import course_of, facts
 
 
@@ -65,11 +67,33 @@ def test_the_result_is_json_and_its_text_fits_80_columns():
 
 def test_nothing_kept_is_said_and_needs_no_after():
     values = result(flat)
-    assert headline(values) == "Nothing is kept: none of 2 changes is surely faster."
-    assert "after is before" in shown(values)
+    assert headline(values) == (
+        "Nothing is kept: none of the 3 changes that were tried is surely faster."
+    )
+    assert "there is no after" in shown(values)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("cannot tell", "whether after is faster than before, their trials cannot tell"),
+        ("equal", "before and after are equally fast"),
+        ("slower", "nothing is changed"),
+    ],
+)
+def test_without_a_faster_closing_comparison_no_speed_is_claimed(word: str, said: str):
+    values = result(threads_help)
+    closing = {**values["closing"], "word": word, "ratio": 1.2, "low": 0.9, "high": 1.6}
+    text = headline({**values, "closing": closing})
+    assert text.startswith("No gain is sure with num_loader_threads: 8")
+    assert said in text
+    assert "as fast with" not in text
+    not_measured = headline({**values, "closing": None})
+    assert "whether all of it together is faster is not known" in not_measured
+    assert "times" not in not_measured
 
 
 def test_nothing_found_is_nothing_tried():
     values = result(flat, causes=lambda _: [])
-    assert headline(values) == "Nothing is kept: nothing was to be tried."
-    assert "no finding names a knob" in shown(values)
+    assert headline(values) == ("Nothing is kept: no finding names a change that could be tried.")
+    assert "no finding names a change that could be tried" in shown(values)

@@ -1,0 +1,20 @@
+"""What a run of `slurm-jobs tune` found, in a sentence: PURE. Its own verb tells the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from slurm_jobs.report.inputs.records import ReportInputs
+from slurm_jobs.report.numbers.results import SliceResults
+from slurm_jobs.tuning.model import SAID, TUNE_RUN
+
+
+def tuning_notes(inputs: ReportInputs, results: Mapping[str, SliceResults]) -> Iterator[str]:
+    """One for each stage that tuned, and ended."""
+    for stage in inputs.stages:
+        said = results[stage.name].get(0, {}).get(SAID) if stage.run == TUNE_RUN else None
+        if said:
+            yield (
+                f"{stage.name} tuned a training: {said} `slurm-jobs tune {inputs.run['run_id']}` "
+                "prints before and after and all that was tried, and writes the new spec"
+            )

@@ -1,0 +1,54 @@
+"""What may be said of a tuning, in one sentence: PURE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from slurm_jobs.common.student import CONFIDENCE
+
+Values = Mapping[str, Any]
+_INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
+
+
+def headline(result: Values) -> str:
+    """The sentence above all; only before and after side by side let it speak of speed.
+
+    Args:
+        result: what `tuning.json` holds.
+    """
+    closing, kept = result["closing"], result["kept"]
+    if not kept:
+        return f"Nothing is kept: {_none(len(result['tried']))}."
+    names = ", ".join(f"{one['key']}: {value_text(one['value'])}" for one in kept)
+    if closing is None or closing["word"] is None:
+        return (
+            f"Kept: {names}; whether all of it together is faster is not known: no budget was left "
+            "to measure before and after side by side."
+        )
+    if closing["word"] == "faster":
+        return f"{came(closing)} as fast with {names}."
+    said = {
+        "equal": "before and after are equally fast",
+        "slower": "after is slower than before, so that nothing is changed",
+    }.get(closing["word"], "whether after is faster than before, their trials cannot tell")
+    return f"No gain is sure with {names}: {said}: {came(closing)}."
+
+
+def _none(num_tried: int) -> str:
+    if not num_tried:
+        return "no finding names a change that could be tried"
+    if num_tried == 1:
+        return "the one change that was tried is not surely faster"
+    return f"none of the {num_tried} changes that were tried is surely faster"
+
+
+def came(values: Values) -> str:
+    """`1.32 times (95 % interval 1.25 to 1.40)`."""
+    return f"{values['ratio']:.3g} times ({_INTERVAL} {values['low']:.3g} to {values['high']:.3g})"
+
+
+def value_text(value: Any) -> str:
+    """As a spec has it."""
+    return json.dumps(value) if not isinstance(value, str) else value
