@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.end_to_end.driver import Driver, words_of
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 SPEC = """
 name: probed
@@ -50,7 +50,6 @@ def test_two_nodes_are_measured_with_the_network_between_them(on_slurm: Driver) 
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_partition_with_one_node_is_measured_without_the_network(
     on_slurm: Driver, cluster: Cluster
 ) -> None:
@@ -66,7 +65,6 @@ def test_a_partition_with_one_node_is_measured_without_the_network(
     assert "2 nodes: more than the 1" in refused.stderr
 
 
-@pytest.mark.slow
 def test_nodes_that_are_named_are_the_ones_that_are_measured(on_slurm: Driver) -> None:
     spec = _spec(on_slurm, "gpu")
     gpus = ("--set", "stages.work.resources.gpus_per_node=1")

@@ -129,6 +129,7 @@ def test_ctrl_c_leaves_the_tuning_running_and_says_how_to_come_back(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_killed_tuning_goes_on_and_mends_the_cause_that_was_planted(
     local: Driver, dataset_dir: Path
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_killed_tuning_goes_on_and_mends_the_cause_that_was_planted(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_reading_further_ahead_is_kept_where_one_step_ahead_starves_the_ranks(
     local: Driver, dataset_dir: Path
 ) -> None:
@@ -186,6 +188,7 @@ def test_reading_further_ahead_is_kept_where_one_step_ahead_starves_the_ranks(
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_healthy_training_keeps_nothing(local: Driver, dataset_dir: Path) -> None:
     write_spec(local, dataset_dir)
     result = local.json("tune", "small.yaml", "--budget", "6")

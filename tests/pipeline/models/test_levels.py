@@ -98,8 +98,15 @@ def cut(sample: Sample, level: int) -> Sample:
     )
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
-@pytest.mark.parametrize("rules", [TEXT, MIXED], ids=["text", "classes first"])
+@pytest.mark.parametrize(
+    ("rules", "is_packed"),
+    [
+        pytest.param(TEXT, False, id="text"),
+        pytest.param(TEXT, True, id="text-packed", marks=pytest.mark.slow),
+        pytest.param(MIXED, False, id="classes first", marks=pytest.mark.slow),
+        pytest.param(MIXED, True, id="classes first-packed"),
+    ],
+)
 def test_whole_batch_in_one_pass_equals_every_level_of_every_sample_by_itself(
     setting, rules: LevelRules, is_packed: bool
 ) -> None:

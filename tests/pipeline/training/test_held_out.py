@@ -107,7 +107,8 @@ def build_cpu_config():
     return build_config(TrainConfig, {"device": "cpu", "num_steps": 1})
 
 
-@pytest.mark.parametrize("strategy", ["fsdp2", pytest.param("ddp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
 def test_two_ranks_see_what_one_sees(made, looked, make_train_run, strategy):
     """Among the rows is one without a picture: the ranks' passes are not alike."""
     sharding = {"sharding": {"unit_min_params": 0}} if strategy == "fsdp2" else {}

@@ -170,6 +170,7 @@ def test_time_that_torch_compiles_is_compile_time_of_the_step_it_happened_in(
     assert steps["step_s"].sum(dtype=np.float64) == pytest.approx(wall(), rel=0.01)
 
 
+@pytest.mark.slow
 def test_what_one_rank_is_late_by_the_other_waits_for(make_train_run, monkeypatch):
     """The delay is the late rank's own, and in the other a wait for ranks and nothing else."""
     plant = {"where": "pipeline.training.batches:StepCounter.__call__", "sleep_s": DELAY_S}

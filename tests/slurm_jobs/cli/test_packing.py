@@ -120,6 +120,7 @@ def test_a_run_is_looked_at_as_it_was_submitted(
     assert view["device"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made")
 def test_what_is_set_and_what_options_say_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     set_ranks = ("--set", "stages.train.resources.tasks_per_node=4")
@@ -178,7 +179,13 @@ def test_a_spec_whose_own_rows_are_too_short_is_1(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("made")
-@pytest.mark.parametrize("change", ["kind=auto", "{kind: packed, strategy: none, max_tokens: 20}"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "{kind: packed, strategy: none, max_tokens: 20}",
+        pytest.param("kind=auto", marks=pytest.mark.slow),
+    ],
+)
 def test_a_way_that_is_not_shown_by_itself_is_refused_with_1_too(
     capsys: pytest.CaptureFixture[str], change: str
 ) -> None:
