@@ -87,12 +87,6 @@ SICK = (
         config={"num_loader_threads": 4, "num_prefetch_batches": 1},
     ),
     Cause(
-        name="0.25 s of Python a batch, which holds the interpreter's lock, in four loader threads",
-        expected=named("data-wait:lock"),
-        delays=[{"where": ASSEMBLES, "python_s": 0.25}],
-        config={"num_loader_threads": 4, "global_batch_size": 16},
-    ),
-    Cause(
         name="rank 1 sleeps 0.1 s before its forward pass",
         expected=named("straggler"),
         delays=[{"where": FORWARD, "sleep_s": 0.1, "rank": 1}],

@@ -76,4 +76,10 @@ def test_what_is_planted_is_found_and_nothing_else(
     report_of: Callable[[Cause], RunReport], cause: Cause
 ) -> None:
     report = report_of(cause)
+    if "foreign-load" not in cause.expected and holds_cores(report):
+        report = report_of(cause)  # somebody else was at work on this machine: rightly found
     compare(cause.name, report, cause.expected, cause.also)
+
+
+def holds_cores(report: RunReport) -> bool:
+    return any(finding.rule_id.startswith("foreign-load") for finding in report.findings)
