@@ -31,9 +31,9 @@ def headline(result: Values) -> str:
         return f"{came(closing)} as fast with {names}."
     said = {
         "equal": "before and after are equally fast",
-        "slower": "after is slower than before, so that nothing is changed",
+        "slower": "after is slower than before",
     }.get(closing["word"], "whether after is faster than before, their trials cannot tell")
-    return f"No gain is sure with {names}: {said}: {came(closing)}."
+    return f"Nothing is changed, no gain is sure with {names}: {said}: {came(closing)}."
 
 
 def _none(num_tried: int) -> str:

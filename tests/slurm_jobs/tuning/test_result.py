@@ -1,5 +1,6 @@
 """What is printed and written when a tuning is over."""
 
+import dataclasses
 import io
 import json
 from typing import Any
@@ -78,19 +79,34 @@ def test_nothing_kept_is_said_and_needs_no_after():
     [
         ("cannot tell", "whether after is faster than before, their trials cannot tell"),
         ("equal", "before and after are equally fast"),
-        ("slower", "nothing is changed"),
+        ("slower", "after is slower than before"),
     ],
 )
 def test_without_a_faster_closing_comparison_no_speed_is_claimed(word: str, said: str):
     values = result(threads_help)
     closing = {**values["closing"], "word": word, "ratio": 1.2, "low": 0.9, "high": 1.6}
     text = headline({**values, "closing": closing})
-    assert text.startswith("No gain is sure with num_loader_threads: 8")
+    assert text.startswith("Nothing is changed, no gain is sure with num_loader_threads: 8")
     assert said in text
     assert "as fast with" not in text
     not_measured = headline({**values, "closing": None})
     assert "whether all of it together is faster is not known" in not_measured
     assert "times" not in not_measured
+
+
+def test_what_is_not_faster_in_the_end_is_taken_back():
+    given = facts(240.0)
+    course, trials = course_of(given, threads_help)
+    assert course.closing is not None
+    before, after = course.closing.first, course.closing.second
+
+    def is_taken_back(second: Any) -> bool:
+        closing = dataclasses.replace(course.closing, first=before, second=second)
+        changed = dataclasses.replace(course, closing=closing)
+        return bool(result_of(given, changed, trials, stage="train")["is_taken_back"])
+
+    assert not is_taken_back(after)
+    assert is_taken_back(before)  # the same speeds
 
 
 def test_nothing_found_is_nothing_tried():
