@@ -68,6 +68,17 @@ def test_what_a_reason_says_to_set_in_a_resume_stands_in_the_command_that_is_off
     assert problem_lines(tmp_path / "run", status)[-1] == shown
 
 
+def test_a_value_that_a_reason_leaves_open_stands_in_no_command_that_is_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reason = f"too many; or `slurm-jobs resume {tmp_path}/run --set stages.a.config.share=SHARE`"
+    status = RunStatus(
+        status="failed", stages=(stage("a", ["failed"], reason=reason),), asked_unix_s=1.0
+    )
+    assert problem_lines(tmp_path / "run", status)[-1] == f"next: {command_text('resume', 'run')}"
+
+
 def _after(parent: str, below: StageStatus) -> StageStatus:
     summary = dataclasses.replace(below.stage, after={parent: "afterok"})
     return dataclasses.replace(below, stage=summary)
