@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from slurm_jobs.comparison.model import Comparison, RunMeasure
 from slurm_jobs.report import words
+from slurm_jobs.report.model.training import ExposedCommunication
 
 _DIFFERS = 0.02
 """Of the profiled steps; less is not called more, or less, exposed. Own choice."""
@@ -37,24 +38,44 @@ def _of_arm(runs: Sequence[RunMeasure]) -> str:
 def _reading(comparison: Comparison) -> list[str]:
     """What the profiles promise of B, and what the speeds say."""
     first, second = (
-        [run.exposed.share for run in arm if run.exposed is not None]
+        [run.exposed for run in arm if run.exposed is not None]
         for arm in (comparison.first, comparison.second)
     )
     verdict = comparison.tokens
-    if not first or not second or verdict is None:
+    if not first or not second or verdict is None or not _are_alike(comparison):
         return []
-    before, after = sum(first) / len(first), sum(second) / len(second)
+    before, after = _mean_exposed(first), _mean_exposed(second)
     if abs(before - after) < _DIFFERS or max(before, after) >= 1:
         return []
     promised = (1 - after) / (1 - before)
     has_less = after < before
     said = (
-        f"{'less' if has_less else 'more'} of it is exposed in B: by that alone B / A would be "
-        f"{promised:.2f}, and it is {verdict.ratio:.2f}"
+        f"{'less' if has_less else 'more'} time is exposed communication in B: by that alone B / A "
+        f"would be {promised:.2f}, and it is {verdict.ratio:.2f}"
     )
     if has_less and not verdict.low > 1:
+        is_hidden = _share_hidden(second) > _share_hidden(first) + _DIFFERS
         said += (
-            ". It is hidden, and yet B is not surely faster: what runs beside it may have become "
-            "slower, or recorded steps, which are slower than others, showed more than there was"
+            f". It is {'hidden' if is_hidden else 'less'}, and yet B is not surely faster: what "
+            "runs beside it may have become slower, or recorded steps, which are slower than "
+            "others, showed more than there was"
         )
     return [said]
+
+
+def _are_alike(comparison: Comparison) -> bool:
+    """Else another number of ranks, card or batch changes what a step communicates and computes."""
+    runs = (*comparison.first, *comparison.second)
+    batches = [run.samples_per_step for run in runs]
+    kinds = {(run.num_ranks, run.cards) for run in runs}
+    return len(kinds) == 1 and max(batches) <= (1 + _DIFFERS) * min(batches)
+
+
+def _mean_exposed(found: Sequence[ExposedCommunication]) -> float:
+    return sum(one.share for one in found) / len(found)
+
+
+def _share_hidden(found: Sequence[ExposedCommunication]) -> float:
+    """Of the communication, what something is computed beside."""
+    whole = sum(one.communication_share for one in found)
+    return 1 - sum(one.share for one in found) / whole if whole > 0 else 0.0

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 from slurm_jobs.comparison.model import Comparison, RunMeasure
 from slurm_jobs.comparison.settings import differences, unlike_within
 from slurm_jobs.comparison.verdict import MIN_RUNS, Verdict, judge, judge_single
+from slurm_jobs.report import words
+from slurm_jobs.report.numbers.training import MIN_STEPS
 
 TOKENS_ALIKE = 0.02
 """Mean real tokens a sample may differ by this share; more, and the data are not the same. Own
 choice."""
+_HELD, _HELD_MORE = 0.25, 0.10
+"""Cores of a run that others held, and how much more of one arm's than of the other's, as a share
+of those asked for, from which on it is said. Own choices."""
 _MANY = 6
 """Names that are listed; more are counted."""
 
@@ -41,7 +46,9 @@ def compare(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> Compar
 def _verdict(
     first: Sequence[RunMeasure], second: Sequence[RunMeasure], speed: str
 ) -> Verdict | None:
-    """None where a run is too short for stretches, or counted nothing."""
+    """None where a run is too short, or counted nothing."""
+    if min(run.num_steps for run in (*first, *second)) < MIN_STEPS:
+        return None
     if min(len(first), len(second)) >= MIN_RUNS:
         a, b = ([getattr(run, speed) for run in arm] for arm in (first, second))
         return judge(a, b) if min(*a, *b) > 0 else None
@@ -76,8 +83,28 @@ def _warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list
         if len(known) > 1:
             listed = "; ".join(sorted(", ".join(value) for value in known))
             said.append(f"not all runs had the same {kind} ({listed}): part of the difference")
+    said.extend(_load_warnings(first, second))
     said.extend(_data_warnings(first, second))
     return said + [note for run in runs for note in run.notes]
+
+
+def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
+    """Other processes on a run's cores are no setting, and yet slow it down."""
+    arms = [[r.share_held for r in arm if r.share_held is not None] for arm in (first, second)]
+    if not all(arms):
+        return []
+    means = [sum(shares) / len(shares) for shares in arms]
+    if abs(means[0] - means[1]) < _HELD_MORE and max(max(arm) for arm in arms) < _HELD:
+        return []
+    told = " and ".join(
+        f"{words.percent(mean)} in {name}" for name, mean in zip("AB", means, strict=True)
+    )
+    return [
+        (
+            f"processes of others held cores that the runs had asked for ({told}, on the mean): "
+            "that is a part of the difference, or hides one"
+        )
+    ]
 
 
 def _data_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:

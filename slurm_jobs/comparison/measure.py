@@ -18,11 +18,10 @@ from slurm_jobs.common.stretches import stretch_speeds
 from slurm_jobs.common.timings import NOT_TRAINING
 from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.settings import settings_of
+from slurm_jobs.comparison.surroundings import around_steps, cards
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
-from slurm_jobs.report.model.training import ExposedCommunication
-from slurm_jobs.report.numbers.communication import exposed_communication
 from slurm_jobs.report.numbers.newest import of_newest
 from slurm_jobs.report.numbers.steps import AttemptSteps, last_losses, split_attempts
 from slurm_jobs.run.paths import RunPaths
@@ -186,16 +185,10 @@ def _measure(
         rank_hours=sum(num_ranks * _hours(a) for a in attempts),
         phase_shares=_phase_shares(attempts),
         settings=settings_of(inputs, stage, num_ranks),
-        exposed=_exposed(stage, attempts),
         notes=notes,
-        **_cards(stage),
+        **cards(stage),
+        **around_steps(stage, attempts),
     )
-
-
-def _exposed(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> ExposedCommunication | None:
-    """Of the attempts that the speed is of: another config communicates otherwise."""
-    numbers = {a.attempt for a in attempts}
-    return exposed_communication([p for p in stage.profiles if p.attempt in numbers])
 
 
 def _of_attempt(attempt: AttemptSteps) -> _Steps:
@@ -271,14 +264,3 @@ def _hours(attempt: AttemptSteps) -> float:
     records = attempt.records[attempt.longest]
     last = records[-1]
     return float(last["start_unix_s"] + last["step_s"] - records[0]["start_unix_s"]) / 3600
-
-
-def _cards(stage: StageInputs) -> dict[str, Any]:
-    """Names of the GPUs of the nodes, and the memory of the smallest, as their readings tell."""
-    gpus = [gpu for node in stage.readings for gpu in node.metadata.get("gpus") or ()]
-    sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
-    noted = {gpu for node in stage.nodes for gpu in node.gpus}  # where no sampler read them
-    return {
-        "cards": tuple(sorted({str(gpu.get("name", "")) for gpu in gpus} or noted)),
-        "memory_capacity_bytes": min(sizes, default=None),
-    }

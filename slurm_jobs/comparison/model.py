@@ -53,6 +53,9 @@ class RunMeasure:
     """What it was made from, flat: config, resources, packages, code."""
     exposed: ExposedCommunication | None = None
     """Of its profiled steps; None where none of those that count were profiled."""
+    share_held: float | None = None
+    """Of the cores that it asked for on the node where that was most, how much processes of others
+    kept busy during the steps; None where no readings tell."""
     notes: tuple[str, ...] = ()
 
 

@@ -23,6 +23,7 @@ _SCALED = (
 )
 """Beginnings of settings that scaling itself changes, that repeats need not share, or (code) that
 are told in a warning instead."""
+_STRATEGY, _SHARDING = "train.config.strategy", "train.config.sharding."
 _BESIDE = ".resources."
 """Of other stages: what they asked for does not touch the training."""
 
@@ -49,6 +50,7 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
     grouped: dict[tuple[tuple[str, str], ...], list[RunMeasure]] = {}
     for run in runs:
         grouped.setdefault(_identity(run.settings), []).append(run)
+    grouped = _with_single_ranks(grouped)
     telling = _telling(list(grouped))
     series, warnings = [], [note for run in runs for note in run.notes]
     for identity, members in grouped.items():
@@ -57,8 +59,7 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
             ids = ", ".join(run.run_id for run in members)
             own = f" ({name})" if name else ""
             warnings.append(
-                f"left out, as nothing on other numbers of ranks is like it: {ids}{own}; its spec "
-                "on another number would be"
+                f"left out, as nothing on other numbers of ranks is like it: {ids}{own}"
             )
             continue
         series.append(_series(name, members))
@@ -72,6 +73,30 @@ def _identity(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """All that runs of one series share."""
     kept = {k: v for k, v in settings.items() if not k.startswith(_SCALED) and _BESIDE not in k}
     return tuple(sorted(kept.items()))
+
+
+def _with_single_ranks(
+    grouped: Mapping[tuple[tuple[str, str], ...], list[RunMeasure]],
+) -> dict[tuple[tuple[str, str], ...], list[RunMeasure]]:
+    """One rank has nobody to share with: `strategy: single` is the base of every other strategy."""
+    alone = {
+        identity: runs
+        for identity, runs in grouped.items()
+        if dict(identity).get(_STRATEGY) == "single" and all(r.num_ranks == 1 for r in runs)
+    }
+    found = {identity: list(runs) for identity, runs in grouped.items()}
+    for identity, runs in alone.items():
+        like = [other for other in grouped if other not in alone and _but(other) == _but(identity)]
+        for other in like:
+            found[other] += runs
+        if like:
+            del found[identity]
+    return found
+
+
+def _but(identity: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """All but how the ranks share the model."""
+    return {k: v for k, v in identity if k != _STRATEGY and not k.startswith(_SHARDING)}
 
 
 def _telling(identities: Sequence[tuple[tuple[str, str], ...]]) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +15,7 @@ from slurm_jobs.comparison.sentences import width_text
 from slurm_jobs.report import words
 
 _BAR_CELLS = 14
-"""What 80 columns have left beside the numbers."""
+"""Where there is room: 80 columns have so many left beside numbers of usual size."""
 _TITLES = {
     "strong": "strong scaling (the same global batch)",
     "weak": "weak scaling (the same batch a rank)",
@@ -80,7 +82,7 @@ def _table(points: Sequence[Point]) -> RenderableType:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for name in ("ranks", "runs", "tokens/s", "times", "ideal", "of ideal", "95 % interval"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("| is the ideal", no_wrap=True)
+    table.add_column("| is the ideal", overflow="fold")
     most = max(max(point.speedup, point.ideal) for point in points)
     for point in points:
         table.add_row(
@@ -91,7 +93,7 @@ def _table(points: Sequence[Point]) -> RenderableType:
             f"{point.ideal:.2f}",
             words.percent(point.efficiency),
             _interval(point),
-            _bar(point, most),
+            _Bar(point, most),
         )
     return table
 
@@ -104,9 +106,20 @@ def _interval(point: Point) -> str:
     return f"{point.low * 100:.0f} to {words.percent(point.high)}"
 
 
-def _bar(point: Point, most: float) -> Text:
-    cells = [" "] * (_BAR_CELLS + 1)
-    filled = round(point.speedup / most * _BAR_CELLS)
-    cells[:filled] = ["█"] * filled
-    cells[round(point.ideal / most * _BAR_CELLS)] = "|"
-    return Text("".join(cells), style="red" if point.problems else "blue")
+@dataclass(frozen=True)
+class _Bar:
+    """As long as the numbers beside it leave room for."""
+
+    point: Point
+    most: float
+
+    def __rich_measure__(self, _console: Console, _options: ConsoleOptions) -> Measurement:
+        return Measurement(1, _BAR_CELLS + 1)
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        last = max(0, min(_BAR_CELLS, options.max_width - 1))
+        cells = [" "] * (last + 1)
+        filled = round(self.point.speedup / self.most * last)
+        cells[:filled] = ["█"] * filled
+        cells[round(self.point.ideal / self.most * last)] = "|"
+        yield Text("".join(cells), style="red" if self.point.problems else "blue", no_wrap=True)

@@ -9,6 +9,7 @@ from slurm_jobs.common.student import CONFIDENCE
 from slurm_jobs.comparison.model import Comparison, RunMeasure
 from slurm_jobs.comparison.verdict import EQUAL_SHARE, MAX_RUNS, MIN_RUNS, Verdict
 from slurm_jobs.report import words
+from slurm_jobs.report.numbers.training import MIN_STEPS as LEAST_STEPS
 
 _WIDE_FACTOR = 3.0
 """Of the ends of an interval: settings that matter change a speed by less. Own choice."""
@@ -41,7 +42,7 @@ def change(verdict: Verdict) -> str:
 
 def width_text(low: float, high: float) -> str:
     """`wider than a factor of 1,000` where the ends would be read for news; else nothing."""
-    if low <= 0 or high / low <= _WIDE_FACTOR:
+    if low <= 0 or math.isinf(high) or high / low <= _WIDE_FACTOR:
         return ""
     power = 10 ** math.floor(math.log10(high / low))
     return f"wider than a factor of {int(high / low / power) * power:,}"
@@ -82,6 +83,12 @@ def _why_none(comparison: Comparison) -> str:
     runs = (*comparison.first, *comparison.second)
     if not all(run.tokens_per_s for run in runs):
         return "not all runs counted tokens"
+    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < LEAST_STEPS]
+    if few:
+        return (
+            f"too few steps after the warm-up: {', '.join(few)}, and {LEAST_STEPS} are needed; "
+            "train for longer"
+        )
     if (
         min(len(comparison.first), len(comparison.second)) < MIN_RUNS
         and max(len(comparison.first), len(comparison.second)) >= MIN_RUNS
@@ -90,5 +97,6 @@ def _why_none(comparison: Comparison) -> str:
     short = [f"{run.run_id} has {run.num_steps}" for run in runs if not run.token_stretches]
     return (
         f"too few steps after the warm-up: {', '.join(short)}, and {MIN_STEPS} are needed to tell "
-        "a run's noise"
+        f"a run's noise; train for longer, or give {MIN_RUNS} or more of each (A1,A2 B1,B2), for "
+        f"which {LEAST_STEPS} steps each will do"
     )

@@ -15,7 +15,11 @@ from slurm_jobs.report import words
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "equal": "bold", "cannot tell": "yellow"}
 _MOST_DIFFERENCES = 20
-_APART = {"checkpoint_s": "checkpoints", "evaluation_s": "evaluation", "compile_s": "compiling"}
+_APART = {
+    "checkpoint_s": "checkpoints",
+    "evaluation_s": "looks at held-out samples",
+    "compile_s": "compiling",
+}
 
 
 def render(comparison: Comparison, *, width: int = 80) -> RenderableType:
@@ -74,7 +78,7 @@ def _apart(comparison: Comparison) -> RenderableType:
         )
         compiled = sum(run.num_compiled_steps for run in runs)
         left = f"; {words.number_of('step', compiled)} that compiled left out" if compiled else ""
-        table.add_row(f"  {arm}", Text(f"a run: {said}{left}"))
+        table.add_row(f"  {arm}", Text(f"mean of a run: {said}{left}"))
     return table
 
 

@@ -126,12 +126,15 @@ def _more_runs(a: Sequence[float], b: Sequence[float], change: float) -> int | N
 
     That is the change from none, or, where the change is small, from the margin of equality.
     """
-    spread = math.sqrt((_variance(a) + _variance(b)) / 2)
+    variances = _variance(a), _variance(b)
+    whole = sum(variances)
+    part = whole**2 / sum(one**2 for one in variances)
     wanted = max(abs(change), math.log1p(EQUAL_SHARE) - abs(change))
     have = min(len(a), len(b))
 
     def would_tell(num_runs: int) -> bool:
-        half = two_sided(CONFIDENCE, 2 * num_runs - 2) * spread * math.sqrt(2 / num_runs)
+        degrees = (num_runs - 1) * part  # as Welch's, with as many runs in both arms
+        half = two_sided(CONFIDENCE, degrees) * math.sqrt(whole / num_runs)
         return half < wanted
 
     low, high = have, MAX_RUNS  # `low` would not, `high` would: the more runs, the narrower

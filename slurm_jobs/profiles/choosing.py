@@ -108,13 +108,14 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
         first, last = profile["steps"]
         return (
             f"its spec asks for steps {first} to {last} on rank {ranges_text(asked)}: they are "
-            "not made yet, or its log says what went wrong\n"
+            "not made yet, or were before it asked (a resume makes no step again: submit it as a "
+            "new run), or its log says what went wrong\n"
             f"next: slurm-jobs logs {paths.run_dir} {name}"
         )
     first, last = profile.get("steps") or _usual(config.get("num_steps"))
     told = "" if list(ranks) == [0] else f", ranks: {sorted(ranks)}"
     return (
-        "these lines of the spec record one of the next attempt that makes these steps:\n"
+        "with these lines of the spec a new run records one (a resume makes no step again):\n"
         f"stages:\n  {name}:\n    config:\n"
         f"      profile: {{steps: [{first}, {last}]{told}}}"
     )

@@ -154,7 +154,8 @@ def _stage_facts(stage: StageNumbers) -> tuple[str, ...]:
 
 
 def _failures(stage: StageNumbers) -> list[str]:
-    shown = [f"failed: {line}" for line in stage.failures[:_SHOWN_FAILURES]]
+    was = "failed, before it completed" if stage.status == "completed" else "failed"
+    shown = [f"{was}: {line}" for line in stage.failures[:_SHOWN_FAILURES]]
     more = len(stage.failures) - len(shown)
     return [*shown, *([f"... and {more} more failed attempts of {stage.name}"] if more else [])]
 

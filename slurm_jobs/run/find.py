@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from slurm_jobs.common.dataset_names import INFO_NAME
@@ -43,6 +44,8 @@ def find_run(text: str | None) -> Path:
 
         loaded = load(path)
         return _newest(Path(loaded.spec.runs_dir), loaded.spec.name)
+    if path.parent.resolve() == runs_dir.resolve():  # `runs/shapes-2026`, as a shell completes it
+        text = path.name
     matches = sorted(run for run in _runs(runs_dir) if text and run.name.startswith(text))
     if len(matches) == 1:
         return matches[0]
@@ -52,13 +55,24 @@ def find_run(text: str | None) -> Path:
         raise InputError(message)
     if text and path.is_dir() and not matches:
         raise InputError(_of_folder(text, path, runs_dir))
-    found = ", ".join(run.name for run in matches[:5]) or "none"
+    raise InputError(_no_single(text or "", path, matches, runs_dir))
+
+
+def _no_single(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -> str:
+    """What to say where several runs begin so, or none."""
+    if path.suffix in SPEC_SUFFIXES and not path.exists():
+        return (
+            f"no such file: {text}, and no run in {runs_dir} begins so; name a spec or a run, or "
+            "set SLURM_JOBS_RUNS_DIR"
+        )
+    found = f"these begin so: {', '.join(run.name for run in matches[:5])}"
+    if not matches:
+        found = "none begins so"
     newest = "; a spec's file means its newest run" if matches else ""
-    message = (
-        f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: {found}. "
+    return (
+        f"no single run `{text}`: it is no run folder, and in {runs_dir} {found}. "
         f"Name the folder{newest}, or set SLURM_JOBS_RUNS_DIR"
     )
-    raise InputError(message)
 
 
 def _of_folder(text: str, path: Path, runs_dir: Path) -> str:

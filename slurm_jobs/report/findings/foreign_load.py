@@ -19,9 +19,9 @@ _WAITS, _WAITS_LONG = 0.05, 0.20
 _LOADER_WAITS = 0.25
 """Of the loader's work, as the finding on data wait has it. All are own choices."""
 KNOB = (
-    "`squeue -w {node}` and `top` there show whose they are: ask the site whether jobs are bound "
-    "to their cores (cgroups), or take whole nodes (`resources: {{slurm: {{exclusive: true}}}}`); "
-    "on a machine of your own end what else computes"
+    "`top` on {node} shows whose they are: on a machine of your own end what else computes; on a "
+    "cluster (`squeue -w {node}`) ask the site whether jobs are bound to their cores (cgroups), or "
+    "take whole nodes (`resources: {{slurm: {{exclusive: true}}}}`)"
 )
 
 
@@ -33,12 +33,11 @@ def is_held(load: NodeLoad) -> bool:
 
 def held_text(load: NodeLoad) -> str:
     """How many cores others hold, and what the job has of them."""
-    assert load.cpu_busy is not None
-    assert load.job_cpu_cores is not None
+    own = "" if load.job_cpu_cores is None else f", its own {load.job_cpu_cores.mean:.1f}"
+    others = "" if load.other_cores is None else f"{max(0.0, load.other_cores.mean):.1f}"
     return (
-        f"of the {load.num_cores} cores of {load.node} that the job may use "
-        f"{load.cpu_busy.mean * load.num_cores:.1f} are busy, {load.job_cpu_cores.mean:.1f} of "
-        f"them with its own processes: others hold {cores_held(load) or 0.0:.1f} of the "
+        f"of the {load.num_cores} cores of {load.node} that the job may use, processes of others "
+        f"keep {others} busy{own}: others hold {cores_held(load) or 0.0:.1f} of the "
         f"{load.num_cores_asked} that it asked for"
     )
 
@@ -66,10 +65,14 @@ def foreign_load(numbers: TrainingNumbers) -> Finding | Check:
     if not any(_waits(numbers, load) for load in held):
         reason = "neither the records nor the kernel tell how long threads waited for a core"
         return abstain(rule_id, reason)
-    worst = max(held, key=lambda load: _longest(numbers, load))
-    if _longest(numbers, worst) < _WAITS and not _loader_waits(numbers, worst):
+    worst = max(held, key=lambda load: (_suffers(numbers, load), _longest(numbers, load)))
+    if not _suffers(numbers, worst):
         return clear(rule_id, f"{held_text(worst)}; its threads hardly wait for a core")
     return _finding(numbers, worst)
+
+
+def _suffers(numbers: TrainingNumbers, load: NodeLoad) -> bool:
+    return _longest(numbers, load) >= _WAITS or _loader_waits(numbers, load)
 
 
 def _finding(numbers: TrainingNumbers, load: NodeLoad) -> Finding:

@@ -89,7 +89,8 @@ def _no_core(loader: LoaderLoad, load: NodeLoad | None, device: str) -> Cause:
             "not the job's hold them.",
             evidence=(*_told(loader), held_text(load)),
             next_knob=KNOB.format(node=load.node),
-            confidence="high: what the threads and the cores of the node did is counted",
+            confidence="high that its threads wait for a core; medium that others are why: a part "
+            "of the waits may be for threads of the job itself",
         )
     with_whom = "the model and the loader share them" if device == "cpu" else "others have them"
     return Cause(

@@ -34,6 +34,11 @@ class NodeLoad:
     """Share of those cores, idle with a disk request of their own outstanding."""
     job_cpu_cores: Level | None
     """Cores kept busy by the job's own processes."""
+    other_cores: Level | None
+    """Of the cores that the job may use, those kept busy by others, reading by reading. A reading
+    may be below 0, as the two clocks that it comes of tick apart."""
+    num_cores_unasked: float
+    """Of the cores that the job may use, those it did not ask for, the mean over its attempts."""
     disk_read: Level | None
     """Bytes a second, all disks of the node."""
     network_receive: Level | None

@@ -60,7 +60,7 @@ def tells(level: Level | None, num_each: int = 1) -> bool:
 
 def level_of(parts: Sequence[tuple[NodeReadings, np.ndarray]], name: str) -> Level | None:
     """Of one kind of reading, over readings of several nodes or attempts; None where none tells."""
-    return _summed_up([(part[name], part["interval_s"]) for _, part in parts])
+    return _summed_up([(part[name], part["interval_s"]) for _, part in parts if len(part)])
 
 
 def cores_of_others(load: NodeLoad) -> float | None:
@@ -70,10 +70,10 @@ def cores_of_others(load: NodeLoad) -> float | None:
     systems in threads of its own, what the host of a virtual machine takes, and for up to half a
     minute processes that the job itself has started.
     """
-    busy, own = load.cpu_busy, load.job_cpu_cores
-    if busy is None or own is None or not (tells(busy) and tells(own)):
+    others = load.other_cores
+    if others is None or not tells(others):
         return None
-    return max(0.0, busy.mean * load.num_cores - own.mean)
+    return max(0.0, others.mean)
 
 
 def cores_held(load: NodeLoad) -> float | None:
@@ -85,7 +85,7 @@ def cores_held(load: NodeLoad) -> float | None:
     others = cores_of_others(load)
     if others is None:
         return None
-    return max(0.0, others - (load.num_cores - load.num_cores_asked))
+    return max(0.0, others - load.num_cores_unasked)
 
 
 def _asked(resources: Mapping[str, Any]) -> int | None:
@@ -120,6 +120,8 @@ def _load(
         cpu_busy=level_of(parts, "cpu_busy_share"),
         cpu_iowait=level_of(parts, "cpu_iowait_share"),
         job_cpu_cores=level_of(parts, "job_cpu_s_per_s"),
+        other_cores=of_others(parts),
+        num_cores_unasked=_unasked(parts, num_cores_asked),
         disk_read=level_of(parts, "disk_read_bytes_per_s"),
         network_receive=_received(parts),
         link_bytes_per_s=_link_speed(said),
@@ -128,6 +130,31 @@ def _load(
         gpu_memory_peak_bytes=float(used.max()) if len(used) else None,
         gpu_memory_bytes=min(sizes, default=None),
     )
+
+
+def of_others(parts: Sequence[tuple[NodeReadings, np.ndarray]]) -> Level | None:
+    """Cores that other processes keep busy, of each attempt's own; readings may lack a part."""
+    return _summed_up(
+        [
+            (
+                part["cpu_busy_share"] * _num_cores(each) - part["job_cpu_s_per_s"],
+                part["interval_s"],
+            )
+            for each, part in parts
+            if len(part)
+        ]
+    )
+
+
+def _unasked(parts: Sequence[tuple[NodeReadings, np.ndarray]], num_asked: int | None) -> float:
+    """Weighted by the readings of each attempt."""
+    cores = np.array([_num_cores(each) for each, _ in parts], np.float64)
+    asked = cores if num_asked is None else np.minimum(num_asked, cores)
+    return float(np.average(cores - asked, weights=[len(part) for _, part in parts]))
+
+
+def _num_cores(readings: NodeReadings) -> int:
+    return len(readings.metadata.get("cores") or ())
 
 
 def _link_speed(said: Sequence[Mapping[str, Any]]) -> float | None:

@@ -97,7 +97,7 @@ def test_a_run_without_a_profile_is_told_the_lines_that_record_one(run, capsys, 
     write_spec(run, **config)
     code, _, err = said(capsys, run.run_dir)
     assert code == 2
-    assert "run run has no profile; these lines of the spec record one" in err
+    assert "run run has no profile; with these lines of the spec a new run records one" in err
     assert err.endswith(f"  train:\n    config:\n      profile: {{steps: {steps}}}\n")
 
 

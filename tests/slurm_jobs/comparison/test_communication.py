@@ -1,5 +1,6 @@
 """Whether communication was hidden, and whether that made a run any faster."""
 
+import dataclasses
 import json
 
 import pytest
@@ -29,28 +30,41 @@ def test_a_prefetch_that_overlaps_and_is_no_faster_is_read_off():
     assert said[0] == "A: 25 % of 16 steps, 20 % exposed"
     assert said[1] == "B: 25 % of 16 steps, 1.0 % exposed"
     assert said[2].startswith(
-        "less of it is exposed in B: by that alone B / A would be 1.24, and it is 1.00. "
-        "It is hidden, and yet B is not surely faster"
+        "less time is exposed communication in B: by that alone B / A would be 1.24, and it is "
+        "1.00. It is hidden, and yet B is not surely faster"
     )
 
 
 def test_hidden_communication_that_pays_is_said_beside_what_it_promised():
     said = lines(arm("a", 1000, 1002, exposed=0.2), arm("b", 1200, 1203, exposed=0.01))
     assert said[2] == (
-        "less of it is exposed in B: by that alone B / A would be 1.24, and it is 1.20"
+        "less time is exposed communication in B: by that alone B / A would be 1.24, and it is 1.20"
     )
 
 
 def test_more_exposed_communication_is_no_promise_of_speed():
     said = lines(arm("a", 1000, 1002, exposed=0.01), arm("b", 900, 903, exposed=0.2))
     assert said[2] == (
-        "more of it is exposed in B: by that alone B / A would be 0.81, and it is 0.90"
+        "more time is exposed communication in B: by that alone B / A would be 0.81, and it is 0.90"
     )
 
 
 @pytest.mark.parametrize("after", [0.2, 0.19])
 def test_shares_that_are_alike_promise_nothing(after):
     assert len(lines(arm("a", 1000, 1002, exposed=0.2), arm("b", 1001, 1003, exposed=after))) == 2
+
+
+def test_a_step_that_communicates_less_hides_nothing_by_that():
+    first = arm("a", 1000, 1002, exposed=0.2, communicating=0.5)
+    second = arm("b", 1001, 1003, exposed=0.05, communicating=0.05)
+    assert "It is less, and yet B is not surely faster" in lines(first, second)[2]
+
+
+@pytest.mark.parametrize("other", [{"num_ranks": 4}, {"samples_per_step": 128.0}])
+def test_nothing_is_promised_where_steps_do_other_work(other):
+    first = arm("a", 1000, 1002, exposed=0.2)
+    second = [dataclasses.replace(run, **other) for run in arm("b", 1900, 1903, exposed=0.01)]
+    assert len(lines(first, second)) == 2
 
 
 def test_an_arm_without_profiled_steps_says_how_to_have_some():

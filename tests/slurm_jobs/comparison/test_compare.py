@@ -47,8 +47,24 @@ def test_runs_too_short_for_stretches_are_named():
     found = compare(arm("a", 1000), arm("b", 1100, token_stretches=(), num_steps=30))
     assert headline(found) == (
         "No verdict: too few steps after the warm-up: b0 has 30, and 200 are needed to tell a "
-        "run's noise."
+        "run's noise; train for longer, or give 2 or more of each (A1,A2 B1,B2), for which 20 "
+        "steps each will do."
     )
+
+
+def test_two_steps_a_run_allow_no_claim_however_many_runs():
+    found = compare(arm("a", 1000, 1001), arm("b", 1100, 1101, num_steps=2))
+    assert found.tokens is found.samples is None
+    assert "b0 has 2, b1 has 2, and 20 are needed; train for longer" in headline(found)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_said"),
+    [(0.02, 0.4, True), (0.3, 0.3, True), (0.02, 0.05, False), (None, 0.4, False)],
+)
+def test_cores_that_others_held_are_said_beside_the_difference(first, second, is_said):
+    found = compare(arm("a", 1000, share_held=first), arm("b", 800, share_held=second))
+    assert any("processes of others held cores" in line for line in found.warnings) == is_said
 
 
 def test_all_runs_that_are_too_short_are_named():

@@ -1,10 +1,13 @@
 """Scaling: ideal, flattered and honest, among them the two cases of the small VLM."""
 
+import io
+
 import pytest
 from measured import GIGABYTE, measured
+from rich.console import Console
 
 from slurm_jobs.comparison.scaling import scale
-from slurm_jobs.comparison.scaling_terminal import headline
+from slurm_jobs.comparison.scaling_terminal import headline, render
 
 
 def runs(speeds, **values):
@@ -177,3 +180,30 @@ def test_noise_alone_makes_no_base_unhealthy():
     base, last = scale(noisy).series[0].as_given
     assert last.efficiency > 1.05
     assert base.problems == ()
+
+
+def trained(num, speed, strategy):
+    settings = {"num_ranks": str(num), "train.config.strategy": strategy}
+    return measured(f"r{num}-{strategy}", num_ranks=num, tokens_per_s=speed, settings=settings)
+
+
+def test_one_rank_alone_is_the_base_of_every_strategy():
+    found = scale([trained(1, 100, "single"), trained(2, 180, "ddp"), trained(2, 150, "fsdp2")])
+    speedups = {series.name: series.as_given[-1].speedup for series in found.series}
+    assert sorted(speedups.values()) == pytest.approx([1.5, 1.8])
+    assert found.warnings == ()
+
+
+def test_several_ranks_of_another_strategy_are_no_base():
+    found = scale([trained(2, 180, "ddp"), trained(4, 300, "fsdp2")])
+    assert found.series == ()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_number_is_cut_where_ranks_are_many(width):
+    stream = io.StringIO()
+    speeds = {num: 1234567 * num**0.9 for num in (8, 128, 1024)}
+    Console(file=stream, width=width).print(render(scale(runs(speeds))))
+    text = stream.getvalue()
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width

@@ -111,8 +111,13 @@ def test_where_several_begin_so_the_error_says_what_means_the_newest(runs: Path)
     make(runs, "words-20250102-000000-bbbb")
     with pytest.raises(InputError, match="; a spec's file means its newest run"):
         find_run("words")
-    with pytest.raises(InputError, match=r"begin so: none\. Name the folder, or set"):
+    with pytest.raises(InputError, match=r"none begins so\. Name the folder, or set"):
         find_run("wards")
+
+
+def test_a_name_with_the_folder_of_runs_before_it_is_the_start_of_a_run(runs: Path) -> None:
+    run = make(runs, "words-20250101-000000-aaaa")
+    assert find_run(f"{runs}/words-2025") == run
 
 
 @pytest.mark.parametrize("text", [None, "wo"])

@@ -3,15 +3,19 @@
 import itertools
 import json
 import math
+from types import SimpleNamespace
 
 import fabricate_run
+import numpy as np
 import pytest
 from fabricate_readings import say_in_headers, write_readings
 
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.numbers.load import of_others
 
+FIELDS = ("cpu_busy_share", "job_cpu_s_per_s")
 STEP_S = 0.5
 """About what a fabricated step takes."""
 
@@ -50,8 +54,8 @@ def test_cores_that_others_hold_while_the_training_waits_for_one_are_found(repor
     found = finding(report_of(busy=8.0, own=3.0))
     assert found.title == "other processes hold the job's cores on gpu-01 (train)"
     assert found.evidence[0] == (
-        "of the 8 cores of gpu-01 that the job may use 8.0 are busy, 3.0 of them with its own "
-        "processes: others hold 5.0 of the 8 that it asked for"
+        "of the 8 cores of gpu-01 that the job may use, processes of others keep 5.0 busy, its own "
+        "3.0: others hold 5.0 of the 8 that it asked for"
     )
     assert found.evidence[1].startswith("the thread that makes the steps of rank 0 waits for a")
     assert "squeue -w gpu-01" in found.next_knob
@@ -95,3 +99,29 @@ def test_a_loader_that_waits_for_cores_counts_too_while_steps_wait_for_data(repo
 def test_records_without_the_threads_times_still_tell_whose_the_busy_cores_are(report_of):
     report = report_of(busy=8.0, own=3.0, data_wait_s=0.5)
     assert "many of them with processes that are not the job's" in finding(report, "data-wait").text
+
+
+def readings_of(node, attempt, *, cores, busy, own):
+    dtype = [("unix_s", "f8"), *((name, "f4") for name in ("interval_s", *FIELDS))]
+    rows = np.zeros(30, dtype)
+    rows["interval_s"], rows["unix_s"] = 1.0, np.arange(30) + 1000 * attempt
+    rows["cpu_busy_share"], rows["job_cpu_s_per_s"] = busy / cores, own
+    metadata = {"cores": list(range(cores))}
+    return SimpleNamespace(node=node, attempt=attempt, metadata=metadata), rows
+
+
+def test_what_others_hold_is_told_attempt_by_attempt():
+    """The first had 4 cores, the second 16, all busy with the job itself."""
+    parts = [
+        readings_of("n1", 1, cores=4, busy=4.0, own=4.0),
+        readings_of("n1", 2, cores=16, busy=16.0, own=16.0),
+    ]
+    assert of_others(parts).mean == pytest.approx(0.0, abs=1e-5)
+
+
+def test_readings_without_the_jobs_own_time_say_nothing_of_others():
+    parts = [
+        readings_of("n1", 1, cores=8, busy=8.0, own=math.nan),
+        readings_of("n1", 1, cores=8, busy=7.0, own=6.0),
+    ]
+    assert of_others(parts).mean == pytest.approx(1.0, abs=1e-5)

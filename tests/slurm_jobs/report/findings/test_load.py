@@ -7,6 +7,7 @@ import pytest
 from fabricate_readings import GIB, say_in_headers, write_readings
 
 from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.common.system_readings import ReadingPacker, system_path
 from slurm_jobs.common.timings import read_steps, steps_path
 from slurm_jobs.report.html.render import render_html
 from slurm_jobs.report.inputs.reading import read_inputs
@@ -269,3 +270,16 @@ def test_gpus_that_were_asked_for_are_told_with_how_busy_they_were(report_of):
 
 def test_gpus_that_nobody_read_are_not_called_idle(report_of):
     assert "no reading" in of_train(report_of()).gpu_busy.missing
+
+
+def test_a_sampler_that_was_killed_before_its_first_reading_is_no_error(report_of, monkeypatch):
+    """Its header is there at once, the first reading a second later."""
+    gpus = [{"uuid": "a", "name": "V100"}]
+    header = ReadingPacker(1).header({"node_name": "gpu-01", "gpus": gpus})
+
+    def only_the_header(folder, **_values):
+        system_path(folder, 0).write_bytes(header)
+
+    monkeypatch.setitem(globals(), "write_readings", only_the_header)
+    report = report_of(readings={})
+    assert "no reading" in of_train(report).gpu_busy.missing

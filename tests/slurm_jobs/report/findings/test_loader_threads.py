@@ -24,6 +24,7 @@ def node(busy, *, iowait=0.0, num_cores=8, num_ranks=1, own_cores=None, num_core
     means = {"cpu_busy": busy, "cpu_iowait": iowait, "job_cpu_cores": own_cores}
     level = {name: mean if mean is None else Level(mean=mean, p5=mean, p95=mean, num=30)
              for name, mean in means.items()}  # fmt: skip
+    held = None if own_cores is None else busy * num_cores - own_cores
     others = dict.fromkeys(
         ["disk_read", "network_receive", "gpu_busy", "gpu_memory_peak_bytes",
          "gpu_memory_bytes", "link_bytes_per_s"]
@@ -31,6 +32,8 @@ def node(busy, *, iowait=0.0, num_cores=8, num_ranks=1, own_cores=None, num_core
     return NodeLoad(
         node="n1", num_readings=30, num_cores=num_cores, num_ranks=num_ranks, gpu_names=(),
         num_cores_asked=num_cores_asked or num_cores,
+        num_cores_unasked=num_cores - (num_cores_asked or num_cores),
+        other_cores=None if held is None else Level(mean=held, p5=held, p95=held, num=30),
         **level, **others,
     )  # fmt: skip
 

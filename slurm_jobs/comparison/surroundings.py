@@ -1,0 +1,41 @@
+"""What a run's nodes and profiles say beside its steps: PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from slurm_jobs.report.inputs.records import StageInputs
+from slurm_jobs.report.numbers.communication import exposed_communication
+from slurm_jobs.report.numbers.load import cores_held, node_loads
+from slurm_jobs.report.numbers.steps import AttemptSteps
+
+
+def around_steps(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    """Communication, and cores that others held, in the attempts that a speed is of.
+
+    Other attempts had another config, or other neighbours.
+    """
+    numbers = {a.attempt for a in attempts}
+    readings = [r for r in stage.readings if r.attempt in numbers]
+    loads = node_loads(readings, attempts, stage.resources)
+    shares = [
+        held / load.num_cores_asked
+        for load in loads
+        if load.num_cores_asked and (held := cores_held(load)) is not None
+    ]
+    return {
+        "exposed": exposed_communication([p for p in stage.profiles if p.attempt in numbers]),
+        "share_held": max(shares, default=None),
+    }
+
+
+def cards(stage: StageInputs) -> dict[str, Any]:
+    """Names of the GPUs of the nodes, and the memory of the smallest, as their readings tell."""
+    gpus = [gpu for node in stage.readings for gpu in node.metadata.get("gpus") or ()]
+    sizes = [float(gpu["memory_bytes"]) for gpu in gpus if gpu.get("memory_bytes")]
+    noted = {gpu for node in stage.nodes for gpu in node.gpus}  # where no sampler read them
+    return {
+        "cards": tuple(sorted({str(gpu.get("name", "")) for gpu in gpus} or noted)),
+        "memory_capacity_bytes": min(sizes, default=None),
+    }
