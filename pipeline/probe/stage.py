@@ -26,13 +26,8 @@ from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.machine import cpu_facts, host_facts, is_local_node
-from slurm_jobs.common.probe_records import (
-    MEASURES,
-    NodeProbe,
-    ProbePaths,
-    keep_probe,
-    make_node_dir,
-)
+from slurm_jobs.common.probe_files import ProbePaths, keep_probe, make_node_dir
+from slurm_jobs.common.probe_records import MEASURES, NodeProbe
 from slurm_jobs.common.stage_config.probe import ProbeConfig
 from slurm_jobs.common.stop import stop_requested
 

@@ -154,7 +154,7 @@ def _submit(options: argparse.Namespace) -> Submission:
 def _probes(paths: RunPaths, status: RunStatus, problems: list[str]) -> tuple[NodeProbe, ...]:
     """What the run kept; a run that completed is given time until all of it is to be seen."""
     from slurm_jobs.common.files import read_json
-    from slurm_jobs.common.probe_records import MAX_KEPT
+    from slurm_jobs.common.probe_files import MAX_KEPT
     from slurm_jobs.operations.probe import STAGE
     from slurm_jobs.probes.reading import probes_of_run
 
@@ -220,7 +220,7 @@ def _print(
 ) -> None:
     from slurm_jobs.cli.output import console
     from slurm_jobs.cli.problems import problem_lines
-    from slurm_jobs.common.probe_records import ProbePaths
+    from slurm_jobs.common.probe_files import ProbePaths
     from slurm_jobs.probes import texts
 
     screen = console()

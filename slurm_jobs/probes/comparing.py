@@ -103,7 +103,7 @@ def _slow(probe: NodeProbe, measure: Measure, beside: Sequence[float]) -> list[S
             value=value,
             median=middle,
             num_others=len(beside),
-            partner="" if best is None else str(best["with"]),
+            partner="" if best is None else str(best.get("with", "")),
         )
     ]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from slurm_jobs.common.probe_records import NodeProbe, is_folder_of_probes, read_probe
+from slurm_jobs.common.probe_files import is_folder_of_probes, read_probe
+from slurm_jobs.common.probe_records import NodeProbe
+from slurm_jobs.spec.plain_text import printable
 
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
 
@@ -46,7 +48,7 @@ def _listed(folder: Path, problems: list[str]) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        problems.append(f"{folder}: probes of nodes not read: {error.strerror}")
+        problems.append(f"{printable(str(folder))}: probes of nodes not read: {error.strerror}")
         return []
 
 
@@ -61,7 +63,7 @@ def _newest(files: Iterable[Path], problems: list[str]) -> list[NodeProbe]:
         except FileNotFoundError:  # older than the newest ones, and removed meanwhile
             continue
         except _UNREADABLE as error:
-            problems.append(f"{path}: not read as a probe: {error}")
+            problems.append(f"{printable(str(path))}: not read as a probe: {error}")
             continue
         if not probe.is_partial:
             return [probe]

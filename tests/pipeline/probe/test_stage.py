@@ -19,7 +19,8 @@ from pipeline.probe.network import rounds
 from pipeline.probe.stage import _node_name, asked_cores
 from slurm_jobs.common.context import context_to_json
 from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.probe_records import MEASURES, NodeProbe, ProbePaths, read_probe
+from slurm_jobs.common.probe_files import ProbePaths, read_probe
+from slurm_jobs.common.probe_records import MEASURES, NodeProbe
 from slurm_jobs.task.environment import free_port
 from tests.contexts import make_context
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from slurm_jobs.cli.probe import _print, probe_values
-from slurm_jobs.common.probe_records import ProbePaths, keep_probe
+from slurm_jobs.common.probe_files import ProbePaths, keep_probe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "probes"))
 

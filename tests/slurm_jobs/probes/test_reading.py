@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from fabricate_probes import probe
 
+from slurm_jobs.common import probe_files
 from slurm_jobs.common.files import private_umask
-from slurm_jobs.common.probe_records import MAX_KEPT, ProbePaths, keep_probe
+from slurm_jobs.common.probe_files import MAX_KEPT, ProbePaths, keep_probe
 from slurm_jobs.probes.node_names import num_named
 from slurm_jobs.probes.reading import newest_probes, probes_of_run
 from slurm_jobs.probes.texts import COMPUTE_COLUMNS, FILE_COLUMNS, compute_row, file_row, reasons
@@ -204,3 +205,88 @@ def test_a_probe_of_another_shape_is_left_out_and_told(tmp_path, changes) -> Non
     assert newest_probes(tmp_path, problems) == ()
     assert len(problems) == 1
     assert "not read as a probe" in problems[0]
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """Puts something under a record's name into a node's folder, and reads them all."""
+
+    def plant(put):
+        keep_probe(ProbePaths(tmp_path), probe("n1"), 1)
+        folder = ProbePaths(tmp_path).node_dir("n2")
+        folder.mkdir()
+        put(folder / "0000000000000001.run.a0001.json")
+        problems: list[str] = []
+        return [found.node for found in newest_probes(tmp_path, problems)], problems
+
+    return plant
+
+
+def damaged(**values):
+    record = dataclasses.asdict(probe("n2")) | values
+    return lambda path: path.write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda path: path.write_text("[" * 200_000),
+        os.mkfifo,
+        os.mkdir,
+        lambda path: path.symlink_to("/etc/hostname"),
+        damaged(details={"network": [{}]}),
+        damaged(num_cores=10**400),
+        damaged(measured_unix_s=9e19),
+        damaged(node="n1"),
+    ],
+)
+def test_whatever_lies_in_a_folder_of_probes_neither_ends_a_report_nor_holds_it_up(planted, put):
+    nodes, problems = planted(put)
+    assert nodes == ["n1"]
+    assert len(problems) == 1
+    assert "not read as a probe" in problems[0]
+
+
+def test_no_control_character_of_a_name_reaches_a_terminal(planted):
+    def put(path):
+        path.with_name("0000000000000001.\x1b]0;x\x07.a0001.json").write_text("{")
+
+    assert "\x1b" not in planted(put)[1][0]
+
+
+def test_a_record_that_another_user_put_there_is_not_read(planted, monkeypatch):
+    mine = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)  # so is the folder's name
+    monkeypatch.setattr(probe_files, "_settle", lambda *_: None)
+    nodes, problems = planted(damaged())
+    assert nodes == []
+    assert f"it is user {mine}'s, in the folder of another one" in problems[0]
+
+
+def test_a_link_in_the_place_of_the_folder_of_probes_is_refused_and_nothing_removed(tmp_path):
+    ledger = tmp_path / "run/ledger"
+    ledger.mkdir(parents=True)
+    entries = [ledger / f"{number:06d}.json" for number in range(9)]
+    for entry in entries:
+        entry.write_text("{}")
+    paths = ProbePaths(tmp_path)
+    paths.own_dir.mkdir()
+    paths.node_dir("n1").symlink_to(ledger)
+    with pytest.raises(OSError, match="n1"):
+        keep_probe(paths, probe("n1"), 1)
+    paths.node_dir("n1").unlink()
+    paths.own_dir.rmdir()
+    paths.own_dir.symlink_to(tmp_path / "run")
+    with pytest.raises(OSError, match="probes-"):
+        keep_probe(paths, probe("ledger"), 1)
+    assert sorted(ledger.iterdir()) == entries
+
+
+def test_of_what_else_lies_beside_records_nothing_is_removed(tmp_path):
+    paths = ProbePaths(tmp_path)
+    keep_probe(paths, probe("n1"), 1)
+    others = [paths.node_dir("n1") / f"{number}.json" for number in range(9)]
+    for other in others:
+        other.write_text("{}")
+    keep_probe(paths, probe("n1"), 2)
+    assert all(other.exists() for other in others)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fabricate_steps import CREATED
 
-from slurm_jobs.common.probe_records import ProbePaths, keep_probe
+from slurm_jobs.common.probe_files import ProbePaths, keep_probe
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.report.html.render import render_html
 from slurm_jobs.report.json_form import report_to_json

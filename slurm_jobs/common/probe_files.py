@@ -1,0 +1,166 @@
+"""The files of what probes measured.
+
+The stage `probe` writes the records on the nodes; the verb `probe` and reports read them. They lie
+in hidden folders beside the runs, because they are of nodes and outlive every run:
+
+```
+RUNS_DIR/.probes-UID/
+  NODE/0001767225600123.RUN_ID.a0001.json   one probe of one node, written whole
+  .scratch/                                 what a probe writes and reads to time the file system
+```
+
+A file a probe, not a file a node: two probes at the same time take nothing from each other. A
+folder a user, made by that user: where several share a folder of runs, nobody needs to write in
+what another one has made. What nodes can do is no secret, so records may be read by whoever may
+read the folder of runs; everything else of a run is its owner's alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from slurm_jobs.common.files import atomic_writer, dump_json
+from slurm_jobs.common.probe_records import NodeProbe, probe_from_json
+
+MAX_KEPT = 5
+"""Of a user's probes of one node; older ones are removed."""
+_PREFIX = ".probes-"
+_NAME = re.compile(r"\d{16}\..+\.a\d{4}\.json")
+_MOST_BYTES = 1 << 20
+"""Of a record, which takes a few thousand."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePaths:
+    """Where probes of nodes lie, beside the runs in `runs_dir`; they are written by this user."""
+
+    runs_dir: Path
+
+    @property
+    def own_dir(self) -> Path:
+        """This user's: a folder a node; hidden, and no run."""
+        return self.runs_dir / f"{_PREFIX}{os.getuid()}"
+
+    @property
+    def scratch_dir(self) -> Path:
+        """On the runs' file system, for what a probe writes and reads there."""
+        return self.own_dir / ".scratch"
+
+    def node_dir(self, node: str) -> Path:
+        """This user's probes of one node."""
+        return self.own_dir / node
+
+    def probe(self, probe: NodeProbe, attempt: int) -> Path:
+        """One probe; names sort by time."""
+        stamp = f"{int(probe.measured_unix_s * 1000):016d}"
+        return self.node_dir(probe.node) / f"{stamp}.{probe.run_id}.a{attempt:04d}.json"
+
+    def files_of(self, node: str) -> list[Path]:
+        """This user's probes of one node, newest first; nothing that is no file, or no probe."""
+        found = (path for path in self.node_dir(node).glob("*.json") if _NAME.fullmatch(path.name))
+        return sorted((p for p in found if stat.S_ISREG(p.lstat().st_mode)), reverse=True)
+
+
+def is_folder_of_probes(path: Path) -> bool:
+    """Whether a folder beside runs holds the probes of a user, going by its name."""
+    return path.name.startswith(_PREFIX)
+
+
+def make_node_dir(paths: ProbePaths, node: str) -> Path:
+    """The folder for this user's probes of a node, to be read by who may read the folder of runs.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    shown = _shown_mode(paths)
+    folder = paths.node_dir(node)
+    for made in (paths.own_dir, folder):
+        try:
+            made.mkdir(mode=0o700)
+            is_new = True
+        except FileExistsError:
+            is_new = False
+        _settle(made, shown if is_new else None)
+    return folder
+
+
+def _settle(folder: Path, shown: int | None) -> None:
+    """Make sure that a folder is this user's and no link, and give a new one its mode.
+
+    Where several may write beside the runs, another one could have put a link there: what is
+    written, and removed, would be elsewhere.
+
+    Raises:
+        OSError: it is a link, no folder, or another user's.
+    """
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(opened)
+        if found.st_uid != os.getuid():
+            what = f"it is user {found.st_uid}'s: have it removed, or use another runs_dir"
+            raise PermissionError(errno.EPERM, what, str(folder))
+        if shown is not None:
+            # The umask of a job leaves others nothing; a set-group-id bit is kept.
+            os.fchmod(opened, stat.S_IMODE(found.st_mode) & ~0o777 | 0o700 | shown)
+    finally:
+        os.close(opened)
+
+
+def _shown_mode(paths: ProbePaths) -> int:
+    """What group and others may do in the folder of runs, but writing."""
+    return stat.S_IMODE(paths.runs_dir.stat().st_mode) & 0o055
+
+
+def keep_probe(paths: ProbePaths, probe: NodeProbe, attempt: int) -> Path:
+    """Write a probe, or write it again, and remove all but the newest `MAX_KEPT` of its node.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    target = paths.probe(probe, attempt)
+    make_node_dir(paths, probe.node)
+    with atomic_writer(target) as stream:
+        stream.write(dump_json(asdict(probe)).encode())
+        os.fchmod(stream.fileno(), 0o600 | _shown_mode(paths) & 0o044)
+    for old in paths.files_of(probe.node)[MAX_KEPT:]:
+        old.unlink(missing_ok=True)  # another probe of this node may have removed it
+    return target
+
+
+def read_probe(path: Path) -> NodeProbe:
+    """One probe, which may be another user's: nothing that lies there is trusted.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged, no plain file of the user whose folder it lies in, or of another
+            node than that folder; TypeError, KeyError: it is no record.
+    """
+    try:
+        found = probe_from_json(json.loads(_content(path)))
+    except (RecursionError, OverflowError) as error:
+        message = f"it is damaged ({type(error).__name__})"
+        raise ValueError(message) from error
+    if found.node != path.parent.name:
+        message = f"it is of node {found.node!r}, and lies in the folder of another"
+        raise ValueError(message)
+    return found
+
+
+def _content(path: Path) -> bytes:
+    """What a plain file of the folder's user holds; never waits, as a pipe would have it."""
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    with os.fdopen(opened, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+            message = "it is no plain file of a record's size"
+            raise ValueError(message)
+        if path.parents[1].name != f"{_PREFIX}{status.st_uid}":
+            message = f"it is user {status.st_uid}'s, in the folder of another one"
+            raise ValueError(message)
+        return stream.read()
