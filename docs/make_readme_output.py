@@ -22,11 +22,11 @@ CUT = "[...]"
 
 
 def demo_excerpt(text: str) -> str:
-    """From the first submitted job to the findings, and the closing lines."""
+    """From the first submitted job to what was found, and the closing lines."""
     lines = text[text.index("submitted ") :].splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("["))
     report = next(i for i, line in enumerate(lines) if re.match(r"\S+  \S+-\d{8}-", line))
-    end = next(i for i, line in enumerate(lines) if line.startswith("Findings"))
+    end = next(i for i, line in enumerate(lines) if line.startswith("From submit"))
     page = next(i for i, line in enumerate(lines) if line.startswith("page: "))
     lines = lines[: next(i for i, line in enumerate(lines) if line.startswith("Try next")) + 4]
     progress = [
@@ -37,9 +37,9 @@ def demo_excerpt(text: str) -> str:
 
 
 def test_excerpt(text: str) -> str:
-    """The closing lines of pytest."""
-    lines = [line for line in text.splitlines() if re.match(r"^(SKIPPED|=+ .* in [0-9.]+s)", line)]
-    return "\n".join(line.strip("= ") for line in lines)
+    """The closing line of pytest."""
+    lines = [line for line in text.splitlines() if re.match(r"^=+ .* in [0-9.]+s", line)]
+    return lines[-1].strip("= ")
 
 
 def machine() -> str:
