@@ -46,7 +46,7 @@ def measure_network(context: TaskContext, keep: Callable[[Measured], None]) -> M
         keep: given what gloo has told before NCCL is begun, which ends the process if it hangs.
     """
     if context.num_ranks == 1:
-        reason = "one node: the network takes two (--nodes 2)"
+        reason = "one node: the network takes two (on Slurm: --nodes 2)"
         return Measured(reasons={"network": reason, "nccl": reason})
     try:
         ranks = join_ranks(context, device_type="cpu", timeout_min=JOIN_MIN)

@@ -99,7 +99,11 @@ def _settle(folder: Path, shown: int | None) -> None:
     Raises:
         OSError: it is a link, no folder, or another user's.
     """
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except NotADirectoryError as error:  # so a link is called, too
+        what = "a link, or no folder, is in the place of the folder of probes: have it removed"
+        raise NotADirectoryError(error.errno, what, str(folder)) from error
     try:
         found = os.fstat(opened)
         if found.st_uid != os.getuid():

@@ -126,7 +126,7 @@ def _is_sound(probe: NodeProbe) -> bool:
     others = [probe.details[g] for g in probe.details if g not in {"network", "nccl", "link"}]
     return (
         isinstance(probe.is_partial, bool)
-        and all(isinstance(t, str) for t in (probe.node, probe.run_id, probe.cpu, *probe.gpus))
+        and all(map(_is_plain, (probe.node, probe.run_id, probe.cpu, *probe.gpus)))
         and all(
             isinstance(num, int) and 0 <= num <= _MOST_CORES
             for num in (probe.num_cores, probe.num_asked_cores)
@@ -134,13 +134,18 @@ def _is_sound(probe: NodeProbe) -> bool:
         and _is_number(probe.measured_unix_s)
         and probe.measured_unix_s < END_OF_TIME_S
         and all(map(_is_number, probe.numbers.values()))
-        and all(isinstance(reason, str) for reason in probe.reasons.values())
+        and all(map(_is_plain, (*probe.reasons, *probe.reasons.values())))
         and all(
             isinstance(rows, list) and all(isinstance(r, Mapping) for r in rows) for rows in lists
         )
         and all(isinstance(values, Mapping) for values in others)
         and all(_is_number(talk.get("bytes_per_s")) for rows in lists[:2] for talk in rows)
     )
+
+
+def _is_plain(text: Any) -> bool:
+    """No character that could steer a terminal: another user may have written it."""
+    return isinstance(text, str) and text.replace("\n", " ").isprintable()
 
 
 def _is_number(value: Any) -> bool:

@@ -238,6 +238,8 @@ def damaged(**values):
         damaged(num_cores=10**400),
         damaged(measured_unix_s=9e19),
         damaged(node="n1"),
+        damaged(cpu="\x1b]0;x\x07"),
+        damaged(reasons={"network": "\x1b[2J"}),
     ],
 )
 def test_whatever_lies_in_a_folder_of_probes_neither_ends_a_report_nor_holds_it_up(planted, put):
@@ -272,7 +274,7 @@ def test_a_link_in_the_place_of_the_folder_of_probes_is_refused_and_nothing_remo
     paths = ProbePaths(tmp_path)
     paths.own_dir.mkdir()
     paths.node_dir("n1").symlink_to(ledger)
-    with pytest.raises(OSError, match="n1"):
+    with pytest.raises(OSError, match=r"a link, or no folder.*n1"):
         keep_probe(paths, probe("n1"), 1)
     paths.node_dir("n1").unlink()
     paths.own_dir.rmdir()
