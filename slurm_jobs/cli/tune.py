@@ -21,6 +21,7 @@ from slurm_jobs.cli.watch import watch
 from slurm_jobs.common.hidden import hidden_setting
 
 if TYPE_CHECKING:
+    from slurm_jobs.operations.tune import TuneRun
     from slurm_jobs.operations.tuned_spec import TunedSpec
 
 
@@ -73,11 +74,20 @@ def run(options: argparse.Namespace) -> int:
     from slurm_jobs.operations.tune import read_tune_run
 
     tuned = read_tune_run(run_dir)
-    if not tuned.result_path.exists():
+    if not _is_final(tuned):
         code = _wait(run_dir, as_json=options.json, out=options.out)
         if code != 0 or not tuned.result_path.exists():
             return code or 1
     return _tell(options, run_dir)
+
+
+def _is_final(tuned: TuneRun) -> bool:
+    """Whether the result stands: after a resume that of before lies there until the new one comes."""
+    from slurm_jobs.run.observe import status_of
+
+    if not tuned.result_path.exists():
+        return False
+    return status_of(tuned.paths.run_dir).stage(tuned.stage).status == "completed"
 
 
 def _given_run(options: argparse.Namespace) -> Path | None:
@@ -215,6 +225,8 @@ def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list
     if spec.is_whole:
         lines.append(f"it is whole, with everything filled in and no comments: {spec.why}")
     if spec.overrides:
-        lines.append("it was tuned with, and does not hold:")
+        lines.append(
+            "the new spec does not have what was set on the command line; give it again:"
+        )
         lines += [f"  --set {hidden_setting(override)}" for override in spec.overrides]
     return lines

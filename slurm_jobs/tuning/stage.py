@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -132,7 +133,7 @@ def _more_budget(course: Course, context: TaskContext) -> str:
         return ""
     settings = budget_settings(context.stage, course.least_budget_min)
     sets = " ".join(f"--set {setting}" for setting in settings)
-    return f", or `slurm-jobs resume {context.run_dir} {sets}`"
+    return f", or `slurm-jobs resume {shlex.quote(str(context.run_dir))} {sets}`"
 
 
 def _named(ask: Ask) -> str:

@@ -53,7 +53,7 @@ def _tried(result: Values) -> list[RenderableType]:
         return [Text("  nothing: no finding names a change that could be tried")]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("change, and its finding", width=37, overflow="fold")
-    for name, width in (("up to", 6), ("measured", 23), ("", 11)):
+    for name, width in (("predicted", 9), ("measured", 17), ("", 11)):
         table.add_column(name, width=width, overflow="fold")
     for one in result["tried"]:
         times = one["predicted_times"]
@@ -74,7 +74,7 @@ def _tried(result: Values) -> list[RenderableType]:
 def _interval(one: Values) -> str:
     if one["ratio"] is None:
         return "-"
-    return f"{one['ratio']:.3g} x ({one['low']:.3g} to {one['high']:.3g})"
+    return f"{one['ratio']:.3g} x\n({one['low']:.3g} to {one['high']:.3g})"
 
 
 def _outcome(one: Values) -> str:

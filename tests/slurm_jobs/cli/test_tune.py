@@ -68,3 +68,11 @@ def test_a_spec_without_a_change_is_called_the_same_as_the_old_one(spec: Path) -
     same = TunedSpec(path=spec, is_whole=False, why="", overrides=())
     (line,) = _spec_lines(same, None, has_changes=False)
     assert line == "new spec: small.yaml (the same as the old one: nothing is changed)"
+
+
+def test_what_the_new_spec_lacks_of_the_command_line_is_to_be_given_again(spec: Path) -> None:
+    lacks = TunedSpec(path=spec, is_whole=False, why="", overrides=("runs_dir=elsewhere",))
+    assert _spec_lines(lacks, None, has_changes=False)[1:] == [
+        "the new spec does not have what was set on the command line; give it again:",
+        "  --set runs_dir=elsewhere",
+    ]

@@ -44,6 +44,11 @@ def test_predicted_and_came_stand_side_by_side():
     assert 1.5 < values["data"]["ratio"] < 1.7
 
 
+def test_what_a_ceiling_predicts_is_not_called_a_bound():
+    head = next(line for line in shown(result(threads_help)).splitlines() if "its finding" in line)
+    assert head.split() == ["change,", "and", "its", "finding", "predicted", "measured"]
+
+
 def test_a_key_that_was_turned_twice_is_told_once_with_what_it_was():
     values = result(threads_help)
     assert values["kept"] == [{"key": "num_loader_threads", "value": 8, "was": 2}]
