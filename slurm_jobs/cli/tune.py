@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _is_final(tuned: TuneRun) -> bool:
-    """Whether the result stands: after a resume that of before lies there until the new one comes."""
+    """Whether the result stands: after a resume that of before lies there for a while."""
     from slurm_jobs.run.observe import status_of
 
     if not tuned.result_path.exists():
@@ -184,7 +185,20 @@ def _tell(options: argparse.Namespace, run_dir: Path) -> int:
     else:
         for line in _spec_lines(spec, options.out, has_changes=bool(kept)):
             print(line)
+        for line in _more_lines(run_dir, result):
+            print(line)
     return 0
+
+
+def _more_lines(run_dir: Path, result: Mapping[str, Any]) -> list[str]:
+    """How the run goes on where its budget left a change out."""
+    from slurm_jobs.tuning.model import budget_settings
+
+    minutes = result.get("more_budget_min")  # results of earlier versions do not have it
+    if minutes is None:
+        return []
+    sets = [w for s in budget_settings(result["stage"], minutes) for w in ("--set", s)]
+    return [f"next: {command_text('resume', shown_path(run_dir), *sets)}"]
 
 
 def _copy(spec: Path, out: Path) -> None:
@@ -225,8 +239,6 @@ def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list
     if spec.is_whole:
         lines.append(f"it is whole, with everything filled in and no comments: {spec.why}")
     if spec.overrides:
-        lines.append(
-            "the new spec does not have what was set on the command line; give it again:"
-        )
+        lines.append("the new spec does not have what was set on the command line; give it again:")
         lines += [f"  --set {hidden_setting(override)}" for override in spec.overrides]
     return lines
