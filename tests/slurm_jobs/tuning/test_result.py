@@ -118,3 +118,12 @@ def test_nothing_found_is_nothing_tried():
     values = result(flat, causes=lambda _: [])
     assert headline(values) == ("Nothing is kept: no finding names a change that could be tried.")
     assert "no finding names a change that could be tried" in shown(values)
+
+
+def test_a_change_that_the_budget_left_out_is_no_missing_finding():
+    left = {"name": 'strategy: "ddp"', "finding": "f", "why": "70 s were left", "needs_s": 120.0}
+    values = {**result(flat, causes=lambda _: []), "not_tried": [left]}
+    said = "the budget left no room for strategy: ddp"
+    assert headline(values) == f"Nothing is kept: {said}."
+    assert said in shown(values)
+    assert "no finding names" not in shown(values).split("Tried, strongest")[1]
