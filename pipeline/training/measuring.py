@@ -161,7 +161,8 @@ class KeptBatches:
 
     def __init__(self, reader: Prefetcher, num_steps: int) -> None:
         self._kept: Sequence[list[Batch]] = [
-            [replace(batch, loading=NOT_TIMED) for batch in next(reader)] for _ in range(num_steps)
+            [replace(batch, loading=NOT_TIMED, reading=NOT_TIMED) for batch in next(reader)]
+            for _ in range(num_steps)
         ]
         self._number = 0
         reader.close()

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
 
 MAX_PROBLEMS_SHOWN = 10
-_RESUMES = re.compile(r"`slurm-jobs resume \S+((?: --set \S+=(?![A-Z]+[ `])[^\s`]+)+)`")
+_RESUMES = re.compile(
+    r"`slurm-jobs resume (?:(?! --set )[^`])+((?: --set \S+=(?![A-Z]+[ `])[^\s`]+)+)`"
+)
 """With what a reason says that has to be set; a value in capitals is one to be chosen."""
 MAX_TAIL_LINES = 8
 """Of a failed task's log; a Python traceback's end fits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from slurm_jobs.cli.watch import watch
 from slurm_jobs.common.hidden import hidden_setting
 
 if TYPE_CHECKING:
+    from slurm_jobs.operations.tune import TuneRun
     from slurm_jobs.operations.tuned_spec import TunedSpec
 
 
@@ -73,11 +75,20 @@ def run(options: argparse.Namespace) -> int:
     from slurm_jobs.operations.tune import read_tune_run
 
     tuned = read_tune_run(run_dir)
-    if not tuned.result_path.exists():
+    if not _is_final(tuned):
         code = _wait(run_dir, as_json=options.json, out=options.out)
         if code != 0 or not tuned.result_path.exists():
             return code or 1
     return _tell(options, run_dir)
+
+
+def _is_final(tuned: TuneRun) -> bool:
+    """Whether the result stands: after a resume that of before lies there for a while."""
+    from slurm_jobs.run.observe import status_of
+
+    if not tuned.result_path.exists():
+        return False
+    return status_of(tuned.paths.run_dir).stage(tuned.stage).status == "completed"
 
 
 def _given_run(options: argparse.Namespace) -> Path | None:
@@ -174,7 +185,20 @@ def _tell(options: argparse.Namespace, run_dir: Path) -> int:
     else:
         for line in _spec_lines(spec, options.out, has_changes=bool(kept)):
             print(line)
+        for line in _more_lines(run_dir, result):
+            print(line)
     return 0
+
+
+def _more_lines(run_dir: Path, result: Mapping[str, Any]) -> list[str]:
+    """How the run goes on where its budget left a change out."""
+    from slurm_jobs.tuning.model import budget_settings
+
+    minutes = result.get("more_budget_min")  # results of earlier versions do not have it
+    if minutes is None:
+        return []
+    sets = [w for s in budget_settings(result["stage"], minutes) for w in ("--set", s)]
+    return [f"next: {command_text('resume', shown_path(run_dir), *sets)}"]
 
 
 def _copy(spec: Path, out: Path) -> None:
@@ -215,6 +239,6 @@ def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list
     if spec.is_whole:
         lines.append(f"it is whole, with everything filled in and no comments: {spec.why}")
     if spec.overrides:
-        lines.append("it was tuned with, and does not hold:")
+        lines.append("the new spec does not have what was set on the command line; give it again:")
         lines += [f"  --set {hidden_setting(override)}" for override in spec.overrides]
     return lines

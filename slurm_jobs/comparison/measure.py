@@ -6,6 +6,7 @@ done, not how fast a step is.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,7 +113,8 @@ def _choose(inputs: ReportInputs, run_dir: Path, name: str | None) -> StageInput
     if not trained:
         what = f"of stage {name}" if name else "of any training"
         there = ", ".join(s.name for s in recorded)
-        way_on = f"; it has those of {there}" if there else f"\nnext: slurm-jobs status {run_dir}"
+        status = f"slurm-jobs status {shlex.quote(str(run_dir))}"
+        way_on = f"; it has those of {there}" if there else f"\nnext: {status}"
         message = f"run {run_id} has no step records {what}{way_on}"
         raise InputError(message)
     if len(trained) > 1 or trained[0].num_slices > 1:

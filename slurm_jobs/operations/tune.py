@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import steps_of
-from slurm_jobs.tuning.model import RESULT_NAME, START_UP_MIN, TUNE_RUN, TuneConfig, budget_settings
+from slurm_jobs.tuning.model import RESULT_NAME, START_UP_MIN, TUNE_RUN, TuneConfig
 
 _NAME_END = "-tune"
 _MOST_NAME = 40
@@ -140,7 +141,7 @@ def _with_data_of(
     if not (dataset / "dataset.json").is_file():
         message = (
             f"--data {run_dir.name}: its stage {chosen[0]} has not made its data set yet\n"
-            f"next: slurm-jobs status {run_dir}"
+            f"next: slurm-jobs status {shlex.quote(str(run_dir))}"
         )
         raise InputError(message)
     config = dict(train) if train["dataset"] is not None else {**train, "dataset": str(dataset)}
@@ -214,30 +215,32 @@ def read_tune_run(run_dir: Path) -> TuneRun:
             "training, or a run that `slurm-jobs tune` made"
         )
         raise InputError(message)
-    config, overrides = stages[name]["config"], read_json(paths.spec_origin)["overrides"]
+    config = stages[name]["config"]
     return TuneRun(
         paths=paths,
         stage=name,
         phase=config["phase"],
         phases=config["train"]["phases"],
-        overrides=_of_spec(overrides, name),
+        overrides=_of_spec(read_json(paths.spec_origin), name),
     )
 
 
-def _of_spec(overrides: Sequence[str], stage: str) -> tuple[str, ...]:
-    """Without what a resume set for the tuning: its own keys, and the time limit that goes with it.
+def _of_spec(origin: Mapping[str, Any], stage: str) -> tuple[str, ...]:
+    """Without what a resume set for the tuning: its own keys, and the time limit of its job.
 
-    No spec has such keys.
+    Of the submit's all count: the spec it loaded is the user's, and has no such keys.
     """
+    overrides = tuple(origin["overrides"])
+    first = origin.get("num_submitted_overrides", 0)  # runs of earlier versions do not say it
+    return (*overrides[:first], *(o for o in overrides[first:] if not _is_tuning_own(o, stage)))
+
+
+def _is_tuning_own(override: str, stage: str) -> bool:
+    steps = steps_of(override)
     own = {field.name for field in fields(TuneConfig)}
-    meant: set[str] = set()
-    for override in overrides:
-        steps = steps_of(override)
-        if steps[:3] == ["stages", stage, "config"] and own.issuperset(steps[3:4]):
-            meant.add(override)
-        if steps == ["stages", stage, "config", "budget_min"]:
-            meant.update(budget_settings(stage, float(override.partition("=")[2])))
-    return tuple(override for override in overrides if override not in meant)
+    if steps[:3] == ["stages", stage, "config"]:
+        return own.issuperset(steps[3:4])
+    return steps == ["stages", stage, "resources", "timeout_min"]
 
 
 def place_of(run: TuneRun, key: str) -> tuple[str | int, ...]:

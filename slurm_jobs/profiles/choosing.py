@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,7 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
             f"its spec asks for steps {first} to {last} on rank {ranges_text(asked)}: they are "
             "not made yet, or were before it asked (a resume makes no step again: submit it as a "
             "new run), or its log says what went wrong\n"
-            f"next: slurm-jobs logs {paths.run_dir} {name}"
+            f"next: slurm-jobs logs {shlex.quote(str(paths.run_dir))} {name}"
         )
     first, last = profile.get("steps") or _usual(config.get("num_steps"))
     told = "" if list(ranks) == [0] else f", ranks: {sorted(ranks)}"

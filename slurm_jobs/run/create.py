@@ -75,6 +75,7 @@ def _write_spec(paths: RunPaths, loaded: LoadedSpec, profile: ClusterProfile) ->
         "spec_file": loaded.file,
         "spec_dir": loaded.spec_dir,
         "overrides": list(loaded.overrides),
+        "num_submitted_overrides": len(loaded.overrides),  # those of resumes come after them
     }
     write_json_atomic(paths.spec_origin, origin)
 

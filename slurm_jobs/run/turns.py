@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -92,7 +93,7 @@ def refuse_if_lost(turn: Turn, newest: Entry) -> None:
                 f"this command said nothing for over {patience_s / 60:.0f} min, and another one "
                 f"({other}) took it for dead and works on the run: what is missing is that one's "
                 "now, and jobs submitted before stay queued\n"
-                f"next: slurm-jobs status {turn.run_dir}"
+                f"next: slurm-jobs status {shlex.quote(str(turn.run_dir))}"
             )
             raise RunFailedError(message)
 
@@ -142,7 +143,7 @@ def _in_the_way(run_dir: Path, other: Entry, entries: Sequence[Entry]) -> str:
         "run at this moment"
     )
     if values["host"] == socket.gethostname():
-        return f"{message}\nonce it has ended: slurm-jobs status {run_dir}"
+        return f"{message}\nonce it has ended: slurm-jobs status {shlex.quote(str(run_dir))}"
     free_unix_s = _last_sign_unix_s(other, entries) + OTHER_HOST_PATIENCE_S
     clock = time.strftime("%H:%M:%S", time.localtime(free_unix_s))
     return (

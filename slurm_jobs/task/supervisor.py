@@ -8,6 +8,7 @@ place, up to the stage's `retries`; one that stopped on request is requeued.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -76,7 +77,8 @@ def _is_on_its_kind(order: JobOrder, environment: JobEnvironment) -> bool:
         return True
     _say(f"this is {environment.gpu}, and the work was begun on {kind}")
     if environment.restart > order.max_requeues:
-        _say(f"not requeued again; this goes on: slurm-jobs resume {order.run_dir}")
+        command = shlex.join(["slurm-jobs", "resume", order.run_dir])
+        _say(f"not requeued again; this goes on: {command}")
         return False
     problem = requeue(order, environment, gpu=kind)
     _say(f"requeued, to run on {kind}" if problem is None else f"not requeued: {problem}")
@@ -231,7 +233,7 @@ def _stopped(task: SliceTask, ranks: Ranks) -> int:
         return STOPPED_EXIT_CODE
     restarts = task.num_own("stopped")
     if restarts > task.order.max_requeues:
-        command = f"slurm-jobs resume {task.paths.run_dir}"
+        command = shlex.join(["slurm-jobs", "resume", str(task.paths.run_dir)])
         _say(f"stopped {restarts} times; not requeued again; this goes on: {command}")
         return STOPPED_EXIT_CODE
     problem = requeue(task.order, task.environment, gpu=task.environment.gpu)

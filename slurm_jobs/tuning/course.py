@@ -14,8 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_jobs.comparison.verdict import Verdict
+from slurm_jobs.tuning.budget import (
+    left_for_knobs_s,
+    more_budget_min,
+    needed_s,
+    open_trials,
+    why_no_room,
+)
 from slurm_jobs.tuning.configs import WARMUP_STEPS, problem_with, with_changes
-from slurm_jobs.tuning.knobs import PREFETCH, Hardware, Proposal, propose
+from slurm_jobs.tuning.knobs import PREFETCH, Proposal, propose
 from slurm_jobs.tuning.lengths import (
     CLOSING_TRIALS,
     PROBE_STEPS,
@@ -26,6 +33,7 @@ from slurm_jobs.tuning.lengths import (
 )
 from slurm_jobs.tuning.model import Ask, Cause, Change, Changes, Outcome, Purpose, Trial
 from slurm_jobs.tuning.pairs import MIN_REPEATS, Pairs, afford, pairs_of
+from slurm_jobs.tuning.standing import Course, Facts, NotTried, Tried
 
 KEPT_STEPS = 8
 """Of the control without a data path: few enough for memory, and more than are ever ahead."""
@@ -42,58 +50,6 @@ _STAGING_S = 1e6
 _AT_MOST = 3.0
 _LEEWAY_S = 120.0
 """A trial that takes so many times what the others took, and this on top, is ended. Own choices."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
-    """What does not change while a tuning runs."""
-
-    train: Mapping[str, Any]
-    """The config as it was given, all its keys."""
-    hardware: Hardware
-    nodes: tuple[str, ...]
-    budget_s: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
-    """What came of one change."""
-
-    proposal: Proposal
-    pairs: Pairs
-    outcome: Outcome
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NotTried:
-    """A knob that a finding names and that was left alone."""
-
-    name: str
-    finding: str
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Course:
-    """How a tuning stands."""
-
-    ask: Ask | None = None
-    """The next trial; None: it is over."""
-    problem: str = ""
-    """Why it cannot go on at all."""
-    least_budget_min: int | None = None
-    """Where the budget is what is wrong."""
-    probe: Trial | None = None
-    control: Pairs | None = None
-    """First arm: with its data; second: without."""
-    causes: tuple[Cause, ...] = ()
-    """Of the training as it was given."""
-    tried: tuple[Tried, ...] = ()
-    not_tried: tuple[NotTried, ...] = ()
-    kept: Changes = ()
-    closing: Pairs | None = None
-    """First arm: before; second: after. None where nothing was kept."""
 
 
 @dataclass(slots=True)
@@ -179,9 +135,10 @@ def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
         return Course(probe=probe, problem=f"the training as it is no longer runs: {why}")
     state.causes = causes = _causes(control.first[0], probe)
     ask = next(_knobs(state), None)
-    closing = state.pairs(_CLOSING) if state.kept else None
+    comparison = f"{_CLOSING} {_name((), state.kept)}"  # more may be kept after a resume
+    closing = state.pairs(comparison) if state.kept else None
     if ask is None and closing is not None and not closing.is_over and state.left_s > 0:
-        ask = state.ask("closing", _CLOSING, closing, ((), state.kept))
+        ask = state.ask("closing", comparison, closing, ((), state.kept))
     return Course(
         ask=ask,
         probe=probe,
@@ -191,6 +148,7 @@ def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
         not_tried=tuple(state.not_tried.values()),
         kept=state.kept,
         closing=closing,
+        more_budget_min=_more_budget(state) if ask is None else None,
     )
 
 
@@ -251,7 +209,9 @@ def _knobs(state: _State) -> Iterator[Ask]:
             yield state.ask("knob", comparison, pairs, (state.kept, after))
             return
         if not pairs.is_begun:
-            _leave(state, proposal, BUDGET)
+            needs_s = needed_s(pairs, state.trial_s)
+            left_s = left_for_knobs_s(state.facts.budget_s, state.trials)
+            _leave(state, proposal, why_no_room(left_s, needs_s), needs_s)
             continue
         tried = _tried(proposal, pairs)
         state.tried.append(tried)
@@ -271,9 +231,19 @@ def _next(state: _State) -> Proposal | None:
     return None
 
 
-def _leave(state: _State, proposal: Proposal, why: str) -> None:
+def _leave(state: _State, proposal: Proposal, why: str, needs_s: float | None = None) -> None:
     name = proposal.name if proposal.name != "-" else proposal.cause.rule
-    state.not_tried.setdefault(name, NotTried(name=name, finding=proposal.cause.title, why=why))
+    left = NotTried(name=name, finding=proposal.cause.title, why=why, needs_s=needs_s)
+    state.not_tried.setdefault(name, left)
+
+
+def _more_budget(state: _State) -> int | None:
+    needs = [one.needs_s for one in state.not_tried.values() if one.needs_s is not None]
+    if not needs:
+        return None
+    first_s = open_trials([one.pairs for one in state.tried]) * state.trial_s
+    given_s = state.facts.budget_s
+    return more_budget_min(state.probe, state.trials, first_s + min(needs), state.trial_s, given_s)
 
 
 def _name(before: Changes, after: Changes) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 from slurm_jobs.common.files import plain_json
 from slurm_jobs.comparison.verdict import Verdict
-from slurm_jobs.tuning.course import Course, Facts, Tried
 from slurm_jobs.tuning.knobs import NOT_MEASURED
 from slurm_jobs.tuning.model import Change, Trial
 from slurm_jobs.tuning.pairs import Pairs
+from slurm_jobs.tuning.standing import Course, Facts, Tried
 
 FORMAT_NAME = "slurm-jobs-tuning-1"
 
@@ -45,6 +45,7 @@ def result_of(
         "findings": [asdict(cause) for cause in course.causes],
         "tried": [_tried(one) for one in course.tried],
         "not_tried": [asdict(one) for one in course.not_tried],
+        "more_budget_min": course.more_budget_min,
         "not_measured": list(NOT_MEASURED),
         "kept": [{"key": c.key, "value": c.value, "was": _was(facts, c)} for c in _last(course)],
         "is_taken_back": _is_no_gain(course),

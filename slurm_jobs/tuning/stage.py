@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,13 +23,14 @@ from slurm_jobs.common.progress import Progress
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.task.environment import free_port
 from slurm_jobs.tuning.configs import base_config, measure_config
-from slurm_jobs.tuning.course import Course, Facts, follow
+from slurm_jobs.tuning.course import follow
 from slurm_jobs.tuning.crew import dismiss, follow_lead, lead, trial_timing_dir
 from slurm_jobs.tuning.journal import add_trial, next_number, read_trials
 from slurm_jobs.tuning.knobs import Hardware
 from slurm_jobs.tuning.model import RESULT_NAME, SAID, Ask, Trial, TuneConfig, budget_settings
 from slurm_jobs.tuning.reading import read_trial
 from slurm_jobs.tuning.result import result_of
+from slurm_jobs.tuning.standing import Course, Facts
 from slurm_jobs.tuning.told import headline
 
 
@@ -132,7 +134,7 @@ def _more_budget(course: Course, context: TaskContext) -> str:
         return ""
     settings = budget_settings(context.stage, course.least_budget_min)
     sets = " ".join(f"--set {setting}" for setting in settings)
-    return f", or `slurm-jobs resume {context.run_dir} {sets}`"
+    return f", or `slurm-jobs resume {shlex.quote(str(context.run_dir))} {sets}`"
 
 
 def _named(ask: Ask) -> str:

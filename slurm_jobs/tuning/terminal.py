@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.report import words
-from slurm_jobs.tuning.told import Values, came, headline, value_text
+from slurm_jobs.tuning.told import Values, came, headline, no_room_for, value_text
 
 _WIDTH = 78
 _STYLES = {"kept": "bold green", "rejected": "", "failed": "red", "undecided": "yellow"}
@@ -50,10 +50,13 @@ def _data(data: Values) -> list[RenderableType]:
 
 def _tried(result: Values) -> list[RenderableType]:
     if not result["tried"]:
-        return [Text("  nothing: no finding names a change that could be tried")]
+        why = "no finding names a change that could be tried"
+        if names := no_room_for(result):
+            why = f"the budget left no room for {', '.join(names)}"
+        return [Text(f"  nothing: {why}")]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("change, and its finding", width=37, overflow="fold")
-    for name, width in (("up to", 6), ("measured", 23), ("", 11)):
+    for name, width in (("predicted", 9), ("measured", 17), ("", 11)):
         table.add_column(name, width=width, overflow="fold")
     for one in result["tried"]:
         times = one["predicted_times"]
@@ -74,7 +77,7 @@ def _tried(result: Values) -> list[RenderableType]:
 def _interval(one: Values) -> str:
     if one["ratio"] is None:
         return "-"
-    return f"{one['ratio']:.3g} x ({one['low']:.3g} to {one['high']:.3g})"
+    return f"{one['ratio']:.3g} x\n({one['low']:.3g} to {one['high']:.3g})"
 
 
 def _outcome(one: Values) -> str:

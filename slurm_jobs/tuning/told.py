@@ -20,7 +20,7 @@ def headline(result: Values) -> str:
     """
     closing, kept = result["closing"], result["kept"]
     if not kept:
-        return f"Nothing is kept: {_none(len(result['tried']))}."
+        return f"Nothing is kept: {_none(result)}."
     names = ", ".join(f"{one['key']}: {value_text(one['value'])}" for one in kept)
     if closing is None or closing["word"] is None:
         return (
@@ -36,12 +36,22 @@ def headline(result: Values) -> str:
     return f"Nothing is changed, no gain is sure with {names}: {said}: {came(closing)}."
 
 
-def _none(num_tried: int) -> str:
+def _none(result: Values) -> str:
+    num_tried = len(result["tried"])
+    if not num_tried and (names := no_room_for(result)):
+        return f"the budget left no room for {', '.join(names)}"
     if not num_tried:
         return "no finding names a change that could be tried"
     if num_tried == 1:
         return "the one change that was tried is not surely faster"
     return f"none of the {num_tried} changes that were tried is surely faster"
+
+
+def no_room_for(result: Values) -> list[str]:
+    """Changes that findings name and that the budget did not reach."""
+    names = [one["name"] for one in result["not_tried"] if one.get("needs_s") is not None]
+    parts = [name.partition(": ") for name in names]
+    return [f"{key}: {value_text(json.loads(value))}" for key, _, value in parts]
 
 
 def came(values: Values) -> str:

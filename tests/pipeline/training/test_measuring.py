@@ -77,6 +77,14 @@ def test_without_its_data_path_no_time_of_the_loader_is_told(measured):
     assert np.isnan(kept["loader_cpu_s"]).all()
 
 
+def test_without_its_data_path_no_time_of_a_reading_thread_is_told(measured):
+    train = {**TRAIN, "reader": "webdataset"}
+    plain, _, _ = measured(train=train, num_dropped_steps=0)
+    kept, _, _ = measured(num_kept_steps=2, train=train)
+    assert np.isfinite(plain["loader_read_blocked_s"]).any()
+    assert np.isnan(kept["loader_read_blocked_s"]).all()
+
+
 def test_steps_that_are_dropped_are_left_out_and_as_many_as_ever_are_made(measured):
     plain, said, _ = measured()
     dropped, _, _ = measured(num_dropped_steps=3, drop_before=2)

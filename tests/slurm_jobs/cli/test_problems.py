@@ -1,6 +1,7 @@
 """What is offered as the next command when something is wrong."""
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,21 @@ def test_what_a_reason_says_to_set_in_a_resume_stands_in_the_command_that_is_off
     )
     shown = f"next: {command_text('resume', 'run', *sets)}"
     assert problem_lines(tmp_path / "run", status)[-1] == shown
+
+
+@pytest.mark.parametrize("name", ["my run", "it's", 'so "called"'])
+def test_what_has_to_be_set_is_offered_where_the_run_folder_needs_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sets = ["--set", "stages.a.config.budget_min=6", "--set", "stages.a.resources.timeout_min=21"]
+    folder = shlex.quote(str(tmp_path / name))
+    reason = f"too small; give more, or `slurm-jobs resume {folder} {' '.join(sets)}`"
+    status = RunStatus(
+        status="failed", stages=(stage("a", ["failed"], reason=reason),), asked_unix_s=1.0
+    )
+    shown = f"next: {command_text('resume', name, *sets)}"
+    assert problem_lines(tmp_path / name, status)[-1] == shown
 
 
 def test_a_value_that_a_reason_leaves_open_stands_in_no_command_that_is_offered(

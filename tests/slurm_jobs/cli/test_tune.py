@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs import cli
-from slurm_jobs.cli.tune import _copy, _spec_lines
+from slurm_jobs.cli.arguments import command_text
+from slurm_jobs.cli.tune import _copy, _is_final, _more_lines, _spec_lines
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.files import write_json_atomic
+from slurm_jobs.operations.tune import read_tune_run
 from slurm_jobs.operations.tuned_spec import TunedSpec
+from slurm_jobs.tuning.model import TUNE_RUN
+from tests.slurm_jobs.run.fabricate import end, make_run, submit
 
 SPEC = """\
 name: small
@@ -68,3 +73,38 @@ def test_a_spec_without_a_change_is_called_the_same_as_the_old_one(spec: Path) -
     same = TunedSpec(path=spec, is_whole=False, why="", overrides=())
     (line,) = _spec_lines(same, None, has_changes=False)
     assert line == "new spec: small.yaml (the same as the old one: nothing is changed)"
+
+
+def test_what_the_new_spec_lacks_of_the_command_line_is_to_be_given_again(spec: Path) -> None:
+    lacks = TunedSpec(path=spec, is_whole=False, why="", overrides=("runs_dir=elsewhere",))
+    assert _spec_lines(lacks, None, has_changes=False)[1:] == [
+        "the new spec does not have what was set on the command line; give it again:",
+        "  --set runs_dir=elsewhere",
+    ]
+
+
+def test_a_result_is_final_only_while_the_stage_that_made_it_is_complete(tmp_path: Path) -> None:
+    paths = make_run(tmp_path / "run", {"train": 1}, scheduler="local")
+    stage = {"run": TUNE_RUN, "config": {"phase": None, "train": {"phases": []}}}
+    paths.resolved_spec.parent.mkdir()
+    write_json_atomic(paths.resolved_spec, {"stages": {"train": stage}})
+    write_json_atomic(paths.spec_origin, {"overrides": []})
+    tuned = read_tune_run(paths.run_dir)
+    assert not _is_final(tuned)
+    submit(paths, "train", 1, "1")
+    end(paths, "train", [0])
+    assert not _is_final(tuned)
+    tuned.result_path.parent.mkdir(parents=True)
+    tuned.result_path.write_text("{}")
+    assert _is_final(tuned)
+    submit(paths, "train", 1, "2")  # as a resume with a larger budget does
+    assert not _is_final(tuned)
+
+
+def test_a_budget_that_left_a_change_out_is_told_with_the_command_that_goes_on(spec: Path) -> None:
+    result = {"stage": "train", "more_budget_min": 7}
+    sets = ["--set", "stages.train.config.budget_min=7"]
+    sets += ["--set", "stages.train.resources.timeout_min=22"]
+    (line,) = _more_lines(spec.parent / "my run", result)
+    assert line == f"next: {command_text('resume', 'my run', *sets)}"
+    assert _more_lines(spec.parent, {**result, "more_budget_min": None}) == []

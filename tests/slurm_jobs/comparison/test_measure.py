@@ -93,12 +93,12 @@ def test_a_stage_without_records_is_refused_with_those_that_have_some(tmp_path):
 
 
 def test_a_run_without_a_training_is_refused_with_the_command_to_type(tmp_path):
-    paths = fabricated(tmp_path / "run", stopped_at=None)
+    paths = fabricated(tmp_path / "my run", stopped_at=None)
     shutil.rmtree(paths.timing_stage_dir("train"))
     with pytest.raises(InputError) as refused:
         measure(paths.run_dir)
     assert str(refused.value).endswith(
-        f"no step records of any training\nnext: slurm-jobs status {paths.run_dir}"
+        f"no step records of any training\nnext: slurm-jobs status '{paths.run_dir}'"
     )
 
 

@@ -201,6 +201,18 @@ def test_what_a_resume_set_for_the_tuning_is_no_part_of_the_spec(load_text) -> N
     assert read_tune_run(paths.run_dir).overrides == sets
 
 
+def test_a_time_limit_of_the_submit_stays_where_a_resume_sets_the_same(load_text) -> None:
+    sets = ("stages.train.resources.timeout_min=35",)
+    paths = made_run(load_text(overrides=sets))
+    resumed = [*budget_settings("train", 20), "stages.train.resources.timeout_min=60"]
+    assert sets[0] in resumed
+    origin = json.loads(paths.spec_origin.read_text())
+    paths.spec_origin.write_text(
+        json.dumps({**origin, "overrides": [*origin["overrides"], *resumed]})
+    )
+    assert read_tune_run(paths.run_dir).overrides == sets
+
+
 def test_an_alias_makes_the_new_spec_whole_and_it_says_so(load_text, tmp_path) -> None:
     text = SPEC.replace("    config:\n      device", "    config: &it\n      device")
     text += "  again: {run: train, after: merge, resources: {tasks_per_node: 2}, config: *it}\n"

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from slurm_jobs.tuning.configs import base_config
-from slurm_jobs.tuning.course import Course, Facts, follow
+from slurm_jobs.tuning.course import follow
 from slurm_jobs.tuning.knobs import Hardware
 from slurm_jobs.tuning.model import Ask, Cause, Trial, TuneConfig
+from slurm_jobs.tuning.standing import Course, Facts
 
 DATA_WAIT = Cause(rule="data-wait", title="40 % waits", ceiling="at most 1.67 times", times=1.67)
 PADDING = Cause(rule="padding", title="20 % padding", ceiling="at most 1.25 times", times=1.25)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slurm_jobs.tuning.course import BUDGET, TOO_SHORT, follow
+from slurm_jobs.tuning.course import TOO_SHORT, follow
 from slurm_jobs.tuning.lengths import LEAST_TRIALS
 from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS
 from tests.slurm_jobs.tuning.simulated import (
@@ -92,7 +92,30 @@ def test_an_arm_that_differs_too_little_to_tell_gets_more_repeats_up_to_a_limit(
 def test_the_budget_is_held_and_what_it_did_not_reach_is_named():
     course, trials = course_of(facts(budget_min=20 * 10 / 60), flat)
     assert sum(t.wall_s for t in trials) <= 20 * 10
-    assert BUDGET in {one.why for one in course.not_tried}
+    left = next(one for one in course.not_tried if one.needs_s is not None)
+    assert left.needs_s == pytest.approx(120)
+    assert left.why == (
+        "70.0 s of the budget were left, and one more comparison with before and after takes about "
+        "2 min 00 s"
+    )
+
+
+def test_with_the_budget_that_is_named_the_next_change_is_compared():
+    course, trials = course_of(facts(budget_min=20 * 10 / 60), flat)
+    num_tried, minutes = len(course.tried), course.more_budget_min
+    assert minutes is not None
+    assert sum(t.wall_s for t in trials) + 120 <= 60 * minutes
+    more, _ = course_of(facts(budget_min=minutes), flat, trials=trials)
+    assert len(more.tried) > num_tried
+    assert course_of(facts(600), flat)[0].more_budget_min is None
+
+
+def test_before_and_after_are_made_anew_where_a_resume_kept_more():
+    first, trials = course_of(facts(budget_min=20 * 10 / 60), threads_help)
+    assert first.closing is not None
+    last, _ = course_of(facts(600), threads_help, trials=trials)
+    assert len(last.kept) > len(first.kept)
+    assert {t.changes for t in last.closing.second} == {last.kept}
 
 
 def test_time_for_before_and_after_is_kept_back():

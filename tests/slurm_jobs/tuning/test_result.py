@@ -44,6 +44,11 @@ def test_predicted_and_came_stand_side_by_side():
     assert 1.5 < values["data"]["ratio"] < 1.7
 
 
+def test_what_a_ceiling_predicts_is_not_called_a_bound():
+    head = next(line for line in shown(result(threads_help)).splitlines() if "its finding" in line)
+    assert head.split() == ["change,", "and", "its", "finding", "predicted", "measured"]
+
+
 def test_a_key_that_was_turned_twice_is_told_once_with_what_it_was():
     values = result(threads_help)
     assert values["kept"] == [{"key": "num_loader_threads", "value": 8, "was": 2}]
@@ -113,3 +118,12 @@ def test_nothing_found_is_nothing_tried():
     values = result(flat, causes=lambda _: [])
     assert headline(values) == ("Nothing is kept: no finding names a change that could be tried.")
     assert "no finding names a change that could be tried" in shown(values)
+
+
+def test_a_change_that_the_budget_left_out_is_no_missing_finding():
+    left = {"name": 'strategy: "ddp"', "finding": "f", "why": "70 s were left", "needs_s": 120.0}
+    values = {**result(flat, causes=lambda _: []), "not_tried": [left]}
+    said = "the budget left no room for strategy: ddp"
+    assert headline(values) == f"Nothing is kept: {said}."
+    assert said in shown(values)
+    assert "no finding names" not in shown(values).split("Tried, strongest")[1]

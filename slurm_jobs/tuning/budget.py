@@ -1,0 +1,63 @@
+"""What the budget left no room for: how much was left, what is needed, and what would do. PURE."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from slurm_jobs.report import words
+from slurm_jobs.tuning.lengths import CLOSING_TRIALS, length_of, trial_seconds
+from slurm_jobs.tuning.model import Trial
+from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, Pairs
+
+
+def needed_s(pairs: Pairs, trial_s: float) -> float:
+    """What a comparison still takes, with before and after."""
+    return (pairs.num_missing + CLOSING_TRIALS) * trial_s
+
+
+def open_trials(tried: Sequence[Pairs]) -> int:
+    """Trials that come first with a larger budget: of comparisons which ended without a word.
+
+    They are counted as made anew, because with a larger budget trials may be longer.
+    """
+    verdicts = [pairs.verdict for pairs in tried if not pairs.is_over]
+    more = [0 if verdict is None else verdict.more_runs or 0 for verdict in verdicts]
+    return sum(min(2 * MAX_REPEATS, 2 * MIN_REPEATS + num) for num in more)
+
+
+def left_for_knobs_s(budget_s: float, trials: Sequence[Trial]) -> float:
+    """What was left when the last knob was left out: before and after are measured later."""
+    return max(0.0, budget_s - sum(t.wall_s for t in trials if t.purpose != "closing"))
+
+
+def why_no_room(left_s: float, needs_s: float) -> str:
+    """`102 s of the budget were left, and one more comparison ... takes about 150 s`."""
+    return (
+        f"{words.seconds(left_s)} of the budget were left, and one more comparison with before "
+        f"and after takes about {words.seconds(needs_s)}"
+    )
+
+
+def more_budget_min(
+    probe: Trial, trials: Sequence[Trial], needs_s: float, trial_s: float, budget_s: float
+) -> int:
+    """Minutes, whole ones, that bear one more comparison beside all that was spent.
+
+    With a larger budget trials may be longer; as many of them as are needed are counted so.
+
+    Args:
+        probe: that tells how long trials are.
+        trials: all that were made.
+        needs_s: with trials as they were.
+        trial_s: what those took each.
+        budget_s: that was given.
+    """
+    spent_s, num_trials = sum(trial.wall_s for trial in trials), needs_s / trial_s
+    minutes = math.floor(budget_s / 60) + 1
+    while True:
+        length = length_of(probe, 60.0 * minutes)
+        each_s = max(length.trial_s, trial_seconds(trials, length))
+        if 60 * minutes - spent_s >= num_trials * each_s:
+            return minutes
+        minutes += 1
