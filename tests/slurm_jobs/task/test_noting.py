@@ -54,8 +54,7 @@ def test_facts_are_noted_in_a_process_of_its_own(context: TaskContext) -> None:
     wait_for(facts_path(context).exists, "the facts")
     assert json.loads(facts_path(context).read_text())["node_name"] == "node-0"
     end_noting(pid, context)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+    wait_for(lambda: is_gone(pid), "its end")
 
 
 def test_noting_that_hangs_is_ended_with_what_it_had_started(
