@@ -68,7 +68,7 @@ class Outcomes:
         self.found.append(outcome)
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
-        return lambda *_: None
+        return lambda *_args, **_keywords: None
 
 
 def open_kind(name: str, folder: Path) -> Kind:
