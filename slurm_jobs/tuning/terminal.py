@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.report import words
-from slurm_jobs.tuning.told import Values, came, headline, no_room_for, value_text
+from slurm_jobs.tuning.told import Values, came, headline, value_text, why_nothing_tried
 
 _WIDTH = 78
 _STYLES = {"kept": "bold green", "rejected": "", "failed": "red", "undecided": "yellow"}
@@ -50,10 +50,7 @@ def _data(data: Values) -> list[RenderableType]:
 
 def _tried(result: Values) -> list[RenderableType]:
     if not result["tried"]:
-        why = "no finding names a change that could be tried"
-        if names := no_room_for(result):
-            why = f"the budget left no room for {', '.join(names)}"
-        return [Text(f"  nothing: {why}")]
+        return [Text(f"  nothing: {why_nothing_tried(result)}")]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("change, and its finding", width=37, overflow="fold")
     for name, width in (("predicted", 9), ("measured", 17), ("", 11)):

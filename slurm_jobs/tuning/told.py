@@ -38,16 +38,21 @@ def headline(result: Values) -> str:
 
 def _none(result: Values) -> str:
     num_tried = len(result["tried"])
-    if not num_tried and (names := no_room_for(result)):
-        return f"the budget left no room for {', '.join(names)}"
     if not num_tried:
-        return "no finding names a change that could be tried"
+        return why_nothing_tried(result)
     if num_tried == 1:
         return "the one change that was tried is not surely faster"
     return f"none of the {num_tried} changes that were tried is surely faster"
 
 
-def no_room_for(result: Values) -> list[str]:
+def why_nothing_tried(result: Values) -> str:
+    """The budget did not reach what findings name, or they name nothing."""
+    if names := _no_room_for(result):
+        return f"the budget left no room for {', '.join(names)}"
+    return "no finding names a change that could be tried"
+
+
+def _no_room_for(result: Values) -> list[str]:
     """Changes that findings name and that the budget did not reach."""
     names = [one["name"] for one in result["not_tried"] if one.get("needs_s") is not None]
     parts = [name.partition(": ") for name in names]
