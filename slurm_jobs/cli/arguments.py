@@ -9,8 +9,9 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from slurm_jobs.common.errors import InputError, Problem
 from slurm_jobs.common.files import dump_json
@@ -91,6 +92,31 @@ def check_new(option: str, path: Path, spec: Path) -> None:
     else:
         return
     raise InputError(message)
+
+
+def given_run(target: str, of_spec: Mapping[str, Any], anew: str) -> Path | None:
+    """The run that a verb is given whose result is printed again; None where it is given a spec.
+
+    Args:
+        target: A spec's file, or what `find_run` takes.
+        of_spec: Values of the options that mean nothing of a run, by name; false where not given.
+        anew: What naming the spec's file does.
+
+    Raises:
+        InputError: there is no such run, or an option was given that is for a spec.
+    """
+    from slurm_jobs.run.find import SPEC_SUFFIXES, find_run
+
+    path = Path(target)
+    if path.suffix in SPEC_SUFFIXES or path.is_file():
+        return None
+    if wrong := [name for name, value in of_spec.items() if value]:
+        message = (
+            f"{wrong[0]} is for a spec, and {target} is a run, whose result is printed again; "
+            f"name the spec's file to {anew} anew"
+        )
+        raise InputError(message)
+    return find_run(target)
 
 
 def whole(text: str) -> int:

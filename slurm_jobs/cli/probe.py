@@ -17,6 +17,7 @@ from slurm_jobs.cli.arguments import (
     add_json,
     add_overrides,
     command_text,
+    given_run,
     number_text,
     positive,
     positive_up_to,
@@ -25,7 +26,6 @@ from slurm_jobs.cli.arguments import (
 )
 from slurm_jobs.cli.submit import print_job, print_notes
 from slurm_jobs.cli.watch import watch
-from slurm_jobs.common.errors import InputError
 from slurm_jobs.run.paths import RunPaths
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus
 
 _MOST_MINUTES = 24 * 60
-_OF_A_SPEC = ("stage", "nodes", "nodelist", "minutes", "file_mb", "overrides")
-"""Options that mean nothing of a run that is there."""
 _SEEN_WITHIN_S = 15.0
 """A network file system shows this machine an older listing of a folder for some seconds."""
 _FRESH_S = 120.0
@@ -113,21 +111,18 @@ def _given_run(options: argparse.Namespace) -> Path | None:
             a spec.
     """
     from slurm_jobs.operations.probe import refuse_no_probe
-    from slurm_jobs.run.find import SPEC_SUFFIXES, find_run
 
-    path = Path(options.target)
-    if path.suffix in SPEC_SUFFIXES or path.is_file():
-        return None
-    for name in _OF_A_SPEC:
-        if getattr(options, name):
-            option = "--set" if name == "overrides" else f"--{name.replace('_', '-')}"
-            message = (
-                f"{option} is for a spec, and {options.target} is a run, whose result is printed; "
-                "name the spec's file to probe anew"
-            )
-            raise InputError(message)
-    run_dir = find_run(options.target)
-    refuse_no_probe(run_dir)
+    of_spec = {
+        "--stage": options.stage,
+        "--nodes": options.nodes,
+        "--nodelist": options.nodelist,
+        "--minutes": options.minutes,
+        "--file-mb": options.file_mb,
+        "--set": options.overrides,
+    }
+    run_dir = given_run(options.target, of_spec, "probe")
+    if run_dir is not None:
+        refuse_no_probe(run_dir)
     return run_dir
 
 

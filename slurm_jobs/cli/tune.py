@@ -14,6 +14,7 @@ from slurm_jobs.cli.arguments import (
     add_overrides,
     check_new,
     command_text,
+    given_run,
     positive,
     print_json,
     shown_path,
@@ -92,31 +93,15 @@ def _is_final(tuned: TuneRun) -> bool:
 
 
 def _given_run(options: argparse.Namespace) -> Path | None:
-    """The run that is named; None where a spec is.
-
-    Raises:
-        InputError: there is no such run, or an option was given that is for a spec.
-    """
-    from slurm_jobs.common.errors import InputError
-    from slurm_jobs.run.find import SPEC_SUFFIXES, find_run
-
-    path = Path(options.target)
-    if path.suffix in SPEC_SUFFIXES or path.is_file():
-        return None
-    given = {
+    """The run that is named; None where a spec is."""
+    of_spec = {
         "--stage": options.stage,
         "--budget": options.budget,
         "--set": options.overrides,
         "--limit": options.limit,
         "--data": options.data,
     }
-    if wrong := [name for name, value in given.items() if value]:
-        message = (
-            f"{wrong[0]} is for a spec, and {options.target} is a run, whose result is printed "
-            "again; name the spec's file to tune anew"
-        )
-        raise InputError(message)
-    return find_run(options.target)
+    return given_run(options.target, of_spec, "tune")
 
 
 def _submitted(options: argparse.Namespace) -> Path:
