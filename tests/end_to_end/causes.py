@@ -76,6 +76,12 @@ SICK = (
         delays=[{"where": ASSEMBLES, "native_s": 0.5}],
     ),
     Cause(
+        name="0.3 s of decoding a batch that one of four loader threads can do at a time",
+        expected=named("data-wait:lock"),
+        delays=[{"where": ASSEMBLES, "locked_s": 0.3}],
+        config={"num_loader_threads": 4, "global_batch_size": 16},
+    ),
+    Cause(
         name="two processes that are not the job's compute on its two cores",
         expected=named("foreign-load"),
         num_busy_processes=2,

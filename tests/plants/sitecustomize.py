@@ -2,9 +2,9 @@
 
 `TEST_PLANTS` is a JSON list of plants. Each wraps one function of a module once that is imported,
 and spends time before each call: `sleep_s` of doing nothing, `python_s` of computing in Python
-(which holds the interpreter's lock), `native_s` of computing outside of it, `disk_s` of reading
-`file` past the page cache. `rank` plants in one rank alone. It needs the standard library only, and
-touches no other module.
+(which holds the interpreter's lock), `native_s` of computing outside of it, `locked_s` of the same
+in one thread at a time, `disk_s` of reading `file` past the page cache. `rank` plants in one rank
+alone, `node` on one node of Slurm. It needs the standard library only, and touches no other module.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import mmap
 import os
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -25,13 +26,19 @@ from typing import Any
 _RANK = ("SLURM_JOBS_RANK", "SLURM_PROCID", "RANK")
 _PIECE = os.urandom(1 << 16)
 _READ = 1 << 23
+_LOCK = threading.Lock()
 
 
 def plants() -> list[dict[str, Any]]:
     """Those that concern this process."""
     told = json.loads(os.environ.get("TEST_PLANTS", "[]"))
     here = next((os.environ[name] for name in _RANK if name in os.environ), "0")
-    return [plant for plant in told if str(plant.get("rank", here)) == here]
+    node = os.environ.get("SLURMD_NODENAME", "")
+    return [
+        plant
+        for plant in told
+        if str(plant.get("rank", here)) == here and plant.get("node", node) == node
+    ]
 
 
 def spend(plant: dict[str, Any]) -> None:
@@ -40,11 +47,19 @@ def spend(plant: dict[str, Any]) -> None:
     end = time.thread_time() + plant.get("python_s", 0.0)
     while time.thread_time() < end:
         sum(range(200))
-    end = time.thread_time() + plant.get("native_s", 0.0)
-    while time.thread_time() < end:
-        zlib.compress(_PIECE, 9)
+    compute(plant.get("native_s", 0.0))
+    if "locked_s" in plant:
+        with _LOCK:
+            compute(plant["locked_s"])
     if "disk_s" in plant:
         read_disk(plant["file"], plant["disk_s"])
+
+
+def compute(seconds: float) -> None:
+    """For so long on a core, without the interpreter's lock."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        zlib.compress(_PIECE, 9)
 
 
 def read_disk(file: str, seconds: float) -> None:
