@@ -1,4 +1,4 @@
-"""Causes that lie in what Slurm was asked for, in arrays, in preprocessing and around the steps.
+"""Causes that lie in what Slurm was asked for, nodes, arrays, preprocessing and around the steps.
 
 Short runs get no advice on most of these: the tests lower the limits, and nothing else.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import time
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +29,8 @@ from tests.shapes_data import make_shapes
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
-LOCAL = "scheduler: local\nnode_local_dir: /tmp\n"
+NODE_LOCAL = "node_local_dir: /tmp\n"
+LOCAL = "scheduler: local\n" + NODE_LOCAL
 USER_STAGES = """\
 import time
 from pathlib import Path
@@ -40,6 +42,7 @@ def hold(config, context):
     time.sleep(config["sleep_s"][index])
     Path(context.output_dir / f"out-{index}").write_text(str(len(held)))
 """
+LOOPS = "pipeline.probe.cores:_turns_until"
 TOKENISES = "pipeline.preprocess.encode:SampleEncoder.tokenise"
 
 
@@ -79,16 +82,16 @@ def accounted_report(run_dir: Path) -> RunReport | None:
 
 
 @pytest.fixture
-def run_array(
-    on_slurm: Driver, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., RunReport]:
-    """Runs an array of four on the test cluster, for `queue_s` without a node that takes it.
-
-    The report is made here, where limits are lowered: this process asks Slurm as the user's would.
-    """
+def ask_slurm(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are made here, where limits are lowered: this process asks as the user's would."""
     for name, value in cluster.env().items():
         if name.startswith("SLURM"):
             monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def run_array(on_slurm: Driver, cluster: Cluster, ask_slurm: None) -> Callable[..., RunReport]:
+    """Runs an array of four on the test cluster, for `queue_s` without a node that takes it."""
 
     def run(sleep_s: list[float], *, hold_mb: int, queue_s: float, **resources: Any) -> RunReport:
         on_slurm.write("planted_stages.py", USER_STAGES)
@@ -137,6 +140,36 @@ def test_a_queue_a_slow_task_and_requests_far_above_use_are_found(
     expected = {"queue-wait", "array-imbalance", "memory-request", "time-request"}
     what = "nodes down for 20 s, then one of four array tasks takes 10 s, of 30 min and 2 GB asked"
     compare(what, report, expected)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("ask_slurm")
+def test_a_node_that_probes_found_slow_is_named_by_the_training_on_it_alone(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    shapes = make_shapes(on_slurm.folder / "shapes", num_train=512, num_heldout=4)
+    for path in (shapes, *shapes.rglob("*")):
+        shutil.chown(path, cluster.config.user)
+    data = {"plain": shapes / "consolidate", "held_out": shapes, "big": shapes}
+    on_slurm.write("local.yaml", "scheduler: slurm\nslurm: {partition: high}\n" + NODE_LOCAL)
+    slowed = {"where": LOOPS, "native_s": 0.2, "node": "cpu2"}  # of a window of 0.3 s
+    on_slurm.write("spec.yaml", spec_of(Cause(name="", delays=[slowed]), data))
+    for node in ("cpu1", "cpu2", "v1"):
+        probed = on_slurm.json("probe", "spec.yaml", "--file-mb", "8", "--nodelist", node)
+        assert [probe["node"] for probe in probed["nodes"]] == [node]
+    for node, what, expected in (
+        ("cpu1", "nothing, on one of three nodes of which another is slow", set()),
+        (
+            "cpu2",
+            "the cores of one of three probed nodes give a third of their turns",
+            {"slow-node"},
+        ),
+    ):
+        where = f"stages.train.resources.slurm.nodelist={node}"
+        run_dir = on_slurm.submit("spec.yaml", "--set", where)
+        status = on_slurm.wait(run_dir)
+        assert status["status"] == "completed", on_slurm.run("logs", str(run_dir), "train").stdout
+        compare(what, report_of(run_dir), expected)
 
 
 @pytest.mark.usefixtures("advise_short_runs")
