@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,14 +121,20 @@ def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
     """Read a data set's `dataset.json`.
 
     Raises:
-        StageError: it is missing (consolidate did not finish), of another
-            format, damaged, or was changed by hand.
+        StageError: it is missing (consolidate did not finish), not readable by this user, of
+            another format, damaged, or was changed by hand.
     """
     path = dataset_dir / INFO_NAME
     try:
         values = json.loads(path.read_bytes())
     except FileNotFoundError as error:
         message = f"{path}: missing, so the data set is not finished; run consolidate"
+        raise StageError(message) from error
+    except PermissionError as error:
+        message = (
+            f"{path}: this user may not read it; its owner gives the right with: "
+            f"chmod -R a+rX {shlex.quote(str(dataset_dir))}, and x on the folders above"
+        )
         raise StageError(message) from error
     except ValueError as error:
         message = f"{path}: damaged, no valid JSON ({error}); run consolidate again"

@@ -233,13 +233,15 @@ def _num_starts(course: _Course, work_s: float) -> int:
 
 def _basis(pace: Pace, course: _Course, num_starts: int) -> str:
     steps, ranks = words.number_of("step", pace.num_steps), words.ranks([pace.num_ranks])
-    parts = [f"{words.seconds(pace.step_s)} a step, over {steps} on {ranks}"]
+    parts = [f"at {words.seconds(pace.step_s)} a step, as in {steps} on {ranks}"]
     if num_starts:
-        each = f"each with {words.seconds(course.startup_s)} around its steps"
-        parts.append(f"{words.number_of('further start', num_starts)} at most, {each}")
+        each = f"{words.seconds(course.startup_s)} before and after its steps"
+        start = "start" if course.running_since_s is None else "further start"
+        starts = words.number_of(start, num_starts)
+        parts.append(f"with {starts} of the job at most, each with {each}")
         parts.append(
-            "the queue's waits as this run had them"
+            "and waits in the queue as this run had them"
             if course.wait is not None
-            else "no wait in the queue is known, and none is in it"
+            else "without waits in the queue, of which none is known"
         )
     return "; ".join(parts)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,25 @@ def test_missing_file_says_that_the_data_set_is_not_finished(tmp_path: Path) -> 
         StageError, match=r"dataset\.json: missing, so the data set is not finished"
     ):
         read_dataset_info(tmp_path)
+
+
+@pytest.fixture
+def as_other_user() -> Iterator[None]:
+    """Root may read everything, so it becomes somebody else for the test."""
+    own = os.geteuid()
+    if own == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(own)
+
+
+def test_file_that_this_user_may_not_read_says_who_gives_the_right(
+    folder: Path, request: pytest.FixtureRequest
+) -> None:
+    (folder / INFO_NAME).chmod(0)
+    request.getfixturevalue("as_other_user")
+    with pytest.raises(StageError, match=r"this user may not read it; .* chmod -R a\+rX "):
+        read_dataset_info(folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"format": "slurm-jobs-dataset-2"', "\xff\x00"])

@@ -92,7 +92,7 @@ def test_what_is_left_is_the_steps_that_no_attempt_made(parts):
     said = words_projection.ahead(found, "CHF")
     assert said.startswith("train, to the end: ")
     assert "for 1,100 steps" in said
-    assert "1 further start at most" in said
+    assert "with 1 start of the job at most" in said
 
 
 def test_a_training_that_is_done_or_of_an_earlier_config_has_nothing_ahead(parts):
