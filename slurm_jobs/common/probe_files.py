@@ -45,7 +45,7 @@ class ProbePaths:
     @property
     def own_dir(self) -> Path:
         """This user's: a folder a node; hidden, and no run."""
-        return self.runs_dir / f"{_PREFIX}{os.getuid()}"
+        return folder_of_probes(self.runs_dir, os.getuid())
 
     @property
     def scratch_dir(self) -> Path:
@@ -65,6 +65,11 @@ class ProbePaths:
         """This user's probes of one node, newest first; nothing that is no file, or no probe."""
         found = (path for path in self.node_dir(node).glob("*.json") if _NAME.fullmatch(path.name))
         return sorted((p for p in found if stat.S_ISREG(p.lstat().st_mode)), reverse=True)
+
+
+def folder_of_probes(runs_dir: Path, uid: int) -> Path:
+    """Where a user's probes lie."""
+    return runs_dir / f"{_PREFIX}{uid}"
 
 
 def is_folder_of_probes(path: Path) -> bool:

@@ -139,6 +139,7 @@ def _is_sound(probe: NodeProbe) -> bool:
             isinstance(rows, list) and all(isinstance(r, Mapping) for r in rows) for rows in lists
         )
         and all(isinstance(values, Mapping) for values in others)
+        and _is_plain_throughout(probe.details)
         and all(_is_number(talk.get("bytes_per_s")) for rows in lists[:2] for talk in rows)
     )
 
@@ -146,6 +147,15 @@ def _is_sound(probe: NodeProbe) -> bool:
 def _is_plain(text: Any) -> bool:
     """No character that could steer a terminal: another user may have written it."""
     return isinstance(text, str) and text.replace("\n", " ").isprintable()
+
+
+def _is_plain_throughout(values: Any) -> bool:
+    """So are all texts in a record's values, however deep."""
+    if isinstance(values, Mapping):
+        return all(map(_is_plain_throughout, (*values, *values.values())))
+    if isinstance(values, list):
+        return all(map(_is_plain_throughout, values))
+    return not isinstance(values, str) or _is_plain(values)
 
 
 def _is_number(value: Any) -> bool:

@@ -222,7 +222,26 @@ def _read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
     if header.get("format") != FORMAT_NAME:
         message = f"{path}: step format {header.get('format')!r}, expected {FORMAT_NAME!r}"
         raise ValueError(message)
+    if not _tells_training(header.get("metadata")):
+        message = f"{path}: damaged: its header does not tell ranks and phases as they are written"
+        raise ValueError(message)
     return header
+
+
+def _tells_training(said: Any) -> bool:
+    """Whether ranks and phases, as far as they are said, are such as a writer says them."""
+    if not isinstance(said, dict) or not _is_count(said.get("num_ranks", 0)):
+        return False
+    phases = said.get("phases") or []
+    return isinstance(phases, list) and all(
+        isinstance(phase, dict)
+        and _is_count(phase.get("first_step", -1 if "training" in phase else 0))
+        for phase in phases
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:

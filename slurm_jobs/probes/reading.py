@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from slurm_jobs.common.probe_files import is_folder_of_probes, read_probe
+from slurm_jobs.common.probe_files import folder_of_probes, is_folder_of_probes, read_probe
 from slurm_jobs.common.probe_records import NodeProbe
 from slurm_jobs.spec.plain_text import printable
 
@@ -17,22 +17,27 @@ def newest_probes(runs_dir: Path, problems: list[str]) -> tuple[NodeProbe, ...]:
 
     One that was ended early counts where there is no whole one.
     """
-    by_node = _files_by_node(runs_dir, problems)
+    everybodys = filter(is_folder_of_probes, _listed(runs_dir, problems))
+    by_node = _files_by_node(everybodys, problems)
     return tuple(probe for files in by_node.values() for probe in _newest(files, problems))
 
 
 def probes_of_run(runs_dir: Path, run_id: str, problems: list[str]) -> tuple[NodeProbe, ...]:
-    """The newest probe that a run made of each of its nodes, by node; a whole one, if any is."""
+    """The newest probe that a run made of each of its nodes, by node; a whole one, if any is.
+
+    Its jobs are its owner's: what others name after the run is none of its.
+    """
+    own = folder_of_probes(runs_dir, (runs_dir / run_id).stat().st_uid)
     found = []
-    for files in _files_by_node(runs_dir, problems).values():
+    for files in _files_by_node([own], problems).values():
         found += _newest([path for path in files if f".{run_id}.a" in path.name], problems)
-    return tuple(found)
+    return tuple(probe for probe in found if probe.run_id == run_id)
 
 
-def _files_by_node(runs_dir: Path, problems: list[str]) -> Mapping[str, list[Path]]:
-    """Every user's records, newest first."""
+def _files_by_node(own_dirs: Iterable[Path], problems: list[str]) -> Mapping[str, list[Path]]:
+    """The records in folders of users, newest first."""
     by_node: dict[str, list[Path]] = {}
-    for own_dir in filter(is_folder_of_probes, _listed(runs_dir, problems)):
+    for own_dir in own_dirs:
         for folder in _listed(own_dir, problems):
             if not folder.name.startswith("."):
                 by_node.setdefault(folder.name, []).extend(_listed(folder, problems))

@@ -182,8 +182,12 @@ def stored_image(means: Mapping[str, float]) -> str:
 
 
 def moment(unix_s: float) -> str:
-    """Date and time in UTC."""
-    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """Date and time in UTC; in seconds where a broken clock says what no calendar has."""
+    try:
+        told = datetime.fromtimestamp(unix_s, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{unix_s:.3g} s after 1970"
+    return told.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def times(factor: float) -> str:

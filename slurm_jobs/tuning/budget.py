@@ -21,9 +21,15 @@ def open_trials(tried: Sequence[Pairs]) -> int:
 
     They are counted as made anew, because with a larger budget trials may be longer.
     """
-    verdicts = [pairs.verdict for pairs in tried if not pairs.is_over]
-    more = [0 if verdict is None else verdict.more_runs or 0 for verdict in verdicts]
-    return sum(min(2 * MAX_REPEATS, 2 * MIN_REPEATS + num) for num in more)
+    return sum(
+        2 * min(MAX_REPEATS, _repeats_to_tell(pairs)) for pairs in tried if not pairs.is_over
+    )
+
+
+def _repeats_to_tell(pairs: Pairs) -> int:
+    """Of each arm, those that were made among them."""
+    made = max(MIN_REPEATS, min(len(pairs.first), len(pairs.second)))
+    return made + (pairs.verdict.more_runs or 0 if pairs.verdict is not None else 0)
 
 
 def left_for_knobs_s(budget_s: float, trials: Sequence[Trial]) -> float:

@@ -83,7 +83,10 @@ def _judged(first: tuple[float, ...], second: tuple[float, ...]) -> Verdict:
 
 
 def may_tell(verdict: Verdict, num_repeats: int) -> bool:
-    """Whether so many more trials as are allowed would tell, if the spread stays as it is."""
+    """Whether it is worth going on: not where twice as many repeats as are allowed would not tell.
+
+    Twice, because the spread of three repeats is itself uncertain by such a factor. Own choice.
+    """
     return verdict.more_runs is not None and num_repeats + verdict.more_runs <= 2 * MAX_REPEATS
 
 

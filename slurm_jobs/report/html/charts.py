@@ -137,7 +137,7 @@ def _y_range(series: Sequence[Series], *, from_zero: bool) -> tuple[float, float
     usual = values[int(0.98 * (len(values) - 1))]
     high = min(values[-1], 1.5 * usual) if usual > 0 else values[-1]
     low = 0.0 if from_zero else values[0]
-    return low, high if high > low else low + 1.0
+    return low, high if high > low else low + max(1.0, abs(low))
 
 
 def _points(x: Sequence[float], values: Sequence[float], low: float, high: float) -> str:

@@ -209,7 +209,9 @@ def _own_work(straggler: Straggler) -> str:
 def _rank_row(rank: RankNumbers, longest_s: float, *, with_steps: bool) -> Html:
     steps = f", {words.number_of('step', rank.num_steps)}" if with_steps else ""
     shares = [
-        TimeShare(name=phase_name(kind), kind=kind, seconds=s, share=s / longest_s)
+        TimeShare(
+            name=phase_name(kind), kind=kind, seconds=s, share=s / longest_s if longest_s else 0.0
+        )
         for kind, s in rank.phases_s.items()
     ]
     name = f"rank {rank.rank}" + (f" {rank.node}" if rank.node else "") + steps

@@ -41,15 +41,18 @@ def node_loads(
             within = each.readings[(at - each.readings["interval_s"] >= begin) & (at <= end)]
             if len(within):
                 by_node.setdefault(each.node, []).append((each, within))
-    ranks = {
-        (timing.rank, str(timing.steps.metadata.get("node_name", "")))
-        for attempt in attempts
-        for timing in attempt.ranks
-        if timing.steps is not None
-    }
     return tuple(
-        _load(node, parts, sum(own == node for _, own in ranks), _asked(resources))
+        _load(node, parts, num_ranks_at_a_time(attempts, node), _asked(resources))
         for node, parts in sorted(by_node.items())
+    )
+
+
+def num_ranks_at_a_time(attempts: Sequence[AttemptSteps], node: str) -> int:
+    """Most ranks that ran there at a time: another attempt may have other ranks on the node."""
+    files = ([timing.steps for timing in attempt.ranks] for attempt in attempts)
+    return max(
+        sum(str(file.metadata.get("node_name", "")) == node for file in own if file is not None)
+        for own in files
     )
 
 

@@ -47,8 +47,37 @@ def test_a_run_finds_its_own_probes_alone(tmp_path) -> None:
     paths = ProbePaths(tmp_path)
     keep_probe(paths, probe("n1"), 1)
     keep_probe(paths, dataclasses.replace(probe("n1", unix_s=2e9), run_id="other-1"), 1)
-    (found,) = probes_of_run(tmp_path, probe("n1").run_id, [])
+    run_id = probe("n1").run_id
+    (tmp_path / run_id).mkdir()
+    (found,) = probes_of_run(tmp_path, run_id, [])
     assert found.measured_unix_s == 1e9
+
+
+def test_a_record_that_another_user_names_after_a_run_is_none_of_it(tmp_path) -> None:
+    run_id = probe("n1").run_id
+    (tmp_path / run_id).mkdir()
+    path = keep_probe(ProbePaths(tmp_path), probe("n1", unix_s=2e9), 1)
+    others = tmp_path / f".probes-{os.getuid() + 1}/n1"
+    path.parent.rename(others.parent.parent / "moved")
+    others.parent.mkdir()
+    (tmp_path / "moved").rename(others)
+    assert probes_of_run(tmp_path, run_id, []) == ()
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"network": [{"with": "n9\x1b[2J", "bytes_per_s": 1.0}]},
+        {"link": [{"name": "eth0", "of": ["\x07"]}]},
+        {"cores": {"python\x1b[2J": "3.11"}},
+    ],
+)
+def test_a_record_with_text_that_steers_a_terminal_is_not_read(tmp_path, details) -> None:
+    keep_probe(ProbePaths(tmp_path), probe("n1", details), 1)
+    problems: list[str] = []
+    assert newest_probes(tmp_path, problems) == ()
+    assert len(problems) == 1
+    assert problems[0].isprintable()
 
 
 def test_a_probe_that_ended_early_counts_where_there_is_no_whole_one(tmp_path) -> None:

@@ -81,3 +81,8 @@ def test_where_nothing_is_found_the_rules_that_could_not_judge_are_counted():
     assert words.no_finding(checks("abstained", "clear", "abstained")) == (
         "No rule found anything to change; 2 of 3 rules could not judge."
     )
+
+
+def test_a_moment_that_no_calendar_has_is_told_in_seconds():
+    assert words.moment(0) == "1970-01-01 00:00:00 UTC"
+    assert words.moment(1e12) == "1e+12 s after 1970"

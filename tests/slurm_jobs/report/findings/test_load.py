@@ -1,6 +1,7 @@
 """Rules on the load of GPUs, nodes and memory: each planted in readings, and none without."""
 
 import json
+from types import SimpleNamespace
 
 import fabricate_run
 import pytest
@@ -12,6 +13,7 @@ from slurm_jobs.common.timings import read_steps, steps_path
 from slurm_jobs.report.html.render import render_html
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.numbers.load import num_ranks_at_a_time
 
 CALM = {"cpu_busy_share": 0.6, "cpu_iowait_share": 0.01, "disk_read_bytes_per_s": 1e8}
 HEALTHY = {"data_wait_s": 0.01, "stopped_at": None, "padding_share": 0.005}
@@ -283,3 +285,12 @@ def test_a_sampler_that_was_killed_before_its_first_reading_is_no_error(report_o
     monkeypatch.setitem(globals(), "write_readings", only_the_header)
     report = report_of(readings={})
     assert "no reading" in of_train(report).gpu_busy.missing
+
+
+def test_ranks_of_a_node_are_those_at_a_time_though_others_ran_there_before():
+    def attempt(*nodes):
+        files = [SimpleNamespace(metadata={"node_name": node}) for node in nodes]
+        return SimpleNamespace(ranks=[SimpleNamespace(steps=file) for file in (*files, None)])
+
+    attempts = [attempt("b", "b", "c", "c"), attempt("a", "a", "b", "b")]
+    assert [num_ranks_at_a_time(attempts, node) for node in "abcd"] == [2, 2, 2, 0]

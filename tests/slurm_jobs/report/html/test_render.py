@@ -3,9 +3,14 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
+import fabricate_run
 import pytest
 
+from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.common.timings import STEP_PHASES, read_steps
 from slurm_jobs.report.html.render import render_html
+from slurm_jobs.report.inputs.reading import read_inputs
+from slurm_jobs.report.numbers.build import build_report
 from slurm_jobs.report.numbers.ranks import PHASE_KINDS
 from slurm_jobs.shipped import shipped_path
 
@@ -187,3 +192,15 @@ def test_each_rules_threshold_stands_once_on_the_page_also_where_nothing_was_fou
     ):
         assert thresholds.count(threshold) == 1
     assert "XProf, input-pipeline analysis" in thresholds
+
+
+@pytest.mark.parametrize(("name", "value"), [("loss", 1e19), ("step_s", 0.0)])
+def test_a_page_of_steps_that_are_all_alike_and_absurd_is_whole(tmp_path, name, value):
+    paths, _ = fabricate_run.fabricate(tmp_path / "run", fabricate_run.Scenario())
+    for path in paths.run_dir.glob("timing/train/*/rank-*.steps"):
+        steps = read_steps(path).steps.copy()
+        for one in (name,) if name == "loss" else (*STEP_PHASES, name):
+            steps[one] = value
+        path.write_bytes(path.read_bytes().partition(b"\n")[0] + b"\n" + steps.tobytes())
+    page = render_html(build_report(read_inputs(paths, ()), ReportConfig()))
+    assert page.rstrip().endswith("</html>")
