@@ -117,19 +117,19 @@ def project_epochs(
         if stage is None or numbers.is_earlier:
             continue
         sources = [name for name in ancestors_of(inputs, stage.name) if name in num_samples]
-        pace, why = numbers.pace, _why_no_epochs(numbers, len(sources))
+        course = replace(_course(inputs[stage.name], stage, numbers, ()), running_since_s=None)
+        pace, why = numbers.pace, _why_no_epochs(numbers, len(sources), course)
         if why or pace is None:
             notes.append(f"{numbers.stage}: {num_epochs:g} epochs are not projected: {why}")
             continue
         num_steps = math.ceil(num_epochs * num_samples[sources[0]] / pace.samples_per_step)
-        course = replace(_course(inputs[stage.name], stage, numbers, ()), running_since_s=None)
         what = words.number_of("epoch", 1) if num_epochs == 1 else f"{num_epochs:g} epochs"
         found.append(_project(numbers, pace, course, num_steps, price, what=what))
     return tuple(found), tuple(notes)
 
 
-def _why_no_epochs(numbers: TrainingNumbers, num_sources: int) -> str:
-    """Nothing where its pace and the length of an epoch are known."""
+def _why_no_epochs(numbers: TrainingNumbers, num_sources: int, course: _Course) -> str:
+    """Nothing where its pace and the length of an epoch are known, and starts come to a step."""
     pace = numbers.pace
     if pace is None:
         return _why_none(numbers)
@@ -140,7 +140,9 @@ def _why_no_epochs(numbers: TrainingNumbers, num_sources: int) -> str:
         return f"{made}, so that an epoch has no known length"
     if pace.num_phases > 1:
         return "it has phases, each with a pace of its own"
-    return "" if pace.samples_per_step else "its records count no samples"
+    if not pace.samples_per_step:
+        return "its records count no samples"
+    return _HOPELESS.format(words.seconds(course.startup_s)) if course.is_hopeless else ""
 
 
 def ancestors_of(inputs: Mapping[str, StageInputs], name: str) -> list[str]:

@@ -12,10 +12,10 @@ import numpy as np
 
 from slurm_jobs.common.timings import PROCESS_EXIT_SPAN
 from slurm_jobs.report.inputs.records import RankTiming
-from slurm_jobs.report.intervals import budget
+from slurm_jobs.report.intervals import Interval, budget
 from slurm_jobs.report.model.run import Bar
 from slurm_jobs.report.model.values import TimeShare
-from slurm_jobs.report.numbers.steps import AttemptSteps
+from slurm_jobs.report.numbers.steps import CLOCK_TOLERANCE, AttemptSteps
 
 AGAIN = "start-up again"
 """What comes before the steps of every attempt but the first: the price of a stop or a failure."""
@@ -69,10 +69,7 @@ def _in_order(
 def _one_attempt(
     bar: Bar, steps: AttemptSteps | None, lead: RankTiming | None, *, is_first: bool
 ) -> dict[tuple[str, str], float]:
-    loop = None
-    if steps is not None:
-        first, last = steps.records[0][0], steps.records[0][-1]
-        loop = (float(first["start_unix_s"]), float(last["start_unix_s"]) + float(last["step_s"]))
+    loop = None if steps is None else _loop_of(steps)
     spans = sorted(lead.spans if lead else (), key=lambda s: s["duration_s"])
     claims = [
         (
@@ -105,6 +102,15 @@ def _one_attempt(
     return parts
 
 
+def _loop_of(steps: AttemptSteps) -> Interval:
+    """From the first step to the end of the last; as long as its steps if a clock was set back."""
+    records = steps.records[0]
+    start, last = float(records["start_unix_s"][0]), records[-1]
+    end = float(last["start_unix_s"]) + float(last["step_s"])
+    sum_s = float(records["step_s"].sum(dtype=np.float64))
+    return start, start + sum_s if end - start < (1 - CLOCK_TOLERANCE) * sum_s else end
+
+
 def _loop_parts(steps: AttemptSteps, loop_s: float) -> dict[tuple[str, str], float]:
     """The loop's seconds: steps, checkpoints, evaluation, steps that do not count, and between."""
     kept = steps.kept(0)
@@ -118,6 +124,7 @@ def _loop_parts(steps: AttemptSteps, loop_s: float) -> dict[tuple[str, str], flo
         ("steps of an earlier config", "idle", steps.abandoned(0)),
     ):
         parts[name, kind] = float(records["step_s"].sum(dtype=np.float64))
-    between = loop_s - sum(parts.values())
-    parts["between steps", "between"] = max(0.0, between)
-    return parts
+    sum_s = sum(parts.values())
+    if sum_s > loop_s:  # by other clocks the attempt ended before its steps did
+        return {part: seconds * loop_s / sum_s for part, seconds in parts.items()}
+    return {**parts, ("between steps", "between"): loop_s - sum_s}

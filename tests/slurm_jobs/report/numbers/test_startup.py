@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.timings import PROCESS_EXIT_SPAN, spans_path
+from slurm_jobs.common.timings import PROCESS_EXIT_SPAN, STEP_FIELDS, spans_path
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.numbers.startup import attempt_budget
 
 
 def test_the_end_of_an_attempt_is_explained_by_the_exit_of_its_process(fabrication, tmp_path):
@@ -26,3 +30,23 @@ def test_the_end_of_an_attempt_is_explained_by_the_exit_of_its_process(fabricati
     assert shares["process exit"] == pytest.approx(3.0)
     assert shares["other ranks and supervisor"] == pytest.approx(0.5)  # to 12 s after the loop
     assert shares["unexplained"] == pytest.approx(before[-1].seconds - 3.5)
+
+
+@pytest.mark.parametrize("set_back_s", [0.0, 30.0, 3600.0])
+def test_a_clock_that_is_set_back_counts_no_second_twice(set_back_s: float) -> None:
+    records = np.zeros(100, [(name, code) for name, code in STEP_FIELDS])
+    records["step"], records["step_s"] = np.arange(100), 1.0
+    records["start_unix_s"] = 1e9 + np.arange(100) - np.where(np.arange(100) < 50, 0, set_back_s)
+    attempt: Any = SimpleNamespace(
+        attempt=1,
+        records=[records],
+        kept=lambda _: records,
+        repeated=lambda _: records[:0],
+        abandoned=lambda _: records[:0],
+    )
+    bar: Any = SimpleNamespace(start_unix_s=1e9 - 5, end_unix_s=1e9 + 110)
+    lead: Any = SimpleNamespace(attempt=1, rank=0, spans=[], steps=None)
+    found = {share.name: share.seconds for share in attempt_budget([attempt], {1: bar}, [lead])}
+    assert found["steps"] == pytest.approx(100)
+    assert found["unexplained"] == pytest.approx(15)
+    assert sum(found.values()) == pytest.approx(115)
