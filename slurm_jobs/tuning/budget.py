@@ -33,8 +33,13 @@ def _repeats_to_tell(pairs: Pairs) -> int:
 
 
 def left_for_knobs_s(budget_s: float, trials: Sequence[Trial]) -> float:
-    """What was left when the last knob was left out: before and after are measured later."""
-    return max(0.0, budget_s - sum(t.wall_s for t in trials if t.purpose != "closing"))
+    """What was left when the last knob was left out: before and after are measured later.
+
+    Those of an earlier pass, before a resume with more, were spent by then.
+    """
+    others = [index for index, trial in enumerate(trials) if trial.purpose != "closing"]
+    spent_s = sum(trial.wall_s for trial in trials[: max(others, default=-1) + 1])
+    return max(0.0, budget_s - spent_s)
 
 
 def why_no_room(left_s: float, needs_s: float) -> str:

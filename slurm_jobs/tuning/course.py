@@ -34,11 +34,11 @@ from slurm_jobs.tuning.lengths import (
 from slurm_jobs.tuning.model import Ask, Cause, Change, Changes, Outcome, Purpose, Trial
 from slurm_jobs.tuning.pairs import MIN_REPEATS, Pairs, afford, pairs_of
 from slurm_jobs.tuning.standing import Course, Facts, NotTried, Tried
+from slurm_jobs.tuning.told import TOO_SHORT
 
 KEPT_STEPS = 8
 """Of the control without a data path: few enough for memory, and more than are ever ahead."""
 BUDGET = "the budget was over"
-TOO_SHORT = "trials have too few steps for it: give a larger --budget"
 _TIMES_AHEAD = 3
 """Measured steps for each that is read ahead: what the loader gives, and not what it holds, is
 then most of a trial. Own choice."""
@@ -241,7 +241,8 @@ def _more_budget(state: _State) -> int | None:
     needs = [one.needs_s for one in state.not_tried.values() if one.needs_s is not None]
     if not needs:
         return None
-    first_s = open_trials([one.pairs for one in state.tried]) * state.trial_s
+    compared = [state.pairs(_DATA), *(one.pairs for one in state.tried)]
+    first_s = open_trials(compared) * state.trial_s
     given_s = state.facts.budget_s
     return more_budget_min(state.probe, state.trials, first_s + min(needs), state.trial_s, given_s)
 

@@ -10,7 +10,7 @@ from slurm_jobs.common.files import plain_json
 from slurm_jobs.comparison.verdict import Verdict
 from slurm_jobs.tuning.knobs import NOT_MEASURED
 from slurm_jobs.tuning.model import Change, Trial
-from slurm_jobs.tuning.pairs import Pairs
+from slurm_jobs.tuning.pairs import MIN_REPEATS, Pairs
 from slurm_jobs.tuning.standing import Course, Facts, Tried
 
 FORMAT_NAME = "slurm-jobs-tuning-1"
@@ -60,8 +60,14 @@ def _is_no_gain(course: Course) -> bool:
 
     Of several knobs that do nothing one is kept in every fifth tuning, and hardly ever twice.
     """
-    verdict = course.closing.verdict if course.closing is not None else None
+    verdict = verdict_of_closing(course.closing) if course.closing is not None else None
     return verdict is not None and verdict.word != "faster"
+
+
+def verdict_of_closing(pairs: Pairs) -> Verdict | None:
+    """Of before and after; None with fewer repeats than a word about a change is given for."""
+    is_whole = min(len(pairs.first), len(pairs.second)) >= MIN_REPEATS
+    return pairs.verdict if is_whole else None
 
 
 def arm_values(trials: Sequence[Trial]) -> dict[str, float]:
@@ -122,7 +128,7 @@ def _closing(pairs: Pairs) -> dict[str, Any]:
     return {
         "before": arm_values(pairs.first) if pairs.first else None,
         "after": arm_values(pairs.second) if pairs.second else None,
-        **_verdict(pairs.verdict),
+        **_verdict(verdict_of_closing(pairs)),
     }
 
 

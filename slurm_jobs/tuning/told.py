@@ -9,6 +9,8 @@ from typing import Any
 from slurm_jobs.common.student import CONFIDENCE
 
 Values = Mapping[str, Any]
+TOO_SHORT = "trials have too few steps for it: give a larger --budget"
+"""Why a change was not tried that needs longer trials than the budget gives."""
 _INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
 
 
@@ -46,17 +48,23 @@ def _none(result: Values) -> str:
 
 
 def why_nothing_tried(result: Values) -> str:
-    """The budget did not reach what findings name, or they name nothing."""
+    """The budget did not reach what findings name, or not with trials enough, or they name none."""
     if names := _no_room_for(result):
         return f"the budget left no room for {', '.join(names)}"
+    if short := [_shown(one["name"]) for one in result["not_tried"] if one["why"] == TOO_SHORT]:
+        return f"trials have too few steps for {', '.join(short)}: give a larger --budget"
     return "no finding names a change that could be tried"
 
 
 def _no_room_for(result: Values) -> list[str]:
     """Changes that findings name and that the budget did not reach."""
-    names = [one["name"] for one in result["not_tried"] if one.get("needs_s") is not None]
-    parts = [name.partition(": ") for name in names]
-    return [f"{key}: {value_text(json.loads(value))}" for key, _, value in parts]
+    return [_shown(one["name"]) for one in result["not_tried"] if one.get("needs_s") is not None]
+
+
+def _shown(name: str) -> str:
+    """A change by its name, as a spec has it."""
+    key, _, value = name.partition(": ")
+    return f"{key}: {value_text(json.loads(value))}"
 
 
 def came(values: Values) -> str:

@@ -1,6 +1,9 @@
 """What a larger budget must bear."""
 
-from slurm_jobs.tuning.budget import open_trials
+from types import SimpleNamespace
+from typing import Any
+
+from slurm_jobs.tuning.budget import left_for_knobs_s, open_trials
 from slurm_jobs.tuning.model import Trial
 from slurm_jobs.tuning.pairs import MAX_REPEATS, Pairs
 
@@ -37,3 +40,11 @@ def test_an_open_comparison_needs_its_further_repeats_in_both_arms():
 
 def test_a_comparison_that_is_over_needs_none():
     assert open_trials([pairs([100.0, 101.0, 99.0], [200.0, 201.0, 199.0])]) == 0
+
+
+def test_before_and_after_of_an_earlier_pass_are_spent() -> None:
+    made = [("knob", 10.0), ("closing", 20.0), ("knob", 5.0), ("closing", 7.0)]
+    trials: Any = [SimpleNamespace(purpose=purpose, wall_s=wall_s) for purpose, wall_s in made]
+    assert left_for_knobs_s(100.0, trials) == 65.0
+    assert left_for_knobs_s(100.0, trials[:2]) == 90.0
+    assert left_for_knobs_s(100.0, []) == 100.0

@@ -3,12 +3,13 @@
 import dataclasses
 import io
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from slurm_jobs.tuning.result import result_of
+from slurm_jobs.tuning.result import result_of, verdict_of_closing
 from slurm_jobs.tuning.terminal import render
 from slurm_jobs.tuning.told import headline
 from tests.slurm_jobs.tuning.simulated import course_of, facts
@@ -127,3 +128,11 @@ def test_a_change_that_the_budget_left_out_is_no_missing_finding():
     assert headline(values) == f"Nothing is kept: {said}."
     assert said in shown(values)
     assert "no finding names" not in shown(values).split("Tried, strongest")[1]
+
+
+def test_two_trials_an_arm_have_no_word_on_before_and_after() -> None:
+    word = SimpleNamespace(word="faster")
+    few: Any = SimpleNamespace(first=[1, 2], second=[1, 2, 3], verdict=word)
+    enough: Any = SimpleNamespace(first=[1, 2, 3], second=[1, 2, 3], verdict=word)
+    assert verdict_of_closing(few) is None
+    assert verdict_of_closing(enough) is word
