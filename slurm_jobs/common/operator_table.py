@@ -74,9 +74,14 @@ def read_operators(path: Path) -> OperatorTable:
         ValueError: the file is none, or of another version.
     """
     values: dict[str, Any] = read_json(path)
-    if values.get("format") != FORMAT_NAME:
-        message = f"{path}: format {values.get('format')!r}, expected {FORMAT_NAME!r}"
+    if not isinstance(values, dict) or values.get("format") != FORMAT_NAME:
+        found = values.get("format") if isinstance(values, dict) else values
+        message = f"{path}: format {found!r}, expected {FORMAT_NAME!r}"
         raise ValueError(message)
-    known = known_fields(OperatorTable, values)
-    rows = [Operator(**known_fields(Operator, row)) for row in known["operators"]]
-    return OperatorTable(**{**known, "operators": rows})
+    try:
+        known = known_fields(OperatorTable, values)
+        rows = [Operator(**known_fields(Operator, row)) for row in known["operators"]]
+        return OperatorTable(**{**known, "operators": rows})
+    except (KeyError, TypeError, AttributeError) as error:
+        message = f"{path}: damaged: it lacks a part of what an operator, or the table, has"
+        raise ValueError(message) from error

@@ -152,7 +152,40 @@ def _header(line: bytes, path: Path) -> dict[str, Any]:
     except ValueError as error:
         message = f"{path}: not a file of readings (its first line is no JSON header)"
         raise ValueError(message) from error
-    if header.get("format") != FORMAT_NAME:
-        message = f"{path}: format {header.get('format')!r}, expected {FORMAT_NAME!r}"
+    if not isinstance(header, dict) or header.get("format") != FORMAT_NAME:
+        found = header.get("format") if isinstance(header, dict) else header
+        message = f"{path}: not a file of readings: format {found!r}, expected {FORMAT_NAME!r}"
+        raise ValueError(message)
+    if not _are_fields(header.get("fields")) or not _tells_node(header.get("metadata")):
+        message = f"{path}: damaged: its header does not tell fields and node as they are written"
         raise ValueError(message)
     return header
+
+
+def _are_fields(said: Any) -> bool:
+    """Whether they are those of a writer, for any number of GPUs."""
+    gpu = GPU_FIELDS[0]
+    rows = said if isinstance(said, list) else []
+    lengths = [row[2] for row in rows if isinstance(row, list) and len(row) == 3 and row[0] == gpu]
+    num_gpus = lengths[0] if lengths else None
+    if not isinstance(num_gpus, int) or not 0 <= num_gpus <= MAX_GPUS:
+        return False
+    return bool(rows == [list(field) for field in _fields(num_gpus)])
+
+
+def _tells_node(said: Any) -> bool:
+    """Whether cores, cards and links, as far as they are said, are such as a writer says them."""
+    if not isinstance(said, dict) or not isinstance(said.get("cores") or [], list):
+        return False
+    gpus, links = said.get("gpus") or [], said.get("links") or []
+    return (
+        _have_numbers(gpus, "memory_bytes")
+        and _have_numbers(links, "bits_per_s")
+        and all("is_up" in link for link in links)
+    )
+
+
+def _have_numbers(said: Any, name: str) -> bool:
+    return isinstance(said, list) and all(
+        isinstance(one, dict) and isinstance(one.get(name) or 0, int | float) for one in said
+    )

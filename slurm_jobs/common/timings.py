@@ -219,8 +219,12 @@ def _read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
     except ValueError as error:
         message = f"{path}: not a step file (its first line is no JSON header)"
         raise ValueError(message) from error
-    if header.get("format") != FORMAT_NAME:
-        message = f"{path}: step format {header.get('format')!r}, expected {FORMAT_NAME!r}"
+    if not isinstance(header, dict) or header.get("format") != FORMAT_NAME:
+        found = header.get("format") if isinstance(header, dict) else header
+        message = f"{path}: not a step file: format {found!r}, expected {FORMAT_NAME!r}"
+        raise ValueError(message)
+    if not _are_fields(header.get("fields")):
+        message = f"{path}: damaged: its header does not name the fields of its records"
         raise ValueError(message)
     if not _tells_training(header.get("metadata")):
         message = f"{path}: damaged: its header does not tell ranks and phases as they are written"
@@ -228,9 +232,20 @@ def _read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
     return header
 
 
+def _are_fields(said: Any) -> bool:
+    """Whether they are names, each once, with types as a writer has them."""
+    if not isinstance(said, list) or not all(isinstance(f, list) and len(f) == 2 for f in said):
+        return False
+    names = [name for name, _ in said if isinstance(name, str) and name]
+    codes = [code for _, code in said if isinstance(code, str) and code in _STRUCT_CODES]
+    return len(set(names)) == len(codes) == len(said)
+
+
 def _tells_training(said: Any) -> bool:
     """Whether ranks and phases, as far as they are said, are such as a writer says them."""
     if not isinstance(said, dict) or not _is_count(said.get("num_ranks", 0)):
+        return False
+    if not _is_count(said.get("num_steps") or 0):
         return False
     phases = said.get("phases") or []
     return isinstance(phases, list) and all(

@@ -1,0 +1,99 @@
+"""Records of time whose header is damaged are refused with their path, whatever stands there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_jobs.common.operator_table import FORMAT_NAME as OPERATORS
+from slurm_jobs.common.operator_table import read_operators
+from slurm_jobs.common.system_readings import ReadingPacker, read_system
+from slurm_jobs.common.timings import read_steps, steps_header
+
+_FIELDS: list[Any] = [
+    None,
+    [],
+    7,
+    ["loss"],
+    [["loss", "f5"]],
+    [["loss"]],
+    [["loss", "f4"], ["loss", "f4"]],
+    [[3, "f4"]],
+    [["loss", ["f4"]]],
+]
+
+
+def _changed(header: bytes, **values: Any) -> bytes:
+    return (json.dumps({**json.loads(header), **values}) + "\n").encode()
+
+
+@pytest.mark.parametrize("line", [b"[]\n", b"null\n", b"3\n", b'"x"\n', b"", b"{}\n"])
+def test_a_first_line_that_is_no_header_is_refused(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "damaged"
+    path.write_bytes(line)
+    for read in (read_steps, read_system):
+        with pytest.raises(ValueError, match="damaged"):
+            read(path)
+
+
+@pytest.mark.parametrize("fields", _FIELDS)
+def test_fields_that_no_writer_names_are_refused(fields: Any, tmp_path: Path) -> None:
+    path = tmp_path / "odd"
+    for read, header in (
+        (read_steps, steps_header({})),
+        (read_system, ReadingPacker(1).header({})),
+    ):
+        path.write_bytes(_changed(header, fields=fields))
+        with pytest.raises(ValueError, match="odd: "):
+            read(path)
+
+
+@pytest.mark.parametrize("num_steps", ["x", -1, 1.5, float("nan"), [1]])
+def test_a_number_of_steps_that_is_none_is_refused(num_steps: Any, tmp_path: Path) -> None:
+    path = tmp_path / "odd"
+    path.write_bytes(steps_header({"num_steps": num_steps}))
+    with pytest.raises(ValueError, match="odd: damaged"):
+        read_steps(path)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        [],
+        {"cores": 3},
+        {"gpus": [3]},
+        {"gpus": [{"memory_bytes": "much"}]},
+        {"links": {"eth0": 1}},
+        {"links": [{"bits_per_s": 1}]},
+    ],
+)
+def test_a_node_that_no_writer_tells_of_is_refused(metadata: Any, tmp_path: Path) -> None:
+    path = tmp_path / "odd"
+    path.write_bytes(_changed(ReadingPacker(2).header({}), metadata=metadata))
+    with pytest.raises(ValueError, match="odd: damaged"):
+        read_system(path)
+
+
+@pytest.mark.parametrize("num_gpus", [0, 1, 16])
+def test_headers_as_they_are_written_are_read(num_gpus: int, tmp_path: Path) -> None:
+    path = tmp_path / "whole"
+    link = {"name": "eth0", "bits_per_s": None, "is_up": True}
+    said = {"cores": [0, 1], "gpus": [{"memory_bytes": 1}] * num_gpus, "links": [link]}
+    path.write_bytes(ReadingPacker(num_gpus).header(said))
+    assert read_system(path).metadata == said
+    path.write_bytes(steps_header({"num_ranks": 2, "num_steps": 10}))
+    assert read_steps(path).metadata == {"num_ranks": 2, "num_steps": 10}
+
+
+@pytest.mark.parametrize(
+    "values", [[], 3, {"format": OPERATORS}, {"format": OPERATORS, "operators": [{"name": "mm"}]}]
+)
+def test_a_table_of_operators_that_is_none_is_refused(values: Any, tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=r"table\.json: "):
+        read_operators(path)
