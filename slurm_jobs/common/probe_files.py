@@ -137,7 +137,8 @@ def keep_probe(paths: ProbePaths, probe: NodeProbe, attempt: int) -> Path:
     with atomic_writer(target) as stream:
         stream.write(dump_json(asdict(probe)).encode())
         os.fchmod(stream.fileno(), 0o600 | _shown_mode(paths) & 0o044)
-    for old in paths.files_of(probe.node)[MAX_KEPT:]:
+    others = [path for path in paths.files_of(probe.node) if path != target]
+    for old in others[MAX_KEPT - 1 :]:  # a clock that was ahead has made names that sort first
         old.unlink(missing_ok=True)  # another probe of this node may have removed it
     return target
 

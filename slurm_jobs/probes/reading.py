@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from slurm_jobs.common.probe_files import folder_of_probes, is_folder_of_probes,
 from slurm_jobs.common.probe_records import NodeProbe
 from slurm_jobs.spec.plain_text import printable
 
+_AHEAD_S = 86_400.0
+"""A record that is later than now by more is of a clock that was wrong. Own choice."""
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError)
 
 
@@ -39,7 +42,7 @@ def _files_by_node(own_dirs: Iterable[Path], problems: list[str]) -> Mapping[str
     by_node: dict[str, list[Path]] = {}
     for own_dir in own_dirs:
         for folder in _listed(own_dir, problems):
-            if not folder.name.startswith("."):
+            if not folder.name.startswith(".") and not folder.is_symlink():
                 by_node.setdefault(folder.name, []).extend(_listed(folder, problems))
     return {
         node: sorted(by_node[node], key=lambda path: path.name, reverse=True)
@@ -69,6 +72,9 @@ def _newest(files: Iterable[Path], problems: list[str]) -> list[NodeProbe]:
             continue
         except _UNREADABLE as error:
             problems.append(f"{printable(str(path))}: not read as a probe: {error}")
+            continue
+        if probe.measured_unix_s > time.time() + _AHEAD_S:
+            problems.append(f"{printable(str(path))}: left out: its moment is still to come")
             continue
         if not probe.is_partial:
             return [probe]

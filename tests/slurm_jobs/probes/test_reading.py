@@ -24,12 +24,12 @@ from tests.slurm_jobs.run.closed import close
 
 
 def test_the_newest_probe_of_each_node_is_read(tmp_path) -> None:
-    for node, unix_s in (("n1", 1e9), ("n1", 2e9), ("n1", 1.5e9), ("n2", 1e9)):
+    for node, unix_s in (("n1", 1e9), ("n1", 1.79e9), ("n1", 1.5e9), ("n2", 1e9)):
         keep_probe(ProbePaths(tmp_path), probe(node, unix_s=unix_s), 1)
     problems: list[str] = []
     found = newest_probes(tmp_path, problems)
-    assert [(p.node, p.measured_unix_s) for p in found] == [("n1", 2e9), ("n2", 1e9)]
-    assert found[0] == probe("n1", unix_s=2e9)
+    assert [(p.node, p.measured_unix_s) for p in found] == [("n1", 1.79e9), ("n2", 1e9)]
+    assert found[0] == probe("n1", unix_s=1.79e9)
     assert problems == []
 
 
@@ -46,7 +46,7 @@ def test_only_a_few_probes_of_a_node_are_kept_and_a_rewritten_one_is_one(tmp_pat
 def test_a_run_finds_its_own_probes_alone(tmp_path) -> None:
     paths = ProbePaths(tmp_path)
     keep_probe(paths, probe("n1"), 1)
-    keep_probe(paths, dataclasses.replace(probe("n1", unix_s=2e9), run_id="other-1"), 1)
+    keep_probe(paths, dataclasses.replace(probe("n1", unix_s=1.79e9), run_id="other-1"), 1)
     run_id = probe("n1").run_id
     (tmp_path / run_id).mkdir()
     (found,) = probes_of_run(tmp_path, run_id, [])
@@ -56,7 +56,7 @@ def test_a_run_finds_its_own_probes_alone(tmp_path) -> None:
 def test_a_record_that_another_user_names_after_a_run_is_none_of_it(tmp_path) -> None:
     run_id = probe("n1").run_id
     (tmp_path / run_id).mkdir()
-    path = keep_probe(ProbePaths(tmp_path), probe("n1", unix_s=2e9), 1)
+    path = keep_probe(ProbePaths(tmp_path), probe("n1", unix_s=1.79e9), 1)
     others = tmp_path / f".probes-{os.getuid() + 1}/n1"
     path.parent.rename(others.parent.parent / "moved")
     others.parent.mkdir()
@@ -82,7 +82,7 @@ def test_a_record_with_text_that_steers_a_terminal_is_not_read(tmp_path, details
 
 def test_a_probe_that_ended_early_counts_where_there_is_no_whole_one(tmp_path) -> None:
     paths = ProbePaths(tmp_path)
-    early = dataclasses.replace(probe("n1", unix_s=2e9), is_partial=True)
+    early = dataclasses.replace(probe("n1", unix_s=1.79e9), is_partial=True)
     keep_probe(paths, early, 1)
     assert newest_probes(tmp_path, []) == (early,)
     keep_probe(paths, probe("n1", unix_s=1e9), 1)
@@ -148,7 +148,7 @@ def test_a_users_probes_that_may_not_be_read_are_told_and_those_of_others_count(
 def test_a_damaged_probe_is_a_problem_and_the_one_before_it_counts(tmp_path) -> None:
     paths = ProbePaths(tmp_path)
     keep_probe(paths, probe("n1"), 1)
-    keep_probe(paths, probe("n1", unix_s=2e9), 1).write_text("{")
+    keep_probe(paths, probe("n1", unix_s=1.79e9), 1).write_text("{")
     problems: list[str] = []
     # The report names the file; it does not fail, nor take an older number for the newest.
     assert [p.measured_unix_s for p in newest_probes(tmp_path, problems)] == [1e9]
