@@ -66,5 +66,5 @@ def next_steps(run_dirs: Sequence[Path], measured: Sequence[RunMeasure]) -> list
     return [
         "Nothing is left to compare: no two runs on different numbers of ranks are alike otherwise",
         f"next: {compare}  # in what they differ",
-        f"then: submit one of their specs on another number (--set {resources}.nodes=2)",
+        f"then: submit one and the same spec on each number of ranks (--set {resources}.nodes=2)",
     ]

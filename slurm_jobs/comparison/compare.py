@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slurm_jobs.comparison.health import HELD_SHARE
 from slurm_jobs.comparison.model import Comparison, RunMeasure
 from slurm_jobs.comparison.settings import differences, unlike_within
 from slurm_jobs.comparison.verdict import MIN_RUNS, Verdict, judge, judge_single
@@ -13,9 +14,9 @@ from slurm_jobs.report.numbers.training import MIN_STEPS
 TOKENS_ALIKE = 0.02
 """Mean real tokens a sample may differ by this share; more, and the data are not the same. Own
 choice."""
-_HELD, _HELD_MORE = 0.25, 0.10
-"""Cores of a run that others held, and how much more of one arm's than of the other's, as a share
-of those asked for, from which on it is said. Own choices."""
+_HELD_MORE = 0.10
+"""How much more of one arm's cores than of the other's others held, as a share of those asked for,
+from which on it is said. Own choice."""
 _MANY = 6
 """Names that are listed; more are counted."""
 
@@ -94,7 +95,7 @@ def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) ->
     if not all(arms):
         return []
     means = [sum(shares) / len(shares) for shares in arms]
-    if abs(means[0] - means[1]) < _HELD_MORE and max(max(arm) for arm in arms) < _HELD:
+    if abs(means[0] - means[1]) < _HELD_MORE and max(max(arm) for arm in arms) < HELD_SHARE:
         return []
     told = " and ".join(
         f"{words.percent(mean)} in {name}" for name, mean in zip("AB", means, strict=True)

@@ -20,6 +20,8 @@ SLOW_START = 0.80
 cache inside it. Own choice."""
 MOST_EFFICIENCY = 1.05
 """Above it, the base was held up by something: caches give a few percent, no more. Own choice."""
+HELD_SHARE = 0.25
+"""Of the cores asked for, from which on it is said that others held them. Own choice."""
 
 
 def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[str, ...]:
@@ -29,7 +31,7 @@ def problems(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> tuple[
         runs: on the same number of ranks.
         others: of the same series, on other numbers.
     """
-    found = [line for run in runs for line in (*_memory(run), *_start(run))]
+    found = [line for run in runs for line in (*_memory(run), *_start(run), *_held(run))]
     found += _hardware(runs, others)
     return tuple(dict.fromkeys(found))
 
@@ -56,6 +58,12 @@ def _start(run: RunMeasure) -> Iterator[str]:
             f"its first tenth ran at {words.percent(share)} of the speed of the rest, as with "
             f"compiling inside ({run.run_id}); leave more out with --warmup-steps"
         )
+
+
+def _held(run: RunMeasure) -> Iterator[str]:
+    if run.share_held is not None and run.share_held >= HELD_SHARE:
+        share = words.percent(run.share_held)
+        yield f"processes of others held {share} of the cores that it had asked for ({run.run_id})"
 
 
 def _hardware(runs: Sequence[RunMeasure], others: Sequence[RunMeasure]) -> Iterator[str]:

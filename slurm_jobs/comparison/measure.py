@@ -94,7 +94,8 @@ def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -
     if not whole:
         message = (
             f"run {run_dir.name}, stage {chosen.name}: no step of all its ranks is left after the "
-            f"first {warmup_steps} of each attempt; name a run that trained for longer"
+            f"first {warmup_steps} of each attempt; name a run that trained for longer, "
+            "or a smaller --warmup-steps"
         )
         raise InputError(message)
     num_ranks = max(
@@ -136,6 +137,11 @@ def _notes(
     """What of the run is not in its speed, and what could not be read."""
     name = str(inputs.run["run_id"])
     said = []
+    if (made := made_of_planned(attempts)) is not None:
+        said.append(
+            f"{name}: {made[0]:,} of {made[1]:,} steps were made, it was stopped or still runs: "
+            "loss and memory are of these"
+        )
     if len(newest) < len(attempts):
         num_steps = sum(a.num_measured for a in attempts) - sum(a.num_measured for a in newest)
         said.append(
@@ -149,6 +155,18 @@ def _notes(
     short = [a for a in alike if min(a.num_kept) < max(a.num_kept)]
     said += [f"{name}: its ranks recorded unequal numbers of steps" for _ in short[:1]]
     return (*said, *(f"{name}: {problem}" for problem in inputs.problems))
+
+
+def made_of_planned(attempts: Sequence[AttemptSteps]) -> tuple[int, int] | None:
+    """Steps that a training has made, and those it is to have, where it has not made them all."""
+    newest = attempts[-1]
+    planned = max(
+        int(timing.steps.metadata.get("num_steps") or 0)
+        for timing in newest.ranks
+        if timing.steps is not None
+    )
+    made = int(newest.records[newest.longest]["step"][-1]) + 1
+    return (made, planned) if made < planned else None
 
 
 def _measure(
