@@ -31,6 +31,7 @@ from slurm_jobs.common.operator_table import (
     trace_path,
 )
 from slurm_jobs.common.stage_config.profile import ProfileConfig
+from slurm_jobs.common.timings import PROFILE_WRITE_SPAN
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class Profiling:
             return
         wall_s = time.perf_counter() - begun_s
         steps = range(self._begun_step, end_step)
-        with self._spans.span("profile_write", first_step=steps[0], num_steps=len(steps)):
+        with self._spans.span(PROFILE_WRITE_SPAN, first_step=steps[0], num_steps=len(steps)):
             # SYNC: the profiler waits for the device, to have its last kernels.
             profiler.stop_trace()
             self._write_files(profiler, steps, wall_s)

@@ -122,7 +122,7 @@ def given_run(target: str, of_spec: Mapping[str, Any], anew: str) -> Path | None
 def whole(text: str) -> int:
     """A whole number, 0 too, for argparse."""
     if not text.isdecimal():
-        message = f"{text} is not a whole number"
+        message = f"{text} is not a whole number of 0 or more"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 

@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "a run, or repeats of one with commas between them"
     parser.add_argument("first", metavar="A", help=words)
     parser.add_argument("second", metavar="B", help=words)
+    parser.add_argument("more", nargs="*", help=argparse.SUPPRESS)
     add_training(parser)
     add_json(parser)
 
@@ -37,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
     from slurm_jobs.comparison.measure import measure
     from slurm_jobs.comparison.sentences import headline
 
-    arms = [_runs(arm) for arm in (options.first, options.second)]
+    _refuse_more(options)
+    arms = [runs_of(arm) for arm in (options.first, options.second)]
     refuse_repeated([run_dir for arm in arms for run_dir in arm])
     first, second = (
         [
@@ -58,7 +60,25 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _runs(arm: str) -> list[Path]:
+def _refuse_more(options: argparse.Namespace) -> None:
+    """Refuse repeats with spaces between them.
+
+    Raises:
+        InputError: there are more than two arms.
+    """
+    from slurm_jobs.common.errors import InputError
+
+    if options.more:
+        given = [options.first, options.second, *options.more]
+        message = (
+            f"compare takes two arms, and here are {len(given)}; repeats of one have commas "
+            f"between them: {','.join(given[: len(given) // 2])} "
+            f"{','.join(given[len(given) // 2 :])}"
+        )
+        raise InputError(message)
+
+
+def runs_of(arm: str) -> list[Path]:
     """`a,b`: two runs; a folder with a comma in its name is one.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_json, command_text, print_json, shown_path
-from slurm_jobs.cli.compare import add_training, refuse_repeated
+from slurm_jobs.cli.compare import add_training, refuse_repeated, runs_of
 
 if TYPE_CHECKING:
     from slurm_jobs.comparison.model import RunMeasure
@@ -25,13 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, and print; exit code 0 whatever was found."""
+    """Measure, and print; exit code 1 where nothing could be compared."""
     from slurm_jobs.common.errors import InputError
     from slurm_jobs.comparison.measure import measure
     from slurm_jobs.comparison.scaling import scale
-    from slurm_jobs.run.find import find_run
 
-    run_dirs = [find_run(name) for name in options.runs]
+    run_dirs = [run_dir for words in options.runs for run_dir in runs_of(words)]
     refuse_repeated(run_dirs)
     measured = [
         measure(run_dir, stage=options.stage, warmup_steps=options.warmup_steps)
@@ -47,13 +46,13 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         lines = [headline(series) for series in found.series]
         print_json({"headlines": lines, **dataclasses.asdict(found), "next": steps})
-        return 0
+        return 0 if found.series else 1
     from slurm_jobs.cli.output import console
 
     console().print(render(found))
     for line in steps:
         print(line)
-    return 0
+    return 0 if found.series else 1
 
 
 def next_steps(run_dirs: Sequence[Path], measured: Sequence[RunMeasure]) -> list[str]:

@@ -130,6 +130,10 @@ PROCESS_EXIT_SPAN = "process_exit"
 """From when a stage's function had returned to the end of its process; its keeper writes it."""
 
 
+PROFILE_WRITE_SPAN = "profile_write"
+"""The writing of the steps that a rank profiled; it names them, by `first_step` and `num_steps`."""
+
+
 def spans_path(timing_dir: Path, rank: int) -> Path:
     """Where `rank` writes its spans."""
     return timing_dir / f"rank-{rank:05d}.spans.jsonl"

@@ -1,14 +1,14 @@
 """Reads what the training of one run did: its speed as a number, and all that it depends on.
 
-Checkpoints, evaluation and steps that compiled are set apart: they say how often something is
-done, not how fast a step is.
+Checkpoints, evaluation, and steps that compiled or were profiled are set apart: they say how often
+something is done, not how fast a step is.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from slurm_jobs.common.stretches import stretch_speeds
 from slurm_jobs.common.timings import NOT_TRAINING
 from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.settings import settings_of
-from slurm_jobs.comparison.surroundings import around_steps, cards
+from slurm_jobs.comparison.steps import PlainSteps, plain_steps
+from slurm_jobs.comparison.surroundings import around_steps, cards, profiler_note
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
@@ -27,50 +28,7 @@ from slurm_jobs.report.numbers.newest import of_newest
 from slurm_jobs.report.numbers.steps import AttemptSteps, last_losses, split_attempts
 from slurm_jobs.run.paths import RunPaths
 
-_COMPILE = "compile_s"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Steps:
-    """The measured steps of all attempts that had as many ranks, one number a step."""
-
-    tokens: np.ndarray
-    """Of all ranks, [num_steps]; the others alike."""
-    samples: np.ndarray
-    seconds: np.ndarray
-    """Without what is set apart, of the rank that the attempt's time is of."""
-    num_compiled: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Speed:
-    """Of the measured steps of a training, what is set apart left out."""
-
-    tokens_per_s: float
-    """Real ones, of all ranks; 0 where none are counted."""
-    samples_per_s: float
-    step_s: float
-    """Mean."""
-    num_steps: int
-
-
-def speed_of(attempts: Sequence[AttemptSteps]) -> Speed | None:
-    """The speed as `measure` has it; None where no step counts that did not compile.
-
-    Args:
-        attempts: with as many ranks each.
-    """
-    whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
-    steps = _join([_of_attempt(a) for a in whole]) if whole else None
-    if steps is None or not len(steps.seconds):
-        return None
-    seconds = float(steps.seconds.sum())
-    return Speed(
-        tokens_per_s=float(steps.tokens.sum() / seconds),
-        samples_per_s=float(steps.samples.sum() / seconds),
-        step_s=seconds / len(steps.seconds),
-        num_steps=len(steps.seconds),
-    )
+_ALL_APART = "every step after the warm-up compiled something, or was profiled"
 
 
 def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -> RunMeasure:
@@ -154,6 +112,8 @@ def _notes(
         )
     short = [a for a in alike if min(a.num_kept) < max(a.num_kept)]
     said += [f"{name}: its ranks recorded unequal numbers of steps" for _ in short[:1]]
+    if note := profiler_note(alike):
+        said.append(f"{name}: {note}")
     return (*said, *(f"{name}: {problem}" for problem in inputs.problems))
 
 
@@ -175,14 +135,15 @@ def _measure(
     attempts: Sequence[AttemptSteps],
     notes: tuple[str, ...],
 ) -> RunMeasure:
-    steps = _join([_of_attempt(a) for a in attempts])
+    steps = plain_steps(attempts)
     seconds, num_steps = float(steps.seconds.sum()), len(steps.seconds)
     if not num_steps or not steps.samples.sum():
-        what = "its records count no samples" if num_steps else "every step compiled something"
+        what = "its records count no samples" if num_steps else _ALL_APART
         message = f"run {inputs.run['run_id']}, stage {stage.name}: {what}"
         raise InputError(message)
     said = [t.steps.metadata for a in attempts for t in a.ranks if t.steps is not None]
-    tokens, samples, num_ranks = steps.tokens.sum(), steps.samples.sum(), attempts[0].num_ranks
+    tokens, samples = float(steps.tokens.sum()), float(steps.samples.sum())
+    num_ranks = attempts[0].num_ranks
     return RunMeasure(
         run_id=inputs.run["run_id"],
         name=inputs.run["name"],
@@ -193,13 +154,12 @@ def _measure(
         cpus=tuple(sorted({n.cpu for n in stage.nodes if n.cpu})),
         num_steps=num_steps,
         seconds=seconds,
-        tokens_per_s=float(tokens / seconds),
-        samples_per_s=float(samples / seconds),
-        samples_per_step=float(samples / num_steps),
-        tokens_per_sample=float(tokens / samples),
+        tokens_per_s=tokens / seconds,
+        samples_per_s=samples / seconds,
+        samples_per_step=samples / num_steps,
+        tokens_per_sample=tokens / samples,
         token_stretches=stretch_speeds(steps.tokens, steps.seconds),
-        apart_s=_apart(attempts),
-        num_compiled_steps=steps.num_compiled,
+        **_apart(attempts, steps),
         **_memory(attempts),
         last_loss=None,
         rank_hours=sum(num_ranks * _hours(a) for a in attempts),
@@ -211,43 +171,12 @@ def _measure(
     )
 
 
-def _of_attempt(attempt: AttemptSteps) -> _Steps:
-    """Of the rank whose training time is least: what another has more is a wait for what is apart.
-
-    (Where rank 0 saves or evaluates alone, the others wait for it in a phase of training.)
-    """
-    ranks = [attempt.measured(index) for index in range(len(attempt.ranks))]
-    is_plain = np.all([rank[_COMPILE] == 0 for rank in ranks], axis=0)
-    plain = [rank.compress(is_plain) for rank in ranks]
-    trained = [
-        rank["step_s"].astype(np.float64) - sum(rank[name] for name in NOT_TRAINING)
-        for rank in plain
-    ]
-    return _Steps(
-        tokens=_added(plain, "num_tokens"),
-        samples=_added(plain, "num_samples"),
-        seconds=min(trained, key=lambda values: values.sum()),
-        num_compiled=int((~is_plain).sum()),
-    )
-
-
-def _added(ranks: Sequence[np.ndarray], name: str) -> np.ndarray:
-    total: np.ndarray = np.stack([rank[name] for rank in ranks]).sum(axis=0, dtype=np.float64)
-    return total
-
-
 def _memory(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
     records = [r for a in attempts for r in a.records]
     return {
         "memory_peak_bytes": max(float(r["memory_peak_bytes"].max()) for r in records),
         "num_allocator_retries": sum(int(r["num_allocator_retries"].max()) for r in records),
     }
-
-
-def _join(parts: Sequence[_Steps]) -> _Steps:
-    names = ("tokens", "samples", "seconds")
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return _Steps(**joined, num_compiled=sum(part.num_compiled for part in parts))
 
 
 def _phase_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
@@ -266,11 +195,16 @@ def _phase_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
     return {name: count / whole for name, count in counts.items() if count}
 
 
-def _apart(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
+def _apart(attempts: Sequence[AttemptSteps], steps: PlainSteps) -> dict[str, Any]:
     """Of each attempt the rank that spent most; all its steps, also the first."""
-    return {
+    seconds = {
         name: sum(max(float(r[name].sum(dtype=np.float64)) for r in a.records) for a in attempts)
         for name in NOT_TRAINING
+    }
+    return {
+        "apart_s": seconds,
+        "num_compiled_steps": steps.num_compiled,
+        "num_profiled_steps": steps.num_profiled,
     }
 
 

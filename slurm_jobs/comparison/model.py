@@ -25,7 +25,7 @@ class RunMeasure:
     cpus: tuple[str, ...]
     """Models of its nodes' processors, each once, in order."""
     num_steps: int
-    """That speeds are of: after the warm-up, without those that compiled."""
+    """That speeds are of: after the warm-up, without those that compiled or were profiled."""
     seconds: float
     """That they took, without what is set apart."""
     tokens_per_s: float
@@ -56,6 +56,8 @@ class RunMeasure:
     share_held: float | None = None
     """Of the cores that it asked for on the node where that was most, how much processes of others
     kept busy during the steps; None where no readings tell."""
+    num_profiled_steps: int = 0
+    """Steps after the warm-up that were profiled, or warmed the profiler up: left out, too."""
     notes: tuple[str, ...] = ()
 
 

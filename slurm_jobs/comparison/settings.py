@@ -13,9 +13,9 @@ ABSENT = "-"
 """Stands for a setting that a run does not have."""
 TRAINING = "train"
 """The compared stage is called so, whatever each spec calls it."""
-OWN_OF_A_RUN = ("node.", f"{TRAINING}.config.seed")
-"""Beginnings of settings in which repeats may differ: Slurm chooses the nodes, and another seed
-makes a repeat no worse."""
+OWN_OF_A_RUN = ("node.", f"{TRAINING}.config.seed", f"{TRAINING}.config.profile.")
+"""Beginnings of settings in which repeats may differ: Slurm chooses the nodes, another seed makes a
+repeat no worse, and steps that were profiled are left out."""
 _RUN_WIDE = ("environment", "setup", "limit")
 """Of the spec, for all stages."""
 _CLUSTER_WIDE = ("environment", "setup", "python", "node_local_dir", "slurm", "gpu_slurm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from slurm_jobs.common.timings import PROFILE_WRITE_SPAN
 from slurm_jobs.report.inputs.records import StageInputs
 from slurm_jobs.report.numbers.communication import exposed_communication
 from slurm_jobs.report.numbers.load import cores_held, node_loads
@@ -28,6 +29,15 @@ def around_steps(stage: StageInputs, attempts: Sequence[AttemptSteps]) -> dict[s
         "exposed": exposed_communication([p for p in stage.profiles if p.attempt in numbers]),
         "share_held": max(shares, default=None),
     }
+
+
+def profiler_note(attempts: Sequence[AttemptSteps]) -> str:
+    """Of a training on CPUs: what its memory has in it that is none of its own; else nothing."""
+    ranks = [timing for attempt in attempts for timing in attempt.ranks]
+    on_device = any(t.steps.metadata.get("device") == "cuda" for t in ranks if t.steps is not None)
+    if on_device or all(s["name"] != PROFILE_WRITE_SPAN for t in ranks for s in t.spans):
+        return ""
+    return "steps were profiled: its memory has the profiler's records in it"
 
 
 def cards(stage: StageInputs) -> dict[str, Any]:

@@ -14,6 +14,11 @@ from slurm_jobs.comparison.sentences import change, headline, hours_word
 from slurm_jobs.report import words
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "equal": "bold", "cannot tell": "yellow"}
+_OF_TWO = {"different here", "alike here"}
+_TWO_RATES = (
+    "  tokens/s: all tokens over all time. Ratio above: of the geometric means of stretches, in "
+    "which a single long stall weighs less."
+)
 _MOST_DIFFERENCES = 20
 _APART = {
     "checkpoint_s": "checkpoints",
@@ -53,6 +58,8 @@ def _runs(comparison: Comparison) -> RenderableType:
             called = arm if len(runs) == 1 else f"{arm}{number}"
             table.add_row(called, *_facts(run))
             names.append(Text(f" {called:3} {run.run_id}"))
+    if comparison.tokens is not None and comparison.tokens.word in _OF_TWO:
+        names.append(Text(_TWO_RATES, style="dim"))
     return Group(table, *names)
 
 
@@ -76,10 +83,17 @@ def _apart(comparison: Comparison) -> RenderableType:
             f"{name} {words.seconds(_mean([run.apart_s[kind] for run in runs]))}"
             for kind, name in _APART.items()
         )
-        compiled = sum(run.num_compiled_steps for run in runs)
-        left = f"; {words.number_of('step', compiled)} that compiled left out" if compiled else ""
-        table.add_row(f"  {arm}", Text(f"mean of a run: {said}{left}"))
+        table.add_row(f"  {arm}", Text(f"mean of a run: {said}{_left_out(runs)}"))
     return table
+
+
+def _left_out(runs: Sequence[RunMeasure]) -> str:
+    counts = {
+        "that compiled": sum(run.num_compiled_steps for run in runs),
+        "about a profile": sum(run.num_profiled_steps for run in runs),
+    }
+    told = [f"{words.number_of('step', num)} {which}" for which, num in counts.items() if num]
+    return f"; left out: {', '.join(told)}" if told else ""
 
 
 def _settings(comparison: Comparison, width: int) -> list[RenderableType]:

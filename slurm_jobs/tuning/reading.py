@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.errors import StageError
-from slurm_jobs.comparison.measure import speed_of
+from slurm_jobs.comparison.steps import speed_of
 from slurm_jobs.report.findings.base import share_of
 from slurm_jobs.report.findings.find import find
 from slurm_jobs.report.inputs.records import StageInputs

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from slurm_jobs.common.timings import PROFILE_WRITE_SPAN
 from slurm_jobs.report.inputs.records import RankTiming
 from slurm_jobs.report.intervals import Interval, merge
 
-_SPANS = frozenset({"profile_prepare", "profile_write"})
+_SPANS = frozenset({"profile_prepare", PROFILE_WRITE_SPAN})
 _WAITS = (("rank_wait_s", "step_s"), ("device_rank_wait_s", "device_step_s"))
 """A wait for other ranks, and the step that it is a part of; NaN where no device was timed."""
 

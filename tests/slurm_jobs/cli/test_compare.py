@@ -39,6 +39,14 @@ def test_single_runs_are_told_to_be_single(tmp_path, capsys):
     code, out, _ = said(capsys, "compare", slow, fast)
     assert code == 0
     assert out.startswith("Different in these two runs: B / A 1.")
+    assert "tokens/s: all tokens over all time." in out
+
+
+def test_repeats_with_spaces_between_them_are_told_to_have_commas(tmp_path, capsys):
+    runs = make_runs(tmp_path, "slow")[:2] + make_runs(tmp_path, "fast")[:2]
+    code, _, err = said(capsys, "compare", *runs)
+    assert code == 2
+    assert f"{runs[0]},{runs[1]} {runs[2]},{runs[3]}" in err
 
 
 def test_scaling_over_numbers_of_ranks(tmp_path, capsys):
@@ -66,8 +74,8 @@ def test_runs_of_which_none_is_like_another_are_told_what_to_type(tmp_path, caps
     spec = json.loads(resolved.read_text())
     spec["stages"]["train"]["config"]["precision"] = "bf16"
     resolved.write_text(json.dumps(spec))
-    code, out, _ = said(capsys, "scaling", two, four)
-    assert code == 0
+    code, out, _ = said(capsys, "scaling", f"{two},{four}")
+    assert code == 1
     assert "Nothing is left to compare: no two runs on different" in out
     assert f"compare {two} {four}  # in what they differ" in out
     assert "--set stages.train.resources.nodes=2" in out

@@ -9,8 +9,9 @@ from fabricated import fabricated
 
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.system_readings import ReadingPacker, system_path
-from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.common.timings import read_steps, spans_path, steps_path
 from slurm_jobs.comparison.measure import measure
+from slurm_jobs.comparison.settings import unlike_within
 
 
 def steps_of(paths, attempt, rank):
@@ -60,6 +61,31 @@ def test_steps_that_compiled_are_left_out_whole(tmp_path):
     path.write_bytes(header + b"\n" + steps.tobytes())
     found = measure(paths.run_dir)
     assert (found.num_steps, found.num_compiled_steps) == (393, 2)
+
+
+def test_profiled_steps_are_left_out_whole_and_repeats_may_differ_in_them(tmp_path):
+    plain, paths = (fabricated(tmp_path / name, stopped_at=None) for name in ("plain", "profiled"))
+    spec = json.loads(paths.resolved_spec.read_text())
+    spec["stages"]["train"]["config"]["profile"] = {"steps": [20, 29]}
+    paths.resolved_spec.write_text(json.dumps(spec))
+    for rank in range(2):
+        path = steps_path(paths.timing_dir("train", 0, 1), rank)
+        header, _, body = path.read_bytes().partition(b"\n")
+        steps = np.frombuffer(body, steps_of(paths, 1, rank).dtype).copy()
+        steps["forward_s"][19:30] += 5.0
+        steps["step_s"][19:30] += 5.0
+        steps["start_unix_s"][20:30] += 5.0 * np.arange(1, 11)
+        steps["start_unix_s"][30:] += 55.0
+        path.write_bytes(header + b"\n" + steps.tobytes())
+        write = {"name": "profile_write", "start_unix_s": float(steps["start_unix_s"][30]) - 1e-3,
+                 "duration_s": 1e-3, "first_step": 20, "num_steps": 10}  # fmt: skip
+        spans = spans_path(paths.timing_dir("train", 0, 1), rank)
+        spans.write_text(spans.read_text() + json.dumps(write) + "\n")
+    first, second = measure(plain.run_dir), measure(paths.run_dir)
+    assert (second.num_steps, second.num_profiled_steps) == (384, 11)
+    assert second.tokens_per_s == pytest.approx(first.tokens_per_s, rel=5e-3)
+    assert unlike_within([first, second]) == []
+    assert "its memory has the profiler's records in it" in second.notes[0]
 
 
 def test_repeated_steps_count_once(tmp_path):
