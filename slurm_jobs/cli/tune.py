@@ -175,13 +175,18 @@ def _tell(options: argparse.Namespace, run_dir: Path) -> int:
     return 0
 
 
+_TO_TELL_MORE = (
+    "to tell smaller gains apart, tune anew with a larger --budget: trials are longer then"
+)
+
+
 def _more_lines(run_dir: Path, result: Mapping[str, Any]) -> list[str]:
     """How the run goes on where its budget left a change out."""
     from slurm_jobs.tuning.model import budget_settings
 
     minutes = result.get("more_budget_min")  # results of earlier versions do not have it
     if minutes is None:
-        return []
+        return [_TO_TELL_MORE] if result.get("is_taken_back") else []
     sets = [w for s in budget_settings(result["stage"], minutes) for w in ("--set", s)]
     return [f"next: {command_text('resume', shown_path(run_dir), *sets)}"]
 

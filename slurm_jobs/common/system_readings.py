@@ -179,7 +179,8 @@ def _tells_node(said: Any) -> bool:
         return False
     gpus, links = said.get("gpus") or [], said.get("links") or []
     return (
-        _have_numbers(gpus, "memory_bytes")
+        str(said.get("node_name") or "").isprintable()
+        and _have_numbers(gpus, "memory_bytes")
         and _have_numbers(links, "bits_per_s")
         and all("is_up" in link for link in links)
     )

@@ -18,12 +18,12 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
+
+from slurm_jobs.common.step_headers import FORMAT_NAME, STRUCT_CODES, read_header
 
 if TYPE_CHECKING:
     import numpy as np
-
-FORMAT_NAME = "slurm-jobs-steps-1"
 
 STEP_PHASES = (
     "data_wait_s",  # from before the loader is asked until the batch is in hand
@@ -116,8 +116,7 @@ _LAST_VALUES = ("loss", "grad_norm", "learning_rate", "memory_peak_bytes")
 _NEARLY_ZERO = 1e-37
 """Less is a float32 whose last byte, which has the exponent, was lost."""
 
-_STRUCT_CODES = {"i8": "q", "i4": "i", "f8": "d", "f4": "f"}
-_PACKER = struct.Struct("<" + "".join(_STRUCT_CODES[code] for _, code in STEP_FIELDS))
+_PACKER = struct.Struct("<" + "".join(STRUCT_CODES[code] for _, code in STEP_FIELDS))
 _FIELD_NAMES = tuple(name for name, _ in STEP_FIELDS)
 
 
@@ -176,7 +175,7 @@ def read_steps(path: Path) -> StepFile:
     import numpy as np
 
     with path.open("rb") as stream:
-        header = _read_header(stream, path)
+        header = read_header(stream, path)
         dtype = np.dtype([(name, "<" + code) for name, code in header["fields"]])
         payload = stream.read()
     lacking = frozenset(_FIELD_NAMES) - frozenset(dtype.names or ())
@@ -214,53 +213,6 @@ def _num_sound(steps: np.ndarray) -> int:
     has_end = [~(np.abs(steps[name]) < _NEARLY_ZERO) for name in _LAST_VALUES]  # NaN is a value
     is_sound &= np.any(has_end, axis=0)
     return len(steps) if is_sound.all() else int(np.argmin(is_sound))
-
-
-def _read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
-    line = stream.readline()
-    try:
-        header: dict[str, Any] = json.loads(line)
-    except ValueError as error:
-        message = f"{path}: not a step file (its first line is no JSON header)"
-        raise ValueError(message) from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT_NAME:
-        found = header.get("format") if isinstance(header, dict) else header
-        message = f"{path}: not a step file: format {found!r}, expected {FORMAT_NAME!r}"
-        raise ValueError(message)
-    if not _are_fields(header.get("fields")):
-        message = f"{path}: damaged: its header does not name the fields of its records"
-        raise ValueError(message)
-    if not _tells_training(header.get("metadata")):
-        message = f"{path}: damaged: its header does not tell ranks and phases as they are written"
-        raise ValueError(message)
-    return header
-
-
-def _are_fields(said: Any) -> bool:
-    """Whether they are names, each once, with types as a writer has them."""
-    if not isinstance(said, list) or not all(isinstance(f, list) and len(f) == 2 for f in said):
-        return False
-    names = [name for name, _ in said if isinstance(name, str) and name]
-    codes = [code for _, code in said if isinstance(code, str) and code in _STRUCT_CODES]
-    return len(set(names)) == len(codes) == len(said)
-
-
-def _tells_training(said: Any) -> bool:
-    """Whether ranks and phases, as far as they are said, are such as a writer says them."""
-    if not isinstance(said, dict) or not _is_count(said.get("num_ranks", 0)):
-        return False
-    if not _is_count(said.get("num_steps") or 0):
-        return False
-    phases = said.get("phases") or []
-    return isinstance(phases, list) and all(
-        isinstance(phase, dict)
-        and _is_count(phase.get("first_step", -1 if "training" in phase else 0))
-        for phase in phases
-    )
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:

@@ -42,12 +42,17 @@ def _files_by_node(own_dirs: Iterable[Path], problems: list[str]) -> Mapping[str
     by_node: dict[str, list[Path]] = {}
     for own_dir in own_dirs:
         for folder in _listed(own_dir, problems):
-            if not folder.name.startswith(".") and not folder.is_symlink():
+            if _is_of_a_node(folder):
                 by_node.setdefault(folder.name, []).extend(_listed(folder, problems))
     return {
         node: sorted(by_node[node], key=lambda path: path.name, reverse=True)
         for node in sorted(by_node)
     }
+
+
+def _is_of_a_node(folder: Path) -> bool:
+    """What else lies there (a file, a link, what is hidden) holds no records."""
+    return not folder.name.startswith(".") and not folder.is_symlink() and folder.is_dir()
 
 
 def _listed(folder: Path, problems: list[str]) -> list[Path]:

@@ -95,7 +95,7 @@ def _steps(trace: Trace) -> RenderableType:
         cells = (words.percent(s / one.wall_s) if one.wall_s else "" for s in seconds)
         table.add_row(f"{step[0]}", words.seconds(one.wall_s), *cells)
     more = len(trace.steps) - _MOST_STEPS
-    return Group(table, *([Text(f"  ... and {more} more")] if more > 0 else []))
+    return Group(table, *([Text(f"  ... and {more} more (--json has all)")] if more > 0 else []))
 
 
 def _findings(findings: Iterable[ProfileFinding]) -> list[RenderableType]:
@@ -125,8 +125,10 @@ def _operators(found: OperatorTable, most: int) -> RenderableType:
             words.seconds(op.self_device_s) if on_device else words.NOT_KNOWN,
             words.percent(share),
         )
+    whose = "device" if on_device else "host"
+    told = Text(f"  share: of the {whose} time of all operators, each without those that it calls")
     more = len(found.operators) - most
     left = [Text(f"  ... and {more} more (--operators N, or --json)")] if more > 0 else []
     if any(len(op.name) > _OPERATOR_CHARS for op in found.operators[:most]):
         left.append(Text("  names are shortened; --json has the whole ones"))
-    return Group(table, *left)
+    return Group(table, told, *left)

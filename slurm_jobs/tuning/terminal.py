@@ -12,7 +12,14 @@ from slurm_jobs.report import words
 from slurm_jobs.tuning.told import Values, came, headline, value_text, why_nothing_tried
 
 _WIDTH = 78
-_STYLES = {"kept": "bold green", "rejected": "", "failed": "red", "undecided": "yellow"}
+_TAKEN_BACK = "taken back"
+_STYLES = {
+    "kept": "bold green",
+    _TAKEN_BACK: "yellow",
+    "rejected": "",
+    "failed": "red",
+    "undecided": "yellow",
+}
 
 
 def render(result: Values) -> RenderableType:
@@ -61,11 +68,14 @@ def _tried(result: Values) -> list[RenderableType]:
             Text(f"{one['name']}\n  {one['rule']}"),
             Text("?" if times is None else f"{times:.3g} x"),
             Text(_interval(one)),
-            Text(_outcome(one), style=_STYLES[one["outcome"]]),
+            Text(_outcome(one, result), style=_STYLES[_kind(one, result)]),
         )
     ended = [one for one in result["tried"] if one["outcome"] in {"failed", "undecided"}]
     lines = [
-        Text(f"  {one['name']}: {_outcome(one)}: {one['why']}", style=_STYLES[one["outcome"]])
+        Text(
+            f"  {one['name']}: {_outcome(one, result)}: {one['why']}",
+            style=_STYLES[one["outcome"]],
+        )
         for one in ended
     ]
     return [table, *lines, Text("  Only what is surely faster is kept.", style="dim")]
@@ -77,10 +87,16 @@ def _interval(one: Values) -> str:
     return f"{one['ratio']:.3g} x\n({one['low']:.3g} to {one['high']:.3g})"
 
 
-def _outcome(one: Values) -> str:
+def _kind(one: Values, result: Values) -> str:
+    """Its outcome in the end: what was kept is taken back where before and after prove no gain."""
+    is_back = one["outcome"] == "kept" and result.get("is_taken_back")
+    return _TAKEN_BACK if is_back else str(one["outcome"])
+
+
+def _outcome(one: Values, result: Values) -> str:
     if one["outcome"] == "undecided":
         return "not ended"
-    return str(one["why"] if one["outcome"] == "rejected" else one["outcome"])
+    return str(one["why"] if one["outcome"] == "rejected" else _kind(one, result))
 
 
 def _not_tried(result: Values) -> list[RenderableType]:
@@ -107,10 +123,12 @@ def _before_and_after(result: Values) -> list[RenderableType]:
     ]
     if closing["ratio"] is not None:
         parts.append(Text(f"  after, beside before: {came(closing)}; {closing['word']}"))
+    back = "  (taken back: the new spec does not have it)" if result.get("is_taken_back") else ""
     changes = _grid()
     for one in result["kept"]:
         changes.add_row(
-            Text(one["key"]), Text(f"{value_text(one['was'])} -> {value_text(one['value'])}")
+            Text(one["key"]),
+            Text(f"{value_text(one['was'])} -> {value_text(one['value'])}{back}"),
         )
     return [*parts, changes]
 

@@ -140,9 +140,13 @@ def full_network(numbers: TrainingNumbers) -> Finding | Check:
     rule_id = f"network-full:{numbers.stage}"
     if numbers.too_few:
         return abstain(rule_id, numbers.too_few)
-    loads = [n for n in numbers.loads if tells(n.network_receive) and n.link_bytes_per_s]
+    received = [node for node in numbers.loads if tells(node.network_receive)]
+    loads = [node for node in received if node.link_bytes_per_s]
+    if not received:
+        reason = f"fewer than {MIN_READINGS} readings of a node tell how much its links receive"
+        return abstain(rule_id, reason)
     if not loads:
-        return abstain(rule_id, "no node tells how fast its links are, or how much comes in")
+        return abstain(rule_id, "the kernel tells of no link of its nodes how fast it is")
     worst = max(loads, key=_link_share)
     share, waits = _link_share(worst), share_of(numbers, "data_wait")[0]
     mostly = f"{words.percent(share)} of what the links of {worst.node} carry came in"

@@ -26,18 +26,25 @@ def slow_node(numbers: TrainingNumbers) -> Finding | Check:
     probes = numbers.probes
     if probes is None or not probes.probed:
         command = "slurm-jobs probe SPEC" if probes is None else probes.command
-        return abstain(rule_id, f"none of its nodes was ever probed: `{command}`")
+        return abstain(rule_id, _with("none of its nodes was ever probed", command))
     compared = [p for p in probes.probed if p.num_compared >= MIN_OTHERS]
     if not compared:
         return abstain(
             rule_id,
-            f"fewer than {MIN_OTHERS} other nodes of the same hardware were probed: "
-            f"`{probes.command}`",
+            _with(
+                f"fewer than {MIN_OTHERS} other nodes of the same hardware were probed",
+                probes.command,
+            ),
         )
     slow = sorted((p for p in compared if p.slow), key=lambda p: p.slow[0].share)
     if not slow:
         return clear(rule_id, _all_alike(len(compared), len(probes.nodes)))
     return _found(rule_id, numbers.stage, slow)
+
+
+def _with(reason: str, command: str) -> str:
+    """What there is to be done about it."""
+    return f"{reason}: `{command}`" if command else f"{reason}, and one machine has none beside it"
 
 
 def _all_alike(num_compared: int, num_nodes: int) -> str:

@@ -137,13 +137,14 @@ def exposed_communication(numbers: TrainingNumbers) -> Finding | Check:
     return Finding(
         rule_id=rule_id,
         severity="high" if exposed.share >= 2 * _EXPOSED else "medium",
-        title=f"{words.percent(exposed.share)} of a step is exposed communication "
+        title=f"{words.percent(exposed.share)} of the profiled steps is exposed communication "
         f"({numbers.stage})",
         text="Collectives that nothing is computed beside cost their whole time; it has the wait "
         "for the slowest rank in it.",
         evidence=(recorded,),
         next_knob="the straggler first, where one is named; then sharding.reshard_after_forward: "
-        "false, or replicas across nodes; `slurm-jobs profile` shows it step by step",
+        "false, replicas across nodes, or strategy: ddp where the whole model fits a device; "
+        "`slurm-jobs profile` shows it step by step",
         ceiling=ceiling(exposed.share, "no exposed communication"),
         ceiling_times=times_without(exposed.share),
         confidence="medium: recorded steps are slower than others, small operators most",

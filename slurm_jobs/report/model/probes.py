@@ -31,4 +31,4 @@ class NodeProbes:
     """All of them, whether or not they were probed."""
     probed: tuple[ProbedNode, ...]
     command: str
-    """What a user types to have all of them probed."""
+    """What a user types to have them probed and compared; empty where no command would do."""

@@ -123,6 +123,8 @@ class Pace:
     """Of all ranks."""
     num_planned: int | None
     """Steps that the whole training is to have; None where the records do not say."""
+    num_done: int
+    """Steps that the newest attempt had behind it, whether or not all have records."""
     num_saved: int
     """Steps that the newest checkpoint has, as far as the records tell."""
     num_phases: int

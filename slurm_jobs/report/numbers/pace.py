@@ -48,6 +48,7 @@ def find_pace(attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str])
         num_stretches=len(times),
         samples_per_step=sum(samples for _, samples in parts) / len(seconds),
         num_planned=int(planned) if planned else None,
+        num_done=int(newest.records[newest.longest]["step"][-1]) + 1,
         num_saved=_num_saved(newest),
         num_phases=phase.num_phases,
         is_last_phase=phase.is_last,

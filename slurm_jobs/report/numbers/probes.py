@@ -63,10 +63,13 @@ def _beside_its_like(
 
 
 def _command(inputs: ReportInputs, nodes: Sequence[str]) -> str:
-    """For these nodes; where they are too few to be compared, for as many as a comparison takes."""
+    """For these nodes; where they are too few to be compared, for as many as a comparison takes.
+
+    The local scheduler has one machine.
+    """
     spec = shlex.quote(str(inputs.run.get("spec_file", "SPEC")))
     if inputs.run.get("scheduler") == "local":
-        return f"slurm-jobs probe {spec}"
+        return ""
     if len(nodes) <= MIN_OTHERS:
         return f"slurm-jobs probe {spec} --nodes {MIN_OTHERS + 1}"
     return f"slurm-jobs probe {spec} --nodelist {shlex.quote(','.join(nodes))}"

@@ -89,7 +89,7 @@ def _num_done(numbers: TrainingNumbers, pace: Pace, bars: Sequence[Bar]) -> int:
     own = [bar for bar in bars if bar.stage == numbers.stage]
     last = max(own, key=lambda bar: bar.start_unix_s, default=None)
     has_failed = last is not None and last.outcome in {"failed", "cancelled", "unknown"}
-    return min(numbers.num_steps, pace.num_saved) if has_failed else numbers.num_steps
+    return min(pace.num_done, pace.num_saved) if has_failed else pace.num_done
 
 
 def project_epochs(

@@ -12,9 +12,10 @@ import numpy as np
 
 from slurm_jobs.common.timings import PROCESS_EXIT_SPAN
 from slurm_jobs.report.inputs.records import RankTiming
-from slurm_jobs.report.intervals import Interval, budget
+from slurm_jobs.report.intervals import Interval, budget, total_s
 from slurm_jobs.report.model.run import Bar
 from slurm_jobs.report.model.values import TimeShare
+from slurm_jobs.report.numbers.profiles import profile_times
 from slurm_jobs.report.numbers.steps import CLOCK_TOLERANCE, AttemptSteps
 
 AGAIN = "start-up again"
@@ -23,6 +24,8 @@ _IN_LOOP = ("checkpoint", "evaluation", "compile")
 """Step phases that are shown apart from the training proper."""
 _AFTER_EXIT = "other ranks and supervisor"
 """From the end of the rank's process to that of the attempt."""
+_PROFILES = "profiles begun and written"
+"""By any rank: the others wait."""
 
 
 def attempt_budget(
@@ -127,4 +130,13 @@ def _loop_parts(steps: AttemptSteps, loop_s: float) -> dict[tuple[str, str], flo
     sum_s = sum(parts.values())
     if sum_s > loop_s:  # by other clocks the attempt ended before its steps did
         return {part: seconds * loop_s / sum_s for part, seconds in parts.items()}
-    return {**parts, ("between steps", "between"): loop_s - sum_s}
+    profiles_s = min(_profiles_s(steps), loop_s - sum_s)
+    between = {_PROFILES: profiles_s, "between steps": loop_s - sum_s - profiles_s}
+    return parts | {(name, "between"): seconds for name, seconds in between.items()}
+
+
+def _profiles_s(steps: AttemptSteps) -> float:
+    """Within the loop."""
+    begin, end = _loop_of(steps)
+    times = profile_times(steps.ranks)
+    return total_s((max(a, begin), min(b, end)) for a, b in times if b > begin and a < end)

@@ -60,7 +60,8 @@ def overall_status(
     for status in order:
         for name, standing in needed:
             if standing.status == status:
-                reason = f": {standing.reason}" if standing.reason else ""
+                told = standing.reason not in {"", status}
+                reason = f": {standing.reason}" if told else ""
                 return status, f"{name} {status}{reason}"
     return "completed", ""
 

@@ -33,11 +33,11 @@ from slurm_jobs.report.numbers.ranks import (
 from slurm_jobs.report.numbers.rates import ranks_of, rates, total
 from slurm_jobs.report.numbers.results import has_newest_steps
 from slurm_jobs.report.numbers.startup import attempt_budget
+from slurm_jobs.report.numbers.step_notes import step_notes
 from slurm_jobs.report.numbers.steps import (
     AttemptSteps,
     last_losses,
     split_attempts,
-    step_notes,
 )
 from slurm_jobs.report.numbers.stragglers import find_straggler
 from slurm_jobs.run.intents import Intent

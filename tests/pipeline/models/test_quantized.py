@@ -276,7 +276,7 @@ print(peak[0] - before)
 
 @pytest.mark.slow
 def test_quantising_a_bf16_folder_never_holds_the_model_unpacked(tmp_path: Path) -> None:
-    layers = {"num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8}
+    layers = {"num_hidden_layers": 16, "num_attention_heads": 8, "num_key_value_heads": 8}
     sizes = {"vocab_size": 100, "hidden_size": 1024, "intermediate_size": 4096}
     model = Qwen2ForCausalLM(Qwen2Config(**sizes, **layers)).bfloat16()
     num_weights = sum(parameter.numel() for parameter in model.parameters())
@@ -287,5 +287,8 @@ def test_quantising_a_bf16_folder_never_holds_the_model_unpacked(tmp_path: Path)
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     largest = 4 * sizes["hidden_size"] * sizes["intermediate_size"]
-    assert int(found.stdout) < 0.52 * num_weights + 8 * largest
-    assert 0.52 * num_weights + 8 * largest < 2 * num_weights
+    # Beside the packed weights, some of the largest matrices in fp32: 4 to 8, as the heap takes
+    # freed ones in again or not, measured in 16 runs. So there are many layers.
+    most = 0.52 * num_weights + 12 * largest
+    assert most < 1.3 * num_weights
+    assert int(found.stdout) < most

@@ -97,3 +97,14 @@ def test_a_table_of_operators_that_is_none_is_refused(values: Any, tmp_path: Pat
     path.write_text(json.dumps(values))
     with pytest.raises(ValueError, match=r"table\.json: "):
         read_operators(path)
+
+
+def test_a_node_name_that_steers_a_terminal_is_damage(tmp_path):
+    for name, is_sound in (("gpu-01", True), ("\x1b[2Jgpu", False), (7, False)):
+        path = tmp_path / "rank-00000.steps"
+        path.write_bytes(steps_header({"node_name": name}))
+        if is_sound:
+            assert read_steps(path).metadata["node_name"] == name
+        else:
+            with pytest.raises(ValueError, match="damaged"):
+                read_steps(path)

@@ -258,7 +258,10 @@ def test_a_full_link_is_no_cause_where_something_else_is_full_or_nothing_waits(r
 
 def test_a_link_whose_speed_nobody_knows_is_not_judged(report_of):
     host = {"network_receive_bytes_per_s": 1e9}
-    assert outcomes(report_of(readings={"host": host}))["network-full"] == "abstained"
+    report = report_of(readings={"host": host})
+    assert outcomes(report)["network-full"] == "abstained"
+    (check,) = [check for check in report.checks if check.rule_id == "network-full:train"]
+    assert "how fast it is" in check.reason
 
 
 def of_train(report):

@@ -10,7 +10,8 @@ from slurm_jobs.common.timings import StepFile
 from slurm_jobs.report.inputs.records import RankTiming
 from slurm_jobs.report.numbers.ranks import attempt_means
 from slurm_jobs.report.numbers.rates import rates
-from slurm_jobs.report.numbers.steps import AttemptSteps, split_attempts, step_notes
+from slurm_jobs.report.numbers.step_notes import step_notes
+from slurm_jobs.report.numbers.steps import AttemptSteps, split_attempts
 
 PREPARE_S, WRITE_S = 1.5, 13.0
 

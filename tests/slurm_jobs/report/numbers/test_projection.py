@@ -30,6 +30,7 @@ def pace(**values):
         "num_stretches": 10,
         "samples_per_step": 64.0,
         "num_planned": 1500,
+        "num_done": 400,
         "num_saved": 400,
         "num_phases": 1,
         "is_last_phase": True,
@@ -179,6 +180,12 @@ def test_a_pace_is_of_the_newest_phase_and_config_alone(fabrication):
     assert newest.step_s > 5
     early = split_attempts([attempt(1, 0, 290, two)], 5, {})
     assert not find_pace(early, {}).is_last_phase
+
+
+def test_steps_whose_records_are_lost_are_not_ahead(parts):
+    by_name, stages, training = parts
+    given = [replace(training[0], num_steps=230)]  # as many have records
+    assert projections(by_name, stages, given, (), None)[0][0].num_steps == 1100
 
 
 def test_after_a_failure_the_steps_since_the_last_save_are_to_be_made_again(parts):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.timings import PROCESS_EXIT_SPAN, STEP_FIELDS, spans_path
+from slurm_jobs.common.timings import PROCESS_EXIT_SPAN, STEP_FIELDS, spans_path, steps_path
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.numbers.build import build_report
 from slurm_jobs.report.numbers.startup import attempt_budget
@@ -40,6 +40,7 @@ def test_a_clock_that_is_set_back_counts_no_second_twice(set_back_s: float) -> N
     attempt: Any = SimpleNamespace(
         attempt=1,
         records=[records],
+        ranks=[],
         kept=lambda _: records,
         repeated=lambda _: records[:0],
         abandoned=lambda _: records[:0],
@@ -50,3 +51,22 @@ def test_a_clock_that_is_set_back_counts_no_second_twice(set_back_s: float) -> N
     assert found["steps"] == pytest.approx(100)
     assert found["unexplained"] == pytest.approx(15)
     assert sum(found.values()) == pytest.approx(115)
+
+
+def test_the_time_that_a_profile_takes_has_a_name(fabrication, tmp_path):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(stopped_at=None))
+    folder = paths.timing_dir("train", 0, 1)
+    for rank in range(2):
+        path = steps_path(folder, rank)
+        header, _, body = path.read_bytes().partition(b"\n")
+        steps = np.frombuffer(body, [(name, "<" + code) for name, code in STEP_FIELDS]).copy()
+        begun = float(steps["start_unix_s"][30])
+        steps["start_unix_s"][30:] += 8.0
+        path.write_bytes(header + b"\n" + steps.tobytes())
+        span = {"name": "profile_write", "start_unix_s": begun, "duration_s": 8.0}
+        spans = spans_path(folder, rank)
+        spans.write_text(spans.read_text() + json.dumps(span) + "\n")
+    report = build_report(read_inputs(paths, rows), ReportConfig()).training[0]
+    shares = {s.name: s.seconds for s in report.budget}
+    assert shares["profiles begun and written"] == pytest.approx(8.0, rel=1e-3)
+    assert shares.get("between steps", 0.0) < 1.0

@@ -7,7 +7,8 @@ import pytest
 
 from slurm_jobs.common.timings import StepFile
 from slurm_jobs.report.inputs.records import RankTiming
-from slurm_jobs.report.numbers.steps import split_attempts, step_notes
+from slurm_jobs.report.numbers.step_notes import step_notes
+from slurm_jobs.report.numbers.steps import split_attempts
 
 Span = Mapping[str, object]
 NotesOf = Callable[..., tuple[str, ...]]
@@ -89,3 +90,39 @@ def test_steps_of_a_phase_that_was_changed_are_other_work_and_those_before_it_ar
     assert first.kept(0)["step"].tolist() == list(range(begun))
     assert first.repeated(0)["step"].tolist() == repeated
     assert first.abandoned(0)["step"].tolist() == abandoned
+
+
+def test_steps_whose_records_are_lost_between_two_attempts_are_told(fabrication) -> None:
+    scenario, created = fabrication.Scenario(num_ranks=1), fabrication.CREATED
+    timings = [
+        RankTiming(
+            slice_index=0, attempt=attempt, rank=0, spans=(),
+            steps=StepFile(
+                metadata={"num_ranks": 1, "training": "one"},
+                steps=fabrication.fabricate_steps(scenario, 0, first, last, created + at),
+            ),
+        )
+        for attempt, first, last, at in ((1, 0, 100, 0.0), (3, 170, 200, 1000.0))
+    ]  # fmt: skip
+    (note,) = step_notes(split_attempts(timings, 5, {}))
+    assert note == (
+        "attempt 3: begins at step 170, and of the 70 steps before it there are no records: they "
+        "are in no rate"
+    )
+
+
+@pytest.mark.parametrize(("places", "is_told"), [((50, 60), True), ((), False), ((20, 30), False)])
+def test_a_loss_that_is_no_number_at_the_end_is_told(
+    steps: np.ndarray, notes_of: NotesOf, places: Sequence[int], is_told: bool
+) -> None:
+    if places:
+        steps["loss"][slice(*places)] = np.nan
+    notes = notes_of(steps)
+    assert any("the loss of the last 10 steps is no number" in note for note in notes) == is_told
+
+
+def test_a_loss_that_some_steps_alone_write_is_no_trouble(
+    steps: np.ndarray, notes_of: NotesOf
+) -> None:
+    steps["loss"][np.arange(60) % 10 != 9] = np.nan
+    assert notes_of(steps[:58]) == ()

@@ -1,0 +1,121 @@
+"""What the step records of one task lack or contradict, in words: PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from slurm_jobs.report import words
+from slurm_jobs.report.inputs.records import RankTiming
+from slurm_jobs.report.intervals import Interval, merge, subtract, total_s
+from slurm_jobs.report.numbers.profiles import profile_times
+from slurm_jobs.report.numbers.steps import CLOCK_TOLERANCE, AttemptSteps
+
+
+def step_notes(attempts: Sequence[AttemptSteps]) -> tuple[str, ...]:
+    """What the records lack or contradict, in words."""
+    own = (
+        f"attempt {attempt.attempt}: {note}"
+        for attempt in attempts
+        for note in (*_other_work(attempt), *_uneven(attempt), *_clock(attempt))
+    )
+    return (*own, *_lost(attempts), *_no_numbers(attempts))
+
+
+def _lost(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
+    """Steps between two attempts that somebody made, because the later one went on from them."""
+    end = None
+    for attempt in attempts:
+        kept = attempt.kept(attempt.longest)["step"]
+        if not len(kept):
+            continue
+        if end is not None and kept[0] > end:
+            yield (
+                f"attempt {attempt.attempt}: begins at step {kept[0]:,}, and of the "
+                f"{words.number_of('step', int(kept[0]) - end)} before it there are no records: "
+                "they are in no rate"
+            )
+        end = int(kept[-1]) + 1
+
+
+def _no_numbers(attempts: Sequence[AttemptSteps]) -> Iterator[str]:
+    """A loss that was a number and is none any more: more steps of it than were ever between two.
+
+    A stage of the user's own may write a loss in some steps alone.
+    """
+    losses = np.concatenate([a.kept(a.longest)["loss"] for a in attempts])
+    places = np.flatnonzero(np.isfinite(losses))
+    if not len(places):
+        return
+    at_end = len(losses) - 1 - int(places[-1])
+    if at_end > max(0, int(np.diff(places, prepend=-1).max()) - 1):
+        yield (
+            f"the loss of the last {words.number_of('step', at_end)} is no number (NaN or "
+            "infinite): the loss that is told is that of the steps before"
+        )
+
+
+def _other_work(attempt: AttemptSteps) -> Iterator[str]:
+    num_steps = len(attempt.abandoned(attempt.longest))
+    if num_steps:
+        yield (
+            f"{words.number_of('step', num_steps)} under an earlier config or code, which a later "
+            "attempt did not go on from: other work, neither progress nor repeated"
+        )
+
+
+def _uneven(attempt: AttemptSteps) -> Iterator[str]:
+    lacking = attempt.num_ranks - len(attempt.ranks)
+    if lacking:
+        yield (
+            f"{lacking} of {attempt.num_ranks} ranks left no step records; "
+            "its steps are left out of the rates"
+        )
+    if min(attempt.num_kept) < max(attempt.num_kept):
+        short = attempt.ranks[attempt.num_kept.index(min(attempt.num_kept))].rank
+        yield (
+            f"the ranks recorded unequal numbers of steps ({min(attempt.num_kept):,} by rank "
+            f"{short}, {max(attempt.num_kept):,} at most); rates and shares are of those that all "
+            "recorded"
+        )
+
+
+def _clock(attempt: AttemptSteps) -> Iterator[str]:
+    profiles = profile_times(attempt.ranks)
+    off = (
+        _off_the_clock(attempt.measured(index), timing, profiles)
+        for index, timing in enumerate(attempt.ranks)
+        if len(attempt.measured(index))
+    )
+    share, wall_s, rank = max(off, default=(0.0, 0.0, 0))
+    if share > CLOCK_TOLERANCE:
+        yield (
+            f"by rank {rank}'s wall clock the steps took {words.seconds(wall_s)}, "
+            f"{words.percent(share)} off the sum of their times: the clock was set, or there were "
+            "gaps between steps; rates are over the sum"
+        )
+
+
+def _off_the_clock(
+    steps: np.ndarray, timing: RankTiming, profiles: Sequence[Interval]
+) -> tuple[float, float, int]:
+    """By what share the wall clock and the sum of a rank's steps differ; that time; the rank.
+
+    What the rank itself says it did between two steps is none of it, nor are the `profiles` of all.
+    A step that waited for one had begun before it, and now begins as much later as it waited: the
+    gap before it reaches back from the profile by no more than is left of the step.
+    """
+    starts, lengths = steps["start_unix_s"], steps["step_s"]
+    reach_s = float(lengths.max())
+    wall_s = float(starts[-1] + lengths[-1] - starts[0])
+    sum_s = float(lengths.sum(dtype=np.float64))
+    if abs(wall_s - sum_s) > CLOCK_TOLERANCE * sum_s:
+        gaps = merge(zip((starts + lengths)[:-1].tolist(), starts[1:].tolist(), strict=True))
+        own = [
+            (span["start_unix_s"], span["start_unix_s"] + span["duration_s"])
+            for span in timing.spans
+        ]
+        told = merge([*own, *((start - reach_s, end) for start, end in profiles)])
+        wall_s -= total_s(gaps) - total_s(subtract(gaps, told))
+    return abs(wall_s - sum_s) / sum_s if sum_s else 0.0, wall_s, timing.rank
