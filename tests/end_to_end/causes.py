@@ -36,6 +36,8 @@ class Cause:
     num_ranks: int = 1
     num_busy_processes: int = 0
     """That compute all the time and are not the job's."""
+    needs_link: bool = False
+    """Whether a network card is made for it, which not every machine allows."""
     data: str = "plain"
     """Whose samples: all as long, or `uneven`."""
 
@@ -63,6 +65,12 @@ SICK = (
         name="reads wait for the node's disk for 0.5 s",
         expected=named("data-wait:storage", "storage-queue"),
         delays=[{"where": READS, "disk_s": 0.5, "file": "{big}"}],
+    ),
+    Cause(
+        name="9 MB a read come over a network card of 100 Mbit/s",
+        expected=named("data-wait:storage", "network-full"),
+        delays=[{"where": READS, "link_bytes": 9_000_000}],
+        needs_link=True,
     ),
     Cause(
         name="0.2 s of decoding a batch, one loader thread, a core free",

@@ -3,8 +3,9 @@
 `TEST_PLANTS` is a JSON list of plants. Each wraps one function of a module once that is imported,
 and spends time before each call: `sleep_s` of doing nothing, `python_s` of computing in Python
 (which holds the interpreter's lock), `native_s` of computing outside of it, `locked_s` of the same
-in one thread at a time, `disk_s` of reading `file` past the page cache. `rank` plants in one rank
-alone, `node` on one node of Slurm. It needs the standard library only, and touches no other module.
+in one thread at a time, `disk_s` of reading `file` past the page cache; or waits for `link_bytes`
+to come over a network card of its own, see `planted_link`. `rank` plants in one rank alone, `node`
+on one node of Slurm. It needs the standard library only, and touches no other module.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _RANK = ("SLURM_JOBS_RANK", "SLURM_PROCID", "RANK")
 _PIECE = os.urandom(1 << 16)
 _READ = 1 << 23
 _LOCK = threading.Lock()
+_links: list[Any] = []
 
 
 def plants() -> list[dict[str, Any]]:
@@ -53,6 +55,8 @@ def spend(plant: dict[str, Any]) -> None:
             compute(plant["locked_s"])
     if "disk_s" in plant:
         read_disk(plant["file"], plant["disk_s"])
+    if "link_bytes" in plant:
+        _links[0].fetch(plant["link_bytes"])
 
 
 def compute(seconds: float) -> None:
@@ -120,3 +124,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 if planted := plants():
     sys.meta_path.insert(0, _Finder(planted))
+    if any("link_bytes" in plant for plant in planted) and any(n in os.environ for n in _RANK):
+        from planted_link import Link
+
+        _links.append(Link())  # now, while the process has one thread: each has its namespace
