@@ -130,15 +130,26 @@ def _without_record(row: TaskAccounting, element: Element, now_unix_s: float) ->
     return AttemptFacts(bar=bar, record=None, completion=None, accounting=row)
 
 
-def _row_of(record: AttemptRecord, rows: Sequence[TaskAccounting]) -> TaskAccounting | None:
-    """The start in which an attempt ran: the last that began before it and had not ended."""
+def _row_of(
+    record: AttemptRecord, rows: Sequence[TaskAccounting], completion: CompletionRecord | None
+) -> TaskAccounting | None:
+    """The start in which an attempt ran: the last that began before it and had not ended.
+
+    Where the node's clock is further behind, it is the only start, if the attempt ended within it.
+    """
     for row in reversed(rows):
         assert row.start_unix_s is not None
         has_begun = record.started_unix_s >= row.start_unix_s - CLOCK_SKEW_S
         latest = float("inf") if row.end_unix_s is None else row.end_unix_s + CLOCK_SKEW_S
         if has_begun:
             return row if record.started_unix_s <= latest else None
-    return None
+    is_its_own = len(rows) == 1 and completion is not None and _ended_in(completion, rows[0])
+    return rows[0] if is_its_own else None
+
+
+def _ended_in(completion: CompletionRecord, row: TaskAccounting) -> bool:
+    assert row.start_unix_s is not None
+    return row.start_unix_s < completion.ended_unix_s
 
 
 def _newest_word(
@@ -167,7 +178,7 @@ def _stage_attempts(
     told: set[int] = set()
     for record in sorted(stage.attempts, key=lambda a: a.started_unix_s):
         key = (record.slice_index, record.attempt)
-        row = _row_of(record, rows.get(record.job_id, ()))
+        row = _row_of(record, rows.get(record.job_id, ()), completions.get(key))
         is_last = last_attempt[record.slice_index] == record.attempt
         own_report = stage.run == REPORT_RUN and is_last and not stage.is_former
         word = _newest_word(record, row, answer) if is_last and answer is not None else row

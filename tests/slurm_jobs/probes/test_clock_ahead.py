@@ -63,3 +63,12 @@ def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     problems: list[str] = []
     assert reading.newest_probes(tmp_path, problems) == ()
     assert problems == []
+
+
+def test_what_is_no_folder_of_a_node_is_nobodys_problem(tmp_path: Path) -> None:
+    folder = tmp_path / f".probes-{os.getuid()}"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    problems: list[str] = []
+    assert reading.newest_probes(tmp_path, problems) == ()
+    assert problems == []

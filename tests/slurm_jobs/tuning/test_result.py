@@ -136,3 +136,12 @@ def test_two_trials_an_arm_have_no_word_on_before_and_after() -> None:
     enough: Any = SimpleNamespace(first=[1, 2, 3], second=[1, 2, 3], verdict=word)
     assert verdict_of_closing(few) is None
     assert verdict_of_closing(enough) is word
+
+
+def test_what_was_kept_and_proves_no_gain_is_called_taken_back():
+    values = {**result(threads_help), "is_taken_back": True}
+    text = shown(values)
+    assert "taken back" in text
+    assert "the new spec does not have it" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+    assert "taken back" not in shown(result(threads_help))

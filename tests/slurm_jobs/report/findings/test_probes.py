@@ -174,3 +174,22 @@ def test_a_local_run_has_the_probe_of_its_host_and_not_another_machines(probed):
     (numbers,) = [t for t in report.training if t.stage == "train"]
     assert [p.node for p in numbers.probes.probed] == ["gpu-01"]  # as the run calls it
     assert numbers.probes.probed[0].num_compared == 3
+
+
+def test_a_machine_by_itself_is_told_no_command_that_cannot_help(probed):
+    probed(at("desk"))
+    inputs = probed.inputs()
+    (train,) = [stage for stage in inputs.stages if stage.name == "train"]
+    facts = {"cpu": "", "num_cores": 1, "memory_bytes": None, "gpus": (), "drivers": ()}
+    facts |= {"gpu_problem": "", "system": "", "modules": (), "python": ""}
+    here = NodeFacts(node_name="gpu-01", host_name="desk", **facts)
+    stages = tuple(
+        dataclasses.replace(stage, nodes=(here,)) if stage is train else stage
+        for stage in inputs.stages
+    )
+    run = {**inputs.run, "scheduler": "local"}
+    report = build_report(dataclasses.replace(inputs, run=run, stages=stages), ReportConfig())
+    found = check(report)
+    assert found.outcome == "abstained"
+    assert "one machine has none beside it" in found.reason
+    assert "`" not in found.reason

@@ -276,3 +276,32 @@ def test_a_start_that_left_neither_record_nor_end_has_no_hours_that_are_guessed(
     _, train = stage_of(dataclasses.replace(lost, read_unix_s=2e9))
     assert train.longest_s.at_least == "the accounting lacks the end of 1 of 2 starts"
     assert train.longest_s.value < 3600
+
+
+@pytest.mark.parametrize("behind_s", [4.0, 30.0, 120.0])
+def test_a_node_whose_clock_is_behind_has_no_attempt_twice(inputs, behind_s):
+    _, before = stage_of(inputs)
+    stages = tuple(
+        dataclasses.replace(
+            s,
+            attempts=tuple(
+                dataclasses.replace(a, started_unix_s=a.started_unix_s - behind_s)
+                for a in s.attempts
+            ),
+            completions=tuple(
+                dataclasses.replace(
+                    c,
+                    started_unix_s=c.started_unix_s - behind_s,
+                    ended_unix_s=c.ended_unix_s - behind_s,
+                )
+                for c in s.completions
+            ),
+        )
+        if s.name == "train"
+        else s
+        for s in inputs.stages
+    )
+    _, after = stage_of(dataclasses.replace(inputs, stages=stages))
+    assert after.num_attempts == before.num_attempts == 1
+    assert after.gpu_hours.value == pytest.approx(before.gpu_hours.value)
+    assert not after.gpu_hours.at_least

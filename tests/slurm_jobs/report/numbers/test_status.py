@@ -11,6 +11,7 @@ from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.reconcile import reconcile
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.numbers.build import build_report
+from slurm_jobs.report.numbers.status import Standing, overall_status
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.model import RunRecords, StageRecords, StageSummary
 from slurm_jobs.run.turns import submitting
@@ -137,3 +138,8 @@ def test_what_a_command_is_about_to_submit_waits(at_work):
     assert report.header.last_unix_s == inputs.read_unix_s
     later = build_report(read_inputs(paths, others), ReportConfig())
     assert later.header.status == "stranded"
+
+
+def test_a_word_is_not_given_as_its_own_reason():
+    standing = Standing(status="cancelled", reason="cancelled", counts={}, is_open=False)
+    assert overall_status([("train", standing)]) == ("cancelled", "train cancelled")
