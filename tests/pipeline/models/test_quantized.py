@@ -281,14 +281,16 @@ def test_quantising_a_bf16_folder_never_holds_the_model_unpacked(tmp_path: Path)
     model = Qwen2ForCausalLM(Qwen2Config(**sizes, **layers)).bfloat16()
     num_weights = sum(parameter.numel() for parameter in model.parameters())
     model.save_pretrained(tmp_path)
+    environment = {"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"}
+    # glibc raises this threshold with what is freed, and then keeps freed matrices in its heap or
+    # not as chance has it (4 to 8 of them were seen); where it is given, they go back at once.
+    environment["MALLOC_MMAP_THRESHOLD_"] = str(2**20)
     found = subprocess.run(
         [sys.executable, "-c", _MEASURED, str(tmp_path)],
-        check=True, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"},
+        check=True, capture_output=True, text=True, env={**os.environ, **environment},
     )  # fmt: skip
     largest = 4 * sizes["hidden_size"] * sizes["intermediate_size"]
-    # Beside the packed weights, some of the largest matrices in fp32: 4 to 8, as the heap takes
-    # freed ones in again or not, measured in 16 runs. So there are many layers.
-    most = 0.52 * num_weights + 12 * largest
+    # Beside the packed weights, four of the largest matrices in fp32, measured in six runs.
+    most = 0.52 * num_weights + 7 * largest
     assert most < 1.3 * num_weights
     assert int(found.stdout) < most
