@@ -19,7 +19,7 @@ from slurm_jobs import __version__
 from slurm_jobs.common.errors import FileError, SlurmJobsError
 
 VERBS = {
-    "init": "copy the starter specs and cluster profiles into a folder",
+    "init": "write a first spec and a cluster profile, for this cluster and your data",
     "check": "find everything wrong with a spec",
     "plan": "show the jobs that a spec means, and submit nothing",
     "submit": "submit a spec's jobs and return at once",

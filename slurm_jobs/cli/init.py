@@ -1,56 +1,160 @@
-"""`slurm-jobs init [FOLDER]`: copy the starter specs, cluster profiles and files of accelerate."""
+"""`slurm-jobs init [FOLDER]`: look at the cluster and the data, and write a first spec."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from slurm_jobs.cli.arguments import add_json, command_text, print_json, shown_path
-from slurm_jobs.common.errors import FileError, InputError
+from slurm_jobs.cli.arguments import (
+    add_json,
+    command_text,
+    print_json,
+    shown_path,
+    with_short_path,
+)
+from slurm_jobs.common.errors import InputError, SpecError
+
+if TYPE_CHECKING:
+    from slurm_jobs.operations.init import Begun
+    from slurm_jobs.starter.model import Place
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
-    parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=Path("configs"))
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        type=Path,
+        default=Path("configs"),
+        help="where the files go (default: configs)",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="PATH",
+        type=Path,
+        help="your manifest, or a folder of images with texts beside them",
+    )
+    parser.add_argument("--model", help="a folder, or OWNER/NAME on the Hugging Face hub")
+    parser.add_argument("--name", help="of the spec and its runs (default: finetune)")
+    parser.add_argument(
+        "--recipe", metavar="NAME", help="begin with this recipe instead; `all` copies all of them"
+    )
+    parser.add_argument("--account", help="Slurm's account, where you have several")
+    parser.add_argument("--partition", help="for jobs with GPUs, where there are several")
+    parser.add_argument(
+        "--local", action="store_true", help="jobs run on this machine, also where there is Slurm"
+    )
+    parser.add_argument("--yes", action="store_true", help="ask nothing")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copy; a file that is there already is never replaced."""
-    from slurm_jobs.shipped import shipped_path
+    """Look, ask, write, and check what was written as `check --cluster` does."""
+    from slurm_jobs.operations.init import Request, begin, look_at_cluster
 
-    folder = options.folder.absolute()
-    sources = [
-        (shipped_path("configs"), ""),
-        (shipped_path("templates", "accelerate"), "accelerate/"),
-    ]
-    files = {
-        f"{prefix}{path.relative_to(source)}": path
-        for source, prefix in sources
-        for path in source.rglob("*")
-        if path.suffix in {".yaml", ".py"}
-    }
-    present = [name for name in sorted(files) if (folder / name).exists()]
-    if present:
-        names = ", ".join(present)
-        message = f"{folder} holds {names} already; name another folder, or move them away"
-        raise InputError(message)
-    copied = [_copy(files[name], folder / name) for name in sorted(files)]
+    _refuse_both(options)
+    place = look_at_cluster(
+        account=options.account, partition=options.partition, is_local=options.local
+    )
+    given = {"data": options.data, "model": options.model}
+    if not (options.yes or options.json or options.recipe) and sys.stdin.isatty():
+        from slurm_jobs.cli.init_questions import ask
+
+        place, given = ask(place, given)
+    request = Request(
+        folder=options.folder,
+        name=_name(options.name),
+        data=given["data"],
+        recipe=options.recipe,
+        **({"model": given["model"]} if given["model"] else {}),
+    )
+    begun = begin(request, place)
+    problems, notes = _checked(begun.spec)
     if options.json:
-        print_json({"files": [str(path) for path in copied]})
-        return 0
-    for path in copied:
-        print(shown_path(path))
-    demo = shown_path(folder / "demo.yaml")
-    print(f"next: {command_text('plan', demo)}\nthen: {command_text('run', demo)}")
-    return 0
+        _print_as_json(begun, problems, notes)
+    else:
+        _print(begun, place, problems, notes)
+    return 2 if problems else 0
 
 
-def _copy(source: Path, target: Path) -> Path:
+def _refuse_both(options: argparse.Namespace) -> None:
+    wrong = [f"--{name}" for name in ("data", "model") if getattr(options, name) is not None]
+    if options.recipe is not None and wrong:
+        message = (
+            f"{wrong[0]} is for data of your own, and a recipe brings its own; leave out one of "
+            "the two"
+        )
+        raise InputError(message)
+    if options.recipe == "all" and options.name is not None:
+        message = "--name is for one spec, and --recipe all copies several"
+        raise InputError(message)
+
+
+def _name(given: str | None) -> str | None:
+    """As a spec may be called.
+
+    Raises:
+        InputError: it may not.
+    """
+    from slurm_jobs.spec.value_types import check_name
+
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(source.read_bytes())
-    except OSError as error:
-        message = f"cannot write {target}: {error.strerror}"
-        raise FileError(message) from error
-    return target
+        return None if given is None else check_name(given)
+    except ValueError as error:
+        message = f"--name {given}: {error}"
+        raise InputError(message) from error
+
+
+def _checked(spec: Path) -> tuple[list[str], list[str]]:
+    """What is wrong with the spec, and what is to be known of it, as `check --cluster` has it."""
+    from slurm_jobs.cli.check import check_cluster
+    from slurm_jobs.operations.load import load
+
+    try:
+        loaded = load(spec, to_submit=True)
+        notes = check_cluster(loaded)
+    except SpecError as error:
+        return [str(with_short_path(problem)) for problem in error.problems], []
+    return [], [*notes, *(str(with_short_path(note)) for note in loaded.notes)]
+
+
+def _print_as_json(begun: Begun, problems: list[str], notes: list[str]) -> None:
+    print_json(
+        {
+            "spec": str(begun.spec.absolute()),
+            "files": [str(path) for path in begun.files],
+            "kept": [str(path) for path in begun.kept],
+            "said": list(begun.said),
+            "problems": problems,
+            "notes": notes,
+        }
+    )
+
+
+def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) -> None:
+    from slurm_jobs.operations.init import room_text
+
+    print(f"cluster: {place.name}" if place.is_slurm else "no Slurm here: jobs run on this machine")
+    print(f"CPU jobs: {room_text(place.cpu)}")
+    print(f"GPU jobs: {room_text(place.gpu)}" if place.gpu else "GPUs: none found")
+    for line in (*place.notes, *begun.said):
+        print(line)
+    for path in begun.files:
+        print(f"wrote {shown_path(path.absolute())}")
+    for path in begun.kept:
+        print(f"kept {shown_path(path.absolute())}: it is as it would be written")
+    for note in notes:
+        print(f"note: {note}")
+    spec = shown_path(begun.spec.absolute())
+    if problems:
+        for problem in problems:
+            print(problem, file=sys.stderr)
+        print(f"mend that, then: {command_text('check', spec, '--cluster')}", file=sys.stderr)
+        return
+    print(f"{spec}: no problems found")
+    print(f"next: {command_text('plan', spec)}")
+    verb = "submit" if place.is_slurm else "run"
+    print(f"then: {command_text(verb, spec)}")

@@ -42,6 +42,12 @@ class Partition:
     qos: str | None = None
     """Its own QOS, whose limits hold for all jobs in it."""
     kinds: tuple[NodeKind, ...] = ()
+    is_up: bool = True
+    """Whether jobs are started in it now."""
+    allow_groups: tuple[str, ...] | None = None
+    """Unix groups whose members alone may use it; None for all."""
+    allow_accounts: tuple[str, ...] | None = None
+    """Accounts that alone may use it; None for all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +94,8 @@ class ClusterLimits:
     """Empty where Slurm does not enforce them."""
     enforces_qos: bool = False
     """Whether a QOS that no association names is refused."""
+    tmp_dir: str | None = None
+    """`TmpFS`: the folder of each node that the site takes for its local disk."""
     is_routed: bool = False
     """Whether a plugin of the site's chooses partitions for jobs that name none."""
     num_queued: int = 0

@@ -59,8 +59,7 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
         answers, problems = {**answers, **more}, (*problems, *unanswered)
     kinds = tables.parse_kinds(answers.get("kinds", ""))
     partitions = tables.parse_partitions(answers.get("partitions", ""), kinds)
-    if overriding := [name for name in _OVERRIDING if os.environ.get(name)]:
-        said = f"{', '.join(overriding)} overrides what the spec says: partitions were not checked"
+    if said := _overriding():
         partitions, problems = {}, (*problems, said)
     return ClusterLimits(
         cluster_name=config.get("ClusterName") or None,
@@ -68,12 +67,21 @@ def ask_limits(profile: ClusterProfile) -> ClusterLimits:
         max_jobs=_number(config, "MaxJobCount"),
         partitions=partitions,
         enforces_qos=bool({"qos", "safe", "all"} & enforced),
+        tmp_dir=config.get("TmpFS") or None,
         is_routed=config.get("JobSubmitPlugins", "(null)") not in {"", "(null)"},
         qos=tables.parse_qos(answers.get("qos", "")),
         associations=tables.parse_associations(answers.get("associations", "")),
         num_queued=len(answers.get("queue", "").splitlines()),
         problems=problems,
     )
+
+
+def _overriding() -> str:
+    """That variables have the last word on partitions; empty where none is set."""
+    found = [name for name in _OVERRIDING if os.environ.get(name)]
+    if not found:
+        return ""
+    return f"{', '.join(found)} overrides what the spec says: partitions were not checked"
 
 
 def _number(config: Mapping[str, str], key: str) -> int | None:

@@ -46,9 +46,9 @@ def test_login_install_is_light_and_has_everything_it_ships(
     assert "torch" not in found
     assert "transformers" not in found
     login = Driver(tmp_path, command=(str(login_python.parent / "slurm-jobs"),))
-    assert "configs/demo.yaml" in login.run("init").stdout
+    assert "configs/demo.yaml" in login.run("init", "--local", "--recipe", "demo").stdout
     assert "no problems found" in login.run("check", "configs/demo.yaml").stdout
-    assert "already" in login.run("init", check=2).stderr
+    assert "kept" in login.run("init", "--local", "--recipe", "demo").stdout
 
 
 @pytest.mark.slow
@@ -57,13 +57,12 @@ def test_two_environments_one_submits_from_the_wheel_the_other_trains(
     login_python: Path, cluster: Cluster, user_dir: Path, undisturbed: Path
 ) -> None:
     login = Driver(user_dir, cluster, command=(str(login_python.parent / "slurm-jobs"),))
-    login.run("init")
-    profile = user_dir / "configs/clusters/test-cluster.yaml"
+    login.run("init", "--recipe", "demo")
+    profile = user_dir / f"configs/clusters/{cluster.config.cluster_name}.yaml"
     profile.write_text(profile.read_text() + f"python: {cluster.python}\n")
     run_dir = login.submit(
         "configs/demo.yaml",
         *small(num_steps=2),
-        *("--set", "cluster=clusters/test-cluster.yaml"),
     )
     status = login.wait(run_dir)
     assert set(words_of(status).values()) == {"completed"}, status

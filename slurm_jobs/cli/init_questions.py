@@ -1,0 +1,66 @@
+"""What `init` asks where somebody can answer: data, model, account, partition.
+
+Enter takes the default. Questions go to standard error: standard output stays what was written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.starter.model import Place, Room
+from slurm_jobs.starter.weights import DEFAULT_MODEL
+
+
+def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
+    """Ask for what is not given; see the module.
+
+    Returns:
+        The place with the user's choices, and `data` and `model`.
+
+    Raises:
+        InputError: the input ended before all was answered.
+    """
+    answers = dict(given)
+    if answers["data"] is None:
+        what = "your manifest or folder of images (Enter: the demo, which brings its own)"
+        if text := _answer(what):
+            answers["data"] = Path(text).expanduser()
+    if answers["data"] is None:
+        return place, answers
+    if answers["model"] is None:
+        answers["model"] = _answer(f"model: a folder, or OWNER/NAME on the hub [{DEFAULT_MODEL}]")
+    if len(place.accounts) > 1:
+        account = _one_of("account", place.accounts, place.account or place.accounts[0])
+        place = dataclasses.replace(place, account=account)
+    if len(place.gpu_rooms) > 1 and place.gpu is not None:
+        rooms = {_room_name(room): room for room in place.gpu_rooms}
+        chosen = _one_of("GPUs", list(rooms), _room_name(place.gpu))
+        place = dataclasses.replace(place, gpu=rooms[chosen])
+    return place, answers
+
+
+def _room_name(room: Room) -> str:
+    return f"{room.partition}:{room.gpu_type}" if room.gpu_type else str(room.partition)
+
+
+def _one_of(what: str, known: Sequence[str], default: str) -> str:
+    while True:
+        text = _answer(f"{what}: {', '.join(known)} [{default}]") or default
+        if text in known:
+            return text
+        print(f"none of {', '.join(known)}: {text}", file=sys.stderr)
+
+
+def _answer(question: str) -> str:
+    print(f"{question}: ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    if not line.endswith("\n"):  # Ctrl-D: whoever types it wants out
+        print(file=sys.stderr)
+        message = "nothing was written: the input ended; --yes asks nothing"
+        raise InputError(message)
+    return line.strip()

@@ -1,0 +1,142 @@
+"""What is changed in a starter's text, so that it fits data, model and cluster. PURE."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from slurm_jobs.spec.yaml_values import Path
+from slurm_jobs.starter.choices import (
+    TRAIN_MIN,
+    minutes,
+    needs_4_bits,
+    num_slices,
+    train_mem_gb,
+)
+from slurm_jobs.starter.model import Data, Model, Place, Room
+
+Change = tuple[Path, Any]
+_TRAIN: Path = ("stages", "train")
+_BATCH = 32
+_LOADER_CORES = 8
+"""Cores a GPU that training asks for at most, for the loader; `report` says whether they do."""
+DOWNLOAD = """\
+  # Downloads the model from the Hugging Face hub, once. Without internet on the nodes put the
+  # model into FOLDER/vlm and say `config: {source: FOLDER}`.
+  models:
+    run: "recipes:models"
+    resources: {cpus_per_task: 2, mem_gb: 4, timeout_min: 120}
+    config: {models: {vlm: OWNER/NAME}}
+"""
+
+
+def with_download(text: str) -> str:
+    """The starter's text with a stage before the others that downloads the model."""
+    before, line, after = text.partition("stages:\n")
+    assert line, "a starter has stages"
+    after = after.replace("    run: preprocess\n", "    run: preprocess\n    after: models\n", 1)
+    before = before.replace("runs_dir:", "code: [shapes_demo.py]\nruns_dir:", 1)
+    return f"{before}{line}{DOWNLOAD}{after}"
+
+
+def own_changes(name: str, profile: str, data: Data, model: Model, place: Place) -> list[Change]:
+    """What the starter for a user's own data needs; `with_download` first where the hub has it."""
+    found: list[Change] = [(("name",), name), (("cluster",), profile)]
+    folder = "${models.output_dir}/vlm" if model.is_on_hub else model.name
+    slices = num_slices(data, place.limits)
+    running = min(64, slices)
+    found += [
+        (("stages", "preprocess", "array"), {"num_slices": slices, "max_running": running}),
+        (("stages", "preprocess", "config", "manifest"), data.manifest),
+        (("stages", "preprocess", "config", "processor"), folder),
+        ((*_TRAIN, "config", "model", "path"), folder),
+        ((*_TRAIN, "resources"), _train_resources(model, place)),
+        ((*_TRAIN, "config", "global_batch_size"), _batch(place.gpu)),
+    ]
+    if data.image_root is not None:
+        found.append((("stages", "preprocess", "config", "image_root"), data.image_root))
+    if model.is_on_hub:
+        found.append((("stages", "models", "config", "models", "vlm"), model.name))
+    if max(1, (place.gpu or place.cpu).gpus) == 1:  # nothing to share the model out to
+        found.append(((*_TRAIN, "config", "strategy"), "single"))
+    if place.gpu is None:
+        found.append(((*_TRAIN, "config", "device"), "cpu"))
+    elif needs_4_bits(model, place.gpu):
+        found.append(((*_TRAIN, "config", "quantize"), {"kind": "nf4", "double": True}))
+    return found
+
+
+def _batch(room: Room | None) -> int:
+    """At least 32, and the same number for each GPU."""
+    gpus = room.gpus if room is not None else 1
+    return gpus * math.ceil(_BATCH / gpus)
+
+
+def _train_resources(model: Model, place: Place) -> dict[str, Any]:
+    room = place.gpu or place.cpu
+    ranks = max(1, room.gpus)
+    cores = max(1, min(_LOADER_CORES, room.cpus // ranks))
+    asked: dict[str, Any] = {"nodes": 1, "tasks_per_node": ranks, "cpus_per_task": cores}
+    if room.gpus:
+        asked["gpus_per_node"] = room.gpus
+    if room.gpu_type:
+        asked["gpu"] = room.gpu_type
+    asked["mem_gb"] = train_mem_gb(model, room)
+    return {**asked, "timeout_min": minutes(TRAIN_MIN, room)}
+
+
+def fitting_changes(stages: Mapping[str, Any], place: Place) -> Iterator[Change]:
+    """What of a recipe's resources must be less, or of another type, on this cluster.
+
+    Args:
+        stages: Of the recipe as its text has them.
+        place: Where the jobs go.
+    """
+    for name, stage in stages.items():
+        asked = stage.get("resources", {})
+        is_gpu = bool(asked.get("gpus_per_node"))
+        room = place.gpu if is_gpu else place.cpu
+        if room is None or not place.is_slurm:
+            continue
+        fitting = {**asked, **_fitting(asked, room)}
+        if is_gpu and not _has_type(asked.get("gpu"), place):
+            fitting.pop("gpu", None)
+            fitting.update({"gpu": room.gpu_type} if room.gpu_type else {})
+        if fitting != asked:
+            yield ("stages", name, "resources"), fitting
+
+
+def gpu_stages(stages: Mapping[str, Any]) -> list[str]:
+    """Those that ask for GPUs."""
+    return [n for n, stage in stages.items() if stage.get("resources", {}).get("gpus_per_node")]
+
+
+def _fitting(asked: Mapping[str, Any], room: Room) -> dict[str, Any]:
+    """The same with no number above what the room has."""
+    found: dict[str, Any] = {}
+    ranks = asked.get("tasks_per_node", 1)
+    if gpus := asked.get("gpus_per_node"):
+        found["gpus_per_node"] = min(gpus, room.gpus)
+        if ranks == gpus:
+            ranks = found["tasks_per_node"] = found["gpus_per_node"]
+    cores = asked.get("cpus_per_task", 1)
+    found["cpus_per_task"] = max(1, min(cores, room.cpus // ranks))
+    if "nodes" in asked:
+        found["nodes"] = min(asked["nodes"], room.num_nodes)
+    if "mem_gb" in asked and asked["mem_gb"] > room.mem_gb:
+        found["mem_gb"] = math.floor(room.mem_gb)
+    if "timeout_min" in asked:
+        found["timeout_min"] = minutes(asked["timeout_min"], room)
+    return {key: value for key, value in found.items() if value != asked.get(key)}
+
+
+def _has_type(asked: str | Sequence[str] | None, place: Place) -> bool:
+    """Whether the chosen partition has all types that are asked for, as types or features."""
+    wanted = [asked] if isinstance(asked, str) else list(asked or [])
+    partition = place.limits.partitions.get((place.gpu and place.gpu.partition) or "")
+    kinds = partition.kinds if partition is not None else ()
+    many = len(wanted) > 1  # either of several is asked for by the nodes' features
+    return all(
+        any(w in kind.features or (not many and w in kind.gpus) for kind in kinds) for w in wanted
+    )

@@ -1,0 +1,70 @@
+"""The recipes that ship with slurm-jobs: their names, and the files that each needs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.shipped import shipped_path
+from slurm_jobs.spec.validation import did_you_mean
+from slurm_jobs.spec.yaml_values import read_yaml
+
+ALL = "all"
+_CLUSTER = re.compile(r"^cluster:.*$", re.MULTILINE)
+_HELPERS = {"recipes": ("recipes.py", "shapes_demo.py"), "shapes_demo": ("shapes_demo.py",)}
+"""Files of the modules that recipes' stages are in."""
+
+
+def recipe_names() -> list[str]:
+    """Of all recipes, the demo first."""
+    names = sorted(path.stem for path in shipped_path("configs").glob("*.yaml"))
+    return sorted(names, key=lambda name: name != "demo")
+
+
+def recipe_text(name: str) -> str:
+    """The spec of a recipe, as it ships.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    names = recipe_names()
+    if name not in names:
+        known = ", ".join([*names, ALL])
+        message = f"--recipe {name}: no such recipe{did_you_mean(name, names)} (recipes: {known})"
+        raise InputError(message)
+    return shipped_path("configs", f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def stages_of(text: str) -> dict[str, Any]:
+    """The stages as the text has them, without defaults."""
+    stages: dict[str, Any] = read_yaml(text, "").value["stages"]
+    return stages
+
+
+def helper_files(text: str) -> dict[str, Path]:
+    """Modules that the stages of a spec run, by the name that they have beside it."""
+    runs = [str(stage.get("run", "")) for stage in stages_of(text).values()]
+    modules = {run.partition(":")[0] for run in runs if ":" in run}
+    names = {file for module in modules for file in _HELPERS.get(module, ())}
+    return {name: shipped_path("configs", name) for name in sorted(names)}
+
+
+def everything() -> dict[str, Path]:
+    """All that ships: profiles, modules and files of accelerate, by their place in the folder."""
+    sources = [
+        (shipped_path("configs"), ""),
+        (shipped_path("templates", "accelerate"), "accelerate/"),
+    ]
+    return {
+        f"{prefix}{path.relative_to(source)}": path
+        for source, prefix in sources
+        for path in source.rglob("*")
+        if path.suffix in {".yaml", ".py"}
+    }
+
+
+def on_cluster(text: str, profile: str) -> str:
+    """The spec with another profile."""
+    return _CLUSTER.sub(lambda _line: f"cluster: {profile}", text, count=1)

@@ -1,0 +1,215 @@
+"""`slurm-jobs init` on this machine: what it writes is right, and nothing is ever replaced."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs import cli
+from slurm_jobs.starter.recipes import recipe_names
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def init(*words: str, code: int = 0) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["init", "--local", *words])
+    assert ended.value.code == code
+
+
+def images(folder: Path) -> Path:
+    for name in ("cat", "dog"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "1.jpg").touch()
+    return folder
+
+
+def model(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "qwen2_vl"}')
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "processor_config.json").write_text("{}")
+    (folder / "preprocessor_config.json").write_text('{"patch_size": 14, "merge_size": 2}')
+    return folder
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_each_recipe_passes_its_check_with_the_files_that_it_needs(
+    recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init("--recipe", recipe)
+    said = capsys.readouterr().out
+    assert f"configs/{recipe}.yaml: no problems found" in said
+    assert f"run configs/{recipe}.yaml" in said
+
+
+def test_without_data_and_without_anybody_to_ask_it_is_the_demo(tmp_path: Path) -> None:
+    init()
+    found = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+    assert found == ["configs/clusters/local.yaml", "configs/demo.yaml", "configs/shapes_demo.py"]
+
+
+def test_images_in_folders_and_a_model_become_a_spec_that_passes_its_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images(tmp_path / "pics")
+    model(tmp_path / "models" / "vlm")
+    init("specs", "--data", "pics", "--model", "models/vlm", "--name", "mine", "--yes")
+    said = capsys.readouterr().out
+    assert "data: 2 images of pics with their words" in said
+    assert "specs/mine.yaml: no problems found" in said
+    spec = (tmp_path / "specs" / "mine.yaml").read_text()
+    assert 'path: "../models/vlm"' in spec
+    assert 'image_root: "../pics"' in spec
+    assert (tmp_path / "specs" / "mine.csv").read_text().splitlines()[1] == "cat/1.jpg,cat"
+    assert not (tmp_path / "specs" / "recipes.py").exists()
+
+
+def test_data_elsewhere_are_named_by_their_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = tmp_path / "data" / "m.csv"
+    manifest.parent.mkdir()
+    manifest.write_text("image_path,text\na.jpg,b\n")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    init("--data", str(manifest), "--yes")
+    assert f'manifest: "{manifest}"' in (tmp_path / "work/configs/finetune.yaml").read_text()
+
+
+def test_what_is_wrong_with_the_data_is_told_at_its_line_and_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.csv").write_text("picture,text\na.jpg,b\n")
+    init("--data", "m.csv", "--yes", code=2)
+    said = capsys.readouterr()
+    assert "m.csv:1: column image_path missing" in said.err
+    assert "then: " in said.err.splitlines()[-1]
+    assert "check configs/finetune.yaml --cluster" in said.err
+    assert "no problems found" not in said.out
+
+
+def test_a_second_init_keeps_what_it_would_write_and_replaces_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init("--recipe", "demo")
+    profile = tmp_path / "configs" / "clusters" / "local.yaml"
+    profile.write_text(profile.read_text() + "max_cpus: 1\n")
+    before = profile.read_bytes()
+    init("--recipe", "demo")
+    assert "kept configs/demo.yaml" in capsys.readouterr().out
+    assert profile.read_bytes() == before
+    demo = tmp_path / "configs" / "demo.yaml"
+    demo.write_text(demo.read_text().replace("name: shapes", "name: ours"))
+    init("--recipe", "demo", code=2)
+    assert "configs holds demo.yaml already" in capsys.readouterr().err
+    assert "name: ours" in demo.read_text()
+    init("--recipe", "demo", "--name", "second")
+    assert "name: second\n" in (tmp_path / "configs" / "second.yaml").read_text()
+
+
+def test_all_recipes_come_with_profiles_and_files_of_accelerate(tmp_path: Path) -> None:
+    init("--recipe", "all")
+    names = {
+        str(p.relative_to(tmp_path / "configs")) for p in (tmp_path / "configs").rglob("*.yaml")
+    }
+    assert {f"{recipe}.yaml" for recipe in recipe_names()} <= names
+    assert {"accelerate/ddp.yaml", "clusters/test-cluster.yaml", "clusters/local.yaml"} <= names
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--recipe", "dmo"], "no such recipe; did you mean `demo`?"),
+        (["--recipe", "demo", "--data", "x"], "--data is for data of your own"),
+        (["--recipe", "all", "--name", "x"], "--recipe all copies several"),
+        (["--data", "none.csv", "--yes"], "none.csv: No such file or directory"),
+        (["--name", "9 lives"], "--name 9 lives: `9 lives` is no name"),
+        (["--partition", "gpu"], "--local is this machine alone"),
+    ],
+)
+def test_wrong_words_are_told_before_anything_is_written(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init(*words, code=2)
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("models", "models has no config.json"),
+        ("no model", "neither a folder nor a name on the hub"),
+    ],
+)
+def test_what_is_no_model_is_told(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images(tmp_path / "pics")
+    (tmp_path / "models").mkdir()
+    init("--data", "pics", "--model", name, "--yes", code=2)
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "configs").exists()
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Somebody at a terminal, whose lines these are."""
+    stream = io.StringIO(text)
+    monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", stream)
+
+
+def test_questions_are_answered_and_enter_takes_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images(tmp_path / "pics")
+    answering(monkeypatch, "pics\n\n")
+    init("--name", "asked")
+    said = capsys.readouterr()
+    assert "your manifest or folder of images" in said.err
+    assert "Qwen/Qwen2.5-VL-3B-Instruct, which the stage `models` downloads" in said.out
+
+
+def test_ctrl_d_ends_the_questions_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(monkeypatch, "")
+    init(code=2)
+    assert "nothing was written: the input ended" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_names_the_files_and_asks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(monkeypatch, "")
+    init("--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["spec"] == str(tmp_path / "configs" / "demo.yaml")
+    assert "configs/demo.yaml" in found["files"]
+    assert found["problems"] == []
+
+
+def test_slurm_that_does_not_answer_is_3_and_names_the_way_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    for name in ("sbatch", "scontrol", "sinfo", "squeue", "sacctmgr"):
+        (bin_dir / name).write_text("#!/bin/sh\necho 'slurm_load: unable to contact' >&2; exit 1\n")
+        (bin_dir / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_dir}:{Path(str(shutil.which('sh'))).parent}")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["init", "--yes"])
+    assert ended.value.code == 3
+    assert "add --local to run the jobs on this machine" in capsys.readouterr().err
+    assert not (tmp_path / "configs").exists()
