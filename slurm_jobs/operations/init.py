@@ -17,6 +17,7 @@ from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import FileError, InputError, SchedulerError
 from slurm_jobs.common.files import write_bytes_atomic
 from slurm_jobs.operations.limits import limits_of
+from slurm_jobs.report.words import number_of
 from slurm_jobs.shipped import shipped_path
 from slurm_jobs.spec.editing import edit_text
 from slurm_jobs.starter import data as data_files
@@ -220,7 +221,7 @@ def _look_at_data(path: Path, folder: Path, name: str) -> tuple[Data, dict[str, 
         root = _as_named(path, folder)
         data = Data(manifest=f"{name}.csv", image_root=root, num_rows=num_images)
         left = f"; {num_left} without words are left out" if num_left else ""
-        said = [f"data: {num_images:,} images of {path} with their words{left}"]
+        said = [f"data: {number_of('image', num_images)} of {path} with their words{left}"]
         return data, {f"{name}.csv": text.encode()}, said
     data = data_files.look_at(path, as_named=_as_named(path, folder))
     if data.num_rows is None:
