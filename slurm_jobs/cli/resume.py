@@ -106,7 +106,7 @@ def print_prepared(resumption: Resumption) -> None:
             numbers = ranges_text(sorted(damaged))
             print(f"output of {stage} is missing or cut short: slices {numbers}")
     if preparation.cancel:
-        print(f"to be cancelled, as they stand in the way: {' '.join(preparation.cancel)}")
+        print(f"jobs to be cancelled, as they stand in the way: {' '.join(preparation.cancel)}")
     for job in resumption.plan.jobs:
         is_array = resumption.plan.stage(job.stage).is_array
         slices = f" slices {ranges_text(job.slices)}" if is_array else ""

@@ -111,6 +111,9 @@ then; `StepFile.lacking` has their names."""
 END_OF_TIME_S = 1e11
 """In the year 5138. A time or duration of more seconds was not written by us: it is damage."""
 
+_LEAP_S = 10 * 365 * 86400.0
+"""Ten years: no clock is set by as much while it writes steps."""
+
 _LAST_VALUES = ("loss", "grad_norm", "learning_rate", "memory_peak_bytes")
 """In the order of the record; at least the memory of a whole one is not zero."""
 _NEARLY_ZERO = 1e-37
@@ -208,6 +211,7 @@ def _num_sound(steps: np.ndarray) -> int:
 
     is_sound = (steps["start_unix_s"] > 0) & (steps["start_unix_s"] < END_OF_TIME_S)
     is_sound[1:] &= steps["step"][1:] > steps["step"][:-1]
+    is_sound[1:] &= np.abs(np.diff(steps["start_unix_s"])) < _LEAP_S
     for name in (*STEP_PHASES, "step_s"):
         is_sound &= np.abs(steps[name]) < END_OF_TIME_S
     has_end = [~(np.abs(steps[name]) < _NEARLY_ZERO) for name in _LAST_VALUES]  # NaN is a value

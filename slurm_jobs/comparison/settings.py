@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.comparison.model import Difference, RunMeasure
@@ -16,6 +16,8 @@ TRAINING = "train"
 OWN_OF_A_RUN = ("node.", f"{TRAINING}.config.seed", f"{TRAINING}.config.profile.")
 """Beginnings of settings in which repeats may differ: Slurm chooses the nodes, another seed makes a
 repeat no worse, and steps that were profiled are left out."""
+_OTHER_STAGE = "stage "
+_SIDES = ("first", "second")
 _RUN_WIDE = ("environment", "setup", "limit")
 """Of the spec, for all stages."""
 _CLUSTER_WIDE = ("environment", "setup", "python", "node_local_dir", "slurm", "gpu_slurm")
@@ -31,7 +33,7 @@ def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dic
         if values.get("run") == "report":
             continue
         own = {key: value for key, value in values.items() if key not in _NO_SETTING}
-        flat |= dict(_flatten(own, TRAINING if name == stage.name else f"stage {name}"))
+        flat |= dict(_flatten(own, TRAINING if name == stage.name else f"{_OTHER_STAGE}{name}"))
     for name in _RUN_WIDE:
         flat |= dict(_flatten(inputs.spec.get(name), f"run.{name}"))
     for name in _CLUSTER_WIDE:
@@ -47,13 +49,40 @@ def settings_of(inputs: ReportInputs, stage: StageInputs, num_ranks: int) -> dic
 
 
 def differences(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[Difference]:
-    """Settings of which the arms have different sets of values, by name."""
-    names = sorted({name for run in (*first, *second) for name in run.settings})
+    """Settings of which the arms have different sets of values: those of the training first."""
+    names = sorted({name for run in (*first, *second) for name in run.settings}, key=_weight)
     found = [
         Difference(name=name, first=_values(first, name), second=_values(second, name))
         for name in names
     ]
     return [one for one in found if set(one.first) != set(one.second)]
+
+
+def _weight(name: str) -> tuple[bool, bool, str]:
+    """For sorting: the compared training, then what is true of the run, then its other stages."""
+    is_own = name == "num_ranks" or name.startswith(f"{TRAINING}.")
+    return name.startswith(_OTHER_STAGE), not is_own, name
+
+
+def in_short(found: Sequence[Difference]) -> list[Difference]:
+    """The same with one line for a stage that one of the arms does not have at all."""
+    of_stages: dict[str, list[Difference]] = {}
+    for one in found:
+        if one.name.startswith(_OTHER_STAGE):
+            of_stages.setdefault(one.name.partition(".")[0], []).append(one)
+    whole = {
+        stage: Difference(name=stage, first=sides[0], second=sides[1])
+        for stage, own in of_stages.items()
+        for sides in [tuple(_side(getattr(one, side) for one in own) for side in _SIDES)]
+        if (ABSENT,) in sides
+    }
+    others = [one for one in found if one.name.partition(".")[0] not in whole]
+    return [*others, *whole.values()]
+
+
+def _side(values: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """What one arm has of a stage: nothing, or some settings."""
+    return (ABSENT,) if all(value == (ABSENT,) for value in values) else ("a stage of its own",)
 
 
 def unlike_within(arm: Sequence[RunMeasure]) -> list[str]:

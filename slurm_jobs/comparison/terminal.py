@@ -11,13 +11,14 @@ from rich.text import Text
 from slurm_jobs.comparison.communication import communication_lines
 from slurm_jobs.comparison.model import Comparison, RunMeasure
 from slurm_jobs.comparison.sentences import change, headline, hours_word
+from slurm_jobs.comparison.settings import in_short
 from slurm_jobs.report import words
 
 _STYLES = {"faster": "bold green", "slower": "bold red", "equal": "bold", "cannot tell": "yellow"}
 _OF_TWO = {"different here", "alike here"}
 _TWO_RATES = (
-    "  tokens/s: all tokens over all time. Ratio above: of the geometric means of stretches, in "
-    "which a single long stall weighs less."
+    "  tokens/s: all tokens over all time but what is set apart below. Ratio above: of the "
+    "geometric means of stretches, in which a single long stall weighs less."
 )
 _MOST_DIFFERENCES = 20
 _APART = {
@@ -100,16 +101,16 @@ def _settings(comparison: Comparison, width: int) -> list[RenderableType]:
     """A table where no cell of it need be broken; else each value on a line of its own."""
     if not comparison.differences:
         return [Text("  nothing that is recorded: the arms are repeats of each other")]
+    told = in_short(comparison.differences)
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for name in ("setting", "A", "B"):
         table.add_column(name)
     shown = [
-        (one.name, ", ".join(one.first), ", ".join(one.second))
-        for one in comparison.differences[:_MOST_DIFFERENCES]
+        (one.name, ", ".join(one.first), ", ".join(one.second)) for one in told[:_MOST_DIFFERENCES]
     ]
     for row in shown:
         table.add_row(*map(Text, row))
-    more = len(comparison.differences) - _MOST_DIFFERENCES
+    more = len(told) - _MOST_DIFFERENCES
     left = [Text(f"  ... and {more} more (--json has all)")] if more > 0 else []
     if sum(max(map(len, column)) + 2 for column in zip(*shown, strict=True)) <= width:
         return [table, *left]

@@ -77,8 +77,7 @@ def _no_rank(paths: RunPaths, traces: Sequence[FoundTrace], rank: int | None) ->
         f"rank {ranges_text(there)}"
     )
     stage = _trainings(paths).get(name, {})
-    asked = stage.get("resources") or {}
-    num_ranks = (asked.get("nodes") or 1) * (asked.get("tasks_per_node") or 1)
+    num_ranks = _num_ranks(stage)
     if rank is None or not 0 <= rank < num_ranks:
         return f"{message}, and has {num_ranks} in all, from 0 on"
     return f"{message}; {_to_record(paths, name, stage, [*there, rank])}"
@@ -97,7 +96,16 @@ def _no_trace(
     if not trainings:
         return f"{message}, and no stage with `run: train`, whose steps could be recorded"
     meant = name or next(iter(trainings))
+    num_ranks = _num_ranks(trainings[meant])
+    if rank is not None and rank >= num_ranks:
+        return f"{message}; its training `{meant}` has {num_ranks} ranks, from 0 on, and no {rank}"
     return f"{message}; {_to_record(paths, meant, trainings[meant], [rank or 0])}"
+
+
+def _num_ranks(stage: Mapping[str, Any]) -> int:
+    asked = stage.get("resources") or {}
+    nodes, tasks = asked.get("nodes") or 1, asked.get("tasks_per_node") or 1
+    return int(nodes) * int(tasks)
 
 
 def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequence[int]) -> str:

@@ -10,6 +10,10 @@ from slurm_jobs.tuning.lengths import CLOSING_TRIALS, length_of, trial_seconds
 from slurm_jobs.tuning.model import Trial
 from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, Pairs
 
+MARGIN = 1.25
+"""Of time, where a budget is advised: trials may come to take longer, as those on nodes that others
+use did (1.5 times in a tuning beside other work). Own choice."""
+
 
 def needed_s(pairs: Pairs, trial_s: float) -> float:
     """What a comparison still takes, with before and after."""
@@ -55,7 +59,8 @@ def more_budget_min(
 ) -> int:
     """Minutes, whole ones, that bear one more comparison beside all that was spent.
 
-    With a larger budget trials may be longer; as many of them as are needed are counted so.
+    With a larger budget trials may be longer; as many of them as are needed are counted so, and a
+    quarter on top.
 
     Args:
         probe: that tells how long trials are.
@@ -69,6 +74,6 @@ def more_budget_min(
     while True:
         length = length_of(probe, 60.0 * minutes)
         each_s = max(length.trial_s, trial_seconds(trials, length))
-        if 60 * minutes - spent_s >= num_trials * each_s:
+        if 60 * minutes - spent_s >= MARGIN * num_trials * each_s:
             return minutes
         minutes += 1

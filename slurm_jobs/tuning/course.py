@@ -15,6 +15,7 @@ from typing import Any
 
 from slurm_jobs.comparison.verdict import Verdict
 from slurm_jobs.tuning.budget import (
+    MARGIN,
     left_for_knobs_s,
     more_budget_min,
     needed_s,
@@ -179,7 +180,8 @@ def _too_small(facts: Facts, probe: Trial, least_min: int) -> str:
     return (
         f"a budget of {facts.budget_s / 60:g} min is too small: a trial of {PROBE_STEPS} steps "
         f"takes {probe.wall_s:.0f} s here, and the baseline with and without its data, one knob, "
-        f"and before and after need {least_min} min; give --budget {least_min} or more"
+        f"and before and after need {least_min} min; give --budget "
+        f"{math.ceil(MARGIN * least_min)} or more, as trials may come to take longer"
     )
 
 

@@ -9,7 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_jobs.report import words
-from slurm_jobs.tuning.told import Values, came, headline, value_text, why_nothing_tried
+from slurm_jobs.tuning.told import (
+    Values,
+    came,
+    disturbed,
+    headline,
+    value_text,
+    why_nothing_tried,
+)
 
 _WIDTH = 78
 _TAKEN_BACK = "taken back"
@@ -26,6 +33,8 @@ def render(result: Values) -> RenderableType:
     """The whole result as one renderable; `result` is what `tuning.json` holds."""
     parts: list[RenderableType] = [Text(headline(result), style="bold")]
     parts.append(Text(_course_text(result), style="dim"))
+    if note := disturbed(result):
+        parts.append(Text(f"note: {note}", style="yellow"))
     parts.extend([Text("\nWhat data costs", style="bold"), *_data(result["data"])])
     parts.extend([Text("\nTried, strongest finding first", style="bold"), *_tried(result)])
     parts.extend([Text("\nNot tried", style="bold"), *_not_tried(result)])

@@ -38,6 +38,17 @@ def headline(result: Values) -> str:
     return f"Nothing is changed, no gain is sure with {names}: {said}: {came(closing)}."
 
 
+def disturbed(result: Values) -> str:
+    """That others held the cores while the baseline was measured; empty where they did not."""
+    found = [one for one in result.get("findings", ()) if one["rule"] == "foreign-load"]
+    if not found:
+        return ""
+    return (
+        f"{found[0]['title']}: what follows has that in it, intervals are wider for it, and "
+        "budgets that are advised longer. Tune again when nobody else computes there."
+    )
+
+
 def _none(result: Values) -> str:
     num_tried = len(result["tried"])
     if not num_tried:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slurm_jobs.report import words
 from slurm_jobs.report.findings.base import abstain, ceiling, clear, rule, share_of, times_without
+from slurm_jobs.report.findings.foreign_load import foreign_load
 from slurm_jobs.report.findings.probes import probe_evidence
 from slurm_jobs.report.model.run import Check, Finding
 from slurm_jobs.report.model.training import Straggler, TrainingNumbers
@@ -190,10 +191,12 @@ def _slow_rank(numbers: TrainingNumbers, worst: Straggler, ratio: float) -> Find
         title=f"{place} holds the others up, most in {worst.phase} ({numbers.stage})",
         text=f"In synchronous training every rank waits for the slowest in each step. {_HIDDEN}",
         evidence=(*_evidence(numbers, worst), *probe_evidence(numbers, worst.node)),
-        next_knob=f"look at the node of {place} (its device's clock, other jobs, loader threads, "
-        "storage); exclude it with slurm.exclude if it stays slow",
+        next_knob=_slow_place(
+            numbers, place, "its device's clock, other jobs, loader threads, storage"
+        ),
         ceiling=_evened_out(ratio),
         ceiling_times=ratio,
+        confidence=_sureness(numbers),
     )
 
 
@@ -208,11 +211,29 @@ def _waits_for_data(numbers: TrainingNumbers, worst: Straggler, excess: float) -
             *reversed(_evidence(numbers, worst)),
             *probe_evidence(numbers, worst.data_node),
         ),
-        next_knob=f"look at the node of {place} (loader threads, storage, other jobs on it); "
-        "exclude it with slurm.exclude if it stays slow",
+        next_knob=_slow_place(numbers, place, "loader threads, storage, other jobs on it"),
         ceiling=ceiling(excess, f"rank {worst.data_rank} waiting no longer than the mean rank"),
         ceiling_times=times_without(excess),
+        confidence=_sureness(numbers),
     )
+
+
+def _slow_place(numbers: TrainingNumbers, place: str, what: str) -> str:
+    """Where to look: at its node, unless all ranks are on that one."""
+    nodes = {rank.node for rank in numbers.ranks}
+    if len(nodes) == 1:
+        return (
+            f"all ranks are on {nodes.pop()}: look at what {place} alone has there (its device and "
+            "the cores beside it, its part of the data) and at what else runs there (other jobs, "
+            "fewer free cores than ranks and their threads)"
+        )
+    return f"look at the node of {place} ({what}); exclude it with slurm.exclude if it stays slow"
+
+
+def _sureness(numbers: TrainingNumbers) -> str:
+    if isinstance(foreign_load(numbers), Finding):
+        return "medium: timed in the records, while others held cores of the job, which may be why"
+    return "high: timed in the records"
 
 
 def _uneven_steps(numbers: TrainingNumbers, worst: Straggler, share: float) -> Finding:

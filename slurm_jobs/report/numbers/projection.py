@@ -125,6 +125,8 @@ def project_epochs(
         num_steps = math.ceil(num_epochs * num_samples[sources[0]] / pace.samples_per_step)
         what = words.number_of("epoch", 1) if num_epochs == 1 else f"{num_epochs:g} epochs"
         found.append(_project(numbers, pace, course, num_steps, price, what=what))
+    if not found and not notes:
+        notes.append(f"{num_epochs:g} epochs are not projected: no training has recorded steps")
     return tuple(found), tuple(notes)
 
 

@@ -92,7 +92,7 @@ def test_a_closed_folder_of_runs_is_3_with_every_verb(
 def test_an_init_that_cannot_write_is_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit) as ended:
-        cli.main(["init", str(tmp_path / "file" / "configs")])
+        cli.main(["init", "--local", str(tmp_path / "file" / "configs")])
     assert ended.value.code == 3
     assert "cannot write" in capsys.readouterr().err
 

@@ -65,6 +65,7 @@ def write_steps(folder, changes=()):
         ("start_unix_s", 0.0),
         ("start_unix_s", math.nan),
         ("start_unix_s", 1e300),
+        ("start_unix_s", 2e9),
         ("step_s", math.nan),
         ("forward_s", math.inf),
     ],

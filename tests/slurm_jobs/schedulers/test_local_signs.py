@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 from slurm_jobs.common.files import write_json_atomic
 from slurm_jobs.common.records import CompletionName, TaskAccounting
+from slurm_jobs.common.timings import STEP_FIELDS, pack_step, steps_header
+from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.orders import order_to_json
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_stage_records
@@ -114,3 +117,19 @@ def test_the_end_of_a_task_whose_order_cannot_be_read_is_not_made_up(paths: RunP
     scheduler = LocalScheduler(run_dir=paths.run_dir)
     task = scheduler.query(Question(jobs={"n": "1"}, since_unix_s=0.0)).tasks["1"]
     assert (task.state, task.end_unix_s) == ("NODE_FAIL", None)
+
+
+def test_of_a_copied_run_the_times_in_its_records_count_and_not_those_of_its_files(
+    paths: RunPaths,
+) -> None:
+    append_entry(paths.ledger_dir, "intent", "t", {})
+    os.utime(paths.ledger_dir / "000001.json", (START_UNIX_S, START_UNIX_S))  # copied, it seems
+    timing_dir = paths.timing_dir("s", 0, 1)
+    timing_dir.mkdir(parents=True)
+    step = {"step": 7, "start_unix_s": START_UNIX_S + 20.0, "step_s": 2.0, "memory_peak_bytes": 1e9}
+    packed = pack_step({**dict.fromkeys((name for name, _ in STEP_FIELDS), 0), **step})
+    (timing_dir / "rank-00000.steps").write_bytes(steps_header({}) + packed)
+    (timing_dir / "rank-00001.steps").write_bytes(b"no steps at all\n")
+    span = {"name": "x", "start_unix_s": START_UNIX_S + 20.0, "duration_s": 3.5}
+    (timing_dir / "rank-00000.spans.jsonl").write_text(json.dumps(span) + "\n")
+    assert last_sign_s(paths) == pytest.approx(23.5, abs=1e-3)
