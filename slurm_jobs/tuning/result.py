@@ -58,16 +58,24 @@ def result_of(
 def _is_no_gain(course: Course) -> bool:
     """Whether all that was kept is not surely faster than what was there: nothing is changed then.
 
-    Of several knobs that do nothing one is kept in every fifth tuning, and hardly ever twice.
+    Of several knobs that do nothing one is kept in every fifth tuning, and hardly ever twice. What
+    fails when it is measured anew would fail in the training, too.
     """
-    verdict = verdict_of_closing(course.closing) if course.closing is not None else None
-    return verdict is not None and verdict.word != "faster"
+    closing = course.closing
+    if closing is None:
+        return False
+    verdict = closing.verdict
+    return bool(closing.second_failure) or (verdict is not None and verdict.word != "faster")
 
 
 def verdict_of_closing(pairs: Pairs) -> Verdict | None:
-    """Of before and after; None with fewer repeats than a word about a change is given for."""
+    """Of before and after; None where it would praise a change on fewer repeats than that takes.
+
+    What speaks against a change is told with fewer, too.
+    """
+    verdict = pairs.verdict
     is_whole = min(len(pairs.first), len(pairs.second)) >= MIN_REPEATS
-    return pairs.verdict if is_whole else None
+    return None if verdict is not None and verdict.word == "faster" and not is_whole else verdict
 
 
 def arm_values(trials: Sequence[Trial]) -> dict[str, float]:
@@ -128,7 +136,8 @@ def _closing(pairs: Pairs) -> dict[str, Any]:
     return {
         "before": arm_values(pairs.first) if pairs.first else None,
         "after": arm_values(pairs.second) if pairs.second else None,
-        **_verdict(verdict_of_closing(pairs)),
+        "failure": pairs.second_failure,
+        **_verdict(None if pairs.second_failure else verdict_of_closing(pairs)),
     }
 
 

@@ -125,7 +125,8 @@ def _before_and_after(result: Values) -> list[RenderableType]:
     if closing is None or closing["before"] is None or closing["after"] is None:
         kept = "nothing is kept, so there is no after"
         if result["kept"]:
-            kept = "after was not measured: no budget was left"
+            failure = (closing or {}).get("failure")
+            kept = f"after was not measured: {failure or 'no budget was left'}"
         return [Text(f"  {kept}"), _columns({"before": result["baseline"]})]
     parts: list[RenderableType] = [
         _columns({"before": closing["before"], "after": closing["after"]})

@@ -24,6 +24,11 @@ def headline(result: Values) -> str:
     if not kept:
         return f"Nothing is kept: {_none(result)}."
     names = ", ".join(f"{one['key']}: {value_text(one['value'])}" for one in kept)
+    if closing is not None and closing.get("failure"):  # earlier versions do not tell it
+        return (
+            f"Nothing is changed: with {names} the training failed when before and after were "
+            f"measured: {closing['failure']}."
+        )
     if closing is None or closing["word"] is None:
         return (
             f"Kept: {names}; whether all of it together is faster is not known: no budget was left "

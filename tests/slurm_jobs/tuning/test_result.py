@@ -130,6 +130,46 @@ def test_a_change_that_the_budget_left_out_is_no_missing_finding():
     assert "no finding names" not in shown(values).split("Tried, strongest")[1]
 
 
+def test_a_change_that_fails_when_before_and_after_are_measured_is_taken_back():
+    def fails(ask: Any) -> str:
+        return "rank 0: OutOfMemoryError" if ask.purpose == "closing" and ask.changes else ""
+
+    values = result(threads_help, fails=fails)
+    assert values["kept"]
+    assert values["is_taken_back"]
+    assert headline(values) == (
+        "Nothing is changed: with num_loader_threads: 8 the training failed when before and after "
+        "were measured: rank 0: OutOfMemoryError."
+    )
+    text = " ".join(shown(values).split())
+    assert "after was not measured: rank 0: OutOfMemoryError" in text
+    assert "no budget was left" not in text
+
+
+def test_two_trials_of_before_and_after_take_a_slower_change_back_and_praise_none():
+    given = facts(240.0)
+    course, trials = course_of(given, threads_help)
+    assert course.closing is not None
+    own = course.closing.first[:2]
+    for speeds, word, is_back in (
+        ((700.0, 701.0), "slower", True),
+        ((2000.0, 2001.0), None, False),
+    ):
+        first, second = (
+            tuple(
+                dataclasses.replace(one, tokens_per_s=speed)
+                for one, speed in zip(own, of_arm, strict=True)
+            )
+            for of_arm in ((1000.0, 1001.0), speeds)
+        )
+        closing = dataclasses.replace(course.closing, first=first, second=second)
+        values = result_of(
+            given, dataclasses.replace(course, closing=closing), trials, stage="train"
+        )
+        assert (values["closing"]["word"], values["is_taken_back"]) == (word, is_back)
+        assert "no budget was left" not in headline(values) or not is_back
+
+
 def test_two_trials_an_arm_have_no_word_on_before_and_after() -> None:
     word = SimpleNamespace(word="faster")
     few: Any = SimpleNamespace(first=[1, 2], second=[1, 2, 3], verdict=word)
