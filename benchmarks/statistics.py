@@ -24,14 +24,26 @@ from slurm_jobs.tuning.pairs import MAX_REPEATS, MIN_REPEATS, may_tell
 
 NUM_STEPS, CORRELATION, NOISE, OFFSET = 1_000, 0.6, 0.05, 0.015
 NUM_KNOBS = 4
+UNLIKE_ARMS = (
+    (2, 0.030, 2, 0.010),
+    (3, 0.030, 3, 0.010),
+    (2, OFFSET, 5, OFFSET),
+    (2, OFFSET, 8, OFFSET),
+    (2, 0.030, 8, 0.010),
+    (3, 0.030, 10, 0.010),
+)
+"""Runs of the first arm and their offset, and those of the second."""
 FALSE_CLAIMS = 0.06
 CLAIMS = ("faster", "slower")
 
 
 def step_times(
-    rng: np.random.Generator, shape: tuple[int, ...], *, offset: float, num_steps: int
+    rng: np.random.Generator, shape: tuple[int, ...], *, offset: float | np.ndarray, num_steps: int
 ) -> np.ndarray:
-    """Seconds, [*shape, num_steps]; the mean is 1, times the run's own offset."""
+    """Seconds, [*shape, num_steps]; the mean is 1, times the run's own offset.
+
+    Where the arms differ in it, `offset` is [2, 1, 1].
+    """
     innovation = rng.normal(0, NOISE * np.sqrt(1 - CORRELATION**2), (*shape, num_steps))
     noise = np.empty_like(innovation)
     noise[..., 0] = rng.normal(0, NOISE, shape)
@@ -54,6 +66,16 @@ def of_runs(words: tuple[str, ...], change: float) -> Callable[[np.ndarray], boo
         return judge(speeds(times[0], 0.0), speeds(times[1], change)).word in words
 
     return is_said
+
+
+def of_unlike_arms(num_first: int, num_second: int) -> Callable[[np.ndarray], bool]:
+    """Whether so many runs of equal settings, of [2, num_runs, NUM_STEPS], are told apart."""
+
+    def is_claimed(times: np.ndarray) -> bool:
+        first, second = times[0, :num_first], times[1, :num_second]
+        return judge(speeds(first, 0.0), speeds(second, 0.0)).word in CLAIMS
+
+    return is_claimed
 
 
 def kept(change: float) -> Callable[[np.ndarray], bool]:
@@ -90,7 +112,7 @@ def share(
     num_trials: int,
     num_runs: int,
     *,
-    offset: float,
+    offset: float | np.ndarray,
     num_steps: int = NUM_STEPS,
 ) -> float:
     """In which share of the trials it is so; each case draws the same runs."""
@@ -126,6 +148,21 @@ def false_claims(num_trials: int) -> list[Row]:
     )  # fmt: skip
     short = share(on_stretches, 2 * num_trials, 1, offset=0.0, num_steps=MIN_STEPS)
     rows.append(row(f"the same of {MIN_STEPS} steps, the fewest that are judged", "share", short))
+    return rows
+
+
+def unlike_arms(num_trials: int) -> list[Row]:
+    """Of settings that are equal, where the arms have unlike numbers of runs, or spreads."""
+    rows = []
+    for num_first, first, num_second, second in UNLIKE_ARMS:
+        decide = of_unlike_arms(num_first, num_second)
+        offset = np.array([first, second]).reshape(2, 1, 1)
+        found = share(decide, num_trials, max(num_first, num_second), offset=offset)
+        case = (
+            f"equal settings, {num_first} runs (offset {first:.1%}) beside {num_second} "
+            f"({second:.1%}): claims a difference"
+        )
+        rows.append(row(case, "share", found, at_most=FALSE_CLAIMS))
     return rows
 
 
@@ -176,7 +213,12 @@ def main() -> None:
     """Simulate, and print the table."""
     options = arguments(__doc__)
     num_trials = 150 if options.quick else 2_000
-    rows = [*false_claims(num_trials), *power(num_trials), *tuning(num_trials)]
+    rows = [
+        *false_claims(num_trials),
+        *unlike_arms(num_trials),
+        *power(num_trials),
+        *tuning(num_trials),
+    ]
     show(rows, options, ["numpy"])
 
 

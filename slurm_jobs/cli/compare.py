@@ -95,16 +95,27 @@ def runs_of(arm: str) -> list[Path]:
 
 
 def refuse_repeated(run_dirs: Sequence[Path]) -> None:
-    """A run that is given twice is no repeat: it would have no spread at all.
+    """A run that is given twice, or as a copy, is no repeat: it would have no spread at all.
 
     Raises:
         InputError: one is.
     """
     from slurm_jobs.common.errors import InputError
+    from slurm_jobs.common.files import read_json
+    from slurm_jobs.run.paths import RunPaths
 
     seen: set[Path] = set()
+    by_id: dict[str, Path] = {}
     for run_dir in run_dirs:
         if run_dir.resolve() in seen:
             message = f"{run_dir.name} is given twice; repeats must be runs of their own"
             raise InputError(message)
         seen.add(run_dir.resolve())
+        run_id = str(read_json(RunPaths(run_dir).run_json)["run_id"])
+        if run_id in by_id:
+            message = (
+                f"{run_dir} is a copy of {by_id[run_id]}: both are run {run_id}; repeats must be "
+                "runs of their own"
+            )
+            raise InputError(message)
+        by_id[run_id] = run_dir

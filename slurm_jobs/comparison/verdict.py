@@ -22,6 +22,10 @@ EQUAL_SHARE = 0.01
 """Speeds within this share of each other are called equal."""
 MIN_RUNS = 2
 """Of each arm, for a claim: with one there is no spread between runs."""
+_UNLIKE_ARMS, _TWO_RUNS = 1.2, 1.5
+"""Degrees of freedom at most, times those of the smaller arm (`_most_degrees`). Own choices, by
+simulation: the largest with which equal settings are called different in at most 6 % of the
+comparisons, whatever the spreads are."""
 MAX_RUNS = 1_000
 """Where more would be needed, nobody makes them."""
 
@@ -43,6 +47,8 @@ class Verdict:
 
 def judge(first: Sequence[float], second: Sequence[float]) -> Verdict:
     """Compare the speeds of two arms, one number a run (Welch's t-test on their logarithms).
+
+    With few runs the degrees of freedom are held down, see `_most_degrees`.
 
     Args:
         first: speeds of the runs of the first arm, at least `MIN_RUNS`, each above 0.
@@ -112,13 +118,32 @@ def _word(change: float, half: float) -> Word:
 def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     """The difference of the means, and half of its interval (Welch 1947, Satterthwaite 1946)."""
     change = sum(b) / len(b) - sum(a) / len(a)
-    parts = [_variance(values) / len(values) for values in (a, b)]
+    return change, _half((_variance(a), _variance(b)), (len(a), len(b)))
+
+
+def _half(variances: tuple[float, float], sizes: tuple[int, int]) -> float:
+    """Half of the interval of the difference, with so many runs in the arms."""
+    parts = [variance / size for variance, size in zip(variances, sizes, strict=True)]
     if sum(parts) == 0:
-        return change, 0.0
+        return 0.0
     num_degrees = sum(parts) ** 2 / sum(
-        part**2 / (len(values) - 1) for part, values in zip(parts, (a, b), strict=True)
+        part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True)
     )
-    return change, two_sided(CONFIDENCE, num_degrees) * math.sqrt(sum(parts))
+    num_degrees = min(num_degrees, _most_degrees(*sizes))
+    return two_sided(CONFIDENCE, num_degrees) * math.sqrt(sum(parts))
+
+
+def _most_degrees(num_first: int, num_second: int) -> float:
+    """More degrees of freedom than these are not believed.
+
+    Satterthwaite's are of the spreads that the runs had. Where the smaller arm's few runs lie
+    close together by chance, they are those of the larger arm, and the interval is too narrow just
+    then: of 2 runs beside 8 with a spread of a third, 11 % are called different from their equals.
+    """
+    least = min(num_first, num_second) - 1
+    if num_first != num_second:
+        return _UNLIKE_ARMS * least
+    return _TWO_RUNS if least == 1 else math.inf
 
 
 def _more_runs(a: Sequence[float], b: Sequence[float], change: float) -> int | None:
@@ -127,23 +152,21 @@ def _more_runs(a: Sequence[float], b: Sequence[float], change: float) -> int | N
     That is the change from none, or, where the change is small, from the margin of equality.
     """
     variances = _variance(a), _variance(b)
-    whole = sum(variances)
-    part = whole**2 / sum(one**2 for one in variances)
     wanted = max(abs(change), math.log1p(EQUAL_SHARE) - abs(change))
-    have = min(len(a), len(b))
 
-    def would_tell(num_runs: int) -> bool:
-        degrees = (num_runs - 1) * part  # as Welch's, with as many runs in both arms
-        half = two_sided(CONFIDENCE, degrees) * math.sqrt(whole / num_runs)
-        return half < wanted
+    def would_tell(num_more: int) -> bool:
+        return _half(variances, (len(a) + num_more, len(b) + num_more)) < wanted
 
-    low, high = have, MAX_RUNS  # `low` would not, `high` would: the more runs, the narrower
+    low, high = (
+        0,
+        MAX_RUNS - min(len(a), len(b)),
+    )  # `low` would not, `high` would: the more runs, the narrower
     if not would_tell(high):
         return None
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if would_tell(middle) else (middle, high)
-    return high - have
+    return high
 
 
 def _variance(values: Sequence[float]) -> float:

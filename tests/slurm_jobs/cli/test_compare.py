@@ -1,6 +1,7 @@
 """The verbs `compare` and `scaling` on fabricated runs, as a user types them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_single_runs_are_told_to_be_single(tmp_path, capsys):
     code, out, _ = said(capsys, "compare", slow, fast)
     assert code == 0
     assert out.startswith("Different in these two runs: B / A 1.")
-    assert "tokens/s: all tokens over all time." in out
+    assert "tokens/s: all tokens over all time but what is set apart" in out
 
 
 def test_repeats_with_spaces_between_them_are_told_to_have_commas(tmp_path, capsys):
@@ -108,6 +109,19 @@ def test_a_run_given_twice_is_no_repeat(tmp_path, capsys):
         code, _, err = said(capsys, *words)
         assert code == 2
         assert "is given twice; repeats must be runs of their own" in err
+
+
+def test_a_copy_of_a_run_is_no_repeat(tmp_path, capsys):
+    one, two, _ = make_runs(tmp_path, "one")
+    copy = str(shutil.copytree(one, tmp_path / "copy"))
+    for words in (
+        ("compare", f"{one},{copy}", two),
+        ("compare", one, copy),
+        ("scaling", one, two, copy),
+    ):
+        code, _, err = said(capsys, *words)
+        assert code == 2
+        assert f"{copy} is a copy of {one}: both are run one0; repeats must be" in err
 
 
 def test_an_arm_without_a_run_is_an_input_error(tmp_path, capsys):

@@ -28,6 +28,30 @@ def test_the_interval_is_welchs():
     assert half == pytest.approx(math.log(found.ratio / found.low))
 
 
+@pytest.mark.parametrize(
+    ("num_first", "first_spread", "num_second", "second_spread"),
+    [(2, 0.03, 8, 0.01), (2, 0.03, 5, 0.01)],
+)
+def test_equal_settings_are_seldom_called_different_where_the_arms_are_unlike(
+    num_first, first_spread, num_second, second_spread
+):
+    random = np.random.default_rng(0)
+    num_trials, claimed = 100, 0
+    for _ in range(num_trials):
+        first = np.exp(random.normal(0, first_spread, num_first))
+        second = np.exp(random.normal(0, second_spread, num_second))
+        claimed += judge(first.tolist(), second.tolist()).word in {"faster", "slower"}
+    assert claimed / num_trials <= 0.06
+
+
+def test_more_runs_of_unlike_arms_are_so_many_more_of_each():
+    """Each arm gets them: the larger one stays larger, and its runs count, too."""
+    first, second = [100.0, 103.0], [101.0, 104.5, 102.0, 105.0, 103.0, 104.0]
+    more = judge(first, second).more_runs
+    assert more is not None
+    assert 0 < more < judge(first, second[:2]).more_runs
+
+
 def test_speeds_that_lie_close_together_are_equal_also_where_they_surely_differ():
     close = judge([100.0, 100.02, 99.98], [100.5, 100.52, 100.48])
     assert close.word == "equal"
