@@ -24,8 +24,30 @@ def stretch_speeds(counts: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]
         counts: what each step worked on, such as tokens, [num_steps].
         seconds: what it took, [num_steps].
     """
-    if len(counts) < MIN_STEPS:
-        return ()
+    return _speeds(counts, seconds) if len(counts) >= MIN_STEPS else ()
+
+
+def start_share(counts: np.ndarray, seconds: np.ndarray) -> float | None:
+    """The speed of the first tenth over the slower quarter of the other nine tenths.
+
+    Of runs that are too short for independent stretches: their tenths have a few steps each, so
+    that a slow one of them is usual, and the first must be slower than that to be told.
+
+    Args:
+        counts: what each step worked on, such as tokens, [num_steps].
+        seconds: what it took, [num_steps].
+
+    Returns:
+        None with fewer than two steps a tenth, or where a tenth has no count or no time.
+    """
+    speeds = _speeds(counts, seconds) if len(counts) >= 2 * NUM_STRETCHES else ()
+    if not speeds:
+        return None
+    others = sorted(speeds[1:])
+    return speeds[0] / others[len(others) // 4]
+
+
+def _speeds(counts: np.ndarray, seconds: np.ndarray) -> tuple[float, ...]:
     bounds = np.linspace(0, len(counts), NUM_STRETCHES + 1).astype(int)
     sums = [
         (float(counts[a:b].sum(dtype=np.float64)), float(seconds[a:b].sum(dtype=np.float64)))

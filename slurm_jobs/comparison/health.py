@@ -49,15 +49,25 @@ def _memory(run: RunMeasure) -> Iterator[str]:
 
 
 def _start(run: RunMeasure) -> Iterator[str]:
-    if not run.token_stretches:
-        return
-    usual = statistics.median(run.token_stretches[1:])
-    share = run.token_stretches[0] / usual
-    if share < SLOW_START:
+    share = run.start_share
+    if run.token_stretches:
+        share = run.token_stretches[0] / statistics.median(run.token_stretches[1:])
+    if share is not None and share < SLOW_START:
         yield (
             f"its first tenth ran at {words.percent(share)} of the speed of the rest, as with "
             f"compiling inside ({run.run_id}); leave more out with --warmup-steps"
         )
+
+
+def memory_not_judged(runs: Sequence[RunMeasure]) -> str:
+    """Whose memory nobody can call pressed or not; empty where there is no such run.
+
+    On CPUs there is no card to fill.
+    """
+    silent = [r.run_id for r in runs if r.memory_capacity_bytes is None and r.device != "cpu"]
+    if not silent:
+        return ""
+    return f"memory not judged: no reading tells how much the cards had ({', '.join(silent)})"
 
 
 def _held(run: RunMeasure) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.stretches import stretch_speeds
+from slurm_jobs.common.stretches import start_share, stretch_speeds
 from slurm_jobs.common.timings import NOT_TRAINING
 from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.settings import settings_of
@@ -159,6 +159,7 @@ def _measure(
         samples_per_step=samples / num_steps,
         tokens_per_sample=tokens / samples,
         token_stretches=stretch_speeds(steps.tokens, steps.seconds),
+        start_share=start_share(steps.tokens, steps.seconds),
         **_apart(attempts, steps),
         **_memory(attempts),
         last_loss=None,

@@ -56,6 +56,8 @@ class RunMeasure:
     share_held: float | None = None
     """Of the cores that it asked for on the node where that was most, how much processes of others
     kept busy during the steps; None where no readings tell."""
+    start_share: float | None = None
+    """Of a run without such stretches: see `stretches.start_share`."""
     num_profiled_steps: int = 0
     """Steps after the warm-up that were profiled, or warmed the profiler up: left out, too."""
     notes: tuple[str, ...] = ()

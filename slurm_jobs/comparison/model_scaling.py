@@ -46,6 +46,8 @@ class Series:
     honest: tuple[Point, ...]
     """Against the runs on the fewest ranks that are a sound base; empty where none is, and where
     it is the same curve."""
+    notes: tuple[str, ...] = ()
+    """What could not be looked at in the bases."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from slurm_jobs.comparison.health import MOST_EFFICIENCY, problems
+from slurm_jobs.comparison.health import MOST_EFFICIENCY, memory_not_judged, problems
 from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.model_scaling import Kind, Point, Scaling, Series
 from slurm_jobs.comparison.settings import ABSENT, OWN_OF_A_RUN
 from slurm_jobs.comparison.verdict import MIN_RUNS, interval, judge
 from slurm_jobs.report import words
+from slurm_jobs.report.numbers.training import MIN_STEPS
 
 BATCH_SHARE = 0.02
 """Batches within this share of each other are alike. Own choice."""
@@ -35,13 +36,18 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
         runs: at least two, each with a speed in tokens.
 
     Raises:
-        ValueError: a run counted no tokens, or all have the same number of ranks.
+        ValueError: a run counted no tokens, or all that are long enough to be judged have the same
+            number of ranks.
     """
     silent = [run.run_id for run in runs if run.tokens_per_s <= 0]
     if silent:
         message = f"{', '.join(silent)}: no tokens were counted, so there is no speed to compare"
         raise ValueError(message)
+    short = _too_short(runs)
+    runs = [run for run in runs if run.num_steps >= MIN_STEPS]
     if len({run.num_ranks for run in runs}) < MIN_RUNS:
+        if short:
+            raise ValueError(short)
         ranks = words.number_of("rank", runs[0].num_ranks)
         message = (
             f"all runs had {ranks}; name runs on other numbers too, or use `slurm-jobs compare`"
@@ -52,7 +58,8 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
         grouped.setdefault(_identity(run.settings), []).append(run)
     grouped = _with_single_ranks(grouped)
     telling = _telling(list(grouped))
-    series, warnings = [], [note for run in runs for note in run.notes]
+    series, warnings = [], [f"left out: {short}"] if short else []
+    warnings += [note for run in runs for note in run.notes]
     for identity, members in grouped.items():
         name = ", ".join(f"{key} {dict(identity).get(key, ABSENT)}" for key in telling)
         if len({run.num_ranks for run in members}) < MIN_RUNS:
@@ -67,6 +74,17 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
     if len(codes) > 1:
         warnings.append(f"the runs are of different code: {', '.join(sorted(codes))}")
     return Scaling(series=tuple(series), warnings=tuple(warnings))
+
+
+def _too_short(runs: Sequence[RunMeasure]) -> str:
+    """Runs of which nothing is claimed, as in `compare`: so few steps may all be one stall."""
+    few = [f"{run.run_id} has {run.num_steps}" for run in runs if run.num_steps < MIN_STEPS]
+    if not few:
+        return ""
+    return (
+        f"too few steps after the warm-up: {', '.join(few)}, and {MIN_STEPS} are needed; "
+        "train for longer"
+    )
 
 
 def _identity(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -113,6 +131,8 @@ def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
         num: problems(some, [r for r in runs if r.num_ranks != num])
         for num, some in by_ranks.items()
     }
+    for num, line in _unlike_batches(by_ranks).items():
+        found[num] = (*found[num], line)
     bases = [num for num in by_ranks if num != max(by_ranks)]
     for base in bases:  # a sound one may still be slow for a reason that no record has
         if not found[base]:
@@ -126,7 +146,35 @@ def _series(name: str, runs: Sequence[RunMeasure]) -> Series:
     if found[min(by_ranks)] and sound:
         later = {num: some for num, some in by_ranks.items() if num >= min(sound)}
         honest = _curve(later, min(sound), found)
-    return Series(name=name, kind=kind, batch_note=batch_note, as_given=as_given, honest=honest)
+    judged = [run for base in bases for run in by_ranks[base]]
+    note = memory_not_judged(judged)
+    return Series(
+        name=name,
+        kind=kind,
+        batch_note=batch_note,
+        as_given=as_given,
+        honest=honest,
+        notes=(note,) if note else (),
+    )
+
+
+def _unlike_batches(by_ranks: Mapping[int, Sequence[RunMeasure]]) -> dict[int, str]:
+    """Numbers of ranks below those from which on batches go with the ranks, and what is wrong.
+
+    Empty where all do, or no two above one that does not.
+    """
+    nums, found = list(by_ranks), dict[int, str]()
+    for place, num in enumerate(nums[:-2]):
+        here_on, later = ([r for n in nums[k:] for r in by_ranks[n]] for k in (place, place + 1))
+        if _kind(here_on)[0] != "neither":
+            return found
+        own, others = (
+            ", ".join(dict.fromkeys(f"{run.samples_per_step:.4g}" for run in some))
+            for some in (by_ranks[num], later)
+        )
+        found[num] = f"another global batch than the rest: {own} samples a step, not {others}"
+    last = [r for n in nums[-2:] for r in by_ranks[n]]
+    return found if _kind(last)[0] != "neither" else {}
 
 
 def _numbers(runs: Sequence[RunMeasure]) -> list[int]:

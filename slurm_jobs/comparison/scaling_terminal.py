@@ -70,6 +70,7 @@ def _series(series: Series) -> list[RenderableType]:
         for point in series.as_given
         for line in point.problems
     ]
+    parts += [Text(f"  note: {note}", style="yellow") for note in series.notes]
     if series.batch_note:
         parts.append(Text(f"  {series.batch_note}", style="yellow"))
     parts.append(_table(series.as_given))

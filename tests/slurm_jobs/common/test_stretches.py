@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slurm_jobs.common.stretches import MIN_STEPS, NUM_STRETCHES, stretch_speeds
+from slurm_jobs.common.stretches import MIN_STEPS, NUM_STRETCHES, start_share, stretch_speeds
 
 
 def test_stretches_together_are_the_run():
@@ -24,3 +24,13 @@ def test_fewer_steps_than_tell_the_noise_give_none():
 def test_a_stretch_without_a_count_or_time_gives_none():
     assert stretch_speeds(np.zeros(100), np.ones(100)) == ()
     assert stretch_speeds(np.ones(100), np.zeros(100)) == ()
+
+
+def test_a_slow_start_of_few_steps_is_told_from_waits_that_come_again():
+    ones, slow_start, waits = np.ones(150), np.ones(150), np.ones(150)
+    slow_start[:20] = 6.0
+    waits[::5] = 6.0
+    assert start_share(ones, ones) == pytest.approx(1.0)
+    assert start_share(ones, slow_start) == pytest.approx(1 / 6)
+    assert start_share(ones, waits) == pytest.approx(1.0)
+    assert start_share(ones[:19], ones[:19]) is None

@@ -17,6 +17,7 @@ def _run(share_held: float | None) -> Any:
         memory_capacity_bytes=None,
         memory_peak_bytes=0.0,
         token_stretches=(),
+        start_share=None,
         cards=(),
         cpus=(),
         share_held=share_held,

@@ -1,5 +1,6 @@
 """Scaling: ideal, flattered and honest, among them the two cases of the small VLM."""
 
+import dataclasses
 import io
 
 import pytest
@@ -109,6 +110,56 @@ def test_what_makes_a_base_unsound_is_named(changed, said):
     (series,) = scale([base, *runs({4: 190, 8: 370}, **usual)]).series
     assert series.as_given[0].problems[0].startswith(said)
     assert [p.num_ranks for p in series.honest] == [4, 8]
+
+
+def test_of_a_few_steps_no_scaling_is_claimed():
+    short = runs({2: 1000, 8: 3900}, num_steps=3, token_stretches=())
+    with pytest.raises(ValueError, match="r2 has 3, r8 has 3, and 20 are needed; train for longer"):
+        scale(short)
+    found = scale([*short[1:], *runs({1: 500, 2: 990})])
+    (series,) = found.series
+    assert [p.num_ranks for p in series.as_given] == [1, 2]
+    assert found.warnings[0].startswith("left out: too few steps after the warm-up: r8 has 3")
+
+
+def test_a_slow_start_is_seen_in_runs_that_are_too_short_for_stretches():
+    given = runs({2: 1000, 4: 2400}, num_steps=150, token_stretches=())
+    given[0] = dataclasses.replace(given[0], start_share=0.2)
+    (series,) = scale(given).series
+    assert series.as_given[0].problems[0].startswith("its first tenth ran at 20 % of the speed")
+    assert headline(series).startswith("baseline unhealthy")
+
+
+def test_memory_that_nobody_could_judge_is_said_below_the_headline():
+    (series,) = scale(runs({2: 1000, 8: 3900})).series
+    assert series.notes == ("memory not judged: no reading tells how much the cards had (r2)",)
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(render(scale(runs({2: 1000, 8: 3900}))))
+    assert "note: memory not judged" in stream.getvalue()
+    assert scale(runs({2: 1000, 8: 3900}, device="cpu")).series[0].notes == ()
+    known = {"memory_capacity_bytes": 16 * GIGABYTE}
+    assert scale(runs({2: 1000, 8: 3900}, **known)).series[0].notes == ()
+
+
+def test_a_base_with_another_batch_than_the_rest_is_unhealthy():
+    given = [
+        measured(f"r{num}", num_ranks=num, tokens_per_s=speed, samples_per_step=float(batch))
+        for num, speed, batch in ((2, 1000, 16), (4, 1950, 64), (8, 3700, 64))
+    ]
+    (series,) = scale(given).series
+    assert series.as_given[0].problems == (
+        "another global batch than the rest: 16 samples a step, not 64",
+    )
+    assert [p.num_ranks for p in series.honest] == [4, 8]
+    assert headline(series).startswith("baseline unhealthy: against 2 ranks")
+
+
+def test_batches_that_go_with_no_number_of_ranks_make_no_base_worse_than_another():
+    given = [
+        measured(f"r{num}", num_ranks=num, tokens_per_s=speed, samples_per_step=float(batch))
+        for num, speed, batch in ((2, 1000, 16), (4, 1950, 64), (8, 3700, 72))
+    ]
+    assert [p.problems for p in scale(given).series[0].as_given] == [(), (), ()]
 
 
 def test_repeats_give_efficiency_an_interval():
