@@ -91,14 +91,17 @@ def _warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list
 
 def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:
     """Other processes on a run's cores are no setting, and yet slow it down."""
-    arms = [[r.share_held for r in arm if r.share_held is not None] for arm in (first, second)]
-    if not all(arms):
-        return []
-    means = [sum(shares) / len(shares) for shares in arms]
-    if abs(means[0] - means[1]) < _HELD_MORE and max(max(arm) for arm in arms) < HELD_SHARE:
+    known = {
+        name: [run.share_held for run in arm if run.share_held is not None]
+        for name, arm in (("A", first), ("B", second))
+    }
+    means = {name: sum(shares) / len(shares) for name, shares in known.items() if shares}
+    is_unlike = len(means) > 1 and abs(means["A"] - means["B"]) >= _HELD_MORE
+    if not is_unlike and max((max(s) for s in known.values() if s), default=0.0) < HELD_SHARE:
         return []
     told = " and ".join(
-        f"{words.percent(mean)} in {name}" for name, mean in zip("AB", means, strict=True)
+        f"{words.percent(means[name])} in {name}" if name in means else f"not read in {name}"
+        for name in known
     )
     return [
         (

@@ -216,6 +216,5 @@ def _last_loss(attempts: Sequence[AttemptSteps]) -> float | None:
 
 
 def _hours(attempt: AttemptSteps) -> float:
-    records = attempt.records[attempt.longest]
-    last = records[-1]
-    return float(last["start_unix_s"] + last["step_s"] - records[0]["start_unix_s"]) / 3600
+    """By the lengths of its steps, which follow each other: the wall clock may be set meanwhile."""
+    return float(attempt.records[attempt.longest]["step_s"].sum(dtype=np.float64)) / 3600

@@ -46,7 +46,7 @@ class RunMeasure:
     num_allocator_retries: int
     last_loss: float | None
     rank_hours: float
-    """Ranks times hours from the start of its first step to the end of its last."""
+    """Ranks times hours of all steps of its attempts."""
     phase_shares: Mapping[str, float]
     """By phase of the training, its share of the steps; one entry where there are no phases."""
     settings: Mapping[str, str]

@@ -60,11 +60,23 @@ def test_two_steps_a_run_allow_no_claim_however_many_runs():
 
 @pytest.mark.parametrize(
     ("first", "second", "is_said"),
-    [(0.02, 0.4, True), (0.3, 0.3, True), (0.02, 0.05, False), (None, 0.4, False)],
+    [(0.02, 0.4, True), (0.3, 0.3, True), (0.02, 0.05, False), (None, 0.1, False)],
 )
 def test_cores_that_others_held_are_said_beside_the_difference(first, second, is_said):
     found = compare(arm("a", 1000, share_held=first), arm("b", 800, share_held=second))
     assert any("processes of others held cores" in line for line in found.warnings) == is_said
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (0.9, None, "90 % in A and not read in B, on the mean"),
+        (None, 0.4, "not read in A and 40 % in B, on the mean"),
+    ],
+)
+def test_cores_that_others_held_are_said_where_nobody_read_the_other_arm(first, second, told):
+    found = compare(arm("a", 1000, share_held=first), arm("b", 800, share_held=second))
+    assert any(told in line for line in found.warnings)
 
 
 def test_all_runs_that_are_too_short_are_named():

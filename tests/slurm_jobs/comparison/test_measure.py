@@ -51,6 +51,18 @@ def test_checkpoints_saved_more_often_change_no_speed(tmp_path):
     assert second.apart_s["checkpoint_s"] > first.apart_s["checkpoint_s"] + 100
 
 
+def test_hours_of_ranks_are_those_of_the_steps_where_a_clock_was_set_back(tmp_path):
+    paths = fabricated(tmp_path / "run", stopped_at=None)
+    right = measure(paths.run_dir).rank_hours
+    for rank in range(2):
+        path = steps_path(paths.timing_dir("train", 0, 1), rank)
+        header, _, body = path.read_bytes().partition(b"\n")
+        steps = np.frombuffer(body, steps_of(paths, 1, rank).dtype).copy()
+        steps["start_unix_s"][200:] -= 36_000
+        path.write_bytes(header + b"\n" + steps.tobytes())
+    assert 0 < measure(paths.run_dir).rank_hours == pytest.approx(right)
+
+
 def test_steps_that_compiled_are_left_out_whole(tmp_path):
     paths = fabricated(tmp_path / "run", stopped_at=None)
     path = steps_path(paths.timing_dir("train", 0, 1), 1)
