@@ -49,10 +49,10 @@ def overlap_text(found: Occupancy) -> str:
         return "No collective was recorded."
     hidden = found.overlap_s / found.communication_s
     share = found.exposed_s / found.wall_s
-    gain = words.times(1 / (1 - share)) if share < 1 else "no finite ceiling"
+    gain = words.speed_without(share)
     return (
         f"{words.percent(hidden)} of the communication runs beside computation; the rest is "
-        f"{words.percent(share)} of the steps, so that hiding all of it gives {gain} the speed."
+        f"{words.percent(share)} of the steps, so that hiding all of it gives {gain}."
     )
 
 
@@ -139,4 +139,4 @@ def _a_step(found: Occupancy, seconds: float, what: str) -> str:
 
 
 def _ceiling(share: float, what: str) -> str:
-    return f"{what}: {words.times(1 / (1 - share)) if share < 1 else 'no finite ceiling'} the speed"
+    return f"{what}: {words.speed_without(share)}"

@@ -190,6 +190,13 @@ def moment(unix_s: float) -> str:
     return told.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def speed_without(share: float) -> str:
+    """What is gained at most if `share` of the time were gone; no number where it is all of it."""
+    if share >= 1:
+        return "a gain without a known end, as it takes all of the time"
+    return f"{times(1 / (1 - share))} the speed"
+
+
 def times(factor: float) -> str:
     """`at most 1.9 times`, rounded up so that it stays a ceiling."""
     if not math.isfinite(factor):

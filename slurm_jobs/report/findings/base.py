@@ -97,12 +97,12 @@ def ceiling(share: float | None, what: str) -> str:
     """Amdahl's: the gain if `share` of the time were gone; None where that share is not known."""
     if share is None:
         return f"{what}: not known, because some ranks left no step records"
-    return f"{what}: {words.times(times_without(share))} the speed"
+    return f"{what}: {words.speed_without(share)}"
 
 
-def times_without(share: float) -> float:
-    """How many times the speed it would be if `share` of the time were gone."""
-    return 1 / (1 - share) if share < 1 else float("inf")
+def times_without(share: float) -> float | None:
+    """How many times the speed it would be if `share` of the time were gone; None if all were."""
+    return 1 / (1 - share) if share < 1 else None
 
 
 def known_times(share: float | None) -> float | None:

@@ -175,10 +175,11 @@ def _evidence(numbers: TrainingNumbers, worst: Straggler) -> tuple[str, ...]:
     return (own, f"{waits}{price}", data)
 
 
-def _evened_out(factor: float) -> str:
+def _evened_out(factor: float | None) -> str:
     """What even work would gain by the waits that are timed: no ceiling, because others are not."""
+    about = "not known how many" if factor is None else f"about {factor:.2f}"
     return (
-        f"own work shared out evenly in each step: about {factor:.2f} times the speed; "
+        f"own work shared out evenly in each step: {about} times the speed; "
         "more where waits are hidden"
     )
 

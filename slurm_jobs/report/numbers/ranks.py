@@ -166,12 +166,11 @@ def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
     The ranks meet in every step, so the step waits for one rank at a time:
     without a phase it is shorter by no more than the longest that any rank
     spends in it. That rank may be another in each step. A padded token counts
-    as much as a real one.
+    as much as a real one. So the time is that of the longest step of any rank, too:
+    where ranks do not meet in every step, each may have other long steps.
     """
     whole = [a for a in attempts if len(a.ranks) == a.num_ranks and a.num_measured]
-    wall_s = sum(a.measured_s() for a in whole)
-    if wall_s <= 0:
-        return {}
+    wall_s = 0.0
     longest = dict.fromkeys((*PHASE_KINDS, "padding"), 0.0)
     for attempt in whole:
         ranks = [attempt.measured(i) for i in range(len(attempt.ranks))]
@@ -180,7 +179,10 @@ def critical_shares(attempts: Sequence[AttemptSteps]) -> dict[str, float]:
             longest[kind] += float(most.sum(dtype=np.float64))
         padded = np.max([_padded(r) for r in ranks], axis=0)
         step_s = np.max([r["step_s"] for r in ranks], axis=0)
+        wall_s += float(step_s.sum(dtype=np.float64))
         longest["padding"] += float((padded * step_s).sum(dtype=np.float64))
+    if wall_s <= 0:
+        return {}
     return {kind: min(1.0, seconds / wall_s) for kind, seconds in longest.items()}
 
 

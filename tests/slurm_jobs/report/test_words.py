@@ -31,6 +31,8 @@ def test_a_ceiling_is_rounded_up_so_that_it_stays_one():
     assert words.times(1.231) == "at most 1.24 times"
     assert words.times(1.25) == "at most 1.25 times"
     assert words.times(float("inf")) == "no finite ceiling"
+    assert words.speed_without(0.5) == "at most 2.00 times the speed"
+    assert words.speed_without(1.0) == "a gain without a known end, as it takes all of the time"
 
 
 def test_one_of_a_thing_is_no_plural():

@@ -256,6 +256,18 @@ def test_a_ceiling_counts_in_each_step_the_rank_that_waits_longest_in_it(fabrica
     assert next(p.share for p in numbers.phases if p.kind == "data_wait") == pytest.approx(0.3)
 
 
+def test_ranks_that_wait_in_turn_have_a_ceiling_with_an_end(fabrication):
+    """They do not meet in every step: each has its long steps where the other has short ones."""
+    ranks = [fabrication.fabricate_steps(fabrication.Scenario(), r, 0, 60, 0.0) for r in (0, 1)]
+    for rank, steps in enumerate(ranks):
+        waits = steps["step"] % 2 == rank
+        steps["step_s"] = np.where(waits, 1.0, 0.1)
+        steps["data_wait_s"] = np.where(waits, 0.9, 0.0)
+    shares = numbers_of([ranks]).critical_shares
+    assert shares["data_wait"] == pytest.approx(0.9)
+    assert max(shares.values()) <= 1
+
+
 def test_records_without_the_waits_for_other_ranks_are_not_called_even(fabrication):
     ranks = [make_steps(fabrication, 60), make_steps(fabrication, 60)]
     old = numbers_of([ranks], lacking=frozenset({"rank_wait_s"}))
