@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from slurm_jobs.common.probe_records import MEASURES, Measure, NodeProbe
 
 SLOW_SHARE = 0.80
-"""Of the median of the others; under it a node is slow. Own choice."""
+"""Of the lower quartile of the others; under it a node is slow. Own choice."""
+QUARTILE = 4
+"""Of the others, from the slowest on, one in so many may be slow itself. So a node must lie under
+three of four others, and under both where there are two: against the median one fast node of three
+made the two usual ones slow, and two fast ones of five the other three."""
+OLD_DAYS = 30.0
+"""Between two probes; more is told, because drivers and disks change. Own choice."""
+_DAY_S = 86400.0
 MIN_OTHERS = 2
 """With one other node nobody can say which of the two is the odd one. Own choice."""
 JUDGED = frozenset(
@@ -53,6 +60,8 @@ class SlowMeasure:
     num_others: int
     partner: str = ""
     """Node that the talk was with, for measures of the network."""
+    days_apart: float = 0.0
+    """Between this probe and that of the other that lies furthest from it in time."""
 
     @property
     def share(self) -> float:
@@ -79,7 +88,7 @@ def compare(probe: NodeProbe, probes: Sequence[NodeProbe]) -> Comparison:
         if measure.name not in JUDGED or measure.name not in probe.numbers:
             continue
         beside = [
-            p.numbers[measure.name]
+            p
             for p in others
             if measure.name in p.numbers and _made_by(p, measure) == _made_by(probe, measure)
         ]
@@ -90,20 +99,22 @@ def compare(probe: NodeProbe, probes: Sequence[NodeProbe]) -> Comparison:
     return Comparison(probe=probe, num_compared=most, slow=tuple(slow))
 
 
-def _slow(probe: NodeProbe, measure: Measure, beside: Sequence[float]) -> list[SlowMeasure]:
+def _slow(probe: NodeProbe, measure: Measure, beside: Sequence[NodeProbe]) -> list[SlowMeasure]:
     """The measure as a list of one, if it is slow."""
-    value, middle = probe.numbers[measure.name], statistics.median(beside)
-    if value >= SLOW_SHARE * middle:
+    value, others = probe.numbers[measure.name], sorted(p.numbers[measure.name] for p in beside)
+    if value >= SLOW_SHARE * others[len(others) // QUARTILE]:
         return []
+    apart_s = max(abs(p.measured_unix_s - probe.measured_unix_s) for p in beside)
     talks = probe.details.get(measure.group) if measure.group in {"network", "nccl"} else None
     best = max(talks or (), key=lambda talk: talk["bytes_per_s"], default=None)
     return [
         SlowMeasure(
             name=measure.name,
             value=value,
-            median=middle,
+            median=statistics.median(others),
             num_others=len(beside),
             partner="" if best is None else str(best.get("with", "")),
+            days_apart=apart_s / _DAY_S,
         )
     ]
 

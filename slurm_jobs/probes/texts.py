@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from slurm_jobs.common.probe_records import MEASURES, NodeProbe, Unit
-from slurm_jobs.probes.comparing import SlowMeasure, others_busy
+from slurm_jobs.probes.comparing import OLD_DAYS, SlowMeasure, others_busy
 from slurm_jobs.report import words
 
 BY_NAME = {measure.name: measure for measure in MEASURES}
@@ -47,6 +47,8 @@ def slow_text(slow: SlowMeasure) -> str:
     """`node-local read 0.41 GB/s, 35 % of the median of 3 others (1.17 GB/s)`."""
     measure = BY_NAME[slow.name]
     beside = f", measured with {slow.partner}" if slow.partner else ""
+    if slow.days_apart > OLD_DAYS:
+        beside += f"; others were probed up to {slow.days_apart:,.0f} days before or after it"
     return (
         f"{measure.label} {value_text(measure.unit, slow.value)}, {words.percent(slow.share)} of "
         f"the median of {slow.num_others} others ({value_text(measure.unit, slow.median)}){beside}"

@@ -17,11 +17,11 @@ _OLD_DAYS = 7.0
 
 
 @rule(
-    f"a measure under {words.percent(SLOW_SHARE)} of the median of the other probed nodes "
+    f"a measure under {words.percent(SLOW_SHARE)} of the lower quartile of the other probed nodes "
     f"of the same hardware, {MIN_OTHERS} of them at least"
 )
 def slow_node(numbers: TrainingNumbers) -> Finding | Check:
-    """A node under 80 % of the median of its like in something that a training uses."""
+    """A node under 80 % of the lower quartile of its like in something that a training uses."""
     rule_id = f"slow-node:{numbers.stage}"
     probes = numbers.probes
     if probes is None or not probes.probed:
@@ -50,7 +50,7 @@ def _with(reason: str, command: str) -> str:
 def _all_alike(num_compared: int, num_nodes: int) -> str:
     return (
         f"{num_compared} of its {words.number_of('node', num_nodes)} were probed and compared; no "
-        f"measure is under {words.percent(SLOW_SHARE)} of the median of the others"
+        f"measure is under {words.percent(SLOW_SHARE)} of the lower quartile of the others"
     )
 
 

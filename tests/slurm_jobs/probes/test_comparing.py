@@ -40,6 +40,29 @@ def test_two_others_are_needed() -> None:
     assert compare(slow, [probe("n1"), probe("n2"), slow]).slow != ()
 
 
+def test_a_fast_node_makes_no_usual_one_slow() -> None:
+    fast = probe("n3", local_read_bytes_per_s=3.2e9)
+    three = [probe("n1"), probe("n2"), fast]
+    assert [compare(each, three).slow for each in three] == [(), (), ()]
+    fast_ones = [probe(name, matmul_bf16_flops_per_s=4e14) for name in ("n4", "n5")]
+    five = _nodes(*fast_ones)
+    assert all(compare(each, five).slow == () for each in five)
+
+
+def test_two_slow_nodes_of_five_hide_neither() -> None:
+    slow = [probe(name, local_read_bytes_per_s=7e8) for name in ("n4", "n5")]
+    assert all(len(compare(each, _nodes(*slow)).slow) == 1 for each in slow)
+
+
+def test_that_the_others_were_probed_long_ago_is_said() -> None:
+    day_s = 86400.0
+    for days, is_said in ((29, False), (31, True)):
+        slow = probe("n4", unix_s=1e9 + days * day_s, local_read_bytes_per_s=7e8)
+        (measure,) = compare(slow, _nodes(slow)).slow
+        said = f"; others were probed up to {days} days before or after it"
+        assert slow_text(measure).endswith(said) == is_said
+
+
 def test_other_hardware_and_another_number_of_cores_are_not_compared() -> None:
     slow = probe("n4", cores_usable=1.0)
     for change in ({"cpu": "Intel"}, {"gpus": ("V100",)}, {"num_asked_cores": 8}):
