@@ -9,9 +9,11 @@ job did that was superseded is never taken for the work of a later one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, cast
+
+from slurm_jobs.common.json_values import is_count, is_moment
 
 DependencyKind = Literal["afterok", "afterany", "afternotok", "aftercorr"]
 """Slurm's own words."""
@@ -124,14 +126,68 @@ def record_to_json(record: AttemptRecord | CompletionRecord | TaskAccounting) ->
 
 
 def attempt_from_json(values: Mapping[str, Any]) -> AttemptRecord:
-    """The record that `record_to_json` described."""
-    known = known_fields(AttemptRecord, values)
-    return AttemptRecord(**{**known, "node_names": tuple(known["node_names"])})
+    """The record that `record_to_json` described.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is damaged.
+    """
+    known = _known(AttemptRecord, values)
+    record = AttemptRecord(**{**known, "node_names": tuple(known["node_names"])})
+    counts = (record.slice_index, record.attempt, record.num_ranks, record.restart)
+    _refuse(
+        texts=(*_texts_of(record), record.host, record.scheduler, record.gpu, *record.node_names),
+        counts=(*counts, record.num_again, record.pid),
+        moments=(record.started_unix_s,),
+    )
+    return record
 
 
 def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
-    """The record that `record_to_json` described."""
-    return CompletionRecord(**known_fields(CompletionRecord, values))
+    """The record that `record_to_json` described; its result may be anything.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is damaged.
+    """
+    record = CompletionRecord(**_known(CompletionRecord, values))
+    numbers = (record.exit_code, record.signal or 0)
+    if not isinstance(record.reason, str) or not all(isinstance(n, int) for n in numbers):
+        message = "its reason is no text, or its exit code or signal no whole number"
+        raise ValueError(message)
+    _refuse(
+        texts=(*_texts_of(record), record.outcome, record.failed_node or ""),
+        counts=(record.slice_index, record.attempt, record.failed_rank or 0),
+        moments=(record.started_unix_s, record.ended_unix_s),
+    )
+    return record
+
+
+def _known(cls: Any, values: Any) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        message = f"it is no mapping of names to values ({type(values).__name__})"
+        raise TypeError(message)
+    return known_fields(cls, values)
+
+
+def _texts_of(record: AttemptRecord | CompletionRecord) -> tuple[str, ...]:
+    return record.stage, record.job_id, record.token, record.fingerprint
+
+
+def _refuse(*, texts: tuple[Any, ...], counts: tuple[Any, ...], moments: tuple[Any, ...]) -> None:
+    """Refuse what no writer writes: it would end whatever reckons with it, or prints it.
+
+    Raises:
+        ValueError: a value is not what it should be.
+    """
+    kinds: tuple[tuple[str, tuple[Any, ...], Callable[[Any], bool]], ...] = (
+        ("a text that can be printed", texts, lambda v: isinstance(v, str) and v.isprintable()),
+        ("a count", counts, is_count),
+        ("a moment", moments, is_moment),
+    )
+    for kind, values, is_right in kinds:
+        wrong = next((value for value in values if not is_right(value)), None)
+        if not all(map(is_right, values)):
+            message = f"damaged: {wrong!r:.40} stands where {kind} should"
+            raise ValueError(message)
 
 
 def accounting_from_json(values: Mapping[str, Any]) -> TaskAccounting:

@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import IO, Any
 
+from slurm_jobs.common.json_values import is_count
+
 FORMAT_NAME = "slurm-jobs-steps-1"
 
 STRUCT_CODES = {"i8": "q", "i4": "i", "f8": "d", "f4": "f"}
@@ -51,14 +53,14 @@ def _are_fields(said: Any) -> bool:
 
 def _tells_training(said: Any) -> bool:
     """Whether ranks and phases, as far as they are said, are such as a writer says them."""
-    if not isinstance(said, dict) or not _is_count(said.get("num_ranks", 0)):
+    if not isinstance(said, dict) or not is_count(said.get("num_ranks", 0)):
         return False
-    if not _is_count(said.get("num_steps") or 0) or not _is_plain(said.get("node_name") or ""):
+    if not is_count(said.get("num_steps") or 0) or not _is_plain(said.get("node_name") or ""):
         return False
     phases = said.get("phases") or []
     return isinstance(phases, list) and all(
         isinstance(phase, dict)
-        and _is_count(phase.get("first_step", -1 if "training" in phase else 0))
+        and is_count(phase.get("first_step", -1 if "training" in phase else 0))
         for phase in phases
     )
 
@@ -66,7 +68,3 @@ def _tells_training(said: Any) -> bool:
 def _is_plain(value: Any) -> bool:
     """Text without characters that steer a terminal: it is printed, also to other users."""
     return isinstance(value, str) and value.isprintable()
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.common.timings import END_OF_TIME_S
+from slurm_jobs.common.json_values import END_OF_TIME_S, is_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -188,5 +188,5 @@ def _tells_node(said: Any) -> bool:
 
 def _have_numbers(said: Any, name: str) -> bool:
     return isinstance(said, list) and all(
-        isinstance(one, dict) and isinstance(one.get(name) or 0, int | float) for one in said
+        isinstance(one, dict) and is_number(one.get(name) or 0) for one in said
     )

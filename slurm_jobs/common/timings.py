@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_jobs.common.json_values import END_OF_TIME_S, is_count, is_moment
 from slurm_jobs.common.step_headers import FORMAT_NAME, STRUCT_CODES, read_header
 
 if TYPE_CHECKING:
@@ -108,9 +109,6 @@ ADDED_FIELDS: Mapping[str, float] = {
 """Fields that files of this format lack if an older version wrote them, and what they are read as
 then; `StepFile.lacking` has their names."""
 
-END_OF_TIME_S = 1e11
-"""In the year 5138. A time or duration of more seconds was not written by us: it is damage."""
-
 _LEAP_S = 10 * 365 * 86400.0
 """Ten years: no clock is set by as much while it writes steps."""
 
@@ -118,6 +116,8 @@ _LAST_VALUES = ("loss", "grad_norm", "learning_rate", "memory_peak_bytes")
 """In the order of the record; at least the memory of a whole one is not zero."""
 _NEARLY_ZERO = 1e-37
 """Less is a float32 whose last byte, which has the exponent, was lost."""
+
+_COUNTS = tuple(name for name, _ in STEP_FIELDS if name.startswith("num_"))
 
 _PACKER = struct.Struct("<" + "".join(STRUCT_CODES[code] for _, code in STEP_FIELDS))
 _FIELD_NAMES = tuple(name for name, _ in STEP_FIELDS)
@@ -212,8 +212,11 @@ def _num_sound(steps: np.ndarray) -> int:
     is_sound = (steps["start_unix_s"] > 0) & (steps["start_unix_s"] < END_OF_TIME_S)
     is_sound[1:] &= steps["step"][1:] > steps["step"][:-1]
     is_sound[1:] &= np.abs(np.diff(steps["start_unix_s"])) < _LEAP_S
-    for name in (*STEP_PHASES, "step_s"):
+    for name in STEP_PHASES:
         is_sound &= np.abs(steps[name]) < END_OF_TIME_S
+    is_sound &= (steps["step_s"] >= 0) & (steps["step_s"] < END_OF_TIME_S)
+    for name in _COUNTS:
+        is_sound &= steps[name] >= 0
     has_end = [~(np.abs(steps[name]) < _NEARLY_ZERO) for name in _LAST_VALUES]  # NaN is a value
     is_sound &= np.any(has_end, axis=0)
     return len(steps) if is_sound.all() else int(np.argmin(is_sound))
@@ -243,12 +246,14 @@ def _is_span(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and isinstance(value.get("name"), str)
-        and _is_time(value.get("start_unix_s"))
-        and _is_time(value.get("duration_s"))
+        and is_moment(value.get("start_unix_s"))
+        and is_moment(value.get("duration_s"))
+        and _names_steps(value)
     )
 
 
-def _is_time(value: Any) -> bool:
-    """Whether it is a number of seconds; NaN is none, and nothing of ours begins before 1970."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= value < END_OF_TIME_S
+def _names_steps(span: dict[str, Any]) -> bool:
+    """Whether the steps of a span that names some are told as its writer tells them."""
+    told = [span[name] for name in ("first_step", "num_steps") if name in span]
+    is_whole = span["name"] != PROFILE_WRITE_SPAN or len(told) != 1
+    return is_whole and all(map(is_count, told))
