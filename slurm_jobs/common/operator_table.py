@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slurm_jobs.common.files import read_json
+from slurm_jobs.common.json_values import is_amount, is_count, is_number
 from slurm_jobs.common.records import known_fields
 
 FORMAT_NAME = "slurm-jobs-operators-1"
@@ -71,7 +72,7 @@ def read_operators(path: Path) -> OperatorTable:
     """Read a table of operators.
 
     Raises:
-        ValueError: the file is none, or of another version.
+        ValueError: the file is none, of another version, or has values of other types.
     """
     values: dict[str, Any] = read_json(path)
     if not isinstance(values, dict) or values.get("format") != FORMAT_NAME:
@@ -81,7 +82,37 @@ def read_operators(path: Path) -> OperatorTable:
     try:
         known = known_fields(OperatorTable, values)
         rows = [Operator(**known_fields(Operator, row)) for row in known["operators"]]
-        return OperatorTable(**{**known, "operators": rows})
+        table = OperatorTable(**{**known, "operators": rows})
     except (KeyError, TypeError, AttributeError) as error:
         message = f"{path}: damaged: it lacks a part of what an operator, or the table, has"
         raise ValueError(message) from error
+    if not _is_sound(table):
+        message = f"{path}: damaged: a value is not of the type that an operator, or the table, has"
+        raise ValueError(message)
+    return table
+
+
+def _is_sound(table: OperatorTable) -> bool:
+    """Whether its values are of the types that are written."""
+    told = (table.communication_s, table.exposed_communication_s)
+    return (
+        is_count(table.first_step)
+        and is_count(table.num_steps)
+        and table.num_steps > 0
+        and is_amount(table.wall_s)
+        and table.wall_s > 0
+        and all(value is None or is_amount(value) for value in told)
+        and all(map(_is_sound_row, table.operators))
+    )
+
+
+def _is_sound_row(row: Operator) -> bool:
+    """More may be freed here than was allocated, and PyTorch tells some own times below zero."""
+    times = (row.self_cpu_s, row.cpu_s, row.self_device_s, row.device_s)
+    sizes = (row.self_cpu_bytes, row.self_device_bytes)
+    return (
+        all(isinstance(text, str) for text in (row.name, row.kind))
+        and is_count(row.num_calls)
+        and all(map(is_number, (*times, row.cpu_share, row.device_share)))
+        and all(size is None or is_number(size) for size in sizes)
+    )

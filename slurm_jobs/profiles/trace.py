@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,11 @@ _HOST_WORK = "cpu_op"
 _NO_COMPUTATION = ("gloo:", "c10d::", "FSDP::", "autograd::", "DistributedDataParallel")
 """Beginnings of operators that are collectives, or go around others."""
 _US = 1e-6
+_DAMAGE = (
+    *(EOFError, gzip.BadGzipFile, zlib.error),
+    *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
+)
+"""What a damaged file, or values of other types than Kineto's, end in."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,10 +73,13 @@ def read_trace(path: Path) -> Trace:
     try:
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
             events = json.load(stream)["traceEvents"]
-        found = [event for event in events if event.get("ph") == "X"]
-    except (EOFError, ValueError, KeyError, TypeError, AttributeError, gzip.BadGzipFile) as error:
+        return _trace([event for event in events if event.get("ph") == "X"])
+    except _DAMAGE as error:
         message = f"{path}: no whole Chrome trace ({error!r:.80}); profile the steps again"
         raise DamagedFileError(message) from error
+
+
+def _trace(found: list[dict[str, Any]]) -> Trace:
     has_device = any(event.get("cat") == "kernel" for event in found)
     on_device = _steps(found, "gpu_user_annotation") if has_device else ()
     return Trace(
@@ -97,8 +107,22 @@ def _pieces(events: list[dict[str, Any]], is_meant: Any) -> Pieces:
 
 
 def _times(event: dict[str, Any]) -> tuple[float, float]:
-    start_s = float(event.get("ts") or 0.0) * _US
-    return start_s, start_s + float(event.get("dur") or 0.0) * _US
+    """Start and end.
+
+    Raises:
+        TypeError: they are no numbers.
+        ValueError: they are no moments.
+    """
+    start_us, length_us = event.get("ts") or 0.0, event.get("dur") or 0.0
+    for value in (start_us, length_us):
+        if not isinstance(value, int | float):
+            message = f"{value!r:.20} is no number of microseconds"
+            raise TypeError(message)
+    start_s, length_s = start_us * _US, length_us * _US
+    if not (math.isfinite(start_s) and math.isfinite(length_s)):
+        message = f"from {start_us!r:.20} on for {length_us!r:.20} microseconds"
+        raise ValueError(message)
+    return start_s, start_s + length_s
 
 
 def _is_collective(event: dict[str, Any], *, has_device: bool) -> bool:

@@ -148,3 +148,20 @@ def test_a_trace_without_marked_steps_is_refused(tmp_path):
     trace = read_trace(write_trace(tmp_path / "t.gz", event("kernel", "k", 0, 1)))
     with pytest.raises(ValueError, match="no step is marked"):
         occupancy(trace)
+
+
+@pytest.mark.parametrize("moment", ["x", [1], float("nan"), 10**400])
+def test_a_trace_with_moments_that_are_none_is_damage(moment, tmp_path):
+    path = write_trace(tmp_path / "t.gz", *GPU_STEP, {**event("kernel", "k", 1, 2), "ts": moment})
+    with pytest.raises(DamagedFileError, match=r"t\.gz: no whole Chrome trace"):
+        read_trace(path)
+
+
+def test_a_trace_that_is_damaged_in_its_middle_is_told_so(tmp_path):
+    path = write_trace(tmp_path / "t.gz", *GPU_STEP * 40)
+    spoilt = bytearray(path.read_bytes())
+    middle = len(spoilt) // 2
+    spoilt[middle : middle + 40] = bytes(byte ^ 0x5A for byte in spoilt[middle : middle + 40])
+    path.write_bytes(bytes(spoilt))
+    with pytest.raises(DamagedFileError, match=r"t\.gz: no whole Chrome trace"):
+        read_trace(path)
