@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from slurm_jobs.common.files import read_json
-from slurm_jobs.common.json_values import is_amount, is_count, is_number
+from slurm_jobs.common.json_values import is_amount, is_count, is_number, is_text
 from slurm_jobs.common.records import known_fields
 
 FORMAT_NAME = "slurm-jobs-operators-1"
@@ -111,7 +111,7 @@ def _is_sound_row(row: Operator) -> bool:
     times = (row.self_cpu_s, row.cpu_s, row.self_device_s, row.device_s)
     sizes = (row.self_cpu_bytes, row.self_device_bytes)
     return (
-        all(isinstance(text, str) for text in (row.name, row.kind))
+        all(map(is_text, (row.name, row.kind)))
         and is_count(row.num_calls)
         and all(map(is_number, (*times, row.cpu_share, row.device_share)))
         and all(size is None or is_number(size) for size in sizes)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from slurm_jobs.common.records import known_fields
 from slurm_jobs.common.json_values import END_OF_TIME_S
+from slurm_jobs.common.records import known_fields
 
 Unit = Literal["flops/s", "bytes/s", "bits/s", "s", "cores", "loops/s"]
 

@@ -33,6 +33,7 @@ from slurm_jobs.report.inputs.provenance import (
     shown_spec,
 )
 from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
+from slurm_jobs.report.inputs.results import PREPROCESS_RUN, sound_result
 from slurm_jobs.report.inputs.timings import (
     list_files,
     read_profiles,
@@ -177,7 +178,10 @@ def _read_stage(
 ) -> StageInputs:
     array = stage.get("array")
     attempts = _read_attempts(paths.attempts_dir(name), problems)
-    completions = _read_completions(paths.completions_dir(name), problems)
+    is_preprocessing = stage.get("run") == PREPROCESS_RUN
+    completions = _read_completions(
+        paths.completions_dir(name), problems, is_preprocessing=is_preprocessing
+    )
     return StageInputs(
         name=name,
         run=stage.get("run") or "shell",
@@ -216,7 +220,9 @@ def _read_attempts(folder: Path, problems: list[str]) -> tuple[AttemptRecord, ..
     return tuple(sorted(found, key=lambda a: (a.slice_index, a.attempt)))
 
 
-def _read_completions(folder: Path, problems: list[str]) -> tuple[CompletionRecord, ...]:
+def _read_completions(
+    folder: Path, problems: list[str], *, is_preprocessing: bool
+) -> tuple[CompletionRecord, ...]:
     found = []
     for path in list_files(folder):
         if parse_completion_name(path.name) is None:
@@ -230,5 +236,9 @@ def _read_completions(folder: Path, problems: list[str]) -> tuple[CompletionReco
             kind = type(record.result).__name__
             problems.append(f"{path}: its result is no mapping ({kind}), and is left out")
             record = replace(record, result={})
+        result = sound_result(record.result, is_preprocessing=is_preprocessing)
+        if result != record.result:
+            problems.append(f"{path}: its result has values that are damaged; they are left out")
+            record = replace(record, result=result)
         found.append(record)
     return tuple(sorted(found, key=lambda c: (c.slice_index, c.attempt)))

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.report.inputs.records import ReportInputs, StageInputs
+from slurm_jobs.report.inputs.results import PREPROCESS_RUN
 from slurm_jobs.report.model.run import DataNumbers
 from slurm_jobs.report.model.statistics import DataStatistics, read_statistics
 from slurm_jobs.report.model.values import Quantity, known, missing
 from slurm_jobs.report.numbers.results import SliceResults
 
-PREPROCESS_RUN = "preprocess"
 CONSOLIDATE_RUN = "consolidate"
 _WORK = ("decode", "store", "tokenise", "write")
 

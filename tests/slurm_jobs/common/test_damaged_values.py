@@ -22,13 +22,22 @@ from slurm_jobs.common.system_readings import ReadingPacker, read_system
 from slurm_jobs.common.timings import STEP_FIELDS, read_spans, read_steps, steps_header
 
 _COMMON: dict[str, Any] = {
-    **{"stage": "train", "slice_index": 0, "attempt": 1, "job_id": "12", "token": "t"},
-    **{"fingerprint": "f", "started_unix_s": 1e9},
+    "stage": "train",
+    "slice_index": 0,
+    "attempt": 1,
+    "job_id": "12",
+    "token": "t",
+    "fingerprint": "f",
+    "started_unix_s": 1e9,
 }
 _ATTEMPT = record_to_json(
     AttemptRecord(
         **_COMMON,
-        **{"node_names": ("n1",), "host": "h", "pid": 7, "num_ranks": 2, "scheduler": "slurm"},
+        node_names=("n1",),
+        host="h",
+        pid=7,
+        num_ranks=2,
+        scheduler="slurm",
         restart=0,
     )
 )
@@ -128,9 +137,14 @@ def test_a_number_that_no_machine_counts_to_is_damage_in_headers(tmp_path: Path)
 
 
 _OPERATOR: dict[str, Any] = {
-    **{"name": "aten::mm", "kind": "kernel", "num_calls": 1, "cpu_share": 0.5, "device_share": 0.5},
+    "name": "aten::mm",
+    "kind": "kernel",
+    "num_calls": 1,
+    "cpu_share": 0.5,
+    "device_share": 0.5,
     **dict.fromkeys(("self_cpu_s", "cpu_s", "self_device_s", "device_s"), 1.0),
-    **{"self_cpu_bytes": None, "self_device_bytes": -4},
+    "self_cpu_bytes": None,
+    "self_device_bytes": -4,
 }
 
 
@@ -143,6 +157,7 @@ _OPERATOR: dict[str, Any] = {
         ({"communication_s": float("nan")}, {}),
         ({}, {"self_device_s": "x"}),
         ({}, {"name": 3}),
+        ({}, {"name": "\x1b[2Jmm"}),
     ],
 )
 def test_a_table_of_operators_with_values_of_other_types_is_damage(

@@ -85,3 +85,42 @@ def test_a_result_that_is_no_mapping_is_left_out_and_said(fabrication, tmp_path,
     assert report.header.status == "completed"
     assert next(s for s in report.stages if s.name == "consolidate").results == {}
     assert any("its result is no mapping" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"num_samples": math.nan},
+        {"write_s": -1},
+        {"decode_s": None},
+        {"rejects_by_reason": -1},
+        {"num_tokens_histogram": {"16": math.nan}},
+        {"num_tokens_histogram": {"x": 3}},
+        {"stored_image": {"num_measured": None, "bytes": 1.0, "decode_ms": 1.0, "psnr_db": None}},
+        {"stored_image": {"num_measured": 3, "bytes": None, "decode_ms": 1.0, "psnr_db": None}},
+    ],
+)
+def test_values_of_a_result_that_are_damaged_are_left_out_with_a_note(
+    changed, fabrication, tmp_path
+):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(stopped_at=None))
+    path = min(paths.completions_dir("preprocess").iterdir())
+    record = read_json(path)
+    write_json_atomic(path, {**record, "result": {**record["result"], **changed}})
+    report = build_report(read_inputs(paths, rows), ReportConfig())
+    assert any("its result has values that are damaged" in note for note in report.notes)
+
+
+def test_a_record_with_a_value_of_another_type_is_a_note_and_the_report_is_made(
+    fabrication, tmp_path
+):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(stopped_at=None))
+    for folder, changed in (
+        (paths.attempts_dir("train"), {"started_unix_s": "x"}),
+        (paths.completions_dir("preprocess"), {"reason": None}),
+    ):
+        path = min(folder.iterdir())
+        write_json_atomic(path, {**read_json(path), **changed})
+    notes = build_report(read_inputs(paths, rows), ReportConfig()).notes
+    assert any("not read as an attempt record: damaged: 'x'" in note for note in notes)
+    assert any("not read as a completion record" in note for note in notes)
