@@ -32,10 +32,7 @@ def run(options: argparse.Namespace) -> int:
     path = found_trace.path
     trace = read_trace(path)
     beside = operators_path(path.parent, found_trace.rank)
-    try:
-        table = read_operators(beside) if beside.is_file() else None
-    except ValueError as error:  # it names the file
-        raise InputError(str(error)) from error
+    table = read_operators(beside) if beside.is_file() else None
     try:
         found = occupancy(trace)
     except ValueError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from slurm_jobs.common.errors import DamagedFileError
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.json_values import is_amount, is_count, is_number, is_text
 from slurm_jobs.common.records import known_fields
@@ -72,23 +73,23 @@ def read_operators(path: Path) -> OperatorTable:
     """Read a table of operators.
 
     Raises:
-        ValueError: the file is none, of another version, or has values of other types.
+        DamagedFileError: the file is none, of another version, or has values of other types.
     """
     values: dict[str, Any] = read_json(path)
     if not isinstance(values, dict) or values.get("format") != FORMAT_NAME:
         found = values.get("format") if isinstance(values, dict) else values
         message = f"{path}: format {found!r}, expected {FORMAT_NAME!r}"
-        raise ValueError(message)
+        raise DamagedFileError(message)
     try:
         known = known_fields(OperatorTable, values)
         rows = [Operator(**known_fields(Operator, row)) for row in known["operators"]]
         table = OperatorTable(**{**known, "operators": rows})
     except (KeyError, TypeError, AttributeError) as error:
         message = f"{path}: damaged: it lacks a part of what an operator, or the table, has"
-        raise ValueError(message) from error
+        raise DamagedFileError(message) from error
     if not _is_sound(table):
         message = f"{path}: damaged: a value is not of the type that an operator, or the table, has"
-        raise ValueError(message)
+        raise DamagedFileError(message)
     return table
 
 

@@ -158,8 +158,7 @@ def _measure(
         samples_per_s=samples / seconds,
         samples_per_step=samples / num_steps,
         tokens_per_sample=tokens / samples,
-        token_stretches=stretch_speeds(steps.tokens, steps.seconds),
-        start_share=start_share(steps.tokens, steps.seconds),
+        **_within(steps),
         **_apart(attempts, steps),
         **_memory(attempts),
         last_loss=None,
@@ -170,6 +169,14 @@ def _measure(
         **cards(stage),
         **around_steps(stage, attempts),
     )
+
+
+def _within(steps: PlainSteps) -> dict[str, Any]:
+    """How the speed goes along the run."""
+    return {
+        "token_stretches": stretch_speeds(steps.tokens, steps.seconds),
+        "start_share": start_share(steps.tokens, steps.seconds),
+    }
 
 
 def _memory(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:

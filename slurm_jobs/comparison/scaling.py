@@ -39,20 +39,8 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
         ValueError: a run counted no tokens, or all that are long enough to be judged have the same
             number of ranks.
     """
-    silent = [run.run_id for run in runs if run.tokens_per_s <= 0]
-    if silent:
-        message = f"{', '.join(silent)}: no tokens were counted, so there is no speed to compare"
-        raise ValueError(message)
     short = _too_short(runs)
-    runs = [run for run in runs if run.num_steps >= MIN_STEPS]
-    if len({run.num_ranks for run in runs}) < MIN_RUNS:
-        if short:
-            raise ValueError(short)
-        ranks = words.number_of("rank", runs[0].num_ranks)
-        message = (
-            f"all runs had {ranks}; name runs on other numbers too, or use `slurm-jobs compare`"
-        )
-        raise ValueError(message)
+    runs = _judged(runs, short)
     grouped: dict[tuple[tuple[str, str], ...], list[RunMeasure]] = {}
     for run in runs:
         grouped.setdefault(_identity(run.settings), []).append(run)
@@ -74,6 +62,28 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
     if len(codes) > 1:
         warnings.append(f"the runs are of different code: {', '.join(sorted(codes))}")
     return Scaling(series=tuple(series), warnings=tuple(warnings))
+
+
+def _judged(runs: Sequence[RunMeasure], short: str) -> list[RunMeasure]:
+    """The runs that have steps enough; `short` says which have not.
+
+    Raises:
+        ValueError: see `scale`.
+    """
+    silent = [run.run_id for run in runs if run.tokens_per_s <= 0]
+    if silent:
+        message = f"{', '.join(silent)}: no tokens were counted, so there is no speed to compare"
+        raise ValueError(message)
+    judged = [run for run in runs if run.num_steps >= MIN_STEPS]
+    if len({run.num_ranks for run in judged}) < MIN_RUNS:
+        if short:
+            raise ValueError(short)
+        ranks = words.number_of("rank", judged[0].num_ranks)
+        message = (
+            f"all runs had {ranks}; name runs on other numbers too, or use `slurm-jobs compare`"
+        )
+        raise ValueError(message)
+    return judged
 
 
 def _too_short(runs: Sequence[RunMeasure]) -> str:
