@@ -47,10 +47,10 @@ def drill_check(facts: DrillFacts) -> Check:
         return _not_back(facts, counters, nodes)
     if facts.status != "completed":
         return _broken(facts, f"it came back and then {facts.status}: {facts.reason}", nodes)
-    return _worked(facts, counters, nodes)
+    return _worked(counters, nodes)
 
 
-def _worked(facts: DrillFacts, counters: Sequence[Mapping[str, Any]], nodes: str) -> Check:
+def _worked(counters: Sequence[Mapping[str, Any]], nodes: str) -> Check:
     first = max(counters, key=lambda c: c["returned"]["unix_s"])
     save_s = max(c["saved_unix_s"] - c["asked_unix_s"] for c in counters)
     told_s = first["asked_unix_s"] - first["started"]["unix_s"]

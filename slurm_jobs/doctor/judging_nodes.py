@@ -38,13 +38,13 @@ def node_checks(
     rules: tuple[Callable[[NodeFacts], Iterator[Check]], ...] = (
         lambda node: _python(node, spec, requires, requires_python),
         lambda node: torch_checks(node, spec),
-        lambda node: _local(node),
-        lambda node: _shared(node),
+        _local,
+        _shared,
         lambda node: _programs(node, spec),
-        lambda node: _signal(node),
+        _signal,
         lambda node: _limits(node, spec),
-        lambda node: _hub(node),
-        lambda node: clock_checks(node),
+        _hub,
+        clock_checks,
     )
     found = [replace(c, where=node.node) for rule in rules for node in nodes for c in rule(node)]
     return merged(found)
@@ -208,9 +208,7 @@ def _limits(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
         lines = [line for _, line in low if line]
         remedy = f'setup: ["{"; ".join(lines)}"]' if lines else ""
         if not lines or len(lines) < len(low):
-            remedy = "; ".join(
-                [*([remedy] if remedy else []), "ask the site for a larger /dev/shm"]
-            )
+            remedy = f"{remedy}; ask the site for a larger /dev/shm".removeprefix("; ")
         few = ", ".join(text for text, _ in low)
         yield Check(name="limits", standing="warning", told=f"only {few}", remedy=remedy)
     else:
@@ -234,5 +232,6 @@ def _hub(node: NodeFacts) -> Iterator[Check]:
             name=name,
             standing="warning",
             told=f"not reached from the node ({node.hub_problem})",
-            remedy='download models on the login node first, and say environment: {HF_HUB_OFFLINE: "1"}',
+            remedy="download models on the login node first; in the spec "
+            'environment: {HF_HUB_OFFLINE: "1"}',
         )

@@ -30,7 +30,8 @@ def torch_checks(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
                 name="torch",
                 standing="problem" if spec.trains else "warning",
                 told=torch.problem,
-                remedy=f"{node.executable} -m pip install 'slurm-jobs[train]', or another `python:`",
+                remedy=f"{node.executable} -m pip install '.[train]' in slurm-jobs' checkout, or "
+                "another `python:`",
             )
         return
     yield from _import(node)
