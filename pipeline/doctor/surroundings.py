@@ -25,6 +25,8 @@ PROGRAM_LIMIT_S = 15.0
 HUB = "https://huggingface.co"
 HUB_LIMIT_S = 8.0
 _MOST_BYTES = 200_000
+_NO_LIMIT = 1 << 60
+"""Version 1 of control groups says none with a number about so large."""
 _MOUNTS = Path("/proc/self/mountinfo")
 _SHM = "/dev/shm"  # noqa: S108 - it is looked at, and nothing is written
 
@@ -93,7 +95,7 @@ def limits() -> dict[str, int | None]:
         "open_files": _soft(resource.RLIMIT_NOFILE),
         "locked_bytes": _soft(resource.RLIMIT_MEMLOCK),
         "shm_bytes": _shm_bytes(),
-        "memory_bytes": min((size for _, size in of_groups), default=None),
+        "memory_bytes": min((size for _, size in of_groups if size < _NO_LIMIT), default=None),
     }
 
 

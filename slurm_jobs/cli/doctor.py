@@ -20,7 +20,6 @@ from slurm_jobs.cli.arguments import (
 )
 
 if TYPE_CHECKING:
-    from slurm_jobs.doctor.model import Check
     from slurm_jobs.operations.doctor import Found, Wanted
 
 _WAIT_MIN = 10
@@ -64,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_WAIT_MIN,
         help="longest that a job may wait in the queue before it is cancelled; default: "
         f"{_WAIT_MIN}",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="also say in words what is well, and not its name alone"
     )
     add_overrides(parser)
     add_json(parser)
@@ -144,7 +146,9 @@ def _print(found: Found, options: argparse.Namespace) -> None:
     if options.json:
         print_json(doctor_values(found))
         return
-    for line in lines_of(found.checks, _width()):
+    from slurm_jobs.doctor.texts import lines_of
+
+    for line in lines_of(found.checks, _width(), in_words=options.all):
         print(line)
     for run_dir in found.run_dirs:
         print(f"kept for a day: {shown_path(run_dir)}")
@@ -165,18 +169,3 @@ def doctor_values(found: Found) -> dict[str, Any]:
         "unreachable": found.unreachable,
         "run_dirs": [str(path) for path in found.run_dirs],
     }
-
-
-def lines_of(checks: list[Check], width: int) -> list[str]:
-    """Worst first, each with what to do; what is well in one block; how many of each."""
-    from slurm_jobs.doctor.texts import check_lines, ok_lines, sorted_checks, summary
-
-    listed = sorted_checks(checks)
-    lines: list[str] = []
-    for check in listed:
-        if check.standing != "ok":
-            lines += check_lines(check, width)
-    well = [check for check in listed if check.standing == "ok"]
-    if well:
-        lines += ["", *ok_lines(well, width)]
-    return [*lines, "", summary(listed)]

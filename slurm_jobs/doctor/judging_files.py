@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from slurm_jobs.doctor.model import Check, FolderLook
 from slurm_jobs.report import words
@@ -48,7 +48,6 @@ def folder_checks(look: FolderLook, *, is_shared: bool) -> Iterator[Check]:
         )
         return
     yield _room(look)
-    yield _quota(look)
     if name == "runs_dir":
         yield from _records(look)
         if is_shared:
@@ -73,15 +72,27 @@ def _room(look: FolderLook) -> Check:
     return Check(name=name, standing="ok", told=told)
 
 
-def _quota(look: FolderLook) -> Check:
-    name, path = f"{look.purpose}-quota", look.folder.path
-    row = quota_row(look.quota.text, look.folder.source)
-    if row is None:
-        why = look.quota.problem or "none is told for it"
-        told = f"the quota on {path} could not be told: {why}"
+def quota_checks(looks: Sequence[FolderLook]) -> list[Check]:
+    """Of folders that answered; those of which nothing is told for the same reason are one."""
+    checks, untold = [], dict[str, list[str]]()
+    for look in looks:
+        if look.late or look.folder.problem:
+            continue
+        row = quota_row(look.quota.text, look.folder.source)
+        if row is not None:
+            checks.append(_quota(look, *row))
+        else:
+            why = look.quota.problem or "none is told"
+            untold.setdefault(why, []).append(look.purpose)
+    for why, purposes in untold.items():
+        told = f"of {' and '.join(purposes)} it could not be told: {why}"
         remedy = "the site's own command may tell it (mmlsquota, beegfs-ctl, myquota)"
-        return Check(name=name, standing="unknown", told=told, remedy=remedy)
-    used_kb, limit_kb = row
+        checks.append(Check(name="quota", standing="unknown", told=told, remedy=remedy))
+    return checks
+
+
+def _quota(look: FolderLook, used_kb: int, limit_kb: int) -> Check:
+    name, path = f"{look.purpose}-quota", look.folder.path
     if limit_kb == 0:
         return Check(name=name, standing="ok", told=f"no quota on {path}")
     told = f"{size_text(used_kb * 1024)} of your {size_text(limit_kb * 1024)} used on {path}"

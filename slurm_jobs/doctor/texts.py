@@ -21,6 +21,10 @@ _COUNTED: dict[Standing, tuple[str, str]] = {
     "ok": ("ok", "ok"),
 }
 LOGIN = "login node"
+_HEAD = 11
+"""Columns before the name of a check."""
+_ALWAYS = frozenset({"drill"})
+"""Who asks for it waits for what it says."""
 
 
 def sorted_checks(checks: Sequence[Check]) -> list[Check]:
@@ -31,28 +35,33 @@ def sorted_checks(checks: Sequence[Check]) -> list[Check]:
 def check_lines(check: Check, width: int) -> list[str]:
     """`PROBLEM  torch (v1, v2): ...`, and below it what to do."""
     where = "" if check.where == LOGIN else f" ({check.where})"
-    first = f"{_HEADS[check.standing]:<10}{check.name}{where}: {check.told}"
-    lines = _wrapped(first, width, indent=12)
+    first = f"{_HEADS[check.standing]:<{_HEAD}}{check.name}{where}: {check.told}"
+    lines = _wrapped(first, width)
     if check.remedy:
-        lines += _wrapped(f"          > {check.remedy}", width, indent=12)
+        lines += _wrapped(f"{' ' * (_HEAD - 2)}> {check.remedy}", width)
     return lines
 
 
-def ok_lines(checks: Sequence[Check], width: int) -> list[str]:
-    """A line or two a check, without spaces between them."""
-    lines = []
-    for check in checks:
-        where = "" if check.where == LOGIN else f" ({check.where})"
-        lines += _wrapped(f"ok        {check.name}{where}: {check.told}", width, indent=12)
-    return lines
+def lines_of(checks: Sequence[Check], width: int, *, in_words: bool = False) -> list[str]:
+    """Worst first, each with what to do; what is well by its names; how many of each.
+
+    `in_words`: say what was found of what is well, too.
+    """
+    listed = sorted_checks(checks)
+    told = [c for c in listed if in_words or c.standing != "ok" or c.name in _ALWAYS]
+    lines = [line for check in told for line in check_lines(check, width)]
+    named = dict.fromkeys(check.name for check in listed if check not in told)
+    if named:
+        lines += _wrapped(f"{_HEADS['ok']:<{_HEAD}}{', '.join(named)}", width)
+    return [*lines, "", summary(listed)]
 
 
-def _wrapped(text: str, width: int, *, indent: int) -> list[str]:
+def _wrapped(text: str, width: int) -> list[str]:
     """Commands and paths are not broken: they are copied."""
     return textwrap.wrap(
         text,
         width=width,
-        subsequent_indent=" " * indent,
+        subsequent_indent=" " * _HEAD,
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -13,7 +13,7 @@ from slurm_jobs.common.doctor_records import NodeFacts, drill_name, facts_name, 
 from slurm_jobs.common.errors import DamagedFileError, SchedulerError, SpecError
 from slurm_jobs.common.files import read_json
 from slurm_jobs.doctor.judging_drill import DrillFacts, drill_check
-from slurm_jobs.doctor.judging_files import folder_checks
+from slurm_jobs.doctor.judging_files import folder_checks, quota_checks
 from slurm_jobs.doctor.judging_nodes import node_checks
 from slurm_jobs.doctor.judging_probes import probe_checks
 from slurm_jobs.doctor.judging_python import python_checks
@@ -97,9 +97,9 @@ def _login(wanted: Wanted, spec: SpecFacts, found: Found, runs_dir: Path) -> Non
         slurm = ask_slurm()
         found.unreachable = is_unreachable(slurm)
         found.checks += slurm_checks(slurm, spec)
-    found.checks += folder_checks(look_at_folder("runs_dir", runs_dir), is_shared=spec.is_slurm)
-    home = look_at_folder("home", Path.home(), tries=False)
-    found.checks += folder_checks(home, is_shared=False)
+    runs, home = look_at_folder("runs_dir", runs_dir), look_at_folder("home", Path.home())
+    found.checks += folder_checks(runs, is_shared=spec.is_slurm)
+    found.checks += [*folder_checks(home, is_shared=False), *quota_checks([runs, home])]
     problems: list[str] = []
     probes = newest_probes(runs_dir, problems) if runs_dir.is_dir() else ()
     file = shlex.quote(wanted.loaded.file) if wanted.is_given else "SPEC"

@@ -72,14 +72,11 @@ def _asked(commands: dict[str, list[str]]) -> dict[str, Asked]:
     return {name: Asked(text=a.text, problem=a.problem) for name, a in answers.items()}
 
 
-def look_at_folder(purpose: str, folder: Path, *, tries: bool = True) -> FolderLook:
-    """Try a folder out, or the nearest one above that is there; a dead one is left after a while.
-
-    `tries`: write to it.
-    """
+def look_at_folder(purpose: str, folder: Path) -> FolderLook:
+    """Try a folder out, or the nearest one above that is there; one that hangs is left."""
     late = f"its file system did not answer within {LIMIT_S:g} s"
     dead = FolderLook(purpose=purpose, folder=FolderFacts(path=str(folder)), late=late)
-    return _within(lambda: _look(purpose, folder, tries=tries), LIMIT_S, dead)
+    return _within(lambda: _look(purpose, folder), LIMIT_S, dead)
 
 
 def _within(look: Callable[[], T], limit_s: float, late: T) -> T:
@@ -102,7 +99,7 @@ def _within(look: Callable[[], T], limit_s: float, late: T) -> T:
     return found[0]
 
 
-def _look(purpose: str, folder: Path, *, tries: bool) -> FolderLook:
+def _look(purpose: str, folder: Path) -> FolderLook:
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -118,13 +115,10 @@ def _look(purpose: str, folder: Path, *, tries: bool) -> FolderLook:
         total_bytes=status.f_blocks * status.f_frsize,
     )
     links, link_problem, write_s, problem = None, "", None, ""
-    if tries:
-        try:
-            links, link_problem, write_s = _try_out(place)
-        except OSError as error:
-            problem = error.strerror or str(error)
-    elif not os.access(place, os.W_OK | os.X_OK):
-        problem = "you may not write there"
+    try:
+        links, link_problem, write_s = _try_out(place)
+    except OSError as error:
+        problem = error.strerror or str(error)
     return FolderLook(
         purpose=purpose,
         folder=dataclasses.replace(facts, problem=problem),
