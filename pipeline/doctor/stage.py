@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.doctor.exchange import Question, signal_was_sent
 from pipeline.doctor.meeting import meet
-from pipeline.doctor.surroundings import cores, folder_facts, limits, programs, reach_hub
+from pipeline.doctor.surroundings import (
+    cores,
+    folder_facts,
+    has_infiniband,
+    limits,
+    programs,
+    reach_hub,
+)
 from pipeline.doctor.torch_facts import ask_torch, nccl_variables
 from pipeline.probe.gpus import look_at_gpus
 from slurm_jobs.common.context import TaskContext
@@ -19,6 +26,8 @@ from slurm_jobs.common.doctor_records import NodeFacts, facts_name
 from slurm_jobs.common.files import make_private_dir, write_json_atomic
 from slurm_jobs.common.machine import host_facts, python_facts
 from slurm_jobs.common.stop import stop_requested
+
+T = TypeVar("T")
 
 _SIGNAL_S = 10.0
 """From the login node's word that it has sent the signal until it must have come."""
@@ -34,15 +43,15 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
 
 
 def _look(context: TaskContext, question: Question, patience_s: float) -> NodeFacts:
-    met = meet(context)  # first: the nodes have just been started together
+    met = _timed("the other nodes", lambda: meet(context))  # they have just been started together
     python = python_facts(sys.path)
-    gpus, found = look_at_gpus()
+    gpus, found = _timed("GPUs", look_at_gpus)
     drivers = found.details.get("gpu", {}).get("drivers", ())
-    hub_s, hub_problem = reach_hub(os.environ)
-    torch = ask_torch()
+    hub_s, hub_problem = _timed("the model hub", lambda: reach_hub(os.environ))
+    torch = _timed("torch", ask_torch)
     shared = folder_facts(context.output_dir)
-    question.wait()
-    signalled, signal_reason = _signal(context, patience_s)
+    _timed("the login node", question.wait)
+    signalled, signal_reason = _timed("a signal", lambda: _signal(context, patience_s))
     return NodeFacts(
         node=context.node_name,
         rank=context.rank,
@@ -60,6 +69,7 @@ def _look(context: TaskContext, question: Question, patience_s: float) -> NodeFa
         limits=limits(),
         cores=cores(),
         num_cores=len(os.sched_getaffinity(0)),
+        has_infiniband=has_infiniband(),
         environment=nccl_variables(os.environ),
         hub_s=hub_s,
         hub_problem=hub_problem,
@@ -72,6 +82,14 @@ def _look(context: TaskContext, question: Question, patience_s: float) -> NodeFa
         signalled=signalled,
         signal_reason=signal_reason,
     )
+
+
+def _timed(what: str, look: Callable[[], T]) -> T:
+    """Look, and say in the log how long it took."""
+    start_s = time.monotonic()
+    found = look()
+    print(f"{what}: {time.monotonic() - start_s:.1f} s", flush=True)
+    return found
 
 
 def _signal(context: TaskContext, patience_s: float) -> tuple[bool | None, str]:

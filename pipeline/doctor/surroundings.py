@@ -118,6 +118,11 @@ def cores() -> float | None:
     return cgroup_quota()
 
 
+def has_infiniband(cards: Path = Path("/sys/class/infiniband")) -> bool:
+    """Whether the node has a card of that kind, by whatever name."""
+    return cards.is_dir() and any(cards.iterdir())
+
+
 def reach_hub(environment: Mapping[str, str]) -> tuple[float | None, str]:
     """Seconds that the model hub took to answer, or None and why it did not."""
     found: list[tuple[float | None, str]] = []

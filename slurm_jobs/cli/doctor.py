@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many nodes are looked at; default: 2 where one job can have them",
     )
     parser.add_argument(
-        "--no-job", action="store_true", help="look at the login node alone, and submit nothing"
+        "--no-nodes", action="store_true", help="leave the job out that looks at nodes"
     )
     parser.add_argument(
         "--drill",
@@ -102,9 +102,6 @@ def _wanted(options: argparse.Namespace) -> Wanted:
     from slurm_jobs.operations.load import profile_of
     from slurm_jobs.operations.one_stage import source_stage
 
-    if options.no_job and options.drill:
-        message = "--no-job and --drill: a drill is a job; leave one of them out"
-        raise InputError(message)
     loaded = load_or_make(options.spec, options.overrides)
     profile = profile_of(loaded)
     if (options.nodes or 1) > 1 and profile.scheduler == "local":
@@ -116,7 +113,7 @@ def _wanted(options: argparse.Namespace) -> Wanted:
         source=source_stage(loaded.spec, options.stage),
         is_given=options.spec is not None,
         num_nodes=options.nodes,
-        with_job=not options.no_job,
+        with_nodes=not options.no_nodes,
         with_drill=options.drill,
         wait_s=options.wait * 60.0,
     )

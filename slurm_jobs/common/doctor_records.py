@@ -122,6 +122,8 @@ class NodeFacts:
     """That control groups leave the job; None: no limit of theirs."""
     num_cores: int
     """That it may run on."""
+    has_infiniband: bool
+    """Whether it has a card for which memory must be locked."""
     environment: Mapping[str, str]
     """Variables that steer NCCL and Hugging Face."""
     hub_s: float | None

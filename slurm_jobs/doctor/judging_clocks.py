@@ -37,7 +37,6 @@ def clock_checks(node: NodeFacts) -> Iterator[Check]:
 
 
 def _clock(name: str, clock: ClockFacts, whose: str) -> Check:
-    """Rounded, so that nodes that are alike say the same."""
     middle, half = (clock.least_s + clock.most_s) / 2, (clock.most_s - clock.least_s) / 2
     surely = max(0.0, abs(middle) - half)
     if surely <= _WARNING_S and half > _UNSURE_S:
@@ -45,13 +44,18 @@ def _clock(name: str, clock: ClockFacts, whose: str) -> Check:
         return Check(name=name, standing="unknown", told=told)
     if surely <= _WARNING_S:
         most = abs(middle) + half
-        bound = next((b for b in (0.001, 0.01, 0.1, 1.0) if most <= b), most)
-        told = f"within {words.seconds(bound)} of {whose}"
+        told = f"within {_bound(most)} of {whose}"
         return Check(name=name, standing="ok", told=told)
     standing: Standing = "problem" if surely > _PROBLEM_S else "warning"
     side = "behind" if middle > 0 else "ahead of"
     told = f"{words.seconds(abs(middle))} {side} {whose} (within {words.seconds(half)})"
     return Check(name=name, standing=standing, told=told, remedy=_REMEDY)
+
+
+def _bound(seconds: float) -> str:
+    """A round number above it, so that nodes that are alike say the same."""
+    bounds = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s"}
+    return next((text for most, text in bounds.items() if seconds <= most), words.seconds(seconds))
 
 
 def _files(node: NodeFacts) -> Check:
@@ -67,6 +71,5 @@ def _files(node: NodeFacts) -> Check:
         told = f"a file of the first node was seen only after {words.seconds(node.file_s)}"
         remedy = "nothing need be done: slurm-jobs looks again for a minute"
         return Check(name=name, standing="warning", told=told, remedy=remedy)
-    bound = next((b for b in (0.01, 0.1, 1.0, _LATE_S) if node.file_s <= b), _LATE_S)
-    told = f"a file of the first node is seen within {words.seconds(bound)}"
+    told = f"a file of the first node is seen within {_bound(node.file_s)}"
     return Check(name=name, standing="ok", told=told)

@@ -25,11 +25,8 @@ _FULL_SHARE = 0.9
 _NUMBER = re.compile(r"(\d+)\*?")
 
 
-def folder_checks(look: FolderLook, *, is_shared: bool) -> Iterator[Check]:
-    """Room, quota, and whether it does what a run's records need.
-
-    `is_shared`: whether other machines must see it.
-    """
+def folder_checks(look: FolderLook) -> Iterator[Check]:
+    """Room, quota, and whether it does what a run's records need."""
     name, facts = look.purpose, look.folder
     if look.late:
         yield Check(
@@ -50,8 +47,6 @@ def folder_checks(look: FolderLook, *, is_shared: bool) -> Iterator[Check]:
     yield _room(look)
     if name == "runs_dir":
         yield from _records(look)
-        if is_shared:
-            yield _kind(look)
 
 
 def _room(look: FolderLook) -> Check:
@@ -153,13 +148,17 @@ def _records(look: FolderLook) -> Iterator[Check]:
         yield Check(name="small-files", standing="ok", told=told)
 
 
-def _kind(look: FolderLook) -> Check:
+def shared_check(look: FolderLook, seen_by: Sequence[str]) -> Check:
+    """Whether nodes see a folder: those that did, else what its kind of file system suggests."""
     facts = look.folder
+    if seen_by:
+        told = f"{facts.path} ({facts.kind}) is the same on {', '.join(seen_by)}"
+        return Check(name="runs_dir-shared", standing="ok", told=told)
     told = f"{facts.path} is on {facts.kind or 'an unknown file system'}"
     if facts.kind in SHARED_KINDS:
         return Check(name="runs_dir-shared", standing="ok", told=f"{told}, which nodes can share")
     if facts.kind in LOCAL_KINDS:
-        told += ", mostly of one machine; whether nodes see it, the job on nodes tells"
+        told += ", mostly of one machine, and no node has seen it"
     return Check(name="runs_dir-shared", standing="unknown", told=told)
 
 

@@ -42,7 +42,7 @@ def node_checks(
         _shared,
         lambda node: _programs(node, spec),
         _signal,
-        lambda node: _limits(node, spec),
+        _limits,
         _hub,
         clock_checks,
     )
@@ -187,15 +187,17 @@ def _signal(node: NodeFacts) -> Iterator[Check]:
         )
 
 
-def _limits(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
+def _limits(node: NodeFacts) -> Iterator[Check]:
     """Of the process; None is no limit."""
     found: Mapping[str, int | None] = node.limits
     low = []
     files, locked, shm = found["open_files"], found["locked_bytes"], found["shm_bytes"]
     if files is not None and files < _FEW_FILES:
         low.append((f"{files} open files", "ulimit -n 65536"))
-    if spec.gpus_per_node and locked is not None and locked < _LITTLE_LOCKED:
-        low.append((f"{size_text(locked)} of locked memory", "ulimit -l unlimited"))
+    if node.has_infiniband and locked is not None and locked < _LITTLE_LOCKED:
+        low.append(
+            (f"{size_text(locked)} of locked memory", "ulimit -l unlimited")
+        )  # registered with the card
     if shm is not None and shm < _LITTLE_SHM:
         low.append((f"{size_text(shm)} in /dev/shm", ""))
     memory = found["memory_bytes"]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from slurm_jobs.common.doctor_records import NodeFacts
-from slurm_jobs.doctor.model import Check, SpecFacts
+from slurm_jobs.doctor.model import Check, SpecFacts, Standing
 from slurm_jobs.report import words
 
 _LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
@@ -67,7 +67,8 @@ def _cards(node: NodeFacts, spec: SpecFacts) -> Iterator[Check]:
         remedy = "a build of torch for CUDA in the stage's Python (pytorch.org/get-started)"
         if torch.cuda:
             remedy = f"srun -N1 --gpus-per-node={spec.gpus_per_node} nvidia-smi"
-        yield Check(name="torch", standing="problem", told=told, remedy=remedy)
+        standing: Standing = "problem" if spec.trains else "warning"
+        yield Check(name="torch", standing=standing, told=told, remedy=remedy)
         return
     names = Counter(f"{c.name} (compute capability {c.capability})" for c in torch.cards)
     each = ", ".join(f"{number} x {name}" for name, number in names.items())

@@ -13,12 +13,19 @@ from slurm_jobs.common.doctor_records import NodeFacts, drill_name, facts_name, 
 from slurm_jobs.common.errors import DamagedFileError, SchedulerError, SpecError
 from slurm_jobs.common.files import read_json
 from slurm_jobs.doctor.judging_drill import DrillFacts, drill_check
-from slurm_jobs.doctor.judging_files import folder_checks, quota_checks
+from slurm_jobs.doctor.judging_files import folder_checks, quota_checks, shared_check
 from slurm_jobs.doctor.judging_nodes import node_checks
 from slurm_jobs.doctor.judging_probes import probe_checks
 from slurm_jobs.doctor.judging_python import python_checks
 from slurm_jobs.doctor.judging_slurm import is_unreachable, slurm_checks
-from slurm_jobs.doctor.model import DRILL_STAGE, NODE_STAGE, Check, PythonLook, SpecFacts
+from slurm_jobs.doctor.model import (
+    DRILL_STAGE,
+    NODE_STAGE,
+    Check,
+    FolderLook,
+    PythonLook,
+    SpecFacts,
+)
 from slurm_jobs.operations.doctor_jobs import (
     Ended,
     beside,
@@ -49,7 +56,7 @@ class Wanted:
     is_given: bool
     """Whether a spec was named."""
     num_nodes: int | None = None
-    with_job: bool = True
+    with_nodes: bool = True
     with_drill: bool = False
     wait_s: float = 600.0
 
@@ -76,15 +83,18 @@ def examine(wanted: Wanted, found: Found, say: Say) -> None:
     runs_dir = Path(wanted.loaded.spec.runs_dir)
     say("the login node")
     python = look_at_python(spec.pythons)
-    _login(wanted, spec, found, runs_dir)
+    runs = _login(wanted, spec, found, runs_dir)
     nodes: list[NodeFacts] = []
     may_submit = not found.unreachable and not _is_unwritable(found.checks)
     if may_submit:
         remove_old(runs_dir)
-    if wanted.with_job:
+    if wanted.with_nodes:
         nodes = _look_at_nodes(wanted, found, say) if may_submit else _no_job(found, "nodes")
     found.checks += python_checks(python, {node.executable for node in nodes})
     found.checks += _of_nodes(nodes, spec, python)
+    if spec.is_slurm:
+        seen_by = [node.node for node in nodes if node.login is not None]
+        found.checks.append(shared_check(runs, seen_by))
     if wanted.with_drill:
         if may_submit:
             found.checks.append(_drill(wanted, found, say))
@@ -92,18 +102,19 @@ def examine(wanted: Wanted, found: Found, say: Say) -> None:
             _no_job(found, "drill")
 
 
-def _login(wanted: Wanted, spec: SpecFacts, found: Found, runs_dir: Path) -> None:
+def _login(wanted: Wanted, spec: SpecFacts, found: Found, runs_dir: Path) -> FolderLook:
+    """Ask it, add what is judged, and return how `runs_dir` looks from there."""
     if spec.is_slurm:
         slurm = ask_slurm()
         found.unreachable = is_unreachable(slurm)
         found.checks += slurm_checks(slurm, spec)
     runs, home = look_at_folder("runs_dir", runs_dir), look_at_folder("home", Path.home())
-    found.checks += folder_checks(runs, is_shared=spec.is_slurm)
-    found.checks += [*folder_checks(home, is_shared=False), *quota_checks([runs, home])]
+    found.checks += [*folder_checks(runs), *folder_checks(home), *quota_checks([runs, home])]
     problems: list[str] = []
     probes = newest_probes(runs_dir, problems) if runs_dir.is_dir() else ()
     file = shlex.quote(wanted.loaded.file) if wanted.is_given else "SPEC"
     found.checks += probe_checks(probes, problems, time.time(), f"slurm-jobs probe {file}")
+    return runs
 
 
 def _is_unwritable(checks: list[Check]) -> bool:
