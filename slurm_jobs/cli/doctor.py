@@ -48,6 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         help="how many nodes are looked at; default: 2 where one job can have them",
     )
+    _add_jobs(parser)
+    parser.add_argument(
+        "--all", action="store_true", help="also say in words what is well, and not its name alone"
+    )
+    add_overrides(parser)
+    add_json(parser)
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Which jobs are submitted, and for how long they are waited for."""
     parser.add_argument(
         "--no-nodes", action="store_true", help="leave the job out that looks at nodes"
     )
@@ -64,11 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="longest that a job may wait in the queue before it is cancelled; default: "
         f"{_WAIT_MIN}",
     )
-    parser.add_argument(
-        "--all", action="store_true", help="also say in words what is well, and not its name alone"
-    )
-    add_overrides(parser)
-    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:

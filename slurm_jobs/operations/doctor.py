@@ -142,7 +142,9 @@ def _look_at_nodes(wanted: Wanted, found: Found, say: Say) -> list[NodeFacts]:
     status = ended.status
     if len(nodes) < number or status is None or status.status != "completed":
         found.run_dirs.append(ended.run_dir)
-        why = ended.gave_up or ("" if status is None else f"{status.status}: {reason_of(status)}")
+        why = ended.gave_up or (
+            "" if status is None else f"{status.status}: {reason_of(ended.run_dir, status)}"
+        )
         is_late = bool(ended.gave_up) and not nodes
         found.checks.append(
             Check(
@@ -157,7 +159,10 @@ def _look_at_nodes(wanted: Wanted, found: Found, say: Say) -> list[NodeFacts]:
 
 
 def _logs(ended: Ended, stage: str) -> str:
-    return f"slurm-jobs logs {shlex.quote(str(ended.run_dir))} {stage} --failed"
+    """Of a job that never came to an attempt, its own log says why: a set-up line failed."""
+    begun = ended.status is not None and ended.status.stages[0].slices[0].attempt > 0
+    which = "--failed" if begun else "--supervisor"
+    return f"slurm-jobs logs {shlex.quote(str(ended.run_dir))} {stage} {which}"
 
 
 def _run(
@@ -229,7 +234,7 @@ def _drill_facts(ended: Ended, num_ranks: int, submitted_unix_s: float) -> Drill
             counters.append({"damaged": str(error)})
     return DrillFacts(
         status="not seen" if status is None else status.status,
-        reason="" if status is None else reason_of(status),
+        reason="" if status is None else reason_of(ended.run_dir, status),
         log=_job_log(paths),
         counters=counters,
         submitted_unix_s=submitted_unix_s,

@@ -26,7 +26,7 @@ from slurm_jobs.reconcile import RunStatus
 from slurm_jobs.run.find import is_run
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.run.store import read_attempt, read_meta
+from slurm_jobs.run.store import read_attempt, read_completion, read_meta
 from slurm_jobs.run.waiting import in_doubt, looks_until_over
 from slurm_jobs.schedulers.slurm_questions import ask
 from slurm_jobs.spec.loader import LoadedSpec
@@ -117,13 +117,21 @@ def _wait(run_dir: Path, wait_s: float, on_look: OnLook) -> Ended:
         if time.monotonic() - idle_since_s > wait_s:
             _cancel(run_dir)
             waited = f"after {wait_s / 60:g} min it was cancelled"
-            return Ended(run_dir=run_dir, status=status, gave_up=f"{reason_of(seen)}; {waited}")
+            return Ended(
+                run_dir=run_dir, status=status, gave_up=f"{reason_of(run_dir, seen)}; {waited}"
+            )
     return Ended(run_dir=run_dir, status=status)
 
 
-def reason_of(status: RunStatus) -> str:
-    """Why its one stage is as it is, as the scheduler or its record says."""
-    part = status.stages[0].slices[0]
+def reason_of(run_dir: Path, status: RunStatus) -> str:
+    """Why its one stage is as it is: as its record says, else the scheduler."""
+    stage = status.stages[0]
+    part = stage.slices[0]
+    if part.ending is not None:
+        with suppress(OSError):
+            record = read_completion(RunPaths(run_dir), stage.stage.name, part.ending)
+            if record.reason:
+                return record.reason
     problems = "; ".join(status.problems)
     return part.reason or part.state or problems or part.status
 

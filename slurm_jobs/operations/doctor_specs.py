@@ -32,7 +32,7 @@ ANSWER_PATIENCE_S = 45.0
 _LEAD_S = 10
 _DRILL_MINUTES, _DRILL_LEAD_S = 2.0, 45
 """Slurm looks at time limits every half a minute, and may signal a minute early: sbatch(1)."""
-_LOCAL_DRILL_MINUTES, _LOCAL_DRILL_LEAD_S = 0.3, 8
+_LOCAL_DRILL_MINUTES, _LOCAL_DRILL_LEAD_S = 0.2, 6
 _NO_FILE = "no-spec.yaml"
 
 
