@@ -150,7 +150,9 @@ def _print(found: Found, options: argparse.Namespace) -> None:
         return
     from slurm_jobs.doctor.texts import lines_of
 
-    for line in lines_of(found.checks, _width(), in_words=options.all):
+    here = f"{Path.cwd()}/"  # commands are shorter with paths from here
+    checks = [dataclasses.replace(c, remedy=c.remedy.replace(here, "")) for c in found.checks]
+    for line in lines_of(checks, _width(), in_words=options.all):
         print(line)
     for run_dir in found.run_dirs:
         print(f"kept for a day: {shown_path(run_dir)}")

@@ -24,9 +24,7 @@ class DrillFacts:
     """What the supervisor said."""
     counters: Sequence[Mapping[str, Any]]
     """What each rank kept; empty of one that never wrote."""
-    submitted_unix_s: float
     logs_command: str
-    resume_command: str
     gave_up: str = ""
     """Why the waiting ended before the run did."""
 

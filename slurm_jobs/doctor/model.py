@@ -39,8 +39,6 @@ class SpecFacts:
 
     stage: str
     """Whose nodes are meant."""
-    is_given: bool
-    """False where no spec was named."""
     is_slurm: bool
     trains: bool
     """Whether a stage of it is `run: train`."""
@@ -56,7 +54,6 @@ class SpecFacts:
     """Of its longest array."""
     pythons: tuple[str, ...]
     """That its stages name."""
-    node_local_dir: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +91,6 @@ class FolderLook:
     write_s: float | None = None
     """To write a small file and make it durable; the median of some."""
     quota: Asked = field(default_factory=Asked)
-    user: str = ""
     late: str = ""
     """Why nothing was found out: it did not answer."""
 

@@ -21,6 +21,8 @@ _COUNTED: dict[Standing, tuple[str, str]] = {
     "ok": ("ok", "ok"),
 }
 LOGIN = "login node"
+_COPIED = ("slurm-jobs ", "sinfo ", "srun ", "du ", "/", "stages.", "setup: ")
+"""How remedies begin that are one line to be copied, which is not broken in two."""
 _HEAD = 11
 """Columns before the name of a check."""
 _ALWAYS = frozenset({"drill"})
@@ -38,7 +40,8 @@ def check_lines(check: Check, width: int) -> list[str]:
     first = f"{_HEADS[check.standing]:<{_HEAD}}{check.name}{where}: {check.told}"
     lines = _wrapped(first, width)
     if check.remedy:
-        lines += _wrapped(f"{' ' * (_HEAD - 2)}> {check.remedy}", width)
+        remedy = f"{' ' * (_HEAD - 2)}> {check.remedy}"
+        lines += [remedy] if check.remedy.startswith(_COPIED) else _wrapped(remedy, width)
     return lines
 
 

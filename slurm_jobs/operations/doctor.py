@@ -79,7 +79,7 @@ def examine(wanted: Wanted, found: Found, say: Say) -> None:
         InputError: the spec's nodelist is none.
         KeyboardInterrupt: the user ended it; its jobs are cancelled.
     """
-    spec = spec_facts(wanted.loaded, wanted.profile, wanted.source, is_given=wanted.is_given)
+    spec = spec_facts(wanted.loaded, wanted.profile, wanted.source)
     runs_dir = Path(wanted.loaded.spec.runs_dir)
     say("the login node")
     python = look_at_python(spec.pythons)
@@ -146,6 +146,8 @@ def _look_at_nodes(wanted: Wanted, found: Found, say: Say) -> list[NodeFacts]:
             "" if status is None else f"{status.status}: {reason_of(ended.run_dir, status)}"
         )
         is_late = bool(ended.gave_up) and not nodes
+        if not nodes and (said := _job_log(ended.run_dir, NODE_STAGE).splitlines()):
+            why = f"{why}; its log ends with: {said[-1]}"
         found.checks.append(
             Check(
                 name="nodes",
@@ -209,20 +211,19 @@ def _read_nodes(ended: Ended, number: int) -> list[NodeFacts]:
 
 def _drill(wanted: Wanted, found: Found, say: Say) -> Check:
     loaded = beside(drill_spec(wanted.loaded, wanted.profile, wanted.source))
-    submitted_unix_s = time.time()
     before = len(found.checks)
     ended = _run(loaded, wanted, found, say, DRILL_STAGE)
     if ended is None:
         return found.checks.pop(before)
     (stage,) = loaded.spec.stages.values()
-    facts = _drill_facts(ended, stage.resources.tasks_per_node, submitted_unix_s)
+    facts = _drill_facts(ended, stage.resources.tasks_per_node)
     check = drill_check(facts)
     if check.standing != "ok":
         found.run_dirs.append(ended.run_dir)
     return check
 
 
-def _drill_facts(ended: Ended, num_ranks: int, submitted_unix_s: float) -> DrillFacts:
+def _drill_facts(ended: Ended, num_ranks: int) -> DrillFacts:
     paths, status = RunPaths(ended.run_dir), ended.status
     counters = []
     for rank in range(num_ranks):
@@ -235,16 +236,14 @@ def _drill_facts(ended: Ended, num_ranks: int, submitted_unix_s: float) -> Drill
     return DrillFacts(
         status="not seen" if status is None else status.status,
         reason="" if status is None else reason_of(ended.run_dir, status),
-        log=_job_log(paths),
+        log=_job_log(ended.run_dir, DRILL_STAGE),
         counters=counters,
-        submitted_unix_s=submitted_unix_s,
         logs_command=_logs(ended, DRILL_STAGE),
-        resume_command=f"slurm-jobs resume {shlex.quote(str(ended.run_dir))}",
         gave_up=ended.gave_up,
     )
 
 
-def _job_log(paths: RunPaths) -> str:
-    """What the supervisor said; nothing where its job has not begun."""
-    logs = sorted(paths.logs_dir(DRILL_STAGE).glob("slurm-*.log"))
+def _job_log(run_dir: Path, stage: str) -> str:
+    """What set-up and supervisor said; nothing where the job has not begun."""
+    logs = sorted(RunPaths(run_dir).logs_dir(stage).glob("slurm-*.log"))
     return "\n".join(path.read_text(errors="replace") for path in logs)

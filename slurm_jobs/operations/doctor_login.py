@@ -127,7 +127,6 @@ def _look(purpose: str, folder: Path) -> FolderLook:
         link_problem=link_problem,
         write_s=write_s,
         quota=_quota(place, mount.kind),
-        user=getpass.getuser(),
     )
 
 

@@ -27,8 +27,8 @@ from slurm_jobs.spec.model import Resources, RunSpec, Stage
 
 NODE_MINUTES = 5.0
 """Time limit; it takes a quarter of a minute where everything answers."""
-ANSWER_PATIENCE_S = 45.0
-"""An NFS client may show a listing that is 30 s old (`acdirmin`)."""
+ANSWER_PATIENCE_S = 70.0
+"""An NFS client may show a listing that is 30 s old (`acdirmin`), at either end."""
 _LEAD_S = 10
 _DRILL_MINUTES, _DRILL_LEAD_S = 2.0, 45
 """Slurm looks at time limits every half a minute, and may signal a minute early: sbatch(1)."""
@@ -62,9 +62,7 @@ def load_or_make(spec: Path | None, overrides: Sequence[str]) -> LoadedSpec:
     )
 
 
-def spec_facts(
-    loaded: LoadedSpec, profile: ClusterProfile, source: str, *, is_given: bool
-) -> SpecFacts:
+def spec_facts(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> SpecFacts:
     """What of a spec the checks depend on."""
     spec, stage = loaded.spec, loaded.spec.stages[source]
     options = [_options(each, profile) for each in spec.stages.values()]
@@ -75,7 +73,6 @@ def spec_facts(
     asked = stage.resources
     return SpecFacts(
         stage=source,
-        is_given=is_given,
         is_slurm=profile.scheduler == "slurm",
         trains=any(each.run == "train" for each in spec.stages.values()),
         gpus_per_node=asked.gpus_per_node,
@@ -87,7 +84,6 @@ def spec_facts(
         may_requeue=not _options(stage, profile).get("no-requeue"),
         num_slices=max(each.array.num_slices if each.array else 1 for each in spec.stages.values()),
         pythons=tuple(dict.fromkeys(python for python in pythons if python)),
-        node_local_dir=stage.node_local_dir or profile.node_local_dir,
     )
 
 

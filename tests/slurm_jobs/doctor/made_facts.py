@@ -35,7 +35,6 @@ GB = 10**9
 def spec(**changes: Any) -> SpecFacts:
     values: dict[str, Any] = {
         "stage": "train",
-        "is_given": True,
         "is_slurm": True,
         "trains": True,
         "gpus_per_node": 0,

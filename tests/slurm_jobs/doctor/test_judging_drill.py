@@ -20,9 +20,7 @@ def facts(*counters: dict[str, Any], **changes: Any) -> DrillFacts:
         "reason": "",
         "log": "",
         "counters": counters,
-        "submitted_unix_s": 99.0,
         "logs_command": "slurm-jobs logs runs/x drill",
-        "resume_command": "slurm-jobs resume runs/x",
     }
     return DrillFacts(**{**values, **changes})
 
