@@ -42,7 +42,6 @@ def ask_slurm() -> SlurmFacts:
     """What Slurm's commands say, each within `LIMIT_S`, however dead its daemons are."""
     user = getpass.getuser()
     others = {
-        "version": ["sbatch", "--version"],
         "partitions": ["scontrol", "-a", "show", "partition", "-o"],
         "nodes": ["sinfo", "--all", "--noheader", "-o", "%R|%a|%D|%T|%P"],
         "queue": ["squeue", "--me", "--noheader", "-o", "%i"],
@@ -52,12 +51,17 @@ def ask_slurm() -> SlurmFacts:
             "format=Account,Partition",
         ],
     }
+    version = _asked({"version": ["sbatch", "--version"]})
     before_s = time.time()
     config = _asked({"config": ["scontrol", "show", "config"]})  # alone: its time is a clock's
     after_s = time.time()
+    if config["config"].text:
+        rest = _asked(others)
+    else:  # the controller is gone, and each would wait for it
+        rest = {name: Asked(problem="not asked: the controller is silent") for name in others}
     return SlurmFacts(
         missing=tuple(name for name in NEEDED if shutil.which(name) is None),
-        answers={**config, **_asked(others)},
+        answers={**version, **config, **rest},
         asked_unix_s=(before_s, after_s),
     )
 
