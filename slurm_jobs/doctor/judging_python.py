@@ -13,13 +13,9 @@ _FILES_OF_TORCH = 3000
 """Modules and libraries that `import torch, transformers` opens, about."""
 
 
-def python_checks(look: PythonLook, started: Collection[str]) -> Iterator[Check]:
-    """Versions, the Pythons that stages name, and how fast modules are read.
-
-    `started`: Pythons that have run on a node, so that it does not matter if they are not here.
-    """
+def python_checks(look: PythonLook) -> Iterator[Check]:
+    """Versions, and how fast modules are read."""
     yield from _own(look)
-    yield from _of_stages(look, started)
     yield _reading(look)
 
 
@@ -56,7 +52,11 @@ def _own(look: PythonLook) -> Iterator[Check]:
     yield Check(name="packages", standing="ok", told=told)
 
 
-def _of_stages(look: PythonLook, started: Collection[str]) -> Iterator[Check]:
+def stage_python_checks(look: PythonLook, started: Collection[str]) -> Iterator[Check]:
+    """The Pythons that stages name.
+
+    `started`: those that have run on a node, so that it does not matter if they are not here.
+    """
     for path, is_here in look.stage_pythons.items():
         if is_here or path in started:
             told = f"{path} starts {'here' if is_here else 'on the nodes'}"

@@ -16,7 +16,7 @@ from slurm_jobs.doctor.judging_drill import DrillFacts, drill_check
 from slurm_jobs.doctor.judging_files import folder_checks, quota_checks, shared_check
 from slurm_jobs.doctor.judging_nodes import node_checks
 from slurm_jobs.doctor.judging_probes import probe_checks
-from slurm_jobs.doctor.judging_python import python_checks
+from slurm_jobs.doctor.judging_python import python_checks, stage_python_checks
 from slurm_jobs.doctor.judging_slurm import is_unreachable, slurm_checks
 from slurm_jobs.doctor.model import (
     DRILL_STAGE,
@@ -83,6 +83,7 @@ def examine(wanted: Wanted, found: Found, say: Say) -> None:
     runs_dir = Path(wanted.loaded.spec.runs_dir)
     say("the login node")
     python = look_at_python(spec.pythons)
+    found.checks += python_checks(python)
     runs = _login(wanted, spec, found, runs_dir)
     nodes: list[NodeFacts] = []
     may_submit = not found.unreachable and not _is_unwritable(found.checks)
@@ -90,7 +91,7 @@ def examine(wanted: Wanted, found: Found, say: Say) -> None:
         remove_old(runs_dir)
     if wanted.with_nodes:
         nodes = _look_at_nodes(wanted, found, say) if may_submit else _no_job(found, "nodes")
-    found.checks += python_checks(python, {node.executable for node in nodes})
+    found.checks += stage_python_checks(python, {node.executable for node in nodes})
     found.checks += _of_nodes(nodes, spec, python)
     if spec.is_slurm:
         seen_by = [node.node for node in nodes if node.login is not None]
@@ -111,7 +112,8 @@ def _login(wanted: Wanted, spec: SpecFacts, found: Found, runs_dir: Path) -> Fol
     runs, home = look_at_folder("runs_dir", runs_dir), look_at_folder("home", Path.home())
     found.checks += [*folder_checks(runs), *folder_checks(home), *quota_checks([runs, home])]
     problems: list[str] = []
-    probes = newest_probes(runs_dir, problems) if runs_dir.is_dir() else ()
+    is_there = not runs.late and runs_dir.is_dir()
+    probes = newest_probes(runs_dir, problems) if is_there else ()
     file = shlex.quote(wanted.loaded.file) if wanted.is_given else "SPEC"
     found.checks += probe_checks(probes, problems, time.time(), f"slurm-jobs probe {file}")
     return runs

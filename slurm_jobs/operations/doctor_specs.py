@@ -39,11 +39,13 @@ _NO_FILE = "no-spec.yaml"
 def load_or_make(spec: Path | None, overrides: Sequence[str]) -> LoadedSpec:
     """The spec; without one, a stage that asks for nothing, on the cluster of this machine.
 
+    Whether runs can be made is a check of its own, which a dead file system does not hold up.
+
     Raises:
         SpecError: with every problem found.
     """
     if spec is not None:
-        return load(spec, overrides=overrides, to_submit=True)
+        return load(spec, overrides=overrides)
     cluster = "auto" if shutil.which("sbatch") is not None else "local"
     values = {
         "name": "site",
@@ -52,7 +54,7 @@ def load_or_make(spec: Path | None, overrides: Sequence[str]) -> LoadedSpec:
         "stages": {"any": {"shell": "true", "resources": {"timeout_min": 60}}},
     }
     file = str(Path.cwd() / _NO_FILE)
-    files = disk_files(to_write=True)
+    files = disk_files()
 
     def read_text(name: str) -> str:
         return json.dumps(values) if name == file else files.read_text(name)
