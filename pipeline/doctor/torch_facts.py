@@ -71,12 +71,13 @@ def _facts() -> TorchFacts:
 
 def _cards(torch: Any) -> dict[str, Any]:
     """Cards, NCCL, and why there are no cards."""
-    from pipeline.training.preflight.device_facts import read_device
-    from pipeline.training.preflight.wheel import code_problem
-
     nccl = _nccl(torch)
     if not torch.cuda.is_available():
         return {"cards": (), "nccl": nccl, "cuda_problem": _why_no_cuda(torch)}
+    # Only here: the preflight's rooms import transformers, which takes as long again.
+    from pipeline.training.preflight.device_facts import read_device
+    from pipeline.training.preflight.wheel import code_problem
+
     cards = []
     try:
         for index in range(torch.cuda.device_count()):
