@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from slurm_jobs.common.doctor_records import SIGNAL_NAME, answer_name, hello_name
-from slurm_jobs.common.errors import SchedulerError, SlurmJobsError
+from slurm_jobs.common.errors import FileError, InputError, SchedulerError, SlurmJobsError
 from slurm_jobs.common.files import make_private_dir, read_json, write_json_atomic
 from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.operations.cancel import cancel
@@ -145,7 +145,7 @@ def _cancel(run_dir: Path) -> None:
     with _interrupts_held():
         try:
             cancel(run_dir)
-        except SlurmJobsError as error:
+        except (SchedulerError, FileError) as error:
             message = f"{error}\nits jobs may live: slurm-jobs cancel {run_dir}"
             raise SchedulerError(message) from error
 
@@ -154,8 +154,8 @@ def _cancel_new(folder: Path, began_s: float) -> None:
     """Cancel what a submit that did not end well may have left."""
     for run_dir in folder.glob("*"):
         if is_run(run_dir) and run_dir.stat().st_mtime >= began_s - 1:
-            with suppress(SlurmJobsError):  # it has no plan, so it has no job
-                cancel(run_dir)
+            with suppress(InputError):  # it has no plan, so it has no job
+                _cancel(run_dir)
 
 
 @contextmanager
