@@ -185,11 +185,15 @@ def _run(
         return run_to_its_end(loaded, wait_s=wanted.wait_s, on_look=on_look, num_nodes=num_nodes)
     except SpecError as error:
         told = "; ".join(problem.message for problem in error.problems)
+        told = told.replace(f"stages.{name}.", f"stages.{wanted.source}.")
         told = f"the cluster could never run it: {told}"
         remedy = f"{wanted.loaded.file}, or --set; see `slurm-jobs check --cluster`"
     except SchedulerError as error:
-        told, remedy = str(error), "correct what the message names (account, partition, limits)"
-    check = Check(name=name, standing="problem", told=told, remedy=remedy, where="the job")
+        told, *more = str(error).splitlines()  # advice that follows is mostly for longer runs
+        remedy = "correct what it names, in `slurm:` or `resources:`, or with --set"
+        remedy = next((line for line in more if "slurm-jobs cancel" in line), remedy)
+    what = "nodes" if name == NODE_STAGE else name
+    check = Check(name=what, standing="problem", told=told, remedy=remedy, where="the job")
     found.checks.append(check)
     return None
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from typing import Any
 
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.end_to_end.driver import Driver
+from tests.end_to_end.driver import Driver, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -60,6 +62,38 @@ def test_preemption_without_grace_time_names_the_setting_that_loses_less(
     told = _named(values, "preemption")
     assert "jobs in low may be preempted" in told["told"]
     assert "checkpoint.every_min" in told["remedy"]
+
+
+def test_a_job_that_slurm_refuses_is_a_problem_in_slurms_own_words(
+    on_slurm: Driver, cluster: Cluster
+) -> None:
+    _spec(on_slurm, "cpu")
+    none = ("--set", "stages.work.resources.slurm.reservation=none")
+    nodes = _named(on_slurm.json("doctor", "spec.yaml", *none, check=1), "nodes")
+    assert nodes["standing"] == "problem"
+    assert "Requested reservation is invalid" in nodes["told"]
+    never = ("--set", "stages.work.resources.cpus_per_task=999")
+    nodes = _named(on_slurm.json("doctor", "spec.yaml", *never, check=1), "nodes")
+    assert "stages.work.resources.cpus_per_task" in nodes["told"]
+    assert cluster.squeue() == []
+
+
+def test_ctrl_c_leaves_no_job_in_the_queue(on_slurm: Driver, cluster: Cluster) -> None:
+    words = [*on_slurm.command, "doctor", _spec(on_slurm, "cpu"), "--no-nodes", "--drill"]
+    process = subprocess.Popen(
+        cluster.as_user(words),
+        env=cluster.env(),
+        cwd=on_slurm.folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(cluster.squeue, "a job in the queue")  # the submit may not have ended yet
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "its jobs are cancelled" in errors
+    wait_for(lambda: not cluster.squeue(), "an empty queue")
 
 
 def test_a_job_that_waits_too_long_is_cancelled_and_is_no_problem_of_the_site(
