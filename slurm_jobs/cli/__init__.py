@@ -39,10 +39,11 @@ VERBS = {
     "packing": "draw what each way of batching pads on a data set, and time it",
     "samples": "show decoded samples, and audit labels and images of a data set",
     "probe": "measure what the nodes of a spec's training can do",
+    "doctor": "find what would waste an hour on a site, and say what to do about it",
     "schema": "print the JSON Schema of specs, for editors",
 }
 
-ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "tune"})
+ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "doctor", "tune"})
 """What they have begun they finish, whoever reads what they print."""
 
 _NO_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")
