@@ -40,7 +40,11 @@ VERBS = {
     "samples": "show decoded samples, and audit labels and images of a data set",
     "probe": "measure what the nodes of a spec's training can do",
     "schema": "print the JSON Schema of specs, for editors",
+    "completion": "print what lets bash, zsh or fish complete verbs, runs and stages",
 }
+
+COMPLETE = "__complete"
+"""What the scripts of `completion` call at each TAB; no verb that a user types."""
 
 ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "tune"})
 """What they have begun they finish, whoever reads what they print."""
@@ -62,7 +66,7 @@ could not be asked, or a file not be read or written.
 class _Parser(argparse.ArgumentParser):
     """Names the nearest verb where a word is none, and the nearest option."""
 
-    verb: argparse.ArgumentParser | None = None
+    verb: _Parser | None = None
     """Of the verb that was typed; the parser of all verbs alone has one."""
 
     def error(self, message: str) -> NoReturn:
@@ -94,7 +98,14 @@ def _near(word: str, known: Iterable[str]) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
+def verb_parser(verb: str) -> argparse.ArgumentParser:
+    """The parser of one verb, with its arguments."""
+    parser = build_parser([verb]).verb
+    assert parser is not None
+    return parser
+
+
+def build_parser(verbs: Sequence[str]) -> _Parser:
     """The parser; only the verbs in `verbs` bring their own arguments."""
     parser = _Parser(
         prog="slurm-jobs",
@@ -117,6 +128,10 @@ def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run the verb, and end the process with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == [COMPLETE]:
+        from slurm_jobs.cli.complete import answer
+
+        return answer(words[1:])
     verb = next((word for word in words if word in VERBS), None)
     options = build_parser([verb] if verb else []).parse_args(words)
     os.umask(0o077)
