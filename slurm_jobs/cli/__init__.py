@@ -109,7 +109,7 @@ def build_parser(verbs: Sequence[str]) -> _Parser:
     """The parser; only the verbs in `verbs` bring their own arguments."""
     parser = _Parser(
         prog="slurm-jobs",
-        description="From one YAML file to a fine-tuned vision-language model on Slurm, "
+        description="From one YAML file to a fine-tuned vision-language model on Slurm,\n"
         "and a report that can be trusted.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -121,8 +121,16 @@ def build_parser(verbs: Sequence[str]) -> _Parser:
         command = commands.add_parser(verb, help=text, description=text, allow_abbrev=False)
         if verb in verbs:
             importlib.import_module(f"slurm_jobs.cli.{verb}").add_arguments(command)
+            _add_examples(command, verb)
             parser.verb = command
     return parser
+
+
+def _add_examples(command: argparse.ArgumentParser, verb: str) -> None:
+    from slurm_jobs.cli.examples import examples_text
+
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = "\n".join(filter(None, [command.epilog, examples_text(verb)]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -18,15 +18,17 @@ from pathlib import Path
 
 SHELLS = ("bash", "zsh", "fish")
 
-EXAMPLES = """\
-  source <(slurm-jobs completion bash)     the line for ~/.bashrc
-  source <(slurm-jobs completion zsh)      the line for ~/.zshrc
-  slurm-jobs completion fish | source      the line for ~/.config/fish/config.fish
+_LINES = """\
+the line that a shell reads at its start:
+  ~/.bashrc                    source <(slurm-jobs completion bash)
+  ~/.zshrc                     source <(slurm-jobs completion zsh)
+  ~/.config/fish/config.fish   slurm-jobs completion fish | source
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
+    parser.epilog = _LINES
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
 
 
