@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NoReturn, TextIO, cast
+from typing import NoReturn
 
 from slurm_jobs import __version__
 from slurm_jobs.common.errors import FileError, SlurmJobsError
@@ -45,6 +45,8 @@ VERBS = {
 
 COMPLETE = "__complete"
 """What the scripts of `completion` call at each TAB; no verb that a user types."""
+
+INTERRUPTED_EXIT_CODE = 130
 
 ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "tune"})
 """What they have begun they finish, whoever reads what they print."""
@@ -140,17 +142,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from slurm_jobs.cli.complete import answer
 
         return answer(words[1:])
+    try:
+        code = _run(words)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        code = INTERRUPTED_EXIT_CODE
+    sys.exit(code)
+
+
+def _run(words: Sequence[str]) -> int:
+    from slurm_jobs.cli.screen import guard_streams
+
     verb = next((word for word in words if word in VERBS), None)
-    options = build_parser([verb] if verb else []).parse_args(words)
     os.umask(0o077)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a bar
+    guard_streams()  # before words that were typed, perhaps pasted, are told as wrong
+    options = build_parser([verb] if verb else []).parse_args(words)
     if options.verb in ACTING_VERBS:
-        from slurm_jobs.cli.output import LeavableStream
+        from slurm_jobs.cli.output import keep_on_writing
 
-        sys.stdout = cast("TextIO", LeavableStream(sys.stdout))
+        keep_on_writing()
     module = importlib.import_module(f"slurm_jobs.cli.{options.verb}")
+    code: int
     try:
         code = module.run(options)
         sys.stdout.flush()
@@ -161,10 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = 0
     except OSError as error:
         code = _tell(_as_ours(error), as_json=getattr(options, "json", False))
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        code = 130
-    sys.exit(code)
+    return code
 
 
 def _as_ours(error: OSError) -> FileError:
@@ -206,6 +218,7 @@ def _print_to_nobody() -> None:
 
 
 def _error_as_json(error: SlurmJobsError) -> str:
+    from slurm_jobs.cli.screen import plain_json
     from slurm_jobs.common.errors import SpecError
     from slurm_jobs.common.files import dump_json
 
@@ -213,7 +226,7 @@ def _error_as_json(error: SlurmJobsError) -> str:
     listed = [
         {"file": p.file, "line": p.line, "column": p.column, "message": p.message} for p in problems
     ]
-    return dump_json({"error": str(error), "problems": listed})
+    return plain_json(dump_json({"error": str(error), "problems": listed}))
 
 
 def _print_error(error: SlurmJobsError) -> None:
