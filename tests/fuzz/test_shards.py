@@ -1,4 +1,4 @@
-"""Damaged shards, indexes and records: an error of ours that names the file, or what was written."""
+"""Damaged shards, indexes and records: an error of ours with the file, or what was written."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_records_are_read_or_a_value_error_names_their_file(tmp_path_factory, re
 def test_json_nested_without_end_is_a_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(b"[" * 100_000)
-    with pytest.raises(DamagedFileError, match="x.json"):
+    with pytest.raises(DamagedFileError, match=r"x\.json"):
         read_json(path)
 
 

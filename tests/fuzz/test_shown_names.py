@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_jobs.cli.complete_line import quoted, words_of
 from slurm_jobs.cli.output import page_console, table_of
-from slurm_jobs.report.html.markup import escape
+from slurm_jobs.report.html.markup import el
 from slurm_jobs.samples.visible import visible
 from tests.fuzz.budget import examples
 
@@ -71,7 +71,7 @@ class _Tags(HTMLParser):
 @given(EVIL)
 def test_no_text_becomes_a_tag_or_leaves_its_attribute(text: str) -> None:
     parser = _Tags()
-    parser.feed(f'<p title="{escape(text)}">{escape(text)}</p>')
+    parser.feed(str(el("p", text, title=text)))
     parser.close()
     assert [tag for tag, _ in parser.found] == ["p"]
     ((_, attributes),) = parser.found
@@ -85,8 +85,6 @@ def test_no_cell_of_a_table_steers_the_terminal_or_is_markup(first: str, second:
     with console.capture() as capture:
         console.print(table_of(("a", "b"), [(first, second)]))
     assert not CONTROLS.search(re.sub(r"\x1b\[[0-9;]*m", "", capture.get()))
-    if "[red]" in first:
-        assert "[red]" in capture.get().replace("\n", "") or len(first) > 20
 
 
 @examples(200)
