@@ -24,7 +24,9 @@ TINY = """\
 name: tiny
 cluster: local
 stages:
-  make: {shell: 'echo "$SLURM_JOBS_SLICE" > "$SLURM_JOBS_OUTPUT_DIR/$SLURM_JOBS_SLICE"', array: {num_slices: 2}}
+  make:
+    shell: echo "$SLURM_JOBS_SLICE" > "$SLURM_JOBS_OUTPUT_DIR/$SLURM_JOBS_SLICE"
+    array: {num_slices: 2}
   use: {shell: 'cat "$SLURM_JOBS_MAKE_OUTPUT_DIR"/*', after: make}
 """
 
