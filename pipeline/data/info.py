@@ -136,7 +136,7 @@ def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
             f"chmod -R a+rX {shlex.quote(str(dataset_dir))}, and x on the folders above"
         )
         raise StageError(message) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         message = f"{path}: damaged, no valid JSON ({error}); run consolidate again"
         raise StageError(message) from error
     found = values.get("format") if isinstance(values, dict) else None
