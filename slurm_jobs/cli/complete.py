@@ -26,6 +26,7 @@ _OPEN_ENDS = ("/", ".", "=", ":")
 """More of the same word follows."""
 
 SPECS, RUNS, STAGES, KEYS, FILES = "SPECS", "RUNS", "STAGES", "KEYS", "FILES"
+RECIPES = "RECIPES"
 _SOURCES = {
     "SPEC": (SPECS,),
     "RUN": (RUNS, SPECS),
@@ -40,7 +41,9 @@ _SOURCES = {
     "FILE": (FILES,),
     "FILE.png": (FILES,),
     "FOLDER": (FILES,),
+    "PATH": (FILES,),
     "PROGRAM": (FILES,),
+    "RECIPE": (RECIPES,),
 }
 """Where the values of an argument come from, by its metavar."""
 
@@ -198,6 +201,13 @@ def _values(
         yield from _of_source(source, prefix, target, action)
 
 
+def _recipes() -> list[str]:
+    """As `starter.recipes` has them, which loads more than a TAB may take."""
+    from slurm_jobs.shipped import shipped_path
+
+    return sorted(path.stem for path in shipped_path("configs").glob("*.yaml"))
+
+
 def _of_source(
     source: str, prefix: str, target: str | None, action: Any
 ) -> Iterator[tuple[str, str]]:
@@ -212,5 +222,7 @@ def _of_source(
         yield from ((f"{done}{comma}{name}", "run") for name in run_names(last))
     elif source == STAGES:
         yield from _beginning(prefix, ((name, kind) for name, kind in stages_of(target).items()))
+    elif source == RECIPES:
+        yield from _beginning(prefix, ((name, "") for name in ("all", *_recipes())))
     elif source == KEYS:
         yield from ((text, "") for text in spec_keys(prefix, stages_of(target)))

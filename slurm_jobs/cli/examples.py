@@ -9,8 +9,10 @@ _DATED = "captions-20261121-080611-5b9e"
 
 EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "init": (
-        ("slurm-jobs init", "into ./configs"),
-        ("slurm-jobs init specs", "into a folder of yours"),
+        ("slurm-jobs init", "asks what it must know"),
+        ("slurm-jobs init --data photos --model models/vlm --yes", "asks nothing"),
+        ("slurm-jobs init specs --recipe demo", "a recipe, into ./specs"),
+        ("slurm-jobs init --local --recipe all", "all recipes, for this machine"),
     ),
     "check": (
         ("slurm-jobs check captions.yaml", "asks no scheduler"),
@@ -106,6 +108,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("slurm-jobs probe captions.yaml", "two nodes as its training has them"),
         ('slurm-jobs probe captions.yaml --nodelist "gpu[01-04]" --nodes 4', ""),
         ("slurm-jobs probe probe-20261121", "what it measured, once more"),
+    ),
+    "doctor": (
+        ("slurm-jobs doctor", "this machine, its Slurm, and a short job on its nodes"),
+        ("slurm-jobs doctor captions.yaml --drill", "also: does a requeue go on?"),
+        ("slurm-jobs doctor captions.yaml --no-nodes --all", "no job; all that is well, too"),
     ),
     "schema": (
         ("slurm-jobs schema", "of specs"),

@@ -26,7 +26,8 @@ TAKES_ANYTHING = {
     *{"--attempt", "--budget", "--epochs", "--file-mb", "--grep", "--key", "--limit"},
     *{"--max-images", "--max-tokens", "--minutes", "--nodelist", "--nodes", "--num", "--number"},
     *{"--operators", "--random", "--rank", "--ranks", "--rows", "--seconds", "--slice", "--tail"},
-    *{"--threads", "--warmup-steps"},
+    *{"--threads", "--warmup-steps", "--wait"},
+    *{"--account", "--model", "--name", "--partition"},
 }
 """Options whose values are numbers or free text."""
 
