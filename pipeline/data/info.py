@@ -164,4 +164,8 @@ def _info_from_json(values: Mapping[str, Any]) -> DatasetInfo:
     fields["index"] = IndexInfo(**fields["index"])
     for name in ("image_mean", "image_std"):
         fields[name] = tuple(fields[name])
+    for number, shard in enumerate(fields["shards"]):
+        if shard.name != shard_name(number):  # a path elsewhere would be staged from, and to, there
+            message = f"shard {number} is called {shard.name!r}, not {shard_name(number)}"
+            raise ValueError(message)
     return DatasetInfo(**fields)
