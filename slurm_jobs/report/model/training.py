@@ -222,6 +222,9 @@ class TrainingNumbers:
     """As the newest config of a `run: train` has it."""
     pace: Pace | None = None
     """None where too few steps tell it."""
+    start_s: float = 0.0
+    """What a start takes before its first step and after its last: the median over the attempts
+    that reached a step, without what no span explains after their steps."""
     is_earlier: bool = False
     """All steps are of an earlier config, code or plan than the newest job's: their time counts,
     their loss is no result."""

@@ -167,13 +167,12 @@ def _of(stages: Sequence[StageNumbers], name: str) -> StageNumbers | None:
 def _course(
     inputs: StageInputs, stage: StageNumbers, numbers: TrainingNumbers, bars: Sequence[Bar]
 ) -> _Course:
-    around_s = sum(s.seconds for s in numbers.budget if s.kind in {"startup", "unexplained"})
     median, longest = stage.queue_wait_median_s.value, stage.queue_wait_max_s.value
     running = [b for b in bars if b.stage == stage.name and b.outcome == "running"]
     asked = {name: int(inputs.resources.get(name) or 0) for name in _COUNTED}
     num_tasks = max(1, asked["nodes"]) * max(1, asked["tasks_per_node"])
     return _Course(
-        startup_s=around_s / numbers.num_attempts,
+        startup_s=numbers.start_s,
         limit_s=stage.time_limit_s.value or _asked_limit_s(inputs),
         wait=None if median is None or longest is None else Span(low=median, high=longest),
         running_since_s=max((b.end_unix_s - b.start_unix_s for b in running), default=None),

@@ -32,6 +32,7 @@ from slurm_jobs.report.numbers.ranks import (
 )
 from slurm_jobs.report.numbers.rates import ranks_of, rates, total
 from slurm_jobs.report.numbers.results import has_newest_steps
+from slurm_jobs.report.numbers.starts import usual_start_s
 from slurm_jobs.report.numbers.startup import attempt_budget
 from slurm_jobs.report.numbers.step_notes import step_notes
 from slurm_jobs.report.numbers.steps import (
@@ -84,6 +85,7 @@ def training_numbers(
                 checkpoint=_checkpoint(stage),
                 saves_ahead=_saves_ahead(stage, attempts),
                 pace=find_pace(attempts, fingerprints),
+                start_s=usual_start_s(attempts, bars, timings),
                 **_of_nodes(stage, index, attempts),
             )
             if not has_newest_steps(stage, index, intents):

@@ -1,0 +1,98 @@
+"""What a start costs beside its steps, and what the projection makes of starts that went wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from fabricate_run import Fabricator
+from fabricate_steps import CREATED, STEP_DTYPE, Scenario
+
+from slurm_jobs.common.records import TaskAccounting
+from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.common.timings import steps_path
+from slurm_jobs.report.inputs.reading import read_inputs
+from slurm_jobs.report.numbers.build import build_report
+
+
+class Training(Fabricator):
+    """A run of which the training is made start by start, and still goes on."""
+
+    def __init__(self, run_dir, **properties) -> None:
+        super().__init__(run_dir, Scenario(stopped_at=None, finished=False, **properties))
+        self._write_run()
+        self.begin = self._consolidate(self._preprocess() + 20) + 5
+
+    def start(self, attempt, at, steps=None, *, job_id="14"):
+        """An attempt, with its steps if it comes to any; when its loop ended."""
+        self._attempt("train", 0, attempt, job_id, at, ("gpu-01",))
+        return at if steps is None else self._steps(attempt, at, *steps)
+
+    def row(self, state, at, end=None, *, job_id="14", limit_s=3600.0, **values):
+        self.accounting.append(
+            TaskAccounting(
+                **{
+                    "job_id": job_id, "state": state, "source": "sacct",
+                    "submit_unix_s": CREATED + 4, "eligible_unix_s": at - 5, "start_unix_s": at,
+                    "end_unix_s": end, "num_cpus": 4, "num_gpus": 2, "time_limit_s": limit_s,
+                    "node_list": "gpu-01", **values,
+                }
+            )
+        )  # fmt: skip
+
+    def change(self, attempt, change, **metadata):
+        """Rewrite the step records of both ranks."""
+        for path in sorted(self.paths.timing_dir("train", 0, attempt).glob("rank-*.steps")):
+            header, _, body = path.read_bytes().partition(b"\n")
+            said = json.loads(header)
+            said["metadata"] |= metadata
+            records = np.frombuffer(body, STEP_DTYPE).copy()
+            change(records)
+            path.write_bytes(json.dumps(said).encode() + b"\n" + records.tobytes())
+
+    def plan(self, attempt, num_steps):
+        """Say in the records how many steps the training is to have."""
+        self.change(attempt, lambda records: None, num_steps=num_steps)
+
+    def report(self, now=None):
+        inputs = read_inputs(self.paths, self.accounting)
+        if now is not None:
+            inputs = dataclasses.replace(inputs, read_unix_s=now)
+        return build_report(inputs, ReportConfig())
+
+    def ahead(self, now=None):
+        (found,) = self.report(now).projections
+        return found
+
+
+@pytest.fixture
+def training(tmp_path):
+    return Training(tmp_path / "run")
+
+
+def test_a_start_that_hung_before_its_first_step_says_nothing_of_the_next(training):
+    at = training.begin
+    for attempt in (1, 2):
+        training.start(attempt, at)
+        training.row("NODE_FAIL", at, at + 3300)
+        at += 3400
+    end = training.start(3, at, (0, 600))
+    training.row("RUNNING", at)
+    training.plan(3, 20_000)
+    report = training.report(end + 1)
+    assert report.training[0].start_s == pytest.approx(33.8 + 7.5, abs=1)
+    (found,) = report.projections
+    assert found.num_starts == 3
+    assert not any("time limit leaves" in note for note in report.notes)
+
+
+def test_a_hang_after_the_last_step_is_no_part_of_a_start(training):
+    at = training.begin
+    training.start(1, at, (0, 400))
+    training.row("TIMEOUT", at, at + 3600)
+    training.plan(1, 20_000)
+    report = training.report()
+    assert report.training[0].start_s == pytest.approx(30.8 + 7.5, abs=1)
+    assert report.projections[0].num_starts < 6
