@@ -130,6 +130,10 @@ class Pace:
     num_phases: int
     is_last_phase: bool
     """Else phases are ahead whose pace nobody knows."""
+    attempt: int = 0
+    """The newest that made steps; 0 where that is not known."""
+    num_loaded: int | None = None
+    """Steps in the checkpoint that a start after that attempt went on from, without a step yet."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,12 +10,17 @@ import numpy as np
 
 from slurm_jobs.common.stretches import stretch_speeds
 from slurm_jobs.common.student import CONFIDENCE, two_sided
+from slurm_jobs.report.inputs.records import RankTiming
 from slurm_jobs.report.model.training import Pace
 from slurm_jobs.report.numbers.newest import of_newest, phase_of
 from slurm_jobs.report.numbers.steps import AttemptSteps
 
 
-def find_pace(attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]) -> Pace | None:
+def find_pace(
+    attempts: Sequence[AttemptSteps],
+    fingerprints: Mapping[int, str],
+    timings: Sequence[RankTiming] = (),
+) -> Pace | None:
     """The pace of the newest phase, under the newest config, on as many ranks as the last attempt.
 
     None where fewer steps are known of it than `stretches.MIN_STEPS`. Checkpoints and evaluation in
@@ -24,6 +29,7 @@ def find_pace(attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str])
     Args:
         attempts: of one slice, oldest first.
         fingerprints: by attempt, of config and code.
+        timings: of the slice, also of starts that have made no step yet.
     """
     newest = attempts[-1]
     phase = phase_of(newest)
@@ -52,6 +58,8 @@ def find_pace(attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str])
         num_saved=_num_saved(newest),
         num_phases=phase.num_phases,
         is_last_phase=phase.is_last,
+        attempt=newest.attempt,
+        num_loaded=_num_loaded(newest, timings) if phase.num_phases == 1 else None,
     )
 
 
@@ -70,6 +78,19 @@ def _num_saved(attempt: AttemptSteps) -> int:
     if len(saved):
         return int(saved[-1]) + 1
     return int(kept["step"][0]) if len(kept) else 0
+
+
+def _num_loaded(newest: AttemptSteps, timings: Sequence[RankTiming]) -> int | None:
+    """What the latest start after that attempt says that it loaded; of a phase it says its own."""
+    steps = [
+        span["step"]
+        for timing in sorted(timings, key=lambda timing: timing.attempt)
+        for span in timing.spans
+        if timing.attempt > newest.attempt
+        and span["name"] == "checkpoint_load"
+        and isinstance(span.get("step"), int)
+    ]
+    return int(steps[-1]) if steps else None
 
 
 def time_of(pace: Pace, num_steps: int) -> tuple[float, float]:

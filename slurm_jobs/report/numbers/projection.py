@@ -85,11 +85,18 @@ def _why_none(numbers: TrainingNumbers) -> str:
 
 
 def _num_done(numbers: TrainingNumbers, pace: Pace, bars: Sequence[Bar]) -> int:
-    """Steps that need not be made again: an attempt that failed leaves what it had saved."""
+    """Steps that need not be made again: an attempt that failed leaves what it had saved.
+
+    What counts is how the last attempt that made steps ended. One that started after it and has
+    made none yet has not made the lost ones again, and may say from which step it goes on.
+    """
     own = [bar for bar in bars if bar.stage == numbers.stage]
-    last = max(own, key=lambda bar: bar.start_unix_s, default=None)
-    has_failed = last is not None and last.outcome in {"failed", "cancelled", "unknown"}
-    return min(pace.num_done, pace.num_saved) if has_failed else pace.num_done
+    made = [bar for bar in own if bar.attempt == pace.attempt]
+    last = max(made or own, key=lambda bar: bar.start_unix_s, default=None)
+    if last is None or last.outcome not in {"failed", "cancelled", "unknown"}:
+        return pace.num_done
+    saved = pace.num_saved if pace.num_loaded is None else pace.num_loaded
+    return min(pace.num_done, saved)
 
 
 def project_epochs(

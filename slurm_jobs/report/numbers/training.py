@@ -84,7 +84,7 @@ def training_numbers(
                 loader=loader_load(stage, attempts, numbers.ranks) if is_ours(stage) else None,
                 checkpoint=_checkpoint(stage),
                 saves_ahead=_saves_ahead(stage, attempts),
-                pace=find_pace(attempts, fingerprints),
+                pace=find_pace(attempts, fingerprints, timings),
                 start_s=usual_start_s(attempts, bars, timings),
                 **_of_nodes(stage, index, attempts),
             )

@@ -12,7 +12,7 @@ from fabricate_steps import CREATED, STEP_DTYPE, Scenario
 
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.timings import steps_path
+from slurm_jobs.common.timings import spans_path, steps_path
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.numbers.build import build_report
 
@@ -96,3 +96,25 @@ def test_a_hang_after_the_last_step_is_no_part_of_a_start(training):
     report = training.report()
     assert report.training[0].start_s == pytest.approx(30.8 + 7.5, abs=1)
     assert report.projections[0].num_starts < 6
+
+
+@pytest.mark.parametrize(("loaded", "left"), [(None, 900), (150, 850)])
+def test_steps_that_a_kill_lost_are_ahead_while_the_next_start_has_made_none(
+    training, loaded, left
+):
+    at = training.begin
+    end = training.start(1, at, (0, 330))
+
+    def save_once(records):
+        records["checkpoint_s"][101:] = 0
+
+    training.change(1, save_once, num_steps=1000)
+    training.row("NODE_FAIL", at, end)
+    training.start(2, end + 60)
+    training.row("RUNNING", end + 60, source="squeue")
+    if loaded is not None:
+        folder = training.paths.timing_dir("train", 0, 2)
+        folder.mkdir(parents=True)
+        span = {"name": "checkpoint_load", "start_unix_s": end + 70, "duration_s": 1.0}
+        spans_path(folder, 0).write_text(json.dumps(span | {"step": loaded}) + "\n")
+    assert training.ahead(end + 80).num_steps == left
