@@ -97,7 +97,7 @@ class StageNumbers:
     """Time in which an attempt ran, one or more; what lies between attempts is not in it."""
     task_time: Distribution | None
     requested_cpus: Quantity
-    """Of one job or array task; as the GPUs."""
+    """Of one job or array task, as its newest start asked; so are GPUs, memory and time limit."""
     cpu_efficiency: Quantity
     """Processor time over (allocated CPUs x elapsed time)."""
     requested_gpus: Quantity

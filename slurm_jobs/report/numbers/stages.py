@@ -146,10 +146,10 @@ def _resources(facts: Sequence[AttemptFacts], lacking: str) -> dict[str, Any]:
     ends = f"the accounting lacks the end of {num_open} of {len(starts)} starts" if num_open else ""
     return {
         **{name: _bounded(number, _joined(lacking, ends)) for name, number in bounded.items()},
-        "requested_cpus": _largest(rows, "num_cpus", "count"),
+        "requested_cpus": _asked(rows, "num_cpus", "count"),
         "cpu_efficiency": _cpu_efficiency(rows),
-        "requested_gpus": _largest(rows, "num_gpus", "count"),
-        "time_limit_s": _largest(rows, "time_limit_s", "s"),
+        "requested_gpus": _asked(rows, "num_gpus", "count"),
+        "time_limit_s": _asked(rows, "time_limit_s", "s"),
     }
 
 
@@ -185,7 +185,7 @@ def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) ->
         "max_rss_bytes": largest,
         "tasks_per_node": num_tasks,
         "node_mem_bytes": on_node,
-        "requested_mem_bytes": _largest(rows, "requested_mem_bytes", "bytes"),
+        "requested_mem_bytes": _asked(rows, "requested_mem_bytes", "bytes"),
     }
 
 
@@ -211,6 +211,15 @@ def _reason(rows: Sequence[TaskAccounting], what: str) -> str:
 def _largest(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
     values = [getattr(row, name) for row in rows if getattr(row, name) is not None]
     return known(max(values), unit) if values else missing(unit, _reason(rows, name))
+
+
+def _asked(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
+    """As of the newest start that tells: a resume may have asked for something else."""
+    asked = [row for row in rows if getattr(row, name) is not None]
+    if not asked:
+        return missing(unit, _reason(rows, name))
+    newest = max(asked, key=lambda row: (row.start_unix_s or 0.0, row.submit_unix_s or 0.0))
+    return known(getattr(newest, name), unit)
 
 
 def _starts(facts: Sequence[AttemptFacts]) -> list[_Start]:

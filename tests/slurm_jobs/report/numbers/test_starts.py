@@ -118,3 +118,36 @@ def test_steps_that_a_kill_lost_are_ahead_while_the_next_start_has_made_none(
         span = {"name": "checkpoint_load", "start_unix_s": end + 70, "duration_s": 1.0}
         spans_path(folder, 0).write_text(json.dumps(span | {"step": loaded}) + "\n")
     assert training.ahead(end + 80).num_steps == left
+
+
+def test_limits_and_requests_that_a_resume_changed_count_no_more(training):
+    at = training.begin
+    training.start(1, at)
+    training._end("train", 0, 1, "14", at, at + 400, "failed", reason="exit 1")
+    asked = {"requested_mem_bytes": 256e9, "max_rss_bytes": 20e9}
+    training.row("FAILED", at, at + 400, limit_s=86_400, **asked)
+    at += 500
+    training._submit("train", None, "16")
+    training.start(2, at, (0, 400), job_id="16")
+    training._end("train", 0, 2, "16", at, at + 3400, "completed", result={})
+    asked = {"requested_mem_bytes": 32e9, "max_rss_bytes": 30e9}
+    training.row("COMPLETED", at, at + 3400, job_id="16", **asked)
+    report = training.report()
+    (stage,) = [stage for stage in report.stages if stage.name == "train"]
+    assert (stage.time_limit_s.value, stage.requested_mem_bytes.value) == (3600, 32e9)
+    outcomes = {check.rule_id: (check.outcome, check.reason) for check in report.checks}
+    assert outcomes["time-request:train"] == ("clear", "94 % of the time limit was used")
+    assert outcomes["memory-request:train"][0] == "clear"
+
+
+def test_the_starts_ahead_are_of_the_limit_that_a_resume_asked_for(training):
+    at = training.begin
+    end = training.start(1, at, (0, 300))
+    training._end("train", 0, 1, "14", at, end + 5, "stopped", reason="asked to stop")
+    training.row("PREEMPTED", at, end + 6, limit_s=86_400)
+    at = end + 100
+    training._submit("train", None, "16")
+    end = training.start(2, at, (300, 600), job_id="16")
+    training.plan(2, 30_000)
+    training.row("RUNNING", at, job_id="16", source="squeue")
+    assert training.ahead(end + 1).num_starts > 4
