@@ -81,6 +81,16 @@ def began(row: TaskAccounting) -> bool:
     return row.start_unix_s is not None and not never
 
 
+def begun_jobs(inputs: ReportInputs) -> dict[str, float]:
+    """By job id, when the start of it began that runs, by the scheduler's word."""
+    told = [*inputs.accounting, *(inputs.answer.tasks.values() if inputs.answer else ())]
+    return {
+        row.job_id: row.start_unix_s
+        for row in told
+        if row.state in RUNNING_STATES and row.start_unix_s is not None
+    }
+
+
 def starts_without_row(facts: Iterable[AttemptFacts]) -> tuple[tuple[str, ...], int]:
     """Job ids of the starts that left a record and have no accounting, and of how many starts."""
     known: dict[tuple[str, int], bool] = {}

@@ -12,7 +12,12 @@ from slurm_jobs.report.inputs.records import ReportInputs
 from slurm_jobs.report.model.cost import Projection
 from slurm_jobs.report.model.run import Bar, DataNumbers, RunHeader, RunReport, StageNumbers
 from slurm_jobs.report.model.training import TrainingNumbers
-from slurm_jobs.report.numbers.attempts import REPORT_RUN, AttemptFacts, gather_attempts
+from slurm_jobs.report.numbers.attempts import (
+    REPORT_RUN,
+    AttemptFacts,
+    begun_jobs,
+    gather_attempts,
+)
 from slurm_jobs.report.numbers.cost import cost_numbers
 from slurm_jobs.report.numbers.data import data_numbers
 from slurm_jobs.report.numbers.device import NOT_RECORDED
@@ -96,7 +101,9 @@ def _ahead(
 ) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
     """What is to come, and notes on what is not known of it."""
     by_name = {stage.name: stage for stage in inputs.stages}
-    found, notes = projections(by_name, stages, training, bars, inputs.price)
+    found, notes = projections(
+        by_name, stages, training, bars, inputs.price, begun_jobs(inputs)
+    )
     if num_epochs is None:
         return found, notes
     more, why_not = project_epochs(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from slurm_jobs.common.stretches import MIN_STEPS
 from slurm_jobs.report import words
@@ -21,6 +22,7 @@ from slurm_jobs.report.numbers.cost import money_of
 from slurm_jobs.report.numbers.pace import time_of
 
 TO_THE_END = "to the end"
+_NONE_BEGUN: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,8 +50,13 @@ def projections(
     training: Sequence[TrainingNumbers],
     bars: Sequence[Bar],
     price: Mapping[str, object] | None,
+    begun: Mapping[str, float] = _NONE_BEGUN,
 ) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
-    """To the end of each training that is not done, and why there is none of some."""
+    """To the end of each training that is not done, and why there is none of some.
+
+    `begun` has by job id when the scheduler began the start that runs; its time limit counts from
+    then, whatever retries in place there were.
+    """
     found, notes = [], []
     for numbers in training:
         stage = _of(stages, numbers.stage)
@@ -60,7 +67,7 @@ def projections(
             why = "its records do not say how many steps it is to have"
         if pace is not None and not why and not pace.is_last_phase:
             why = "phases are ahead whose pace is not known yet"
-        course = _course(inputs[stage.name], stage, numbers, bars)
+        course = _course(inputs[stage.name], stage, numbers, bars, begun)
         if why or pace is None or pace.num_planned is None:
             notes.append(f"{numbers.stage}: what is ahead is not known: {why}")
         elif course.is_hopeless:
@@ -172,7 +179,11 @@ def _of(stages: Sequence[StageNumbers], name: str) -> StageNumbers | None:
 
 
 def _course(
-    inputs: StageInputs, stage: StageNumbers, numbers: TrainingNumbers, bars: Sequence[Bar]
+    inputs: StageInputs,
+    stage: StageNumbers,
+    numbers: TrainingNumbers,
+    bars: Sequence[Bar],
+    begun: Mapping[str, float] = _NONE_BEGUN,
 ) -> _Course:
     median, longest = stage.queue_wait_median_s.value, stage.queue_wait_max_s.value
     running = [b for b in bars if b.stage == stage.name and b.outcome == "running"]
@@ -182,10 +193,14 @@ def _course(
         startup_s=numbers.start_s,
         limit_s=stage.time_limit_s.value or _asked_limit_s(inputs),
         wait=None if median is None or longest is None else Span(low=median, high=longest),
-        running_since_s=max((b.end_unix_s - b.start_unix_s for b in running), default=None),
+        running_since_s=max((_runs_for_s(bar, begun) for bar in running), default=None),
         num_gpus=max(1, asked["nodes"]) * asked["gpus_per_node"],
         num_cpus=num_tasks * max(1, asked["cpus_per_task"]),
     )
+
+
+def _runs_for_s(bar: Bar, begun: Mapping[str, float]) -> float:
+    return bar.end_unix_s - min(bar.start_unix_s, begun.get(bar.job_id, bar.start_unix_s))
 
 
 def _asked_limit_s(inputs: StageInputs) -> float | None:

@@ -24,8 +24,7 @@ def test_no_epoch_is_projected_where_the_time_limit_leaves_no_time_for_steps() -
         stage="train",
         is_earlier=False,
         pace=SimpleNamespace(num_phases=1, samples_per_step=4.0),
-        budget=[SimpleNamespace(kind="startup", seconds=30.0)],
-        num_attempts=1,
+        start_s=30.0,
     )
     found, notes = project_epochs(
         inputs, [stage], [numbers], None, num_epochs=2, num_samples={"prep": 100}

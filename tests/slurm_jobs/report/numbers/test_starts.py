@@ -151,3 +151,15 @@ def test_the_starts_ahead_are_of_the_limit_that_a_resume_asked_for(training):
     training.plan(2, 30_000)
     training.row("RUNNING", at, job_id="16", source="squeue")
     assert training.ahead(end + 1).num_starts > 4
+
+
+def test_a_retry_in_place_does_not_begin_the_time_limit_anew(training):
+    at = training.begin
+    training.start(1, at)
+    training._end("train", 0, 1, "14", at, at + 3000, "failed", reason="rank 0 exit 1")
+    training._attempt("train", 0, 2, "14", at + 3001, ("gpu-01",))
+    end = training._steps(2, at + 3001, 0, 300)
+    training.plan(2, 3000)
+    training.row("RUNNING", at, source="squeue")
+    assert end + 1 < at + 3600
+    assert training.ahead(end + 1).num_starts == 1
