@@ -132,6 +132,9 @@ class Pace:
     """Else phases are ahead whose pace nobody knows."""
     attempt: int = 0
     """The newest that made steps; 0 where that is not known."""
+    warmup_s: float = 0.0
+    """What the steps of a start's warm-up take beyond as many steps at this pace, compiling
+    included: the median over the attempts."""
     num_loaded: int | None = None
     """Steps in the checkpoint that a start after that attempt went on from, without a step yet."""
 

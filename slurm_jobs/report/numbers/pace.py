@@ -59,6 +59,7 @@ def find_pace(
         num_phases=phase.num_phases,
         is_last_phase=phase.is_last,
         attempt=newest.attempt,
+        warmup_s=_warmup_s(whole, phase.first_step, statistics.mean(times)),
         num_loaded=_num_loaded(newest, timings) if phase.num_phases == 1 else None,
     )
 
@@ -78,6 +79,19 @@ def _num_saved(attempt: AttemptSteps) -> int:
     if len(saved):
         return int(saved[-1]) + 1
     return int(kept["step"][0]) if len(kept) else 0
+
+
+def _warmup_s(attempts: Sequence[AttemptSteps], first_step: int, step_s: float) -> float:
+    """Of an attempt that began in an earlier phase, whose pace is another, compiling alone."""
+    extra = []
+    for attempt in attempts:
+        records = attempt.records[attempt.longest]
+        steps = records[: attempt.warmup_steps]
+        whole_s = float(steps["step_s"].sum(dtype=np.float64)) - len(steps) * step_s
+        if records["step"][0] < first_step:
+            whole_s = float(steps["compile_s"].sum(dtype=np.float64))
+        extra.append(max(0.0, whole_s))
+    return statistics.median(extra)
 
 
 def _num_loaded(newest: AttemptSteps, timings: Sequence[RankTiming]) -> int | None:

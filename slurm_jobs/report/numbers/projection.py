@@ -30,7 +30,7 @@ class _Course:
     """What surrounds the steps of a stage."""
 
     startup_s: float
-    """Of a start, before its first step and after its last."""
+    """Of a start: before its first step, after its last, and what its first steps take longer."""
     limit_s: float | None
     wait: Span | None
     running_since_s: float | None
@@ -190,7 +190,7 @@ def _course(
     asked = {name: int(inputs.resources.get(name) or 0) for name in _COUNTED}
     num_tasks = max(1, asked["nodes"]) * max(1, asked["tasks_per_node"])
     return _Course(
-        startup_s=numbers.start_s,
+        startup_s=numbers.start_s + (numbers.pace.warmup_s if numbers.pace else 0.0),
         limit_s=stage.time_limit_s.value or _asked_limit_s(inputs),
         wait=None if median is None or longest is None else Span(low=median, high=longest),
         running_since_s=max((_runs_for_s(bar, begun) for bar in running), default=None),
@@ -260,7 +260,7 @@ def _basis(pace: Pace, course: _Course, num_starts: int) -> str:
     steps, ranks = words.number_of("step", pace.num_steps), words.ranks([pace.num_ranks])
     parts = [f"at {words.seconds(pace.step_s)} a step, as in {steps} on {ranks}"]
     if num_starts:
-        each = f"{words.seconds(course.startup_s)} before and after its steps"
+        each = f"{words.seconds(course.startup_s)} of start-up, warm-up and end"
         start = "start" if course.running_since_s is None else "further start"
         starts = words.number_of(start, num_starts)
         parts.append(f"with {starts} of the job at most, each with {each}")

@@ -23,7 +23,7 @@ def test_no_epoch_is_projected_where_the_time_limit_leaves_no_time_for_steps() -
     numbers: Any = SimpleNamespace(
         stage="train",
         is_earlier=False,
-        pace=SimpleNamespace(num_phases=1, samples_per_step=4.0),
+        pace=SimpleNamespace(num_phases=1, samples_per_step=4.0, warmup_s=0.0),
         start_s=30.0,
     )
     found, notes = project_epochs(

@@ -163,3 +163,31 @@ def test_a_retry_in_place_does_not_begin_the_time_limit_anew(training):
     training.row("RUNNING", at, source="squeue")
     assert end + 1 < at + 3600
     assert training.ahead(end + 1).num_starts == 1
+
+
+def test_compiling_at_every_start_is_in_each_start_that_is_ahead(training):
+    def compile_first(records):
+        records["compile_s"][0] = 600
+        records["step_s"][0] += 600
+        records["start_unix_s"][1:] += 600
+
+    at = training.begin
+    for attempt in (1, 2):
+        first = 400 * (attempt - 1)
+        end = training.start(attempt, at, (first, first + 400)) + 600
+        training.change(attempt, compile_first, num_steps=8000)
+        training._end("train", 0, attempt, "14", at, end + 8, "stopped", reason="asked to stop")
+        training.row("TIMEOUT", at, end + 9, limit_s=1200.0)
+        at = end + 100
+    found = training.ahead()
+    # Of 1,200 s a start has 550 for steps: 7,200 steps of about 0.69 s are nine to ten starts.
+    assert found.num_starts in {9, 10}
+    assert found.seconds.low > 9 * 640 + 0.9 * 7200 * 0.69
+
+
+def test_without_a_warm_up_all_that_the_first_steps_take_is_in_the_pace(training):
+    training.start(1, training.begin, (0, 400))
+    inputs = read_inputs(training.paths, training.accounting)
+    (found,) = build_report(inputs, ReportConfig(warmup_steps=0)).training
+    assert found.pace.warmup_s == 0
+    assert found.pace.num_steps == 400
