@@ -119,6 +119,8 @@ class StageNumbers:
     """One line for each attempt that failed."""
     results: Mapping[str, float]
     """Numbers that the stage returned; empty for an array."""
+    unrecorded_gpu_hours: float = 0.0
+    """Of `gpu_hours`, those of starts that died before their supervisor could write a record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

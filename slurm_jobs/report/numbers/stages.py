@@ -70,6 +70,7 @@ def stage_numbers(
         **_resources(facts, lacking),
         **_memory(stage, rows, _joined(lacking, _unended(rows))),
         gpu_busy=_gpu_busy(stage, rows),
+        unrecorded_gpu_hours=_unrecorded_gpu_hours(facts),
     )
 
 
@@ -244,6 +245,11 @@ def _start(row: TaskAccounting, of_job: Sequence[AttemptFacts]) -> _Start:
     ends = [f.bar.end_unix_s for f in own if f.record or f.bar.outcome == "running"]
     elapsed_s = max(0.0, max(ends) - row.start_unix_s) if ends else None
     return _Start(row=row, elapsed_s=elapsed_s, is_at_least=not is_running)
+
+
+def _unrecorded_gpu_hours(facts: Sequence[AttemptFacts]) -> float:
+    starts = _starts([fact for fact in facts if fact.record is None])
+    return _hours(starts, "num_gpus", "GPU h").value or 0.0
 
 
 def _longest(starts: Sequence[_Start]) -> Quantity:

@@ -191,3 +191,18 @@ def test_without_a_warm_up_all_that_the_first_steps_take_is_in_the_pace(training
     (found,) = build_report(inputs, ReportConfig(warmup_steps=0)).training
     assert found.pace.warmup_s == 0
     assert found.pace.num_steps == 400
+
+
+def test_gpu_hours_of_starts_that_left_no_record_are_no_training_steps(training):
+    at = training.begin
+    training.row("NODE_FAIL", at, at + 3000)
+    at += 3100
+    end = training.start(1, at, (0, 400))
+    training._end("train", 0, 1, "14", at, end + 5, "completed", result={})
+    training.row("COMPLETED", at, end + 6)
+    report = training.report()
+    (train,) = [stage for stage in report.cost.stages if stage.stage == "train"]
+    hours = {part.name: part.gpu_hours for part in train.parts}
+    assert hours["starts that left no record"] == pytest.approx(2 * 3000 / 3600)
+    assert sum(hours.values()) == pytest.approx(train.gpu_hours.value)
+    assert hours["training steps"] < 2 * (end + 6 - at) / 3600
