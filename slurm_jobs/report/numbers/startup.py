@@ -1,7 +1,8 @@
 """The time of a training task from the start of each attempt to its end: PURE.
 
 Start-up and wind-down come from the spans of the lowest rank, the time between
-from its step records. Where spans are nested, the inner one has the time.
+from the step records of the rank that has most: damage to one file leaves the
+others. Where spans are nested, the inner one has the time.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def _one_attempt(
 
 def _loop_of(steps: AttemptSteps) -> Interval:
     """From the first step to the end of the last; as long as its steps if a clock was set back."""
-    records = steps.records[0]
+    records = steps.records[steps.longest]
     start, last = float(records["start_unix_s"][0]), records[-1]
     end = float(last["start_unix_s"]) + float(last["step_s"])
     sum_s = float(records["step_s"].sum(dtype=np.float64))
@@ -116,15 +117,16 @@ def _loop_of(steps: AttemptSteps) -> Interval:
 
 def _loop_parts(steps: AttemptSteps, loop_s: float) -> dict[tuple[str, str], float]:
     """The loop's seconds: steps, checkpoints, evaluation, steps that do not count, and between."""
-    kept = steps.kept(0)
+    longest = steps.longest
+    kept = steps.kept(longest)
     parts = {
         (f"{name} in the loop", name): float(kept[f"{name}_s"].sum(dtype=np.float64))
         for name in _IN_LOOP
     }
     parts["steps", "forward"] = float(kept["step_s"].sum(dtype=np.float64)) - sum(parts.values())
     for name, kind, records in (
-        ("steps repeated later", "repeated", steps.repeated(0)),
-        ("steps of an earlier config", "idle", steps.abandoned(0)),
+        ("steps repeated later", "repeated", steps.repeated(longest)),
+        ("steps of an earlier config", "idle", steps.abandoned(longest)),
     ):
         parts[name, kind] = float(records["step_s"].sum(dtype=np.float64))
     sum_s = sum(parts.values())
