@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
 from slurm_jobs.report.inputs.records import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.model.run import Bar
+from slurm_jobs.report.numbers.joining import join_rows
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.schedulers.states import LIVING_STATES, RUNNING_STATES
 
@@ -27,8 +28,6 @@ REPORT_RUN = "report"
 
 _SLURMS_WORD = {"CANCELLED": "cancelled", "COMPLETED": "unknown"}
 """Of an end without a completion record; any other state is a failure."""
-CLOCK_SKEW_S = 5.0
-"""A node's clock may be this far behind the controller's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,28 +139,6 @@ def _without_record(row: TaskAccounting, element: Element, now_unix_s: float) ->
     return AttemptFacts(bar=bar, record=None, completion=None, accounting=row)
 
 
-def _row_of(
-    record: AttemptRecord, rows: Sequence[TaskAccounting], completion: CompletionRecord | None
-) -> TaskAccounting | None:
-    """The start in which an attempt ran: the last that began before it and had not ended.
-
-    Where the node's clock is further behind, it is the only start, if the attempt ended within it.
-    """
-    for row in reversed(rows):
-        assert row.start_unix_s is not None
-        has_begun = record.started_unix_s >= row.start_unix_s - CLOCK_SKEW_S
-        latest = float("inf") if row.end_unix_s is None else row.end_unix_s + CLOCK_SKEW_S
-        if has_begun:
-            return row if record.started_unix_s <= latest else None
-    is_its_own = len(rows) == 1 and completion is not None and _ended_in(completion, rows[0])
-    return rows[0] if is_its_own else None
-
-
-def _ended_in(completion: CompletionRecord, row: TaskAccounting) -> bool:
-    assert row.start_unix_s is not None
-    return row.start_unix_s < completion.ended_unix_s
-
-
 def _newest_word(
     record: AttemptRecord, row: TaskAccounting | None, answer: Answer
 ) -> TaskAccounting | None:
@@ -181,6 +158,7 @@ def _stage_attempts(
     now_unix_s: float,
 ) -> list[AttemptFacts]:
     completions = {(c.slice_index, c.attempt): c for c in stage.completions}
+    joined = join_rows(stage.attempts, rows, completions)
     last_attempt: dict[int, int] = {}
     for record in stage.attempts:
         last_attempt[record.slice_index] = record.attempt
@@ -188,7 +166,7 @@ def _stage_attempts(
     told: set[int] = set()
     for record in sorted(stage.attempts, key=lambda a: a.started_unix_s):
         key = (record.slice_index, record.attempt)
-        row = _row_of(record, rows.get(record.job_id, ()), completions.get(key))
+        row = joined[key]
         is_last = last_attempt[record.slice_index] == record.attempt
         own_report = stage.run == REPORT_RUN and is_last and not stage.is_former
         word = _newest_word(record, row, answer) if is_last and answer is not None else row

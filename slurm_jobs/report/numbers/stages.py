@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,11 +17,11 @@ from slurm_jobs.report.intervals import max_overlap, merge, total_s
 from slurm_jobs.report.model.run import Distribution, StageNumbers
 from slurm_jobs.report.model.values import Quantity, known, missing
 from slurm_jobs.report.numbers.attempts import (
-    CLOCK_SKEW_S,
     REPORT_RUN,
     AttemptFacts,
     starts_without_row,
 )
+from slurm_jobs.report.numbers.joining import CLOCK_SKEW_S
 from slurm_jobs.report.numbers.load import level_of
 from slurm_jobs.report.numbers.results import SliceResults, stage_results
 from slurm_jobs.report.numbers.status import Standing
@@ -240,7 +241,10 @@ def _start(row: TaskAccounting, of_job: Sequence[AttemptFacts]) -> _Start:
     if elapsed_s is not None or row.start_unix_s is None:
         return _Start(row=row, elapsed_s=elapsed_s, is_at_least=False)
     # Without an end it is the job's last start: no attempt of another one began later.
-    own = [f for f in of_job if f.bar.start_unix_s >= row.start_unix_s - CLOCK_SKEW_S]
+    # Its own first attempt may tell an earlier moment, by a clock that is behind.
+    first = min((f.bar.start_unix_s for f in of_job if f.accounting is row), default=math.inf)
+    begun = min(first, row.start_unix_s - CLOCK_SKEW_S)
+    own = [f for f in of_job if f.bar.start_unix_s >= begun]
     is_running = any(f.bar.outcome == "running" for f in own)
     ends = [f.bar.end_unix_s for f in own if f.record or f.bar.outcome == "running"]
     elapsed_s = max(0.0, max(ends) - row.start_unix_s) if ends else None
