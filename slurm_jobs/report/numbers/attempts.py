@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
+from slurm_jobs.report import words
 from slurm_jobs.report.inputs.records import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.model.run import Bar
-from slurm_jobs.report.numbers.joining import join_rows
+from slurm_jobs.report.numbers.clocks import why_end_is_the_rows
+from slurm_jobs.report.numbers.joining import Key, join_rows
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.schedulers.states import LIVING_STATES, RUNNING_STATES
 
@@ -42,6 +44,8 @@ class AttemptFacts:
     accounting: TaskAccounting | None
     """The scheduler's row for the start, at the first attempt of the start alone: over all
     attempts of a stage each row is there once."""
+    clock_note: str = ""
+    """Why its end is that of the accounting, although it left a completion record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,7 +182,29 @@ def _stage_attempts(
         bar = _bar(record, first_row, outcome, reason, end)
         ended = completions.get(key)
         facts.append(AttemptFacts(bar=bar, record=record, completion=ended, accounting=first_row))
-    return facts
+    return _ended_by_rows(facts, joined)
+
+
+def _ended_by_rows(
+    facts: Sequence[AttemptFacts], joined: Mapping[Key, TaskAccounting | None]
+) -> list[AttemptFacts]:
+    """The same attempts, oldest first; where their node's clock was set, with their row's end."""
+    rows = [joined[fact.bar.slice_index, fact.bar.attempt] for fact in facts]
+    places: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(id(row), []).append(place)
+    found = list(facts)
+    for first, *more in places.values():
+        last = (first, *more)[-1]
+        row, completion = rows[last], facts[last].completion
+        if row is None or row.end_unix_s is None or completion is None:
+            continue
+        bar, begun = facts[last].bar, facts[first].bar.start_unix_s
+        if why := why_end_is_the_rows(begun, completion, row):
+            name = words.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
+            bar = replace(bar, end_unix_s=max(row.end_unix_s, bar.start_unix_s))
+            found[last] = replace(facts[last], bar=bar, clock_note=f"{name}: {why}")
+    return found
 
 
 def _bar(

@@ -68,7 +68,7 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=(*tuned, *_notes(inputs, note, training, stages), *not_known),
+        notes=(*tuned, *_notes(inputs, note, training, stages), *_clock_notes(attempts), *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
@@ -165,6 +165,10 @@ def _notes(
         notes.append(NOT_RECORDED)
     notes.extend(inputs.problems)
     return tuple(notes)
+
+
+def _clock_notes(attempts: Mapping[str, Sequence[AttemptFacts]]) -> tuple[str, ...]:
+    return tuple(f.clock_note for facts in attempts.values() for f in facts if f.clock_note)
 
 
 def _lower_bounds(stage: StageNumbers) -> Iterator[str]:
