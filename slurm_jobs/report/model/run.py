@@ -31,6 +31,7 @@ class RunHeader:
     version: str
     spec_file: str
     created_unix_s: float
+    """Of its first submit or start, if the clock of the machine that submitted it was ahead."""
     last_unix_s: float
     """When the last attempt ended; when the records were read, if the run goes on."""
 

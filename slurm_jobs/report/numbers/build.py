@@ -27,7 +27,7 @@ from slurm_jobs.report.numbers.provenance import provenance_numbers
 from slurm_jobs.report.numbers.results import current_results, evaluation_numbers
 from slurm_jobs.report.numbers.stages import stage_numbers
 from slurm_jobs.report.numbers.status import Standing, overall_status, standings
-from slurm_jobs.report.numbers.timeline import run_span, timeline
+from slurm_jobs.report.numbers.timeline import begin_note, run_span, timeline
 from slurm_jobs.report.numbers.training import training_numbers
 from slurm_jobs.report.numbers.tunings import tuning_notes
 from slurm_jobs.report.verdict import make_tiles, make_verdict
@@ -49,7 +49,7 @@ def build_report(
     shares, note = timeline(inputs, attempts, span)
     worked = tuple(stage for stage in stages if stage.run != REPORT_RUN)
     current = tuple(stage for stage in worked if not stage.is_former)
-    header = _header(inputs, [(s.name, standing[s.name]) for s in current], span[1], config)
+    header = _header(inputs, [(s.name, standing[s.name]) for s in current], span, config)
     evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
     bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
     ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
@@ -68,7 +68,7 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=(*tuned, *_notes(inputs, note, training, stages), *_clock_notes(attempts), *not_known),
+        notes=(*tuned, *_notes(inputs, note, training, stages), *_clock_notes(inputs, attempts), *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
@@ -120,7 +120,7 @@ def _ahead(
 def _header(
     inputs: ReportInputs,
     stages: Sequence[tuple[str, Standing]],
-    last_unix_s: float,
+    span: tuple[float, float],
     config: ReportConfig,
 ) -> RunHeader:
     run: Mapping[str, object] = inputs.run
@@ -138,8 +138,8 @@ def _header(
         scheduler=str(run.get("scheduler", "")),
         version=str(run.get("version", "")),
         spec_file=str(run.get("spec_file", "")),
-        created_unix_s=float(inputs.run["created_unix_s"]),
-        last_unix_s=last_unix_s,
+        created_unix_s=span[0],
+        last_unix_s=span[1],
     )
 
 
@@ -167,8 +167,11 @@ def _notes(
     return tuple(notes)
 
 
-def _clock_notes(attempts: Mapping[str, Sequence[AttemptFacts]]) -> tuple[str, ...]:
-    return tuple(f.clock_note for facts in attempts.values() for f in facts if f.clock_note)
+def _clock_notes(
+    inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]]
+) -> tuple[str, ...]:
+    notes = (fact.clock_note for facts in attempts.values() for fact in facts if fact.clock_note)
+    return (*begin_note(inputs), *notes)
 
 
 def _lower_bounds(stage: StageNumbers) -> Iterator[str]:

@@ -86,3 +86,23 @@ def test_set_up_lines_and_a_clock_that_is_off_throughout_contradict_nothing():
             fingerprint="f", started_unix_s=begun, ended_unix_s=ended, exit_code=0,
         )  # fmt: skip
         assert bool(why_end_is_the_rows(begun, completion, row)) is is_set
+
+
+@pytest.mark.parametrize("with_accounting", [True, False])
+def test_a_run_begins_with_its_first_job_where_the_submitting_clock_is_ahead(
+    fabrication, tmp_path, with_accounting
+):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario())
+    inputs = read_inputs(paths, rows if with_accounting else ())
+    right = build_report(inputs, ReportConfig())
+    run = {**inputs.run, "created_unix_s": inputs.run["created_unix_s"] + 600}
+    report = build_report(dataclasses.replace(inputs, run=run), ReportConfig())
+    first_s = 3 if with_accounting else 35  # from when it really was created
+    assert sum(share.seconds for share in report.timeline) == pytest.approx(
+        sum(share.seconds for share in right.timeline) - first_s
+    )
+    running = [s.seconds for s in right.timeline if s.kind == "running"]
+    assert [s.seconds for s in report.timeline if s.kind == "running"] == pytest.approx(running)
+    assert report.header.created_unix_s == pytest.approx(right.header.created_unix_s + first_s)
+    assert any(note.startswith("the clocks disagree: ") for note in report.notes)
+    assert not any(note.startswith("the clocks disagree: ") for note in right.notes)
