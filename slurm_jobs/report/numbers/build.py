@@ -44,7 +44,7 @@ def build_report(
     stages = tuple(
         stage_numbers(s, attempts[s.name], standing[s.name], results[s.name]) for s in inputs.stages
     )
-    training = _training(inputs, attempts, config)
+    training, judged = _training(inputs, attempts, config)
     span = run_span(inputs, attempts, standing)
     shares, note = timeline(inputs, attempts, span)
     worked = tuple(stage for stage in stages if stage.run != REPORT_RUN)
@@ -53,8 +53,8 @@ def build_report(
     evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
     bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
     ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
-    findings, checks = find(current, training, shares, note, data)
-    tuned = tuning_notes(inputs, results)
+    findings, checks = find(current, judged, shares, note, data)
+    tuned, clocks = tuning_notes(inputs, results), _clock_notes(inputs, attempts)
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks),
@@ -68,7 +68,7 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=(*tuned, *_notes(inputs, note, training, stages), *_clock_notes(inputs, attempts), *not_known),
+        notes=(*tuned, *_notes(inputs, note, training, stages), *clocks, *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
@@ -78,16 +78,27 @@ def build_report(
 
 def _training(
     inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]], config: ReportConfig
-) -> tuple[TrainingNumbers, ...]:
-    """Of the stages that the spec still has."""
-    return tuple(
-        replace(numbers, probes=training_probes(numbers, inputs, attempts[stage.name]))
-        for stage in inputs.stages
-        if not stage.is_former
-        for numbers in training_numbers(
-            stage, attempts[stage.name], config.warmup_steps, inputs.intents
-        )
-    )
+) -> tuple[tuple[TrainingNumbers, ...], tuple[TrainingNumbers, ...]]:
+    """Of the stages that the spec still has: as told, and as judged by the rules."""
+    told: list[TrainingNumbers] = []
+    judged: list[TrainingNumbers] = []
+    for stage in inputs.stages:
+        if stage.is_former:
+            continue
+        facts = attempts[stage.name]
+        given = (stage, facts, config.warmup_steps, inputs.intents)
+        own = [
+            replace(numbers, probes=training_probes(numbers, inputs, facts))
+            for numbers in training_numbers(*given)
+        ]
+        told += own
+        if len({record.fingerprint for record in stage.attempts}) > 1:
+            own = [
+                replace(numbers, probes=training_probes(numbers, inputs, facts))
+                for numbers in training_numbers(*given, to_judge=True)
+            ]
+        judged += own
+    return tuple(told), tuple(judged)
 
 
 def _ahead(
@@ -102,7 +113,7 @@ def _ahead(
     """What is to come, and notes on what is not known of it."""
     by_name = {stage.name: stage for stage in inputs.stages}
     found, notes = projections(
-        by_name, stages, training, bars, inputs.price, begun_jobs(inputs)
+        by_name, stages, training, bars, inputs.price, begun=begun_jobs(inputs)
     )
     if num_epochs is None:
         return found, notes

@@ -32,20 +32,13 @@ def find_pace(
         timings: of the slice, also of starts that have made no step yet.
     """
     newest = attempts[-1]
-    phase = phase_of(newest)
-    whole = [
-        a
-        for a in of_newest(attempts, fingerprints)
-        if a.num_ranks == newest.num_ranks == len(a.ranks) and a.num_measured
-    ]
+    phase, whole = phase_of(newest), _whole(of_newest(attempts, fingerprints))
     parts = [_since(attempt, phase.first_step) for attempt in whole]
     seconds = np.concatenate([times for times, _ in parts]) if parts else np.empty(0)
     speeds = stretch_speeds(np.ones(len(seconds)), seconds.astype(np.float64))
     if not speeds:
         return None
     times = [1 / speed for speed in speeds]
-    file = newest.ranks[0].steps
-    planned = file.metadata.get("num_steps") if file is not None else None
     return Pace(
         num_ranks=newest.num_ranks,
         step_s=statistics.mean(times),
@@ -53,7 +46,7 @@ def find_pace(
         num_steps=len(seconds),
         num_stretches=len(times),
         samples_per_step=sum(samples for _, samples in parts) / len(seconds),
-        num_planned=int(planned) if planned else None,
+        num_planned=_num_planned(newest),
         num_done=int(newest.records[newest.longest]["step"][-1]) + 1,
         num_saved=_num_saved(newest),
         num_phases=phase.num_phases,
@@ -62,6 +55,18 @@ def find_pace(
         warmup_s=_warmup_s(whole, phase.first_step, statistics.mean(times)),
         num_loaded=_num_loaded(newest, timings) if phase.num_phases == 1 else None,
     )
+
+
+def _whole(attempts: Sequence[AttemptSteps]) -> list[AttemptSteps]:
+    """Those on as many ranks as the last, with the records of all, and steps after the warm-up."""
+    num_ranks = attempts[-1].num_ranks
+    return [a for a in attempts if a.num_ranks == num_ranks == len(a.ranks) and a.num_measured]
+
+
+def _num_planned(attempt: AttemptSteps) -> int | None:
+    file = attempt.ranks[0].steps
+    planned = file.metadata.get("num_steps") if file is not None else None
+    return int(planned) if planned else None
 
 
 def _since(attempt: AttemptSteps, first_step: int) -> tuple[np.ndarray, float]:

@@ -50,6 +50,7 @@ def projections(
     training: Sequence[TrainingNumbers],
     bars: Sequence[Bar],
     price: Mapping[str, object] | None,
+    *,
     begun: Mapping[str, float] = _NONE_BEGUN,
 ) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
     """To the end of each training that is not done, and why there is none of some.

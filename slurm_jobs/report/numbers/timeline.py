@@ -45,8 +45,10 @@ def run_span(
 
 
 def run_begin(inputs: ReportInputs) -> float:
-    """When the run was created, by the submitting machine's clock; where that is ahead, its first
-    submit or start by the scheduler's, or without accounting by the nodes'."""
+    """When the run was created, by the submitting machine's clock, or its first job was there.
+
+    That is its first submit or start by the scheduler's clock; without accounting by the nodes'.
+    """
     told = [
         moment
         for row in inputs.accounting
@@ -62,11 +64,12 @@ def begin_note(inputs: ReportInputs) -> tuple[str, ...]:
     ahead_s = _created(inputs) - run_begin(inputs)
     if ahead_s <= CLOCK_SKEW_S:
         return ()
-    return (
-        f"the clocks disagree: by that of the machine that submitted it ({inputs.run.get('host', 'not recorded')}) the "
-        f"run was created {words.seconds(ahead_s)} after its first job was there; it begins with "
-        "that job here",
+    host = inputs.run.get("host", "not recorded")
+    note = (
+        f"the clocks disagree: by that of the machine that submitted it ({host}) the run was "
+        f"created {words.seconds(ahead_s)} after its first job was there; it begins with that job"
     )
+    return (note,)
 
 
 def _created(inputs: ReportInputs) -> float:

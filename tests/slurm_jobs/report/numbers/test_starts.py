@@ -12,7 +12,7 @@ from fabricate_steps import CREATED, STEP_DTYPE, Scenario
 
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.common.stage_config.report import ReportConfig
-from slurm_jobs.common.timings import spans_path, steps_path
+from slurm_jobs.common.timings import spans_path
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.numbers.build import build_report
 
