@@ -41,7 +41,7 @@ def mixed_note(
     steps = words.number_of("measured step", newest)
     note = (
         f"findings on the steps are of the {steps} under the newest config and code; the other "
-        f"{whole - newest:,} were made under earlier ones"
+        f"{whole - newest:,} were made under earlier ones, and rates and shares are of all"
     )
     if newest < MIN_STEPS:
         steps = words.number_of("measured step", whole)
