@@ -23,9 +23,8 @@ def test_no_epoch_is_projected_where_the_time_limit_leaves_no_time_for_steps() -
     numbers: Any = SimpleNamespace(
         stage="train",
         is_earlier=False,
-        pace=SimpleNamespace(num_phases=1, samples_per_step=4.0),
-        budget=[SimpleNamespace(kind="startup", seconds=30.0)],
-        num_attempts=1,
+        pace=SimpleNamespace(num_phases=1, samples_per_step=4.0, warmup_s=0.0),
+        start_s=30.0,
     )
     found, notes = project_epochs(
         inputs, [stage], [numbers], None, num_epochs=2, num_samples={"prep": 100}
