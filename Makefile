@@ -4,11 +4,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DOCS   := $(VENV)/.installed-docs
 ROUNDS ?= 1
 JOBS   ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-faults test-all lint bench cluster cluster-down constraints clean
+.PHONY: help venv demo test test-slow test-faults test-all lint docs bench cluster cluster-down constraints clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,14 +17,26 @@ help:  ## list the targets
 venv: $(STAMP)  ## make .venv with the package, its training part and the tools
 	@:
 
+# Of the recipes that install: a Python that will do, and the folder, made if it is not there.
+define MAKE_VENV
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+  echo "slurm-jobs needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+       "Say which one to use: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+  echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+endef
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "slurm-jobs needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
-	       "Say which one to use: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(MAKE_VENV)
 	@echo "installing into $(VENV) (once; minutes on a slow network)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
-	  echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
+	@$(INSTALL) -e '.[train,dev]'
+	@touch $@
+
+$(DOCS): pyproject.toml constraints.txt
+	$(MAKE_VENV)
+	@echo "installing Sphinx into $(VENV) (once)"
+	@$(INSTALL) -e '.[docs]'
 	@touch $@
 
 demo: venv  ## one YAML file to a trained model and a report, on this machine
@@ -51,6 +64,10 @@ lint: venv  ## ruff, formatting, types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+docs: $(DOCS)  ## build the documentation into build/docs/html; a warning is an error
+	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -d build/docs/read docs build/docs/html
+	@echo "open build/docs/html/index.html"
+
 bench: venv  ## measure against peers, and write docs/performance.md
 	@$(BIN)/python -m benchmarks
 
@@ -62,7 +79,7 @@ cluster-down: venv  ## stop it and remove its folder; Slurm and the user sjtest 
 
 constraints:  ## resolve the newest allowed versions and write constraints.txt
 	@rm -rf build/resolve && $(PYTHON) -m venv build/resolve
-	@build/resolve/bin/python -m pip install --quiet -e '.[train,dev,bench]' hatchling editables
+	@build/resolve/bin/python -m pip install --quiet -e '.[train,dev,bench,docs]' hatchling editables
 	@{ grep '^#' constraints.txt; build/resolve/bin/python -m pip list --format=freeze \
 	    --exclude-editable --exclude pip | sed 's/+[a-z0-9.]*$$//'; } > build/constraints.txt
 	@mv build/constraints.txt constraints.txt && rm -rf build/resolve

@@ -37,7 +37,7 @@ _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 _NO_SCRIPT = {"profile": {"default_content_setting_values": {"javascript": 2}}}
 """Preferences of a profile in which Chromium runs no script."""
 _MARK = "found-by-check-page"
-_SCRIPT = (
+SCRIPT = (
     r"""
 <script>
 (() => {
@@ -137,17 +137,17 @@ def look(page: Path, pictures: Path | None = None) -> Iterator[Look]:
         folder = Path(temporary)
         probed = folder / "probed.html"
         text = _POLICY.sub("", page.read_text(encoding="utf-8"))  # which lets no script run
-        probed.write_text(text.replace("</body>", f"{_SCRIPT}</body>"), encoding="utf-8")
+        probed.write_text(text.replace("</body>", f"{SCRIPT}</body>"), encoding="utf-8")
         for scheme, number in SCHEMES.items():
             blink = f"--blink-settings=preferredColorScheme={number}"
-            found = _probe(probed, [blink], folder)
+            found = probe(probed, [blink], folder)
             for place, width in WIDTHS.items():
                 settings = [f"--window-size={width},{HEIGHT}", blink]
                 kept = (pictures or folder) / f"report-{place}-{scheme}.png"
                 with_script = _picture(page, kept, settings, folder)
                 without = folder / "without.png"
                 same = _picture(page, without, settings, folder, scripts=False)
-                problems = [*_problems(found[str(width)]), *with_script, *same]
+                problems = [*problems_of(found[str(width)]), *with_script, *same]
                 if kept.read_bytes() != without.read_bytes():
                     problems.append("looks otherwise without JavaScript")
                 if pictures is not None:
@@ -157,7 +157,8 @@ def look(page: Path, pictures: Path | None = None) -> Iterator[Look]:
                 yield Look(name=name, problems=tuple(problems), num_texts=num_texts)
 
 
-def _problems(found: dict[str, Any]) -> Iterator[str]:
+def problems_of(found: dict[str, Any]) -> Iterator[str]:
+    """What is wrong in one window, by what `probe` found there."""
     if found["page"] > found["width"] + 1 or found["wide"]:
         listed = ", ".join(found["wide"])
         yield f"{found['page']} px wide in a window of {found['width']} px: {listed}"
@@ -165,7 +166,7 @@ def _problems(found: dict[str, Any]) -> Iterator[str]:
         yield f"contrast {contrast} of {element} ({text})"
 
 
-def _probe(page: Path, settings: list[str], folder: Path) -> dict[str, Any]:
+def probe(page: Path, settings: list[str], folder: Path) -> dict[str, Any]:
     """What the script finds, by the width of the window."""
     frames = [_FRAME.format(page=page.as_uri(), width=w, height=HEIGHT) for w in WIDTHS.values()]
     framed = folder / "framed.html"

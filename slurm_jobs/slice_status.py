@@ -149,13 +149,18 @@ def _from_scheduler(
     if task.state == "COMPLETED":
         reason = f"{task.source} says COMPLETED, but there is no completion record"
         return replace(known, status="unknown", reason=reason)
-    if _was_not_started(task):
+    if _was_not_started(task) or _runner_ended(task):
         reason = task.reason
     elif status.attempt == 0:
         reason = f"{task.state} before its supervisor started; see its log"
     else:
         reason = f"{task.state} without a completion record"
     return replace(known, status="failed", reason=reason)
+
+
+def _runner_ended(task: TaskAccounting) -> bool:
+    """Whether the local scheduler was killed with it: no node has failed, whatever its state."""
+    return task.source == "local" and task.state == "NODE_FAIL" and bool(task.reason)
 
 
 def _was_not_started(task: TaskAccounting) -> bool:

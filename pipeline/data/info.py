@@ -136,7 +136,7 @@ def read_dataset_info(dataset_dir: Path) -> DatasetInfo:
             f"chmod -R a+rX {shlex.quote(str(dataset_dir))}, and x on the folders above"
         )
         raise StageError(message) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         message = f"{path}: damaged, no valid JSON ({error}); run consolidate again"
         raise StageError(message) from error
     found = values.get("format") if isinstance(values, dict) else None
@@ -164,4 +164,8 @@ def _info_from_json(values: Mapping[str, Any]) -> DatasetInfo:
     fields["index"] = IndexInfo(**fields["index"])
     for name in ("image_mean", "image_std"):
         fields[name] = tuple(fields[name])
+    for number, shard in enumerate(fields["shards"]):
+        if shard.name != shard_name(number):  # a path elsewhere would be staged from, and to, there
+            message = f"shard {number} is called {shard.name!r}, not {shard_name(number)}"
+            raise ValueError(message)
     return DatasetInfo(**fields)

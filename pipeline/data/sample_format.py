@@ -80,7 +80,7 @@ class StoredMeta(Mapping[str, Any]):
     def _parse(self, member: Member) -> Mapping[str, Any]:
         try:
             return json.loads(bytes(self._members[member.start : member.start + member.num_bytes]))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             message = f"{member.name}: no valid JSON ({error})"
             raise ValueError(message) from error
 
@@ -169,7 +169,8 @@ def _parse_npy_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
             values["shape"],
             values["fortran_order"],
         )
-    except (ValueError, SyntaxError, TypeError, KeyError) as error:
+    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
+        # The last two: Python's parser, of what is nested deeper than any header.
         message = f"an .npy file with a damaged header ({error!r})"
         raise ValueError(message) from error
     if is_fortran:

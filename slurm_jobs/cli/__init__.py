@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NoReturn, TextIO, cast
+from typing import NoReturn
 
 from slurm_jobs import __version__
 from slurm_jobs.common.errors import FileError, SlurmJobsError
@@ -39,10 +39,17 @@ VERBS = {
     "packing": "draw what each way of batching pads on a data set, and time it",
     "samples": "show decoded samples, and audit labels and images of a data set",
     "probe": "measure what the nodes of a spec's training can do",
+    "doctor": "find what would waste an hour on a site, and say what to do about it",
     "schema": "print the JSON Schema of specs, for editors",
+    "completion": "print what lets bash, zsh or fish complete verbs, runs and stages",
 }
 
-ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "tune"})
+COMPLETE = "__complete"
+"""What the scripts of `completion` call at each TAB; no verb that a user types."""
+
+INTERRUPTED_EXIT_CODE = 130
+
+ACTING_VERBS = frozenset({"submit", "run", "resume", "cancel", "probe", "doctor", "tune"})
 """What they have begun they finish, whoever reads what they print."""
 
 _NO_VERB = re.compile(r"argument VERB: invalid choice: '([^']*)'")
@@ -62,7 +69,7 @@ could not be asked, or a file not be read or written.
 class _Parser(argparse.ArgumentParser):
     """Names the nearest verb where a word is none, and the nearest option."""
 
-    verb: argparse.ArgumentParser | None = None
+    verb: _Parser | None = None
     """Of the verb that was typed; the parser of all verbs alone has one."""
 
     def error(self, message: str) -> NoReturn:
@@ -94,11 +101,18 @@ def _near(word: str, known: Iterable[str]) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
+def verb_parser(verb: str) -> argparse.ArgumentParser:
+    """The parser of one verb, with its arguments."""
+    parser = build_parser([verb]).verb
+    assert parser is not None
+    return parser
+
+
+def build_parser(verbs: Sequence[str]) -> _Parser:
     """The parser; only the verbs in `verbs` bring their own arguments."""
     parser = _Parser(
         prog="slurm-jobs",
-        description="From one YAML file to a fine-tuned vision-language model on Slurm, "
+        description="From one YAML file to a fine-tuned vision-language model on Slurm,\n"
         "and a report that can be trusted.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -110,24 +124,49 @@ def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(verb, help=text, description=text, allow_abbrev=False)
         if verb in verbs:
             importlib.import_module(f"slurm_jobs.cli.{verb}").add_arguments(command)
+            _add_examples(command, verb)
             parser.verb = command
     return parser
+
+
+def _add_examples(command: argparse.ArgumentParser, verb: str) -> None:
+    from slurm_jobs.cli.examples import examples_text
+
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = "\n".join(filter(None, [command.epilog, examples_text(verb)]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run the verb, and end the process with its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == [COMPLETE]:
+        from slurm_jobs.cli.complete import answer
+
+        return answer(words[1:])
+    try:
+        code = _run(words)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        code = INTERRUPTED_EXIT_CODE
+    sys.exit(code)
+
+
+def _run(words: Sequence[str]) -> int:
+    from slurm_jobs.cli.screen import guard_streams
+
     verb = next((word for word in words if word in VERBS), None)
-    options = build_parser([verb] if verb else []).parse_args(words)
     os.umask(0o077)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a bar
+    guard_streams()  # before words that were typed, perhaps pasted, are told as wrong
+    options = build_parser([verb] if verb else []).parse_args(words)
     if options.verb in ACTING_VERBS:
-        from slurm_jobs.cli.output import LeavableStream
+        from slurm_jobs.cli.output import keep_on_writing
 
-        sys.stdout = cast("TextIO", LeavableStream(sys.stdout))
+        keep_on_writing()
     module = importlib.import_module(f"slurm_jobs.cli.{options.verb}")
+    code: int
     try:
         code = module.run(options)
         sys.stdout.flush()
@@ -138,10 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = 0
     except OSError as error:
         code = _tell(_as_ours(error), as_json=getattr(options, "json", False))
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        code = 130
-    sys.exit(code)
+    return code
 
 
 def _as_ours(error: OSError) -> FileError:
@@ -183,6 +219,7 @@ def _print_to_nobody() -> None:
 
 
 def _error_as_json(error: SlurmJobsError) -> str:
+    from slurm_jobs.cli.screen import plain_json
     from slurm_jobs.common.errors import SpecError
     from slurm_jobs.common.files import dump_json
 
@@ -190,7 +227,7 @@ def _error_as_json(error: SlurmJobsError) -> str:
     listed = [
         {"file": p.file, "line": p.line, "column": p.column, "message": p.message} for p in problems
     ]
-    return dump_json({"error": str(error), "problems": listed})
+    return plain_json(dump_json({"error": str(error), "problems": listed}))
 
 
 def _print_error(error: SlurmJobsError) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.cli.screen import plain_json
 from slurm_jobs.common.errors import InputError, Problem
 from slurm_jobs.common.files import dump_json
 
@@ -151,7 +152,7 @@ def positive_up_to(most: int) -> Callable[[str], int]:
 
 def print_json(value: object) -> None:
     """Print a result for programs."""
-    print(dump_json(value), end="")
+    print(plain_json(dump_json(value)), end="")
 
 
 def number_text(number: int, word: str) -> str:

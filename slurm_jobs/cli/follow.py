@@ -38,9 +38,9 @@ def follow(run_dir: Path, *, quiet: bool, tells_failures: bool = True) -> RunSta
         tells_failures: leave on the screen which slices failed; False where the caller tells it
             at the end, and only how many is to be seen until then.
     """
-    from rich.console import Console
+    from slurm_jobs.cli.output import page_console
 
-    console = Console()
+    console = page_console()
     try:
         if quiet:
             (last,) = deque(_looks(run_dir), maxlen=1)

@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a folder, or OWNER/NAME on the Hugging Face hub")
     parser.add_argument("--name", help="of the spec and its runs (default: finetune)")
     parser.add_argument(
-        "--recipe", metavar="NAME", help="begin with this recipe instead; `all` copies all of them"
+        "--recipe",
+        metavar="RECIPE",
+        help="begin with this recipe instead; `all` copies all of them",
     )
     parser.add_argument("--account", help="Slurm's account, where you have several")
     parser.add_argument("--partition", help="for jobs with GPUs, where there are several")

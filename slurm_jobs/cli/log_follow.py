@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slurm_jobs.cli.screen import log_output
+
 _utf8_decoder = codecs.getincrementaldecoder("utf-8")
 FOLLOW_INTERVAL_S = 0.5
 LOOK_INTERVAL_S = 2.0
@@ -36,7 +38,7 @@ class GrowingLogs:
             if lines:
                 self._begin(log)
             for line in lines:
-                print(line)
+                print(line, file=log_output())
 
     def print_added(self, logs: Sequence[Path]) -> None:
         """Print what each of these, or of those before, holds beyond what was printed."""
@@ -48,7 +50,7 @@ class GrowingLogs:
             text = self._decoders.setdefault(log, _utf8_decoder(errors="replace")).decode(added)
             if text:
                 self._begin(log)
-                sys.stdout.write(text)
+                log_output().write(text)
         sys.stdout.flush()
 
     def _begin(self, log: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from slurm_jobs.cli.log_files import last_lines, numbered_lines, shown_name
+from slurm_jobs.cli.screen import log_output, plain
 
 SUPERVISOR_TAIL_LINES = 20
 """Of a supervisor's log that nobody asked for; a Python traceback's end fits."""
@@ -39,23 +40,24 @@ def print_logs(name: str, logs: Sequence[Path], tail: int | None, *, with_stage:
 def _print_log(log: Path, tail: int | None) -> None:
     if tail is not None:
         for line in last_lines(log, tail):
-            print(line)
+            print(line, file=log_output())
         return
+    output = log_output()
     for _, line in numbered_lines(log):
-        print(line)
+        print(line, file=output)
 
 
 def print_matches(
     logs: Sequence[Path], pattern: re.Pattern[str], tail: int | None, *, with_stage: bool
 ) -> bool:
     """Print the lines that match as grep does, `FILE:NUMBER:LINE`, and whether there were any."""
-    found = False
+    found, output = False, log_output()
     for log in logs:
         shown = shown_name(log, with_stage=with_stage)
         lines: Iterable[tuple[int, str]] = numbered_lines(log)
         for number, line in lines if tail is None else deque(lines, maxlen=tail):
             for part in line.split("\r"):  # the states of a progress bar
                 if pattern.search(part):
-                    print(f"{shown}:{number}:{part}")
+                    print(f"{plain(shown)}:{number}:{part}", file=output)
                     found = True
     return found

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from slurm_jobs.cli.screen import GuardedStream, plain, unguarded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,19 +26,27 @@ def console() -> Console:
     return page_console(width=WIDTH_OF_A_PIPE)
 
 
-def page_console(width: int | None = None) -> Console:
-    """As wide as it is told, else as the terminal, else 80 columns.
+def page_console(width: int | None = None, *, stderr: bool = False) -> Console:
+    """As wide as it is told, else as the terminal, else 80 columns; no text steers it.
 
     A reader that has left raises BrokenPipeError, as with `print`; rich would end the process with
     exit code 1, which means here that the run failed.
     """
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     class LeavableConsole(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-    return LeavableConsole(width=width)
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else plain(text), style, control)
+
+    stream = sys.stderr if stderr else sys.stdout
+    return LeavableConsole(width=width, file=unguarded(stream))
 
 
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
@@ -55,6 +66,12 @@ def is_room_for(table: Table, screen: Console) -> bool:
     """Whether no cell of a table need be broken on this screen."""
     without_end = screen.options.update_width(_WIDER_THAN_ANY)
     return screen.measure(table, options=without_end).maximum <= screen.width
+
+
+def keep_on_writing() -> None:
+    """From here on whoever reads standard output may leave."""
+    leavable = cast("TextIO", LeavableStream(unguarded(sys.stdout)))
+    sys.stdout = cast("TextIO", GuardedStream(leavable))
 
 
 class LeavableStream:

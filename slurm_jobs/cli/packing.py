@@ -22,20 +22,9 @@ _MOST_RANKS = 65_536
 """The work of each is looked at."""
 _ROWS_ON_TERMINAL, _ROWS_IN_PICTURE = 4, 8
 
-_EPILOG = """\
-examples:
-  slurm-jobs packing captions.yaml               its newest run's data set and its model
-  slurm-jobs packing captions.yaml --set stages.train.config.batching.max_tokens=8192
-  slurm-jobs packing captions.yaml --image packing.png
-  srun --gpus 1 slurm-jobs packing captions.yaml timed on the GPU that trains
-  slurm-jobs packing /data/captions --max-tokens 4096
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
-    parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "what",
         metavar="SPEC|RUN|FOLDER",

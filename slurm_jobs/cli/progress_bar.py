@@ -17,9 +17,10 @@ def progress_bar(title: str) -> Iterator[OnProgress]:
     if not sys.stderr.isatty():
         yield lambda _done, _total, _unit: None
         return
-    from rich.console import Console
     from rich.filesize import decimal
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from slurm_jobs.cli.output import page_console
 
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -27,7 +28,7 @@ def progress_bar(title: str) -> Iterator[OnProgress]:
         TextColumn("{task.fields[words]}", markup=False),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=page_console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None, words="")
 
         def move(done: int, total: int, unit: str) -> None:

@@ -28,20 +28,9 @@ _MOST_OF_A_KIND = 20
 """Findings of one kind that are printed; --json has more."""
 _LEFT_OUT = frozenset({"unknown_keys", "samples", "findings", "num_findings"})
 
-_EPILOG = """\
-examples:
-  slurm-jobs samples                              three samples of the newest run, and the audit
-  slurm-jobs samples RUN --key 149 --key 7        these rows of the manifest
-  slurm-jobs samples RUN --random 1 --num 50 --html samples.html
-  slurm-jobs samples RUN --num 0                  the audit alone
-  slurm-jobs samples /data/captions --limit 1000  a quick look at a large data set
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
-    parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "run",
         metavar="RUN|FOLDER",

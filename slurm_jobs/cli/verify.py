@@ -22,18 +22,9 @@ if TYPE_CHECKING:
 _MOST_OF_A_FILE = 20
 """Problems of one file that are printed; --json has all."""
 
-_EPILOG = """\
-examples:
-  slurm-jobs verify                            the data sets of the newest run
-  slurm-jobs verify runs/captions-20261121-080611-5b9e --stage consolidate
-  slurm-jobs verify /data/captions --json      a copy of a data set, wherever it came from
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
-    parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "run",
         metavar="RUN|FOLDER",

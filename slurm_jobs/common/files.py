@@ -212,7 +212,7 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: nested as nothing of ours is
         message = (
             f"{path} is damaged, as no crash of slurm-jobs leaves a file ({error}): look at its "
             "file system, and restore the file from a backup or snapshot of it"

@@ -26,7 +26,7 @@ def read_header(stream: IO[bytes], path: Path) -> dict[str, Any]:
     line = stream.readline()
     try:
         header: dict[str, Any] = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: nested deeper than any header
         message = f"{path}: not a step file (its first line is no JSON header)"
         raise ValueError(message) from error
     if not isinstance(header, dict) or header.get("format") != FORMAT_NAME:

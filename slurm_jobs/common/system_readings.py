@@ -149,7 +149,7 @@ def _num_sound(readings: np.ndarray) -> int:
 def _header(line: bytes, path: Path) -> dict[str, Any]:
     try:
         header: dict[str, Any] = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         message = f"{path}: not a file of readings (its first line is no JSON header)"
         raise ValueError(message) from error
     if not isinstance(header, dict) or header.get("format") != FORMAT_NAME:

@@ -92,7 +92,7 @@ def _saved_files(folder: Path) -> tuple[Path, ...]:
 def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         message = f": {path.name} is no valid JSON ({error})"
         raise NoTableError(message) from error
     return value if isinstance(value, dict) else {}

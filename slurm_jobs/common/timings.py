@@ -233,7 +233,7 @@ def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
             span = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             span = None
         if _is_span(span):
             spans.append(span)

@@ -9,7 +9,7 @@ from slurm_jobs.comparison.model import Comparison, RunMeasure
 from slurm_jobs.comparison.settings import differences, unlike_within
 from slurm_jobs.comparison.verdict import MIN_RUNS, Verdict, judge, judge_single
 from slurm_jobs.report import words
-from slurm_jobs.report.numbers.training import MIN_STEPS
+from slurm_jobs.report.numbers.judged import MIN_STEPS
 
 TOKENS_ALIKE = 0.02
 """Mean real tokens a sample may differ by this share; more, and the data are not the same. Own

@@ -9,7 +9,7 @@ from slurm_jobs.common.student import CONFIDENCE
 from slurm_jobs.comparison.model import Comparison, RunMeasure
 from slurm_jobs.comparison.verdict import EQUAL_SHARE, MAX_RUNS, MIN_RUNS, Verdict
 from slurm_jobs.report import words
-from slurm_jobs.report.numbers.training import MIN_STEPS as LEAST_STEPS
+from slurm_jobs.report.numbers.judged import MIN_STEPS as LEAST_STEPS
 
 _WIDE_FACTOR = 3.0
 """Of the ends of an interval: settings that matter change a speed by less. Own choice."""

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.doctor.model import DRILL_RUN, NODE_RUN
 from slurm_jobs.operations.disk import disk_files
 from slurm_jobs.run.snapshot import user_sources
 from slurm_jobs.spec.loader import LoadedSpec, load_spec
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.tuning.model import TUNE_RUN
+
+_OURS = frozenset({TUNE_RUN, NODE_RUN, DRILL_RUN})
+"""In every snapshot."""
 
 
 def load(
@@ -58,4 +62,4 @@ def code_sources(spec: RunSpec, spec_dir: Path) -> list[Path]:
 def own_functions(spec: RunSpec) -> list[str]:
     """`package.module:function` of every stage that runs the user's own."""
     runs = [stage.run for stage in spec.stages.values() if stage.run and ":" in stage.run]
-    return [run for run in runs if run != TUNE_RUN]  # ours, in every snapshot
+    return [run for run in runs if run not in _OURS]

@@ -15,7 +15,8 @@ RUN/
                                              node-00000.json: what is true of the first node
   pythons/FINGERPRINT.json                   a Python that ranks ran in, with its packages
   logs/STAGE/slurm-12_3.log                  the supervisor of a job; s00003.a0001.rank-00001.log
-  timing/STAGE/s00000.a0001/rank-00001.steps
+  timing/STAGE/s00000.a0001/                 rank-00001.steps, rank-00001.spans.jsonl, and
+                                             node-00000.system: the load of the first node
   data/STAGE/                                what the stage made
   local/                                     the local scheduler's own book
   scheduler-answer.json                      what squeue and sacct last said, for some seconds

@@ -67,7 +67,8 @@ def module_problems(
 def modules_of_spec(values: Any, spec_dir: str, files: Files) -> frozenset[str]:
     """The modules that a run's snapshot can hold: beside the spec, and what `code:` lists."""
     code = values.get("code") if isinstance(values, dict) else None
-    listed = [PurePosixPath(path) for path in code or () if isinstance(path, str)]
+    given = code if isinstance(code, list) else []  # anything else is a problem told elsewhere
+    listed = [PurePosixPath(path) for path in given if isinstance(path, str)]
     own = {path.stem for path in listed if path.suffix in {"", ".py"}}
     return frozenset({*files.modules_in(spec_dir), *own})
 
@@ -78,9 +79,13 @@ def _looks_elsewhere(view: StageView, values: Any, profile: ClusterProfile | Non
     if profile is not None:
         given.append(profile.model_dump())
     return any(
-        keys.get("python") or keys.get("setup") or "PYTHONPATH" in (keys.get("environment") or ())
+        keys.get("python") or keys.get("setup") or _sets_module_path(keys.get("environment"))
         for keys in given
     )
+
+
+def _sets_module_path(environment: Any) -> bool:
+    return isinstance(environment, Mapping) and "PYTHONPATH" in environment
 
 
 def _message(

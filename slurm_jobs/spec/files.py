@@ -112,8 +112,16 @@ def read_text_of(file: str, files: Files) -> str:
     except FileNotFoundError:
         message = "no such file"
     except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        message = f"not a text file in UTF-8 (line {line} holds other bytes)"
+        raise SpecError([_not_text(file, error)]) from None
     except OSError as error:
         message = f"cannot be read: {error.strerror or error}"
     raise SpecError([Problem(file=file, line=0, column=0, message=message)])
+
+
+def _not_text(file: str, error: UnicodeDecodeError) -> Problem:
+    """At the first byte that is no UTF-8, as an editor counts lines and columns."""
+    before = error.object[: error.start]
+    line = before.count(b"\n") + 1
+    column = len(before[before.rfind(b"\n") + 1 :].decode(errors="replace")) + 1
+    message = f"not a text file in UTF-8 (the byte 0x{error.object[error.start]:02x} is none)"
+    return Problem(file=file, line=line, column=column, message=message)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slurm_jobs.report.numbers.training import MIN_STEPS
+from slurm_jobs.report.numbers.judged import MIN_STEPS
 from slurm_jobs.tuning.configs import WARMUP_STEPS
 from slurm_jobs.tuning.model import Trial
 from slurm_jobs.tuning.pairs import MIN_REPEATS

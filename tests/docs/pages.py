@@ -31,6 +31,7 @@ STAND_INS = {
     "data/colour.jsonl": "{}\n",
     "data/size.jsonl": "{}\n",
     "helpers/__init__.py": "",
+    "models/qwen2-vl/config.json": '{"model_type": "qwen2_5_vl"}',
     "tables/codes.csv": "",
     **{
         f"models/{folder}/{name}.json": "{}"

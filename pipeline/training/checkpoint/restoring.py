@@ -22,6 +22,7 @@ from pipeline.training.checkpoint.info import (
     read_info,
 )
 from pipeline.training.checkpoint.matching import Differences, compare
+from pipeline.training.checkpoint.reading import PlainPlanner, PlainReader
 from pipeline.training.checkpoint.state import Checkpoints, LaterPhase
 from pipeline.training.fingerprint import describe_changes
 from pipeline.training.ranks import Ranks
@@ -235,10 +236,11 @@ def _load(checkpoints: Checkpoints, folder: Path, info: CheckpointInfo) -> dict[
     ranks = checkpoints.ranks
     same_ranks = info.num_ranks == ranks.num_ranks
     try:
-        stored = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+        reader = PlainReader(folder)
+        stored = reader.read_metadata().state_dict_metadata
         places = checkpoints.state.places(stored, ranks.rank, same_ranks=same_ranks)
         _check_content(folder, info, compare(stored, places))
-        dcp.load(places, checkpoint_id=folder)
+        dcp.load(places, storage_reader=reader, planner=PlainPlanner())
     except (CheckpointException, OSError) as error:
         message = (
             f"checkpoint {folder} cannot be loaded, though all its checksums match: "

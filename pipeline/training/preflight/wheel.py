@@ -25,14 +25,21 @@ def card_problem(facts: DeviceFacts, config: TrainConfig) -> str | None:
     """Why nothing can be computed on this card as the config says, with the remedy."""
     if facts.capability is None:
         return None
-    if not runs_on(facts.arch_list, facts.capability):
-        return _no_code(facts, facts.capability)
+    if no_code := code_problem(facts):
+        return no_code
     if config.quantize is not None and facts.capability < _NF4_CAPABILITY:
         return (
             f"quantize is given, and {facts} is older than the kernels of 4 bits, which need 6.0: "
             "leave quantize out, or ask for a V100 or newer (resources.gpu)"
         )
     return None
+
+
+def code_problem(facts: DeviceFacts) -> str | None:
+    """Why this build computes nothing on the card, whatever the config, with the remedy."""
+    if facts.capability is None or runs_on(facts.arch_list, facts.capability):
+        return None
+    return _no_code(facts, facts.capability)
 
 
 def runs_on(arch_list: Sequence[str], capability: tuple[int, int]) -> bool:

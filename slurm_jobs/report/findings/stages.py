@@ -100,7 +100,7 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
     if share >= _USED_ENOUGH and stage.tasks_per_node > 1:
         return abstain(rule_id, f"{on_node}: how much they take together is not known")
     if share >= _USED_ENOUGH:
-        return clear(rule_id, f"{words.percent(share)} of the memory asked for was used")
+        return clear(rule_id, _enough(share, "memory asked for"))
     suggested_gb = max(1, math.ceil(used.value * _HEADROOM / 2**30))
     at_most = "at most " if stage.tasks_per_node > 1 else ""
     return Finding(
@@ -112,6 +112,13 @@ def memory_request(stage: StageNumbers) -> Finding | Check:
         next_knob=f"mem_gb: {suggested_gb} (1.2 x the most that was used on a node)",
         ceiling="no gain in speed: a shorter queue wait at best",
     )
+
+
+def _enough(share: float, what: str) -> str:
+    """A resume may ask for less than an earlier start used."""
+    if share > 1:
+        return f"an earlier start used more than the {what} of the newest"
+    return f"{words.percent(share)} of the {what} was used"
 
 
 def _memory_on_node(stage: StageNumbers) -> str:
@@ -141,7 +148,7 @@ def time_request(stage: StageNumbers) -> Finding | Check:
     if stage.status != "completed":
         return abstain(rule_id, "the stage is not completed")
     if share >= _USED_ENOUGH:
-        return clear(rule_id, f"{words.percent(share)} of the time limit was used")
+        return clear(rule_id, _enough(share, "time limit"))
     # The limit of a job is timeout_min for each of the slices that it works through.
     suggested_min = math.ceil(used.value * _HEADROOM / 60 / stage.slices_per_task)
     each = f", for each of {stage.slices_per_task} slices" if stage.slices_per_task > 1 else ""

@@ -31,6 +31,7 @@ class RunHeader:
     version: str
     spec_file: str
     created_unix_s: float
+    """Of its first submit or start, if the clock of the machine that submitted it was ahead."""
     last_unix_s: float
     """When the last attempt ended; when the records were read, if the run goes on."""
 
@@ -97,7 +98,7 @@ class StageNumbers:
     """Time in which an attempt ran, one or more; what lies between attempts is not in it."""
     task_time: Distribution | None
     requested_cpus: Quantity
-    """Of one job or array task; as the GPUs."""
+    """Of one job or array task, as its newest start asked; so are GPUs, memory and time limit."""
     cpu_efficiency: Quantity
     """Processor time over (allocated CPUs x elapsed time)."""
     requested_gpus: Quantity
@@ -119,6 +120,8 @@ class StageNumbers:
     """One line for each attempt that failed."""
     results: Mapping[str, float]
     """Numbers that the stage returned; empty for an array."""
+    unrecorded_gpu_hours: float = 0.0
+    """Of `gpu_hours`, those of starts that died before their supervisor could write a record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

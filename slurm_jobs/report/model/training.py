@@ -130,6 +130,13 @@ class Pace:
     num_phases: int
     is_last_phase: bool
     """Else phases are ahead whose pace nobody knows."""
+    attempt: int = 0
+    """The newest that made steps; 0 where that is not known."""
+    warmup_s: float = 0.0
+    """What the steps of a start's warm-up take beyond as many steps at this pace, compiling
+    included: the median over the attempts."""
+    num_loaded: int | None = None
+    """Steps in the checkpoint that a start after that attempt went on from, without a step yet."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,6 +229,9 @@ class TrainingNumbers:
     """As the newest config of a `run: train` has it."""
     pace: Pace | None = None
     """None where too few steps tell it."""
+    start_s: float = 0.0
+    """What a start takes before its first step and after its last: the median over the attempts
+    that reached a step, without what no span explains after their steps."""
     is_earlier: bool = False
     """All steps are of an earlier config, code or plan than the newest job's: their time counts,
     their loss is no result."""

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord, TaskAccounting
+from slurm_jobs.report import words
 from slurm_jobs.report.inputs.records import RankTiming, ReportInputs, StageInputs
 from slurm_jobs.report.model.run import Bar
+from slurm_jobs.report.numbers.clocks import why_end_is_the_rows
+from slurm_jobs.report.numbers.joining import Key, join_rows
 from slurm_jobs.schedulers.protocol import Answer
 from slurm_jobs.schedulers.states import LIVING_STATES, RUNNING_STATES
 
@@ -27,8 +30,6 @@ REPORT_RUN = "report"
 
 _SLURMS_WORD = {"CANCELLED": "cancelled", "COMPLETED": "unknown"}
 """Of an end without a completion record; any other state is a failure."""
-CLOCK_SKEW_S = 5.0
-"""A node's clock may be this far behind the controller's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +44,8 @@ class AttemptFacts:
     accounting: TaskAccounting | None
     """The scheduler's row for the start, at the first attempt of the start alone: over all
     attempts of a stage each row is there once."""
+    clock_note: str = ""
+    """Why its end is that of the accounting, although it left a completion record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +82,16 @@ def began(row: TaskAccounting) -> bool:
     """Whether the row is a start: a job that was cancelled in the queue got no node and no time."""
     never = not row.node_list and row.end_unix_s == row.start_unix_s
     return row.start_unix_s is not None and not never
+
+
+def begun_jobs(inputs: ReportInputs) -> dict[str, float]:
+    """By job id, when the start of it began that runs, by the scheduler's word."""
+    told = [*inputs.accounting, *(inputs.answer.tasks.values() if inputs.answer else ())]
+    return {
+        row.job_id: row.start_unix_s
+        for row in told
+        if row.state in RUNNING_STATES and row.start_unix_s is not None
+    }
 
 
 def starts_without_row(facts: Iterable[AttemptFacts]) -> tuple[tuple[str, ...], int]:
@@ -130,28 +143,6 @@ def _without_record(row: TaskAccounting, element: Element, now_unix_s: float) ->
     return AttemptFacts(bar=bar, record=None, completion=None, accounting=row)
 
 
-def _row_of(
-    record: AttemptRecord, rows: Sequence[TaskAccounting], completion: CompletionRecord | None
-) -> TaskAccounting | None:
-    """The start in which an attempt ran: the last that began before it and had not ended.
-
-    Where the node's clock is further behind, it is the only start, if the attempt ended within it.
-    """
-    for row in reversed(rows):
-        assert row.start_unix_s is not None
-        has_begun = record.started_unix_s >= row.start_unix_s - CLOCK_SKEW_S
-        latest = float("inf") if row.end_unix_s is None else row.end_unix_s + CLOCK_SKEW_S
-        if has_begun:
-            return row if record.started_unix_s <= latest else None
-    is_its_own = len(rows) == 1 and completion is not None and _ended_in(completion, rows[0])
-    return rows[0] if is_its_own else None
-
-
-def _ended_in(completion: CompletionRecord, row: TaskAccounting) -> bool:
-    assert row.start_unix_s is not None
-    return row.start_unix_s < completion.ended_unix_s
-
-
 def _newest_word(
     record: AttemptRecord, row: TaskAccounting | None, answer: Answer
 ) -> TaskAccounting | None:
@@ -171,6 +162,7 @@ def _stage_attempts(
     now_unix_s: float,
 ) -> list[AttemptFacts]:
     completions = {(c.slice_index, c.attempt): c for c in stage.completions}
+    joined = join_rows(stage.attempts, rows, completions)
     last_attempt: dict[int, int] = {}
     for record in stage.attempts:
         last_attempt[record.slice_index] = record.attempt
@@ -178,7 +170,7 @@ def _stage_attempts(
     told: set[int] = set()
     for record in sorted(stage.attempts, key=lambda a: a.started_unix_s):
         key = (record.slice_index, record.attempt)
-        row = _row_of(record, rows.get(record.job_id, ()), completions.get(key))
+        row = joined[key]
         is_last = last_attempt[record.slice_index] == record.attempt
         own_report = stage.run == REPORT_RUN and is_last and not stage.is_former
         word = _newest_word(record, row, answer) if is_last and answer is not None else row
@@ -190,7 +182,29 @@ def _stage_attempts(
         bar = _bar(record, first_row, outcome, reason, end)
         ended = completions.get(key)
         facts.append(AttemptFacts(bar=bar, record=record, completion=ended, accounting=first_row))
-    return facts
+    return _ended_by_rows(facts, joined)
+
+
+def _ended_by_rows(
+    facts: Sequence[AttemptFacts], joined: Mapping[Key, TaskAccounting | None]
+) -> list[AttemptFacts]:
+    """The same attempts, oldest first; where their node's clock was set, with their row's end."""
+    rows = [joined[fact.bar.slice_index, fact.bar.attempt] for fact in facts]
+    places: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(id(row), []).append(place)
+    found = list(facts)
+    for first, *more in places.values():
+        last = (first, *more)[-1]
+        row, completion = rows[last], facts[last].completion
+        if row is None or row.end_unix_s is None or completion is None:
+            continue
+        bar, begun = facts[last].bar, facts[first].bar.start_unix_s
+        if why := why_end_is_the_rows(begun, completion, row):
+            name = words.attempt_name(bar.stage, bar.slice_index, bar.attempt, bar.job_id)
+            bar = replace(bar, end_unix_s=max(row.end_unix_s, bar.start_unix_s))
+            found[last] = replace(facts[last], bar=bar, clock_note=f"{name}: {why}")
+    return found
 
 
 def _bar(

@@ -12,7 +12,12 @@ from slurm_jobs.report.inputs.records import ReportInputs
 from slurm_jobs.report.model.cost import Projection
 from slurm_jobs.report.model.run import Bar, DataNumbers, RunHeader, RunReport, StageNumbers
 from slurm_jobs.report.model.training import TrainingNumbers
-from slurm_jobs.report.numbers.attempts import REPORT_RUN, AttemptFacts, gather_attempts
+from slurm_jobs.report.numbers.attempts import (
+    REPORT_RUN,
+    AttemptFacts,
+    begun_jobs,
+    gather_attempts,
+)
 from slurm_jobs.report.numbers.cost import cost_numbers
 from slurm_jobs.report.numbers.data import data_numbers
 from slurm_jobs.report.numbers.device import NOT_RECORDED
@@ -22,7 +27,7 @@ from slurm_jobs.report.numbers.provenance import provenance_numbers
 from slurm_jobs.report.numbers.results import current_results, evaluation_numbers
 from slurm_jobs.report.numbers.stages import stage_numbers
 from slurm_jobs.report.numbers.status import Standing, overall_status, standings
-from slurm_jobs.report.numbers.timeline import run_span, timeline
+from slurm_jobs.report.numbers.timeline import begin_note, run_span, timeline
 from slurm_jobs.report.numbers.training import training_numbers
 from slurm_jobs.report.numbers.tunings import tuning_notes
 from slurm_jobs.report.verdict import make_tiles, make_verdict
@@ -39,17 +44,17 @@ def build_report(
     stages = tuple(
         stage_numbers(s, attempts[s.name], standing[s.name], results[s.name]) for s in inputs.stages
     )
-    training = _training(inputs, attempts, config)
+    training, judged = _training(inputs, attempts, config)
     span = run_span(inputs, attempts, standing)
     shares, note = timeline(inputs, attempts, span)
     worked = tuple(stage for stage in stages if stage.run != REPORT_RUN)
     current = tuple(stage for stage in worked if not stage.is_former)
-    header = _header(inputs, [(s.name, standing[s.name]) for s in current], span[1], config)
+    header = _header(inputs, [(s.name, standing[s.name]) for s in current], span, config)
     evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
     bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
     ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
-    findings, checks = find(current, training, shares, note, data)
-    tuned = tuning_notes(inputs, results)
+    findings, checks = find(current, judged, shares, note, data)
+    tuned, clocks = tuning_notes(inputs, results), _clock_notes(inputs, attempts)
     return RunReport(
         header=header,
         verdict=make_verdict(header, shares, findings, checks),
@@ -63,7 +68,7 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=(*tuned, *_notes(inputs, note, training, stages), *not_known),
+        notes=(*tuned, *_notes(inputs, note, training, stages), *clocks, *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),
@@ -73,16 +78,27 @@ def build_report(
 
 def _training(
     inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]], config: ReportConfig
-) -> tuple[TrainingNumbers, ...]:
-    """Of the stages that the spec still has."""
-    return tuple(
-        replace(numbers, probes=training_probes(numbers, inputs, attempts[stage.name]))
-        for stage in inputs.stages
-        if not stage.is_former
-        for numbers in training_numbers(
-            stage, attempts[stage.name], config.warmup_steps, inputs.intents
-        )
-    )
+) -> tuple[tuple[TrainingNumbers, ...], tuple[TrainingNumbers, ...]]:
+    """Of the stages that the spec still has: as told, and as judged by the rules."""
+    told: list[TrainingNumbers] = []
+    judged: list[TrainingNumbers] = []
+    for stage in inputs.stages:
+        if stage.is_former:
+            continue
+        facts = attempts[stage.name]
+        given = (stage, facts, config.warmup_steps, inputs.intents)
+        own = [
+            replace(numbers, probes=training_probes(numbers, inputs, facts))
+            for numbers in training_numbers(*given)
+        ]
+        told += own
+        if len({record.fingerprint for record in stage.attempts}) > 1:
+            own = [
+                replace(numbers, probes=training_probes(numbers, inputs, facts))
+                for numbers in training_numbers(*given, to_judge=True)
+            ]
+        judged += own
+    return tuple(told), tuple(judged)
 
 
 def _ahead(
@@ -96,7 +112,9 @@ def _ahead(
 ) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
     """What is to come, and notes on what is not known of it."""
     by_name = {stage.name: stage for stage in inputs.stages}
-    found, notes = projections(by_name, stages, training, bars, inputs.price)
+    found, notes = projections(
+        by_name, stages, training, bars, inputs.price, begun=begun_jobs(inputs)
+    )
     if num_epochs is None:
         return found, notes
     more, why_not = project_epochs(
@@ -113,7 +131,7 @@ def _ahead(
 def _header(
     inputs: ReportInputs,
     stages: Sequence[tuple[str, Standing]],
-    last_unix_s: float,
+    span: tuple[float, float],
     config: ReportConfig,
 ) -> RunHeader:
     run: Mapping[str, object] = inputs.run
@@ -131,8 +149,8 @@ def _header(
         scheduler=str(run.get("scheduler", "")),
         version=str(run.get("version", "")),
         spec_file=str(run.get("spec_file", "")),
-        created_unix_s=float(inputs.run["created_unix_s"]),
-        last_unix_s=last_unix_s,
+        created_unix_s=span[0],
+        last_unix_s=span[1],
     )
 
 
@@ -158,6 +176,13 @@ def _notes(
         notes.append(NOT_RECORDED)
     notes.extend(inputs.problems)
     return tuple(notes)
+
+
+def _clock_notes(
+    inputs: ReportInputs, attempts: Mapping[str, Sequence[AttemptFacts]]
+) -> tuple[str, ...]:
+    notes = (fact.clock_note for facts in attempts.values() for fact in facts if fact.clock_note)
+    return (*begin_note(inputs), *notes)
 
 
 def _lower_bounds(stage: StageNumbers) -> Iterator[str]:

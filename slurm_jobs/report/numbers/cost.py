@@ -28,6 +28,7 @@ _PARTS = {
 """Kinds of a training's budget, as one pays for them."""
 _OWN_NAMES = {"stage in": "staging", AGAIN: "start-up again, after stops and failures"}
 """Parts that are told apart from their kind."""
+_UNRECORDED = "starts that left no record"
 
 
 def cost_numbers(
@@ -74,7 +75,7 @@ def _stage_cost(
         gpu_hours=stage.gpu_hours,
         cpu_hours=stage.cpu_hours,
         money=_money(stage, price),
-        parts=_parts(own, stage.gpu_hours.value or 0.0) if own is not None else (),
+        parts=_parts(own, stage) if own is not None else (),
     )
 
 
@@ -92,13 +93,17 @@ def _money(stage: StageNumbers, price: Mapping[str, object] | None) -> Quantity:
     return known(value, unit, bounds[0] if bounds else "")
 
 
-def _parts(training: TrainingNumbers, gpu_hours: float) -> tuple[CostPart, ...]:
+def _parts(training: TrainingNumbers, stage: StageNumbers) -> tuple[CostPart, ...]:
+    """The budget is of the attempts that left a record; what others held GPUs for is not known."""
+    gpu_hours = stage.gpu_hours.value or 0.0
     if not gpu_hours:
         return ()
+    lost = min(1.0, stage.unrecorded_gpu_hours / gpu_hours)
     shares: dict[str, float] = {}
     for part in training.budget:
         name = _OWN_NAMES.get(part.name) or _PARTS.get(part.kind, part.name)
-        shares[name] = shares.get(name, 0.0) + part.share
+        shares[name] = shares.get(name, 0.0) + part.share * (1 - lost)
+    shares[_UNRECORDED] = lost
     return tuple(
         CostPart(name=name, gpu_hours=gpu_hours * share, share=share)
         for name, share in shares.items()

@@ -10,12 +10,17 @@ import numpy as np
 
 from slurm_jobs.common.stretches import stretch_speeds
 from slurm_jobs.common.student import CONFIDENCE, two_sided
+from slurm_jobs.report.inputs.records import RankTiming
 from slurm_jobs.report.model.training import Pace
 from slurm_jobs.report.numbers.newest import of_newest, phase_of
 from slurm_jobs.report.numbers.steps import AttemptSteps
 
 
-def find_pace(attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]) -> Pace | None:
+def find_pace(
+    attempts: Sequence[AttemptSteps],
+    fingerprints: Mapping[int, str],
+    timings: Sequence[RankTiming] = (),
+) -> Pace | None:
     """The pace of the newest phase, under the newest config, on as many ranks as the last attempt.
 
     None where fewer steps are known of it than `stretches.MIN_STEPS`. Checkpoints and evaluation in
@@ -24,22 +29,16 @@ def find_pace(attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str])
     Args:
         attempts: of one slice, oldest first.
         fingerprints: by attempt, of config and code.
+        timings: of the slice, also of starts that have made no step yet.
     """
     newest = attempts[-1]
-    phase = phase_of(newest)
-    whole = [
-        a
-        for a in of_newest(attempts, fingerprints)
-        if a.num_ranks == newest.num_ranks == len(a.ranks) and a.num_measured
-    ]
+    phase, whole = phase_of(newest), _whole(of_newest(attempts, fingerprints))
     parts = [_since(attempt, phase.first_step) for attempt in whole]
     seconds = np.concatenate([times for times, _ in parts]) if parts else np.empty(0)
     speeds = stretch_speeds(np.ones(len(seconds)), seconds.astype(np.float64))
     if not speeds:
         return None
     times = [1 / speed for speed in speeds]
-    file = newest.ranks[0].steps
-    planned = file.metadata.get("num_steps") if file is not None else None
     return Pace(
         num_ranks=newest.num_ranks,
         step_s=statistics.mean(times),
@@ -47,12 +46,27 @@ def find_pace(attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str])
         num_steps=len(seconds),
         num_stretches=len(times),
         samples_per_step=sum(samples for _, samples in parts) / len(seconds),
-        num_planned=int(planned) if planned else None,
+        num_planned=_num_planned(newest),
         num_done=int(newest.records[newest.longest]["step"][-1]) + 1,
         num_saved=_num_saved(newest),
         num_phases=phase.num_phases,
         is_last_phase=phase.is_last,
+        attempt=newest.attempt,
+        warmup_s=_warmup_s(whole, phase.first_step, statistics.mean(times)),
+        num_loaded=_num_loaded(newest, timings) if phase.num_phases == 1 else None,
     )
+
+
+def _whole(attempts: Sequence[AttemptSteps]) -> list[AttemptSteps]:
+    """Those on as many ranks as the last, with the records of all, and steps after the warm-up."""
+    num_ranks = attempts[-1].num_ranks
+    return [a for a in attempts if a.num_ranks == num_ranks == len(a.ranks) and a.num_measured]
+
+
+def _num_planned(attempt: AttemptSteps) -> int | None:
+    file = attempt.ranks[0].steps
+    planned = file.metadata.get("num_steps") if file is not None else None
+    return int(planned) if planned else None
 
 
 def _since(attempt: AttemptSteps, first_step: int) -> tuple[np.ndarray, float]:
@@ -70,6 +84,32 @@ def _num_saved(attempt: AttemptSteps) -> int:
     if len(saved):
         return int(saved[-1]) + 1
     return int(kept["step"][0]) if len(kept) else 0
+
+
+def _warmup_s(attempts: Sequence[AttemptSteps], first_step: int, step_s: float) -> float:
+    """Of an attempt that began in an earlier phase, whose pace is another, compiling alone."""
+    extra = []
+    for attempt in attempts:
+        records = attempt.records[attempt.longest]
+        steps = records[: attempt.warmup_steps]
+        whole_s = float(steps["step_s"].sum(dtype=np.float64)) - len(steps) * step_s
+        if records["step"][0] < first_step:
+            whole_s = float(steps["compile_s"].sum(dtype=np.float64))
+        extra.append(max(0.0, whole_s))
+    return statistics.median(extra)
+
+
+def _num_loaded(newest: AttemptSteps, timings: Sequence[RankTiming]) -> int | None:
+    """What the latest start after that attempt says that it loaded; of a phase it says its own."""
+    steps = [
+        span["step"]
+        for timing in sorted(timings, key=lambda timing: timing.attempt)
+        for span in timing.spans
+        if timing.attempt > newest.attempt
+        and span["name"] == "checkpoint_load"
+        and isinstance(span.get("step"), int)
+    ]
+    return int(steps[-1]) if steps else None
 
 
 def time_of(pace: Pace, num_steps: int) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from slurm_jobs.common.stretches import MIN_STEPS
 from slurm_jobs.report import words
@@ -21,6 +22,7 @@ from slurm_jobs.report.numbers.cost import money_of
 from slurm_jobs.report.numbers.pace import time_of
 
 TO_THE_END = "to the end"
+_NONE_BEGUN: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +30,7 @@ class _Course:
     """What surrounds the steps of a stage."""
 
     startup_s: float
-    """Of a start, before its first step and after its last."""
+    """Of a start: before its first step, after its last, and what its first steps take longer."""
     limit_s: float | None
     wait: Span | None
     running_since_s: float | None
@@ -48,8 +50,14 @@ def projections(
     training: Sequence[TrainingNumbers],
     bars: Sequence[Bar],
     price: Mapping[str, object] | None,
+    *,
+    begun: Mapping[str, float] = _NONE_BEGUN,
 ) -> tuple[tuple[Projection, ...], tuple[str, ...]]:
-    """To the end of each training that is not done, and why there is none of some."""
+    """To the end of each training that is not done, and why there is none of some.
+
+    `begun` has by job id when the scheduler began the start that runs; its time limit counts from
+    then, whatever retries in place there were.
+    """
     found, notes = [], []
     for numbers in training:
         stage = _of(stages, numbers.stage)
@@ -60,7 +68,7 @@ def projections(
             why = "its records do not say how many steps it is to have"
         if pace is not None and not why and not pace.is_last_phase:
             why = "phases are ahead whose pace is not known yet"
-        course = _course(inputs[stage.name], stage, numbers, bars)
+        course = _course(inputs[stage.name], stage, numbers, bars, begun)
         if why or pace is None or pace.num_planned is None:
             notes.append(f"{numbers.stage}: what is ahead is not known: {why}")
         elif course.is_hopeless:
@@ -85,11 +93,18 @@ def _why_none(numbers: TrainingNumbers) -> str:
 
 
 def _num_done(numbers: TrainingNumbers, pace: Pace, bars: Sequence[Bar]) -> int:
-    """Steps that need not be made again: an attempt that failed leaves what it had saved."""
+    """Steps that need not be made again: an attempt that failed leaves what it had saved.
+
+    What counts is how the last attempt that made steps ended. One that started after it and has
+    made none yet has not made the lost ones again, and may say from which step it goes on.
+    """
     own = [bar for bar in bars if bar.stage == numbers.stage]
-    last = max(own, key=lambda bar: bar.start_unix_s, default=None)
-    has_failed = last is not None and last.outcome in {"failed", "cancelled", "unknown"}
-    return min(pace.num_done, pace.num_saved) if has_failed else pace.num_done
+    made = [bar for bar in own if bar.attempt == pace.attempt]
+    last = max(made or own, key=lambda bar: bar.start_unix_s, default=None)
+    if last is None or last.outcome not in {"failed", "cancelled", "unknown"}:
+        return pace.num_done
+    saved = pace.num_saved if pace.num_loaded is None else pace.num_loaded
+    return min(pace.num_done, saved)
 
 
 def project_epochs(
@@ -165,21 +180,28 @@ def _of(stages: Sequence[StageNumbers], name: str) -> StageNumbers | None:
 
 
 def _course(
-    inputs: StageInputs, stage: StageNumbers, numbers: TrainingNumbers, bars: Sequence[Bar]
+    inputs: StageInputs,
+    stage: StageNumbers,
+    numbers: TrainingNumbers,
+    bars: Sequence[Bar],
+    begun: Mapping[str, float] = _NONE_BEGUN,
 ) -> _Course:
-    around_s = sum(s.seconds for s in numbers.budget if s.kind in {"startup", "unexplained"})
     median, longest = stage.queue_wait_median_s.value, stage.queue_wait_max_s.value
     running = [b for b in bars if b.stage == stage.name and b.outcome == "running"]
     asked = {name: int(inputs.resources.get(name) or 0) for name in _COUNTED}
     num_tasks = max(1, asked["nodes"]) * max(1, asked["tasks_per_node"])
     return _Course(
-        startup_s=around_s / numbers.num_attempts,
+        startup_s=numbers.start_s + (numbers.pace.warmup_s if numbers.pace else 0.0),
         limit_s=stage.time_limit_s.value or _asked_limit_s(inputs),
         wait=None if median is None or longest is None else Span(low=median, high=longest),
-        running_since_s=max((b.end_unix_s - b.start_unix_s for b in running), default=None),
+        running_since_s=max((_runs_for_s(bar, begun) for bar in running), default=None),
         num_gpus=max(1, asked["nodes"]) * asked["gpus_per_node"],
         num_cpus=num_tasks * max(1, asked["cpus_per_task"]),
     )
+
+
+def _runs_for_s(bar: Bar, begun: Mapping[str, float]) -> float:
+    return bar.end_unix_s - min(bar.start_unix_s, begun.get(bar.job_id, bar.start_unix_s))
 
 
 def _asked_limit_s(inputs: StageInputs) -> float | None:
@@ -239,7 +261,7 @@ def _basis(pace: Pace, course: _Course, num_starts: int) -> str:
     steps, ranks = words.number_of("step", pace.num_steps), words.ranks([pace.num_ranks])
     parts = [f"at {words.seconds(pace.step_s)} a step, as in {steps} on {ranks}"]
     if num_starts:
-        each = f"{words.seconds(course.startup_s)} before and after its steps"
+        each = f"{words.seconds(course.startup_s)} of start-up, warm-up and end"
         start = "start" if course.running_since_s is None else "further start"
         starts = words.number_of(start, num_starts)
         parts.append(f"with {starts} of the job at most, each with {each}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,11 +17,11 @@ from slurm_jobs.report.intervals import max_overlap, merge, total_s
 from slurm_jobs.report.model.run import Distribution, StageNumbers
 from slurm_jobs.report.model.values import Quantity, known, missing
 from slurm_jobs.report.numbers.attempts import (
-    CLOCK_SKEW_S,
     REPORT_RUN,
     AttemptFacts,
     starts_without_row,
 )
+from slurm_jobs.report.numbers.joining import CLOCK_SKEW_S
 from slurm_jobs.report.numbers.load import level_of
 from slurm_jobs.report.numbers.results import SliceResults, stage_results
 from slurm_jobs.report.numbers.status import Standing
@@ -70,6 +71,7 @@ def stage_numbers(
         **_resources(facts, lacking),
         **_memory(stage, rows, _joined(lacking, _unended(rows))),
         gpu_busy=_gpu_busy(stage, rows),
+        unrecorded_gpu_hours=_unrecorded_gpu_hours(facts),
     )
 
 
@@ -146,10 +148,10 @@ def _resources(facts: Sequence[AttemptFacts], lacking: str) -> dict[str, Any]:
     ends = f"the accounting lacks the end of {num_open} of {len(starts)} starts" if num_open else ""
     return {
         **{name: _bounded(number, _joined(lacking, ends)) for name, number in bounded.items()},
-        "requested_cpus": _largest(rows, "num_cpus", "count"),
+        "requested_cpus": _asked(rows, "num_cpus", "count"),
         "cpu_efficiency": _cpu_efficiency(rows),
-        "requested_gpus": _largest(rows, "num_gpus", "count"),
-        "time_limit_s": _largest(rows, "time_limit_s", "s"),
+        "requested_gpus": _asked(rows, "num_gpus", "count"),
+        "time_limit_s": _asked(rows, "time_limit_s", "s"),
     }
 
 
@@ -185,7 +187,7 @@ def _memory(stage: StageInputs, rows: Sequence[TaskAccounting], lacking: str) ->
         "max_rss_bytes": largest,
         "tasks_per_node": num_tasks,
         "node_mem_bytes": on_node,
-        "requested_mem_bytes": _largest(rows, "requested_mem_bytes", "bytes"),
+        "requested_mem_bytes": _asked(rows, "requested_mem_bytes", "bytes"),
     }
 
 
@@ -213,6 +215,15 @@ def _largest(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
     return known(max(values), unit) if values else missing(unit, _reason(rows, name))
 
 
+def _asked(rows: Sequence[TaskAccounting], name: str, unit: str) -> Quantity:
+    """As of the newest start that tells: a resume may have asked for something else."""
+    asked = [row for row in rows if getattr(row, name) is not None]
+    if not asked:
+        return missing(unit, _reason(rows, name))
+    newest = max(asked, key=lambda row: (row.start_unix_s or 0.0, row.submit_unix_s or 0.0))
+    return known(getattr(newest, name), unit)
+
+
 def _starts(facts: Sequence[AttemptFacts]) -> list[_Start]:
     """Each row once; one without an end lasts to the end of its attempts, as far as known.
 
@@ -230,11 +241,19 @@ def _start(row: TaskAccounting, of_job: Sequence[AttemptFacts]) -> _Start:
     if elapsed_s is not None or row.start_unix_s is None:
         return _Start(row=row, elapsed_s=elapsed_s, is_at_least=False)
     # Without an end it is the job's last start: no attempt of another one began later.
-    own = [f for f in of_job if f.bar.start_unix_s >= row.start_unix_s - CLOCK_SKEW_S]
+    # Its own first attempt may tell an earlier moment, by a clock that is behind.
+    first = min((f.bar.start_unix_s for f in of_job if f.accounting is row), default=math.inf)
+    begun = min(first, row.start_unix_s - CLOCK_SKEW_S)
+    own = [f for f in of_job if f.bar.start_unix_s >= begun]
     is_running = any(f.bar.outcome == "running" for f in own)
     ends = [f.bar.end_unix_s for f in own if f.record or f.bar.outcome == "running"]
     elapsed_s = max(0.0, max(ends) - row.start_unix_s) if ends else None
     return _Start(row=row, elapsed_s=elapsed_s, is_at_least=not is_running)
+
+
+def _unrecorded_gpu_hours(facts: Sequence[AttemptFacts]) -> float:
+    starts = _starts([fact for fact in facts if fact.record is None])
+    return _hours(starts, "num_gpus", "GPU h").value or 0.0
 
 
 def _longest(starts: Sequence[_Start]) -> Quantity:

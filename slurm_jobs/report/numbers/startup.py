@@ -1,7 +1,8 @@
 """The time of a training task from the start of each attempt to its end: PURE.
 
 Start-up and wind-down come from the spans of the lowest rank, the time between
-from its step records. Where spans are nested, the inner one has the time.
+from the step records of the rank that has most: damage to one file leaves the
+others. Where spans are nested, the inner one has the time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from slurm_jobs.report.inputs.records import RankTiming
 from slurm_jobs.report.intervals import Interval, budget, total_s
 from slurm_jobs.report.model.run import Bar
 from slurm_jobs.report.model.values import TimeShare
+from slurm_jobs.report.numbers.joining import CLOCK_SKEW_S
 from slurm_jobs.report.numbers.profiles import profile_times
 from slurm_jobs.report.numbers.steps import CLOCK_TOLERANCE, AttemptSteps
 
@@ -72,7 +74,7 @@ def _in_order(
 def _one_attempt(
     bar: Bar, steps: AttemptSteps | None, lead: RankTiming | None, *, is_first: bool
 ) -> dict[tuple[str, str], float]:
-    loop = None if steps is None else _loop_of(steps)
+    loop = None if steps is None else _loop_of(steps, bar.end_unix_s)
     spans = sorted(lead.spans if lead else (), key=lambda s: s["duration_s"])
     claims = [
         (
@@ -97,7 +99,7 @@ def _one_attempt(
     parts: dict[tuple[str, str], float] = {}
     for share in sorted(shares, key=lambda s: s.kind == "loop"):
         if share.kind == "loop" and steps is not None:
-            for key, value in _loop_parts(steps, share.seconds).items():
+            for key, value in _loop_parts(steps, share.seconds, bar.end_unix_s).items():
                 parts[key] = parts.get(key, 0.0) + value
         else:
             key = (share.name.replace("_", " "), share.kind)
@@ -105,38 +107,45 @@ def _one_attempt(
     return parts
 
 
-def _loop_of(steps: AttemptSteps) -> Interval:
-    """From the first step to the end of the last; as long as its steps if a clock was set back."""
-    records = steps.records[0]
+def _loop_of(steps: AttemptSteps, latest_s: float) -> Interval:
+    """From the first step to the end of the last; as long as its steps if a clock was set.
+
+    `latest_s` is when the attempt ended.
+    """
+    records = steps.records[steps.longest]
     start, last = float(records["start_unix_s"][0]), records[-1]
     end = float(last["start_unix_s"]) + float(last["step_s"])
     sum_s = float(records["step_s"].sum(dtype=np.float64))
-    return start, start + sum_s if end - start < (1 - CLOCK_TOLERANCE) * sum_s else end
+    was_set = end - start < (1 - CLOCK_TOLERANCE) * sum_s or end > latest_s + CLOCK_SKEW_S
+    return start, start + sum_s if was_set else end
 
 
-def _loop_parts(steps: AttemptSteps, loop_s: float) -> dict[tuple[str, str], float]:
+def _loop_parts(
+    steps: AttemptSteps, loop_s: float, latest_s: float
+) -> dict[tuple[str, str], float]:
     """The loop's seconds: steps, checkpoints, evaluation, steps that do not count, and between."""
-    kept = steps.kept(0)
+    longest = steps.longest
+    kept = steps.kept(longest)
     parts = {
         (f"{name} in the loop", name): float(kept[f"{name}_s"].sum(dtype=np.float64))
         for name in _IN_LOOP
     }
     parts["steps", "forward"] = float(kept["step_s"].sum(dtype=np.float64)) - sum(parts.values())
     for name, kind, records in (
-        ("steps repeated later", "repeated", steps.repeated(0)),
-        ("steps of an earlier config", "idle", steps.abandoned(0)),
+        ("steps repeated later", "repeated", steps.repeated(longest)),
+        ("steps of an earlier config", "idle", steps.abandoned(longest)),
     ):
         parts[name, kind] = float(records["step_s"].sum(dtype=np.float64))
     sum_s = sum(parts.values())
     if sum_s > loop_s:  # by other clocks the attempt ended before its steps did
         return {part: seconds * loop_s / sum_s for part, seconds in parts.items()}
-    profiles_s = min(_profiles_s(steps), loop_s - sum_s)
+    profiles_s = min(_profiles_s(steps, latest_s), loop_s - sum_s)
     between = {_PROFILES: profiles_s, "between steps": loop_s - sum_s - profiles_s}
     return parts | {(name, "between"): seconds for name, seconds in between.items()}
 
 
-def _profiles_s(steps: AttemptSteps) -> float:
+def _profiles_s(steps: AttemptSteps, latest_s: float) -> float:
     """Within the loop."""
-    begin, end = _loop_of(steps)
+    begin, end = _loop_of(steps, latest_s)
     times = profile_times(steps.ranks)
     return total_s((max(a, begin), min(b, end)) for a, b in times if b > begin and a < end)

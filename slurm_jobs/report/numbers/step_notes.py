@@ -76,8 +76,8 @@ def _uneven(attempt: AttemptSteps) -> Iterator[str]:
         short = attempt.ranks[attempt.num_kept.index(min(attempt.num_kept))].rank
         yield (
             f"the ranks recorded unequal numbers of steps ({min(attempt.num_kept):,} by rank "
-            f"{short}, {max(attempt.num_kept):,} at most); rates and shares are of those that all "
-            "recorded"
+            f"{short}, {max(attempt.num_kept):,} at most; normal where an attempt was killed or "
+            "still runs); rates and shares are of those that all recorded"
         )
 
 

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from slurm_jobs.report import words
 from slurm_jobs.report.inputs.records import ReportInputs
 from slurm_jobs.report.intervals import Interval, budget
 from slurm_jobs.report.model.values import TimeShare
@@ -20,6 +21,7 @@ from slurm_jobs.report.numbers.attempts import (
     elements_of,
     starts_without_row,
 )
+from slurm_jobs.report.numbers.joining import CLOCK_SKEW_S
 from slurm_jobs.report.numbers.status import Standing
 
 Attempts = Mapping[str, tuple[AttemptFacts, ...]]
@@ -33,13 +35,45 @@ def run_span(
     The end is the moment of reading if anything runs, or waits and can start;
     else that of the last attempt. What is stranded holds no end open.
     """
-    created = float(inputs.run["created_unix_s"])
+    created = run_begin(inputs)
     ends = [f.bar.end_unix_s for s in _worked(inputs) for f in attempts[s]]
     if not ends:
         ends = [row.end_unix_s for row in inputs.accounting if row.end_unix_s is not None]
     if not ends or any(standing[s].is_open for s in _worked(inputs)):
         return created, max(inputs.read_unix_s, created)
     return created, max(*ends, created)
+
+
+def run_begin(inputs: ReportInputs) -> float:
+    """When the run was created, by the submitting machine's clock, or its first job was there.
+
+    That is its first submit or start by the scheduler's clock; without accounting by the nodes'.
+    """
+    told = [
+        moment
+        for row in inputs.accounting
+        for moment in (row.submit_unix_s, row.start_unix_s)
+        if moment is not None
+    ]
+    started = [a.started_unix_s for stage in inputs.stages for a in stage.attempts]
+    return min([_created(inputs), *(told or started)])
+
+
+def begin_note(inputs: ReportInputs) -> tuple[str, ...]:
+    """That the run's first job was there before the run; none where the clocks agree."""
+    ahead_s = _created(inputs) - run_begin(inputs)
+    if ahead_s <= CLOCK_SKEW_S:
+        return ()
+    host = inputs.run.get("host", "not recorded")
+    note = (
+        f"the clocks disagree: by that of the machine that submitted it ({host}) the run was "
+        f"created {words.seconds(ahead_s)} after its first job was there; it begins with that job"
+    )
+    return (note,)
+
+
+def _created(inputs: ReportInputs) -> float:
+    return float(inputs.run["created_unix_s"])
 
 
 def timeline(

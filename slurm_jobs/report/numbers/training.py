@@ -20,6 +20,7 @@ from slurm_jobs.report.numbers.attempts import AttemptFacts
 from slurm_jobs.report.numbers.communication import exposed_communication
 from slurm_jobs.report.numbers.curves import make_curves
 from slurm_jobs.report.numbers.device import device_notes, device_timeline, has_device_times
+from slurm_jobs.report.numbers.judged import MIN_STEPS, judged_attempts, mixed_note
 from slurm_jobs.report.numbers.load import node_loads
 from slurm_jobs.report.numbers.loader import loader_load
 from slurm_jobs.report.numbers.pace import find_pace
@@ -32,6 +33,7 @@ from slurm_jobs.report.numbers.ranks import (
 )
 from slurm_jobs.report.numbers.rates import ranks_of, rates, total
 from slurm_jobs.report.numbers.results import has_newest_steps
+from slurm_jobs.report.numbers.starts import usual_start_s
 from slurm_jobs.report.numbers.startup import attempt_budget
 from slurm_jobs.report.numbers.step_notes import step_notes
 from slurm_jobs.report.numbers.steps import (
@@ -44,9 +46,6 @@ from slurm_jobs.run.intents import Intent
 
 TRAIN_RUN = "train"
 """`run:` of the stage whose config is known here; a user's own may record steps, too."""
-MIN_STEPS = 20
-"""Fewer measured steps than this are not judged: one slow step would be 5 % of them, which is
-the lower of XProf's bands."""
 _EARLIER = (
     "all steps are of an earlier config, code or plan: none is recorded of the newest job's yet; "
     "their time counts, their loss is no result"
@@ -58,6 +57,8 @@ def training_numbers(
     facts: Sequence[AttemptFacts],
     warmup_steps: int,
     intents: Sequence[Intent] | None = None,
+    *,
+    to_judge: bool = False,
 ) -> tuple[TrainingNumbers, ...]:
     """One entry for each slice of the stage that recorded steps; empty if none did.
 
@@ -66,43 +67,60 @@ def training_numbers(
         facts: its attempts.
         warmup_steps: at the start of each attempt.
         intents: of the run; None if the ledger could not be read.
+        to_judge: for the rules: of the steps that `judged_attempts` names, but for what was lost
+            and what came around the steps, which are of all.
     """
-    found = []
-    for index in sorted({t.slice_index for t in stage.timings if t.steps is not None}):
-        timings = [t for t in stage.timings if t.slice_index == index]
-        fingerprints = {a.attempt: a.fingerprint for a in stage.attempts if a.slice_index == index}
-        attempts = split_attempts(timings, warmup_steps, fingerprints)
-        if attempts:
-            is_only = stage.num_slices == 1 and index == 0
-            name = stage.name if is_only else f"{stage.name} (slice {index})"
-            bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
-            budget = attempt_budget(attempts, bars, timings)
-            numbers = _numbers(name, attempts, budget, _loss_unit(stage))
-            numbers = replace(
-                numbers,
-                loader=loader_load(stage, attempts, numbers.ranks) if is_ours(stage) else None,
-                checkpoint=_checkpoint(stage),
-                saves_ahead=_saves_ahead(stage, attempts),
-                pace=find_pace(attempts, fingerprints),
-                **_of_nodes(stage, index, attempts),
-            )
-            if not has_newest_steps(stage, index, intents):
-                numbers = replace(numbers, is_earlier=True, notes=(*numbers.notes, _EARLIER))
-            found.append(numbers)
-    return tuple(found)
+    indices = sorted({t.slice_index for t in stage.timings if t.steps is not None})
+    found = (_of_slice(stage, facts, index, warmup_steps, to_judge=to_judge) for index in indices)
+    numbers = zip(indices, found, strict=True)
+    return tuple(
+        own
+        if has_newest_steps(stage, index, intents)
+        else replace(own, is_earlier=True, notes=(*own.notes, _EARLIER))
+        for index, own in numbers
+        if own is not None
+    )
+
+
+def _of_slice(
+    stage: StageInputs,
+    facts: Sequence[AttemptFacts],
+    index: int,
+    warmup_steps: int,
+    *,
+    to_judge: bool,
+) -> TrainingNumbers | None:
+    timings = [t for t in stage.timings if t.slice_index == index]
+    fingerprints = {a.attempt: a.fingerprint for a in stage.attempts if a.slice_index == index}
+    attempts = split_attempts(timings, warmup_steps, fingerprints)
+    if not attempts:
+        return None
+    is_only = stage.num_slices == 1 and index == 0
+    name = stage.name if is_only else f"{stage.name} (slice {index})"
+    bars = {f.bar.attempt: f.bar for f in facts if f.record and f.bar.slice_index == index}
+    budget = attempt_budget(attempts, bars, timings)
+    own = judged_attempts(attempts, fingerprints) if to_judge else attempts
+    numbers = _numbers(name, own, budget, _loss_unit(stage))
+    return replace(
+        numbers,
+        notes=(*numbers.notes, *mixed_note(attempts, fingerprints)),
+        loader=loader_load(stage, own, numbers.ranks) if is_ours(stage) else None,
+        checkpoint=_checkpoint(stage),
+        saves_ahead=_saves_ahead(stage, own),
+        pace=find_pace(attempts, fingerprints, timings),
+        start_s=usual_start_s(attempts, bars, timings),
+        **_of_nodes(stage, index, own),
+        **_done_and_lost(attempts),
+    )
 
 
 def _numbers(
     name: str, attempts: Sequence[AttemptSteps], budget: tuple[TimeShare, ...], loss_unit: str
 ) -> TrainingNumbers:
     num_measured, means = sum(len(a.measured(0)) for a in attempts), attempt_means(attempts)
-    repeated = [a.repeated(a.longest) for a in attempts]
-    abandoned = [a.abandoned(a.longest) for a in attempts]
     memory = max(float(r["memory_peak_bytes"].max()) for a in attempts for r in a.records)
     return TrainingNumbers(
         stage=name,
-        num_attempts=len(attempts),
-        num_steps=sum(max(a.num_kept) for a in attempts),
         num_measured=num_measured,
         warmup_steps=attempts[0].warmup_steps,
         too_few=_too_few(num_measured, attempts[0].warmup_steps),
@@ -116,10 +134,6 @@ def _numbers(
             int(r["num_allocator_retries"].max()) for a in attempts for r in a.records
         ),
         straggler=find_straggler(means),
-        num_repeated_steps=sum(len(r) for r in repeated),
-        repeated_s=total(repeated, "step_s"),
-        num_abandoned_steps=sum(len(r) for r in abandoned),
-        abandoned_s=total(abandoned, "step_s"),
         budget=budget,
         curves=make_curves(attempts),
         notes=(*step_notes(attempts), *device_notes(attempts)),
@@ -127,11 +141,25 @@ def _numbers(
         device_timeline=device_timeline(attempts),
         device=_device(attempts),
         num_microbatches=_usual_microbatches(attempts),
+        **_done_and_lost(attempts),
         **_meetings(attempts),
         **_losses(attempts, loss_unit),
         **rates(attempts),
         **ranks_of(attempts),
     )
+
+
+def _done_and_lost(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:
+    repeated = [a.repeated(a.longest) for a in attempts]
+    abandoned = [a.abandoned(a.longest) for a in attempts]
+    return {
+        "num_attempts": len(attempts),
+        "num_steps": sum(max(a.num_kept) for a in attempts),
+        "num_repeated_steps": sum(len(r) for r in repeated),
+        "repeated_s": total(repeated, "step_s"),
+        "num_abandoned_steps": sum(len(r) for r in abandoned),
+        "abandoned_s": total(abandoned, "step_s"),
+    }
 
 
 def _meetings(attempts: Sequence[AttemptSteps]) -> dict[str, Any]:

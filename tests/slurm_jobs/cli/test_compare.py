@@ -40,7 +40,7 @@ def test_single_runs_are_told_to_be_single(tmp_path, capsys):
     code, out, _ = said(capsys, "compare", slow, fast)
     assert code == 0
     assert out.startswith("Different in these two runs: B / A 1.")
-    assert "tokens/s: all tokens over all time but what is set apart" in out
+    assert "tokens/s: all tokens over all time but what is set apart below." in out
 
 
 def test_repeats_with_spaces_between_them_are_told_to_have_commas(tmp_path, capsys):

@@ -301,7 +301,7 @@ def test_the_live_view_shows_the_end(
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
-    monkeypatch.setattr("rich.console.Console", lambda: console)
+    monkeypatch.setattr("slurm_jobs.cli.output.page_console", lambda: console)
     script.events = [lambda: end(paths, "a", [0]), lambda: end(paths, "a", [1])]
     status = follow(paths.run_dir, quiet=False)
     assert status is not None
@@ -362,7 +362,7 @@ def test_the_last_view_leaves_failures_to_who_tells_them_at_the_end(
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
-    monkeypatch.setattr("rich.console.Console", lambda: console)
+    monkeypatch.setattr("slurm_jobs.cli.output.page_console", lambda: console)
 
     def fail_one() -> None:
         end(paths, "a", [0], "failed", reason="no space left", failed_rank=0)

@@ -101,6 +101,14 @@ def test_a_run_without_a_profile_is_told_the_lines_that_record_one(run, capsys, 
     assert err.endswith(f"  train:\n    config:\n      profile: {{steps: {steps}}}\n")
 
 
+def test_a_rank_that_the_training_does_not_have_is_no_advice(run, capsys):
+    shutil.rmtree(run.timing_stage_dir("train"))
+    code, _, err = said(capsys, run.run_dir, "--rank", "7")
+    assert code == 2
+    assert "ranks, from 0 on, and no 7" in err
+    assert "ranks: [7]" not in err
+
+
 def test_a_profile_that_was_asked_for_and_is_not_there_is_told_with_the_log(run, capsys):
     shutil.rmtree(run.timing_stage_dir("train"))
     code, _, err = said(capsys, run.run_dir)

@@ -74,9 +74,9 @@ def test_a_folder_is_no_spec(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_other_encodings_are_refused_with_the_line(check: Check) -> None:
+def test_other_encodings_are_refused_with_the_place(check: Check) -> None:
     assert check(b"name: a\nx: \xff\xfe\n") == [
-        " not a text file in UTF-8 (line 2 holds other bytes)"
+        "2:4: not a text file in UTF-8 (the byte 0xff is none)"
     ]
 
 

@@ -150,7 +150,9 @@ def test_a_budget_that_is_too_small_says_what_the_least_is():
     course, trials = course_of(facts(budget_min=1), flat)
     assert len(trials) == 1
     least_min = -(-(1 + LEAST_TRIALS) * 10 // 60)
-    assert f"give --budget {least_min}" in course.problem
+    assert f"before and after need {least_min} min; give --budget {least_min + 1} or more" in (
+        course.problem
+    )
     assert course.least_budget_min == least_min
     enough, _ = course_of(facts(budget_min=least_min), flat)
     assert enough.problem == ""

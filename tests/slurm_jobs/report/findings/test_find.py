@@ -60,6 +60,8 @@ def test_a_rank_slow_in_computing_is_named_with_its_phase_though_all_steps_take_
     assert "rank 1 on gpu-01 holds the others up, most in forward" in finding.title
     assert "lower bound" in finding.text
     assert "at most" not in finding.ceiling  # hidden waits may be added to what is timed
+    assert finding.next_knob.startswith("all ranks are on gpu-01: look at what rank 1 on gpu-01")
+    assert "exclude" not in finding.next_knob
     assert "unexplained:train" not in found(report)
 
 

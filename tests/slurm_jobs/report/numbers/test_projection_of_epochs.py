@@ -23,9 +23,8 @@ def test_no_epoch_is_projected_where_the_time_limit_leaves_no_time_for_steps() -
     numbers: Any = SimpleNamespace(
         stage="train",
         is_earlier=False,
-        pace=SimpleNamespace(num_phases=1, samples_per_step=4.0),
-        budget=[SimpleNamespace(kind="startup", seconds=30.0)],
-        num_attempts=1,
+        pace=SimpleNamespace(num_phases=1, samples_per_step=4.0, warmup_s=0.0),
+        start_s=30.0,
     )
     found, notes = project_epochs(
         inputs, [stage], [numbers], None, num_epochs=2, num_samples={"prep": 100}
@@ -33,3 +32,9 @@ def test_no_epoch_is_projected_where_the_time_limit_leaves_no_time_for_steps() -
     assert found == ()
     assert len(notes) == 1
     assert notes[0].startswith("train: 2 epochs are not projected: its time limit leaves no time")
+
+
+def test_a_run_without_a_training_is_told_that_it_has_no_epochs() -> None:
+    found, notes = project_epochs({}, [], [], None, num_epochs=3, num_samples={})
+    assert found == ()
+    assert notes == ("3 epochs are not projected: no training has recorded steps",)

@@ -40,6 +40,7 @@ def test_a_clock_that_is_set_back_counts_no_second_twice(set_back_s: float) -> N
     attempt: Any = SimpleNamespace(
         attempt=1,
         records=[records],
+        longest=0,
         ranks=[],
         kept=lambda _: records,
         repeated=lambda _: records[:0],
@@ -70,3 +71,15 @@ def test_the_time_that_a_profile_takes_has_a_name(fabrication, tmp_path):
     shares = {s.name: s.seconds for s in report.budget}
     assert shares["profiles begun and written"] == pytest.approx(8.0, rel=1e-3)
     assert shares.get("between steps", 0.0) < 1.0
+
+
+def test_a_damaged_file_of_rank_0_leaves_no_step_unexplained(fabrication, tmp_path):
+    paths, rows = fabrication.fabricate(tmp_path / "run", fabrication.Scenario(stopped_at=None))
+    before = build_report(read_inputs(paths, rows), ReportConfig()).training[0].budget
+    path = steps_path(paths.timing_dir("train", 0, 1), 0)
+    header, _, body = path.read_bytes().partition(b"\n")
+    size = len(body) // 400
+    path.write_bytes(header + b"\n" + body[: 30 * size] + bytes(len(body) - 30 * size))
+    after = build_report(read_inputs(paths, rows), ReportConfig()).training[0].budget
+    for was, now in zip(before, after, strict=True):
+        assert (now.name, now.seconds) == (was.name, pytest.approx(was.seconds, abs=0.1))

@@ -1,0 +1,69 @@
+"""The clock of the login node, over files of the run: a question, and its answer.
+
+Neither machine need reach the other. What is seen was written before, so each way bounds by how
+much the clocks differ, however late the file system shows a file; the bounds are kept, and not
+their middle alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from slurm_jobs.common.doctor_records import (
+    SIGNAL_NAME,
+    ClockFacts,
+    answer_name,
+    hello_name,
+)
+from slurm_jobs.common.files import read_json, write_json_atomic
+
+_POLL_S = 0.05
+
+
+class Question:
+    """Asks the login node in a thread, while the node is looked at."""
+
+    def __init__(self, folder: Path, rank: int, patience_s: float) -> None:
+        self._folder, self._rank, self._patience_s = folder, rank, patience_s
+        self.clock: ClockFacts | None = None
+        self.both_ways_s: float | None = None
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until it is answered, or its time is over."""
+        self._thread.join(self._patience_s + 1.0)
+
+    def _ask(self) -> None:
+        before_s, start_s = time.time(), time.monotonic()
+        write_json_atomic(self._folder / hello_name(self._rank), {"unix_s": before_s})
+        end_s = start_s + self._patience_s
+        answer = self._folder / answer_name(self._rank)
+        while time.monotonic() < end_s:
+            try:
+                said = read_json(answer)
+            except FileNotFoundError:
+                time.sleep(_POLL_S)
+                continue
+            after_s = time.time()
+            self.clock = ClockFacts(
+                least_s=said["written_unix_s"] - after_s, most_s=said["seen_unix_s"] - before_s
+            )
+            self.both_ways_s = time.monotonic() - start_s
+            return
+
+
+def signal_was_sent(folder: Path, patience_s: float) -> tuple[bool | None, str]:
+    """Whether the login node has had this job signalled; None and why if nobody can say."""
+    end_s = time.monotonic() + patience_s
+    while time.monotonic() < end_s:
+        try:
+            said = read_json(folder / SIGNAL_NAME)
+        except FileNotFoundError:
+            time.sleep(_POLL_S)
+            continue
+        problem: str = said["problem"]
+        return (None, problem) if problem else (True, "")
+    return None, f"the login node sent none within {patience_s:g} s"

@@ -1,0 +1,154 @@
+"""The nodes of a job meet over the network: how their clocks differ, and how late files appear.
+
+The first node listens where a training's ranks would meet; each other one asks it for its time,
+and looks for a file that it writes. A line of JSON a message.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.doctor_records import ClockFacts
+
+_ROUNDS = 10
+_MOST_LINE = 4096
+_POLL_S = 0.002
+FILE_PATIENCE_S = 20.0
+CONNECT_PATIENCE_S = 30.0
+"""srun starts the nodes' tasks within seconds of each other."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Met:
+    """What a node found of the first one."""
+
+    clock: ClockFacts | None = None
+    file_s: float | None = None
+    reason: str = ""
+
+
+def meet(context: TaskContext) -> Met:
+    """Meet, as the first node or as one of the others; says why where that was not possible."""
+    if context.num_nodes == 1:
+        return Met(reason="the job has one node")
+    try:
+        if context.rank == 0:
+            return _host(context)
+        return _visit(context)
+    except (OSError, ValueError) as error:
+        if context.rank == 0:
+            return Met(reason=f"not all nodes came: {error}")
+        where = f"{context.main_addr}:{context.main_port}"
+        return Met(reason=f"the first node could not be reached at {where}: {error}")
+
+
+def _host(context: TaskContext) -> Met:
+    """Serve each of the others, one after the other."""
+    deadline_s = time.monotonic() + CONNECT_PATIENCE_S + FILE_PATIENCE_S
+    with socket.create_server(("", context.main_port)) as server:
+        left = context.num_nodes - 1
+        while left:
+            server.settimeout(max(0.1, deadline_s - time.monotonic()))
+            connection, _ = server.accept()
+            connection.settimeout(FILE_PATIENCE_S + 5.0)
+            with connection, connection.makefile("rw") as stream, suppress(OSError, ValueError):
+                if _heard(stream).get("run") == context.run_id:  # else somebody's who scans ports
+                    left -= 1
+                    _serve(stream, context.output_dir)
+    return Met(reason="it is the first node")
+
+
+def _serve(stream: TextIO, folder: Path) -> None:
+    for _ in range(_ROUNDS):
+        _heard(stream)
+        _say(stream, {"unix_s": time.time()})
+    name = f"late-{uuid.uuid4().hex}"
+    _say(stream, {"name": name})
+    _heard(stream)  # it has looked, and there was none: its client may keep that for a while
+    (folder / name).write_text("seen\n")
+    _say(stream, {"written": name})
+    _heard(stream)
+    (folder / name).unlink(missing_ok=True)
+
+
+def _visit(context: TaskContext) -> Met:
+    with _connected(context) as connection, connection.makefile("rw") as stream:
+        _say(stream, {"run": context.run_id})
+        clock = _clock(stream)
+        path = context.output_dir / str(_heard(stream)["name"])
+        path.exists()
+        _say(stream, {"looked": True})
+        _heard(stream)
+        file_s = _seen_after_s(path.exists)
+        _say(stream, {"seen": file_s is not None})
+    reason = "" if file_s is not None else f"no file was seen within {FILE_PATIENCE_S:g} s"
+    return Met(clock=clock, file_s=file_s, reason=reason)
+
+
+def _connected(context: TaskContext) -> socket.socket:
+    """Try until the first node listens."""
+    end_s = time.monotonic() + CONNECT_PATIENCE_S
+    while True:
+        try:
+            found = socket.create_connection((context.main_addr, context.main_port), timeout=5.0)
+        except OSError:
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(0.2)
+            continue
+        found.settimeout(CONNECT_PATIENCE_S + FILE_PATIENCE_S)  # others may be served before
+        return found
+
+
+def _clock(stream: TextIO) -> ClockFacts:
+    """The tightest bounds of several rounds: it answered after the question, before the answer."""
+    bounds = []
+    for _ in range(_ROUNDS):
+        before_s = time.time()
+        _say(stream, {"time": True})
+        theirs = float(_heard(stream)["unix_s"])
+        bounds.append((theirs - time.time(), theirs - before_s))
+    return ClockFacts(
+        least_s=max(least for least, _ in bounds), most_s=min(most for _, most in bounds)
+    )
+
+
+def _seen_after_s(is_there: Callable[[], bool]) -> float | None:
+    start_s = time.monotonic()
+    while time.monotonic() - start_s < FILE_PATIENCE_S:
+        if is_there():
+            return time.monotonic() - start_s
+        time.sleep(_POLL_S)
+    return None
+
+
+def _say(stream: TextIO, value: dict[str, Any]) -> None:
+    stream.write(json.dumps(value) + "\n")
+    stream.flush()
+
+
+def _heard(stream: TextIO) -> dict[str, Any]:
+    """One message.
+
+    Raises:
+        ValueError: it is none.
+        OSError: there is none in time, or nobody is left to send one.
+    """
+    line = stream.readline(_MOST_LINE)
+    if not line:
+        message = "the other end has closed the connection"
+        raise ConnectionError(message)
+    value = json.loads(line)
+    if not isinstance(value, dict):
+        message = "no message of ours"
+        raise ValueError(message)  # noqa: TRY004 - what was heard is wrong, as with broken JSON
+    return value

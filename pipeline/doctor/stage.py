@@ -1,0 +1,107 @@
+"""Looks at one node of a job, once on each; the verb on the login node judges what it finds."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from pipeline.doctor.exchange import Question, signal_was_sent
+from pipeline.doctor.meeting import meet
+from pipeline.doctor.surroundings import (
+    cores,
+    folder_facts,
+    has_infiniband,
+    limits,
+    programs,
+    reach_hub,
+)
+from pipeline.doctor.torch_facts import ask_torch, nccl_variables
+from pipeline.probe.gpus import look_at_gpus
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.doctor_records import NodeFacts, facts_name
+from slurm_jobs.common.files import make_private_dir, write_json_atomic
+from slurm_jobs.common.machine import host_facts, python_facts
+from slurm_jobs.common.stop import stop_requested
+
+T = TypeVar("T")
+
+_SIGNAL_S = 10.0
+"""From the login node's word that it has sent the signal until it must have come."""
+
+
+def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
+    """Find out what this node is like, and write it down."""
+    make_private_dir(context.output_dir)
+    question = Question(context.output_dir, context.rank, float(config["patience_s"]))
+    facts = _look(context, question, float(config["patience_s"]))
+    write_json_atomic(context.output_dir / facts_name(context.rank), asdict(facts))
+    return {"node": facts.node}
+
+
+def _look(context: TaskContext, question: Question, patience_s: float) -> NodeFacts:
+    met = _timed("the other nodes", lambda: meet(context))  # they have just been started together
+    python = python_facts(sys.path)
+    gpus, found = _timed("GPUs", look_at_gpus)
+    drivers = found.details.get("gpu", {}).get("drivers", ())
+    hub_s, hub_problem = _timed("the model hub", lambda: reach_hub(os.environ))
+    torch = _timed("torch", ask_torch)
+    shared = folder_facts(context.output_dir)
+    _timed("the login node", question.wait)
+    signalled, signal_reason = _timed("a signal", lambda: _signal(context, patience_s))
+    return NodeFacts(
+        node=context.node_name,
+        rank=context.rank,
+        host=host_facts()["name"],
+        python=str(python["version"]),
+        executable=str(python["executable"]),
+        packages=python["packages"],
+        torch=torch,
+        gpus=gpus,
+        gpus_reason=found.reasons.get("gpu", ""),
+        driver=", ".join(drivers),
+        local=folder_facts(context.node_local_dir),
+        shared=shared,
+        programs=programs(os.environ["SLURM_JOB_ID"]) if "SLURM_JOB_ID" in os.environ else {},
+        limits=limits(),
+        cores=cores(),
+        num_cores=len(os.sched_getaffinity(0)),
+        has_infiniband=has_infiniband(),
+        environment=nccl_variables(os.environ),
+        hub_s=hub_s,
+        hub_problem=hub_problem,
+        login=question.clock,
+        login_reason="" if question.clock else f"it did not answer within {patience_s:g} s",
+        login_file_s=question.both_ways_s,
+        first=met.clock,
+        first_reason=met.reason,
+        file_s=met.file_s,
+        signalled=signalled,
+        signal_reason=signal_reason,
+    )
+
+
+def _timed(what: str, look: Callable[[], T]) -> T:
+    """Look, and say in the log how long it took."""
+    start_s = time.monotonic()
+    found = look()
+    print(f"{what}: {time.monotonic() - start_s:.1f} s", flush=True)
+    return found
+
+
+def _signal(context: TaskContext, patience_s: float) -> tuple[bool | None, str]:
+    """Whether SIGUSR2 came through the job's batch process to this rank."""
+    if stop_requested():
+        return True, ""
+    sent, why = signal_was_sent(context.output_dir, patience_s)
+    if sent is None:
+        return None, why
+    end_s = time.monotonic() + _SIGNAL_S
+    while time.monotonic() < end_s:
+        if stop_requested():
+            return True, ""
+        time.sleep(0.05)
+    return False, f"it was sent to the job, and did not come within {_SIGNAL_S:g} s"

@@ -1,0 +1,45 @@
+"""File-system rates, as the newest probes of the nodes measured them: PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from slurm_jobs.common.probe_records import NodeProbe
+from slurm_jobs.doctor.model import Check
+from slurm_jobs.probes.texts import number_text
+from slurm_jobs.report import words
+
+_SLOW_READ = {"local": 200e6, "shared": 50e6}
+"""Bytes a second. Own choice: under it a node of GPUs waits for images, see docs/report.md."""
+_OLD_S = 30 * 86_400.0
+
+
+def probe_checks(
+    probes: Sequence[NodeProbe], problems: Sequence[str], now_unix_s: float, command: str
+) -> Iterator[Check]:
+    """One check a file system, of the node where it reads slowest."""
+    name = "file-rates"
+    if not probes:
+        why = f" ({problems[0]})" if problems else ""
+        told = f"not measured: no probe of a node is kept beside the runs{why}"
+        yield Check(name=name, standing="unknown", told=told, remedy=command)
+        return
+    for place, label in (("local", "node-local"), ("shared", "shared")):
+        read = f"{place}_read_bytes_per_s"
+        measured = [probe for probe in probes if read in probe.numbers]
+        if not measured:
+            told = f"{label}: no probe could measure it"
+            yield Check(name=name, standing="unknown", told=told, remedy=command)
+            continue
+        slowest = min(measured, key=lambda probe: probe.numbers[read])
+        age_s = now_unix_s - slowest.measured_unix_s
+        told = (
+            f"{label}: {number_text(slowest, read)} read, "
+            f"{number_text(slowest, f'{place}_write_bytes_per_s')} written on {slowest.node}, the "
+            f"slowest of {len(measured)} probed ({words.seconds(max(0.0, age_s))} ago)"
+        )
+        is_slow = slowest.numbers[read] < _SLOW_READ[place]
+        if is_slow or age_s > _OLD_S:
+            yield Check(name=name, standing="warning", told=told, remedy=command)
+        else:
+            yield Check(name=name, standing="ok", told=told)

@@ -1,0 +1,276 @@
+"""What Slurm's settings mean for our jobs: PURE.
+
+The settings are told in sacct(1), scontrol(1), slurm.conf(5); beside each judgement stands what
+our own jobs ask for, because that is what counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from slurm_jobs.cluster.slurm_tables import parse_config
+from slurm_jobs.doctor.judging_preemption import preemption_checks
+from slurm_jobs.doctor.model import Asked, Check, SlurmFacts, SpecFacts
+
+NEEDED = ("sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel", "srun")
+_OLDEST = (20, 11)
+"""Older ones were never tried; the commands' output that we read is of 22.05 and later."""
+_DEFAULT_CRED_EXPIRE_S = 120
+"""AuthInfo's `cred_expire`, until which a requeued job waits; seen on a real cluster."""
+_LONG_WAIT_S = 300
+_CLOCK_WARNING_S, _CLOCK_PROBLEM_S = 5.0, 120.0
+"""Records of five seconds' difference are told apart; munge refuses what is 300 s old."""
+_UPDATED = re.compile(r"Configuration data as of (\d+)")
+_LIMITING = frozenset({"associations", "limits", "safe", "qos", "all"})
+
+
+def slurm_checks(facts: SlurmFacts, spec: SpecFacts) -> list[Check]:
+    """All that is judged by Slurm's own word; of what it did not say, the reason."""
+    config = facts.answers["config"]
+    settings = parse_config(config.text)
+    checks = [*_commands(facts), _version(facts.answers["version"])]
+    if not settings:
+        why = config.problem or "it printed no settings"
+        told = f"the controller did not tell its settings ({why})"
+        remedy = "wait until `scontrol ping` says UP, or tell the site's support"
+        checks.append(Check(name="controller", standing="problem", told=told, remedy=remedy))
+        return checks
+    checks += [
+        _queue(facts.answers["queue"]),
+        *_accounts(facts, settings),
+        _requeue(settings, spec),
+        _requeue_wait(settings),
+        _arrays(settings, spec),
+        _stop_signal(settings, spec),
+        _dependencies(settings),
+        _controller_clock(facts),
+        *_partition_states(facts.answers["nodes"], spec),
+        *preemption_checks(settings, facts.answers["partitions"], spec),
+    ]
+    return checks
+
+
+def is_unreachable(facts: SlurmFacts) -> bool:
+    """Whether the controller could not be asked at all."""
+    return not parse_config(facts.answers["config"].text)
+
+
+def _commands(facts: SlurmFacts) -> Iterator[Check]:
+    if facts.missing:
+        named = ", ".join(facts.missing)
+        yield Check(
+            name="commands",
+            standing="problem",
+            told=f"not on PATH here: {named}",
+            remedy="work on a login node of the cluster, or `module load slurm`",
+        )
+    else:
+        yield Check(name="commands", standing="ok", told=f"{', '.join(NEEDED)} are on PATH")
+
+
+def _version(asked: Asked) -> Check:
+    match = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", asked.text)
+    if match is None:
+        why = asked.problem or f"sbatch --version said {asked.text.strip()!r}"
+        return Check(name="slurm-version", standing="unknown", told=why)
+    told = f"Slurm {match[0]}"
+    if (int(match[1]), int(match[2])) < _OLDEST:
+        remedy = "run `slurm-jobs doctor --drill` before you trust it"
+        told += ": older than any that was tried (20.11)"
+        return Check(name="slurm-version", standing="warning", told=told, remedy=remedy)
+    return Check(name="slurm-version", standing="ok", told=told)
+
+
+def _queue(asked: Asked) -> Check:
+    if asked.problem:
+        return Check(
+            name="squeue",
+            standing="problem",
+            told=f"squeue did not answer: {asked.problem}",
+            remedy="without it nothing is submitted or resumed; tell the site's support",
+        )
+    number = len(asked.text.split())
+    return Check(name="squeue", standing="ok", told=f"squeue answers; your jobs there: {number}")
+
+
+def _accounts(facts: SlurmFacts, settings: Mapping[str, str]) -> Iterator[Check]:
+    kind = settings.get("AccountingStorageType", "")
+    asked = facts.answers["accounts"]
+    if kind in {"", "(null)", "none", "accounting_storage/none"}:
+        yield Check(
+            name="accounting",
+            standing="warning",
+            told="off: Slurm forgets a job that has ended after some minutes (MinJobAge "
+            f"{settings.get('MinJobAge', 'not told')})",
+            remedy="nothing need be done: the run's records prove what is done. Why a job was "
+            "killed, and its memory, only `slurm-jobs status` within that time can tell",
+        )
+    elif asked.problem:
+        yield Check(
+            name="accounting",
+            standing="warning",
+            told=f"on ({kind}), and sacct does not answer: {asked.problem}",
+            remedy="reports lack Slurm's own numbers until it does; runs go on without it",
+        )
+    else:
+        yield Check(name="accounting", standing="ok", told=f"on ({kind}), and sacct answers")
+    enforced = set(settings.get("AccountingStorageEnforce", "").split(","))
+    if enforced & _LIMITING:
+        yield _association(facts.answers["association"], enforced)
+
+
+def _association(asked: Asked, enforced: set[str]) -> Check:
+    name = "account"
+    if asked.problem:
+        return Check(name=name, standing="unknown", told=f"sacctmgr: {asked.problem}")
+    accounts = sorted({line.split("|")[0] for line in asked.text.splitlines() if line})
+    rules = ", ".join(sorted(enforced))
+    if not accounts:
+        return Check(
+            name=name,
+            standing="problem",
+            told=f"accounts are enforced ({rules}), and you have none: sbatch will refuse",
+            remedy="ask the site for an account, then `slurm: {account: NAME}` in the profile",
+        )
+    told = f"limits are enforced ({rules}); your accounts: {', '.join(accounts)}"
+    return Check(name=name, standing="ok", told=told)
+
+
+def _requeue(settings: Mapping[str, str], spec: SpecFacts) -> Check:
+    name, given = "requeue", settings.get("JobRequeue")
+    if not spec.may_requeue:
+        return Check(
+            name=name,
+            standing="warning",
+            told="the spec says `no-requeue`: near its time limit a training saves and ends there",
+            remedy="take `no-requeue` out of `slurm:`, or type `slurm-jobs resume` each time",
+        )
+    if given is None:
+        return Check(name=name, standing="unknown", told="Slurm does not tell JobRequeue")
+    told = "jobs may be requeued (JobRequeue=1)"
+    if given == "0":
+        told = "JobRequeue=0 is the default of jobs that do not ask; ours ask (`--requeue`)"
+    return Check(name=name, standing="ok", told=f"{told}; `doctor --drill` proves it")
+
+
+def _requeue_wait(settings: Mapping[str, str]) -> Check:
+    name, given = "requeue-wait", settings.get("AuthInfo")
+    match = re.search(r"cred_expire=(\d+)", given or "")
+    wait_s = int(match[1]) if match else _DEFAULT_CRED_EXPIRE_S
+    why = f"cred_expire={wait_s}" if match else f"cred_expire's default of {wait_s} s"
+    told = f"a requeued job waits {wait_s} s before it may start ({why})"
+    if wait_s > _LONG_WAIT_S:
+        remedy = "ask for longer time limits, so that it happens seldom (`timeout_min`)"
+        return Check(name=name, standing="warning", told=told, remedy=remedy)
+    return Check(name=name, standing="ok", told=told)
+
+
+def _arrays(settings: Mapping[str, str], spec: SpecFacts) -> Check:
+    name, given = "arrays", settings.get("MaxArraySize", "")
+    if not given.isdecimal():
+        return Check(name=name, standing="unknown", told="Slurm does not tell MaxArraySize")
+    most = int(given)
+    if most == 0:
+        return Check(
+            name=name,
+            standing="problem" if spec.num_slices > 1 else "warning",
+            told="job arrays are switched off (MaxArraySize=0)",
+            remedy="leave `array:` out: one task then does a stage's whole work",
+        )
+    told = f"indices up to {most - 1} (MaxArraySize={most})"
+    if spec.num_slices > most:
+        told += f"; {spec.num_slices} slices become several jobs by themselves"
+    return Check(name=name, standing="ok", told=told)
+
+
+def _stop_signal(settings: Mapping[str, str], spec: SpecFacts) -> Check:
+    """Slurm sends `--signal` up to a minute early (sbatch(1)), and KILL KillWait after TERM."""
+    name, wait = "stop-signal", settings.get("KillWait", "").partition(" ")[0]
+    if not wait.isdecimal():
+        return Check(name=name, standing="unknown", told="Slurm does not tell KillWait")
+    told = (
+        f"{spec.stage} is told to save {spec.lead_s} s before its time limit (Slurm may be a "
+        f"minute early); at the limit SIGTERM, {wait} s later SIGKILL (KillWait)"
+    )
+    if spec.lead_s < 30:
+        return Check(
+            name=name,
+            standing="warning",
+            told=told,
+            remedy=f"stages.{spec.stage}.resources.signal_lead_s: 120",
+        )
+    return Check(name=name, standing="ok", told=told)
+
+
+def _dependencies(settings: Mapping[str, str]) -> Check:
+    given = settings.get("DependencyParameters", "")
+    if "kill_invalid_depend" in given.lower():
+        told = "jobs that can never start are cancelled (kill_invalid_depend)"
+    else:
+        told = "jobs that can never start would wait for ever; ours ask to be cancelled then"
+    return Check(name="dependencies", standing="ok", told=told)
+
+
+def _controller_clock(facts: SlurmFacts) -> Check:
+    """Its own time stands above the settings, in whole seconds."""
+    match = _UPDATED.search(facts.answers["config"].text)
+    name = "controller-clock"
+    if match is None:
+        told = "the settings bear no time that could be compared with this clock"
+        return Check(name=name, standing="unknown", told=told)
+    before_s, after_s = facts.asked_unix_s
+    least, most = int(match[1]) - after_s, int(match[1]) + 1 - before_s
+    middle, half = (least + most) / 2, (most - least) / 2
+    told = f"the controller's clock is {middle:+.1f} s from this one's (within {half:.1f} s)"
+    surely = max(0.0, abs(middle) - half)
+    if surely <= _CLOCK_WARNING_S:
+        return Check(name=name, standing="ok", told=told)
+    return Check(
+        name=name,
+        standing="problem" if surely > _CLOCK_PROBLEM_S else "warning",
+        told=told,
+        remedy="tell the site's support: `timedatectl` shows whether a clock is kept in time",
+    )
+
+
+def _partition_states(asked: Asked, spec: SpecFacts) -> Iterator[Check]:
+    """Of `sinfo -o '%R|%a|%D|%T|%P'`: partitions that are meant, and whether nodes are up."""
+    name = "partitions"
+    if asked.problem:
+        yield Check(name=name, standing="unknown", told=f"sinfo: {asked.problem}")
+        return
+    up, down = _nodes_by_partition(asked.text)
+    known = {*up, *down}
+    default = [line.split("|")[0] for line in asked.text.splitlines() if line.endswith("*")]
+    meant = [p for text in spec.partitions for p in text.split(",")] or default or sorted(known)
+    absent = [p for p in meant if p not in known]
+    dead = [p for p in meant if p in known and not up.get(p)]
+    if absent:
+        yield Check(
+            name=name,
+            standing="problem",
+            told=f"no partition is called {', '.join(absent)}",
+            remedy=f"one of these in `slurm: {{partition: NAME}}`: {', '.join(sorted(known))}",
+        )
+    if dead:
+        told = f"no node of {', '.join(dead)} is up: jobs there wait"
+        yield Check(name=name, standing="problem", told=told, remedy=f"sinfo -R -p {dead[0]}")
+    if not absent and not dead:
+        each = ", ".join(f"{p} ({up[p]} of {up[p] + down.get(p, 0)} nodes up)" for p in meant)
+        yield Check(name=name, standing="ok", told=each)
+
+
+def _nodes_by_partition(text: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Nodes that are up, and those that are not, by partition."""
+    up: dict[str, int] = {}
+    down: dict[str, int] = {}
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != 5 or not fields[2].isdecimal():
+            continue
+        name, state, number, of_nodes = fields[0], fields[1], int(fields[2]), fields[3].lower()
+        is_up = state == "up" and not of_nodes.startswith(("down", "drain", "fail", "unknown"))
+        target = up if is_up and not of_nodes.endswith("*") else down
+        target[name] = target.get(name, 0) + number
+    return up, down

@@ -1,0 +1,108 @@
+"""Versions against bounds, in the form that our own metadata has them: PURE.
+
+`>=2.13,<2.15` and its like; the login node need not have `packaging`. What else PEP 440 knows
+(`~=`, `!=`, epochs) is no bound of ours, and cannot be told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slurm_jobs.common.packages import normalized
+
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*\(?([^;()]*)\)?\s*(?:;(.*))?")
+_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
+_CLAUSE = re.compile(r"(>=|<=|>|<|==)\s*(\d+(?:\.\d+)*)")
+_RELEASE = re.compile(r"v?(\d+(?:\.\d+)*)")
+
+Fault = Literal["missing", "outside", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mismatch:
+    """A package that is not as it should be."""
+
+    name: str
+    fault: Fault
+    found: str
+    """Its version; empty of one that is missing."""
+    bounds: str
+
+    def __str__(self) -> str:
+        if self.fault == "missing":
+            return f"{self.name} is missing ({self.bounds})"
+        if self.fault == "unknown":
+            return f"{self.name} {self.found} cannot be compared with {self.bounds}"
+        return f"{self.name} {self.found} is outside {self.bounds}"
+
+    @property
+    def requirement(self) -> str:
+        """For pip, quoted for a shell."""
+        return f"'{self.name}{self.bounds}'"
+
+
+def bounds_of(requires: Sequence[str], extra: str = "") -> dict[str, str]:
+    """Bounds by package: of the base install, or of one extra alone."""
+    found = {}
+    for text in requires:
+        match = _REQUIREMENT.fullmatch(text)
+        if match is None:
+            continue
+        named = _EXTRA.search(match[3] or "")
+        if (named[1] if named else "") == extra:
+            found[normalized(match[1])] = _tidy(match[2])
+    return found
+
+
+def _tidy(bounds: str) -> str:
+    """Lower bounds first: metadata sorts them the other way."""
+    clauses = [clause.strip() for clause in bounds.split(",") if clause.strip()]
+    return ",".join(sorted(clauses, key=lambda clause: clause[0], reverse=True))
+
+
+def meets(version: str, bounds: str) -> bool | None:
+    """Whether a version is within bounds; None where that cannot be told.
+
+    What stands behind the numbers (`+cu126`, `rc1`) does not count.
+    """
+    own = _RELEASE.match(version)
+    clauses = [clause for clause in bounds.split(",") if clause]
+    matches = [_CLAUSE.fullmatch(clause) for clause in clauses]
+    if own is None or not all(matches):
+        return None
+    return all(_holds(_numbers(own[1]), match[1], _numbers(match[2])) for match in matches if match)
+
+
+def _holds(own: tuple[int, ...], sign: str, bound: tuple[int, ...]) -> bool:
+    length = max(len(own), len(bound))
+    left = own + (0,) * (length - len(own))
+    right = bound + (0,) * (length - len(bound))
+    return {
+        ">=": left >= right,
+        "<=": left <= right,
+        ">": left > right,
+        "<": left < right,
+        "==": left == right,
+    }[sign]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def mismatches(packages: Mapping[str, str], bounds: Mapping[str, str]) -> list[Mismatch]:
+    """Packages that are missing, or outside their bounds."""
+    found = []
+    for name, wanted in bounds.items():
+        version = packages.get(name)
+        fault: Fault | None = None
+        if version is None:
+            fault = "missing"
+        elif (met := meets(version, wanted)) is not True:
+            fault = "unknown" if met is None else "outside"
+        if fault is not None:
+            found.append(Mismatch(name=name, fault=fault, found=version or "", bounds=wanted))
+    return found

@@ -1,0 +1,149 @@
+"""The specs of a look at nodes and of a drill, and what of the user's the checks depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.common.resources import lead_within
+from slurm_jobs.doctor.model import DRILL_RUN, DRILL_STAGE, NODE_RUN, NODE_STAGE, SpecFacts
+from slurm_jobs.operations.disk import disk_files
+from slurm_jobs.operations.load import load
+from slurm_jobs.operations.one_stage import (
+    OneStage,
+    a_task_a_node,
+    fits,
+    num_named_nodes,
+    one_stage_spec,
+)
+from slurm_jobs.run.find import default_runs_dir
+from slurm_jobs.spec.loader import LoadedSpec, load_spec
+from slurm_jobs.spec.model import Resources, RunSpec, Stage
+
+NODE_MINUTES = 5.0
+"""Time limit; it takes a quarter of a minute where everything answers."""
+ANSWER_PATIENCE_S = 70.0
+"""An NFS client may show a listing that is 30 s old (`acdirmin`), at either end."""
+_LEAD_S = 10
+_DRILL_MINUTES, _DRILL_LEAD_S = 2.0, 45
+"""Slurm looks at time limits every half a minute, and may signal a minute early: sbatch(1)."""
+_LOCAL_DRILL_MINUTES, _LOCAL_DRILL_LEAD_S = 0.2, 6
+_NO_FILE = "no-spec.yaml"
+
+
+def load_or_make(spec: Path | None, overrides: Sequence[str]) -> LoadedSpec:
+    """The spec; without one, a stage that asks for nothing, on the cluster of this machine.
+
+    Whether runs can be made is a check of its own, which a dead file system does not hold up.
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    if spec is not None:
+        return load(spec, overrides=overrides)
+    cluster = "auto" if shutil.which("sbatch") is not None else "local"
+    values = {
+        "name": "site",
+        "cluster": cluster,
+        "runs_dir": str(default_runs_dir()),
+        "stages": {"any": {"shell": "true", "resources": {"timeout_min": 60}}},
+    }
+    file = str(Path.cwd() / _NO_FILE)
+    files = disk_files()
+
+    def read_text(name: str) -> str:
+        return json.dumps(values) if name == file else files.read_text(name)
+
+    return load_spec(
+        file, dataclasses.replace(files, read_text=read_text), overrides=tuple(overrides)
+    )
+
+
+def spec_facts(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> SpecFacts:
+    """What of a spec the checks depend on."""
+    spec, stage = loaded.spec, loaded.spec.stages[source]
+    options = [_options(each, profile) for each in spec.stages.values()]
+    checkpoint: dict[str, Any] = (
+        stage.config.get("checkpoint") or {} if stage.run == "train" else {}
+    )
+    pythons = [each.python or profile.python for each in spec.stages.values()]
+    asked = stage.resources
+    return SpecFacts(
+        stage=source,
+        is_slurm=profile.scheduler == "slurm",
+        trains=any(each.run == "train" for each in spec.stages.values()),
+        gpus_per_node=asked.gpus_per_node,
+        partitions=tuple(
+            dict.fromkeys(str(o["partition"]) for o in options if o.get("partition") is not None)
+        ),
+        lead_s=lead_within(asked.timeout_min, asked.signal_lead_s),
+        checkpoint_min=checkpoint.get("every_min"),
+        may_requeue=not _options(stage, profile).get("no-requeue"),
+        num_slices=max(each.array.num_slices if each.array else 1 for each in spec.stages.values()),
+        pythons=tuple(dict.fromkeys(python for python in pythons if python)),
+    )
+
+
+def _options(stage: Stage, profile: ClusterProfile) -> dict[str, Any]:
+    """Options of sbatch, as a job of the stage gets them."""
+    gpu_options = profile.gpu_slurm if stage.resources.gpus_per_node else {}
+    given = {**profile.slurm, **gpu_options, **stage.resources.slurm}
+    return {key.replace("_", "-"): value for key, value in given.items()}
+
+
+def node_spec(
+    loaded: LoadedSpec, profile: ClusterProfile, source: str, num_nodes: int | None
+) -> LoadedSpec:
+    """One task on each of some nodes of the stage; two where one job can have them.
+
+    Raises:
+        InputError: the spec's nodelist is none.
+    """
+    number = num_nodes or num_named_nodes(loaded.spec, source, None, profile)
+    if number is None:
+        number = 2 if fits(_node_spec(loaded, source, 2), profile) else 1
+    return _node_spec(loaded, source, number)
+
+
+def _node_spec(loaded: LoadedSpec, source: str, num_nodes: int) -> LoadedSpec:
+    asked = loaded.spec.stages[source].resources
+    made = OneStage(
+        name=NODE_STAGE,
+        run=NODE_RUN,
+        config={"patience_s": ANSWER_PATIENCE_S},
+        resources=a_task_a_node(asked, num_nodes=num_nodes, minutes=NODE_MINUTES, lead_s=_LEAD_S),
+    )
+    return one_stage_spec(loaded, source, made)
+
+
+def drill_spec(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> LoadedSpec:
+    """A counter where the stage would run: one node, and two ranks where it has several.
+
+    Several ranks are started by srun, which has to pass the signal on as well.
+    """
+    asked = loaded.spec.stages[source].resources
+    is_local = profile.scheduler == "local"
+    resources: Resources = asked.model_copy(
+        update={
+            "nodes": 1,
+            "tasks_per_node": min(2, asked.nodes * asked.tasks_per_node),
+            "cpus_per_task": 1,
+            "gpus_per_node": min(1, asked.gpus_per_node),
+            "mem_gb": None if asked.mem_gb is None else min(asked.mem_gb, 2.0),
+            "timeout_min": _LOCAL_DRILL_MINUTES if is_local else _DRILL_MINUTES,
+            "signal_lead_s": _LOCAL_DRILL_LEAD_S if is_local else _DRILL_LEAD_S,
+        }
+    )
+    made = OneStage(name=DRILL_STAGE, run=DRILL_RUN, config={}, resources=resources)
+    return one_stage_spec(loaded, source, made)
+
+
+def num_nodes_of(spec: RunSpec) -> int:
+    """Of a look's only stage."""
+    (stage,) = spec.stages.values()
+    return stage.resources.nodes

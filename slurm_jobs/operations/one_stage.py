@@ -1,0 +1,157 @@
+"""A spec of one stage of ours, made of a user's: with the nodes, Python and folders of one of its.
+
+What a look at nodes needs of a run (waiting, logs, resume, cancel) is there already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_jobs.cluster.checks import limit_problems
+from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.operations.limits import limits_of
+from slurm_jobs.plan import make_plan
+from slurm_jobs.probes.node_names import num_named
+from slurm_jobs.spec.loader import LoadedSpec
+from slurm_jobs.spec.model import Resources, RunSpec, Stage
+from slurm_jobs.spec.validation import did_you_mean
+from slurm_jobs.spec.yaml_values import YamlDocument
+
+_NAME_CHARS = 40
+"""Most that a spec's name may have."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OneStage:
+    """The stage that is made."""
+
+    name: str
+    """Of the stage, and the end of the spec's own."""
+    run: str
+    config: Mapping[str, Any]
+    resources: Resources
+
+
+def source_stage(spec: RunSpec, name: str | None) -> str:
+    """The stage whose nodes are meant: by name, else the training, or what asks for GPUs.
+
+    Raises:
+        InputError: there is no such stage, or several could be meant.
+    """
+    if name is not None:
+        if name in spec.stages:
+            return name
+        known = ", ".join(spec.stages)
+        message = (
+            f"--stage {name}: no such stage{did_you_mean(name, spec.stages)} (stages: {known})"
+        )
+        raise InputError(message)
+    stages = spec.stages
+    for found in (
+        [n for n, stage in stages.items() if stage.run == "train"],
+        [n for n, stage in stages.items() if stage.resources.gpus_per_node],
+        list(stages),
+    ):
+        if found and _are_alike([stages[n] for n in found]):
+            return found[0]
+        if found:
+            message = f"several stages could be meant: {', '.join(found)}; name one with --stage"
+            raise InputError(message)
+    raise AssertionError  # a spec has a stage
+
+
+def _are_alike(stages: Sequence[Stage]) -> bool:
+    """Whether it makes no difference which of them is taken, as with most matrices."""
+    first = stages[0]
+    return all(
+        (s.resources, s.python, s.setup, s.environment, s.node_local_dir)
+        == (first.resources, first.python, first.setup, first.environment, first.node_local_dir)
+        for s in stages
+    )
+
+
+def num_named_nodes(
+    spec: RunSpec, source: str, nodelist: str | None, profile: ClusterProfile
+) -> int | None:
+    """How many nodes the command or the spec names; None where neither names any.
+
+    Raises:
+        InputError: what should name them does not.
+    """
+    stage = spec.stages[source]
+    options = {**profile.slurm, **stage.resources.slurm}
+    text = nodelist if nodelist is not None else options.get("nodelist")
+    if text is None:
+        return 1 if profile.scheduler == "local" else None
+    try:
+        return num_named(str(text))
+    except ValueError as error:
+        message = f"nodelist {text}: {error}"
+        raise InputError(message) from error
+
+
+def fits(loaded: LoadedSpec, profile: ClusterProfile) -> bool:
+    """Whether the cluster could run it, as far as it says."""
+    limits = limits_of(profile)
+    return not limit_problems(make_plan(loaded.spec, profile, limits=limits), limits)
+
+
+def one_stage_spec(loaded: LoadedSpec, source: str, made: OneStage) -> LoadedSpec:
+    """A spec with that stage alone, and what is around it as the stage `source` has it.
+
+    Where the cluster could never run it, the line of `source` is told.
+    """
+    given = loaded.spec.stages[source]
+    stage = Stage(
+        run=made.run,
+        python=given.python,
+        setup=given.setup,
+        environment=given.environment,
+        node_local_dir=given.node_local_dir,
+        resources=made.resources,
+        config=dict(made.config),
+    )
+    name = f"{loaded.spec.name[: _NAME_CHARS - len(made.name) - 1]}-{made.name}"
+    update: dict[str, Any] = {"name": name, "limit": None, "code": [], "stages": {made.name: stage}}
+    spec = loaded.spec.model_copy(update=update)
+    return dataclasses.replace(
+        loaded,
+        spec=RunSpec.model_validate_json(spec.model_dump_json(), strict=True),
+        document=_as_made(loaded.document, source, made.name),
+        overrides=(),
+        notes=(),
+    )
+
+
+def a_task_a_node(asked: Resources, *, num_nodes: int, minutes: float, lead_s: int) -> Resources:
+    """One task a node, with all that a stage's tasks have there together."""
+    return asked.model_copy(
+        update={
+            "nodes": num_nodes,
+            "tasks_per_node": 1,
+            "cpus_per_task": asked.cpus_per_task * asked.tasks_per_node,
+            "timeout_min": minutes,
+            "signal_lead_s": lead_s,
+        }
+    )
+
+
+def _as_made(document: YamlDocument, source: str, name: str) -> YamlDocument:
+    """The places of `source`, as those of the stage that is made of it."""
+
+    def moved(places: dict[Any, Any]) -> dict[Any, Any]:
+        return {
+            (("stages", name, *path[2:]) if path[:2] == ("stages", source) else path): place
+            for path, place in places.items()
+        }
+
+    return dataclasses.replace(
+        document,
+        key_places=moved(document.key_places),
+        value_places=moved(document.value_places),
+        sources=moved(document.sources),
+    )

@@ -1,0 +1,56 @@
+"""Which steps of a training its rules judge: PURE.
+
+A resume may have replaced the config, and advice is for the newest: what an earlier one did wrong
+may be mended already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slurm_jobs.report import words
+from slurm_jobs.report.numbers.newest import of_newest
+from slurm_jobs.report.numbers.steps import AttemptSteps
+
+MIN_STEPS = 20
+"""Fewer measured steps than this are not judged: one slow step would be 5 % of them, which is
+the lower of XProf's bands."""
+
+
+def judged_attempts(
+    attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]
+) -> tuple[AttemptSteps, ...]:
+    """Those under the newest config and code, if they have steps enough; else all.
+
+    Args:
+        attempts: of one slice, oldest first.
+        fingerprints: by attempt, of config and code.
+    """
+    newest = of_newest(attempts, fingerprints)
+    return newest if _num_measured(newest) >= MIN_STEPS else tuple(attempts)
+
+
+def mixed_note(
+    attempts: Sequence[AttemptSteps], fingerprints: Mapping[int, str]
+) -> tuple[str, ...]:
+    """Which steps the findings are of, where config or code changed; empty where they did not."""
+    newest = _num_measured(of_newest(attempts, fingerprints))
+    whole = _num_measured(attempts)
+    if newest == whole:
+        return ()
+    steps = words.number_of("measured step", newest)
+    note = (
+        f"findings on the steps are of the {steps} under the newest config and code; the other "
+        f"{whole - newest:,} were made under earlier ones, and rates and shares are of all"
+    )
+    if newest < MIN_STEPS:
+        steps = words.number_of("measured step", whole)
+        note = (
+            f"only {newest:,} of the {steps} are of the newest config and code: findings are of "
+            "those before, too, which it may have mended"
+        )
+    return (note,)
+
+
+def _num_measured(attempts: Sequence[AttemptSteps]) -> int:
+    return sum(attempt.num_measured for attempt in attempts)

@@ -1,0 +1,59 @@
+"""The pages that are made from the code say what the code says today."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs import api
+from slurm_jobs.cli import VERBS
+from slurm_jobs.common.timings import STEP_FIELDS
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))  # scripts, no package
+
+import reference_commands
+import source_docs
+
+ROOT = Path(__file__).parents[2]
+
+
+def _page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def test_the_made_pages_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs/make_reference.py"), "--check"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_of_a_verb_is_on_the_page(verb: str) -> None:
+    text = _page("reference-commands.md").partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
+    taken = reference_commands.verb_parser(verb).format_usage()
+    options = [word.strip("[]") for word in taken.split() if word.startswith("[-")]
+    assert [option for option in options if option != "-h" and f"`{option}" not in text] == []
+
+
+def test_everything_public_of_the_api_is_on_the_page() -> None:
+    text = _page("reference-api.md")
+    assert [name for name in api.__all__ if f"\n### {name}\n" not in text] == []
+
+
+def test_every_field_of_a_step_record_has_a_row_with_its_type() -> None:
+    text = _page("reference-records.md")
+    assert [name for name, _ in STEP_FIELDS if f"\n| `{name}` | `" not in text] == []
+
+
+def test_a_page_has_what_stands_beside_a_field_in_the_source() -> None:
+    found = {f.name: f for f in source_docs.fields("slurm_jobs.common.records", "AttemptRecord")}
+    assert found["attempt"].meaning == "Counted from 1 over the whole life of the slice."
+    assert (found["gpu"].kind, found["gpu"].default) == ("str", "''")
+    said = source_docs.comments("slurm_jobs.common.timings")
+    assert said["mfu"] == "share of the card's peak, 0 to 1; NaN where the peak is not known"

@@ -1,0 +1,62 @@
+"""The login node's time over files, with the verb's own answering thread at the other end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.doctor.exchange import Question, signal_was_sent
+from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.operations import doctor_jobs
+from slurm_jobs.operations.doctor_jobs import Answering
+from slurm_jobs.run.paths import RunPaths
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = RunPaths(tmp_path).output_dir("doctor")
+    made.mkdir(parents=True)
+    return made
+
+
+def test_a_question_is_answered_with_bounds_that_hold_the_truth(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signalled: list[RunPaths] = []
+    monkeypatch.setattr(doctor_jobs, "signal_job", signalled.append)
+    answering = Answering(tmp_path, 2)
+    questions = [Question(folder, rank, patience_s=10.0) for rank in range(2)]
+    for question in questions:
+        question.wait()
+        assert question.clock is not None
+        assert question.clock.least_s <= 0 <= question.clock.most_s  # it is the same clock
+        assert question.both_ways_s is not None
+    assert signal_was_sent(folder, 10.0) == (True, "")
+    answering.end()
+    assert [paths.run_dir for paths in signalled] == [tmp_path]
+
+
+def test_a_signal_that_could_not_be_sent_is_said_and_not_waited_for(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_paths: RunPaths) -> None:
+        message = "scancel: no such job"
+        raise SchedulerError(message)
+
+    monkeypatch.setattr(doctor_jobs, "signal_job", refuse)
+    answering = Answering(tmp_path, 1)
+    Question(folder, 0, patience_s=10.0).wait()
+    assert signal_was_sent(folder, 10.0) == (
+        None,
+        "it could not be sent: scancel: no such job",
+    )
+    answering.end()
+
+
+def test_silence_is_no_answer(folder: Path) -> None:
+    question = Question(folder, 0, patience_s=0.1)
+    question.wait()
+    assert question.clock is None
+    sent, why = signal_was_sent(folder, 0.1)
+    assert (sent, "sent none" in why) == (None, True)

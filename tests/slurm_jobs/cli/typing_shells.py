@@ -1,0 +1,90 @@
+"""Real shells on a pseudo-terminal, in which a test types, TABs included."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from slurm_jobs.cli.completion_scripts import script
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = (sys.executable, "-P", "-m", "slurm_jobs")
+_READY = "at-your-service"
+_WAIT_S = 20.0
+
+_COMMANDS = {
+    "bash": ["bash", "--norc", "--noprofile", "-i"],
+    "zsh": ["zsh", "-f", "-i"],
+    "fish": ["fish", "--no-config", "-i"],
+}
+_WRITES_WORDS = {  # in place of the program: what the shell makes of the line, word for word
+    "bash": "slurm-jobs() { printf '%s\\0' \"$@\" > words.new; mv words.new words; }",
+    "zsh": "slurm-jobs() { printf '%s\\0' \"$@\" > words.new; mv words.new words; }",
+    "fish": "function slurm-jobs; printf '%s\\0' $argv > words.new; mv words.new words; end",
+}
+
+
+def is_there(shell: str) -> bool:
+    return shutil.which(shell) is not None
+
+
+def words_typed(shell: str, keys: str, folder: Path, home: Path) -> list[str]:
+    """The words that `slurm-jobs` is called with once `keys` and Return are typed in `folder`."""
+    home.mkdir(exist_ok=True)
+    setup = home / f"setup.{shell}"
+    setup.write_text(script(shell, PROGRAM) + _WRITES_WORDS[shell] + "\n")
+    written = folder / "words"
+    written.unlink(missing_ok=True)
+    environment = {
+        **{k: v for k, v in os.environ.items() if k in ("PATH", "LANG")},
+        "HOME": str(home),
+        "TERM": "xterm",
+        "PYTHONPATH": str(ROOT),
+        "LC_ALL": "C.UTF-8",
+        "PS1": "> ",
+    }
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.execvpe(_COMMANDS[shell][0], _COMMANDS[shell], environment)
+    try:
+        if shell == "fish":
+            ready = f"function fish_prompt; echo {_READY[:4]}''{_READY[4:]}; end"
+        else:
+            ready = f"echo {_READY[:4]}''{_READY[4:]}"
+        os.write(terminal, f"source {setup}; {ready}\r".encode())
+        _read_until(terminal, _READY)
+        os.write(terminal, f"{keys}\r".encode())
+        end_s = time.monotonic() + _WAIT_S
+        while not written.exists():
+            assert time.monotonic() < end_s, f"{shell} ran nothing: {_read(terminal)!r}"
+            _read(terminal)
+        os.write(terminal, b"exit\r")
+        while _read(terminal, 5.0):
+            pass
+        return written.read_text().split("\0")[:-1]
+    finally:
+        os.close(terminal)
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+
+
+def _read(terminal: int, wait_s: float = 0.05) -> str:
+    ready, _, _ = select.select([terminal], [], [], wait_s)
+    try:
+        return os.read(terminal, 65536).decode(errors="replace") if ready else ""
+    except OSError:  # Linux's end of a pseudo-terminal
+        return ""
+
+
+def _read_until(terminal: int, text: str) -> None:
+    seen = ""
+    end_s = time.monotonic() + _WAIT_S
+    while text not in seen:
+        assert time.monotonic() < end_s, seen
+        seen += _read(terminal)

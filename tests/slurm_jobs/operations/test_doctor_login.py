@@ -1,0 +1,94 @@
+"""What is asked of the login node; Slurm's commands are scripts of the test's own here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.doctor.judging_slurm import is_unreachable
+from slurm_jobs.operations import doctor_login
+from slurm_jobs.operations.doctor_login import ask_slurm, look_at_folder, look_at_python
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in doctor_login.NEEDED:
+        _script(folder / name, "echo slurm 23.11.1")
+    monkeypatch.setenv("PATH", str(folder))  # a real Slurm may be beside it
+    return folder
+
+
+def _script(path: Path, line: str) -> None:
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+
+
+def test_a_controller_that_hangs_is_given_up_and_nothing_more_is_asked_of_it(
+    commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_login, "LIMIT_S", 0.5)
+    _script(commands / "scontrol", "exec /bin/sleep 60")
+    start_s = time.monotonic()
+    facts = ask_slurm()
+    assert time.monotonic() - start_s < 10
+    assert is_unreachable(facts)
+    assert "no answer in 0.5 s" in facts.answers["config"].problem
+    assert facts.answers["queue"].problem.startswith("not asked")
+    assert facts.answers["version"].text == "slurm 23.11.1\n"
+
+
+def test_a_command_that_is_not_there_is_named(commands: Path) -> None:
+    (commands / "sacct").unlink()
+    _script(commands / "scontrol", "echo 'ClusterName = c'")
+    facts = ask_slurm()
+    assert "sacct" in facts.missing
+    assert facts.answers["accounts"].problem
+    assert not is_unreachable(facts)
+
+
+def test_a_folder_is_tried_out_and_left_as_it_was(tmp_path: Path) -> None:
+    look = look_at_folder("runs_dir", tmp_path / "to" / "come")
+    assert look.links is True
+    assert look.write_s is not None
+    assert look.folder.free_bytes
+    assert look.folder.kind
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_hard_links_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No file system of this machine lacks them: the system call is the test's own.
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+    look = look_at_folder("runs_dir", tmp_path)
+    assert (look.links, look.link_problem) == (False, "Operation not permitted")
+
+
+def test_a_folder_that_takes_nothing_says_why() -> None:
+    assert look_at_folder("runs_dir", Path("/proc/nowhere")).folder.problem
+
+
+def test_a_file_system_that_never_answers_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_over = threading.Event()
+    monkeypatch.setattr(doctor_login, "LIMIT_S", 0.2)
+    monkeypatch.setattr(doctor_login, "_look", lambda *_: is_over.wait(30))
+    look = look_at_folder("home", tmp_path)
+    is_over.set()
+    assert "did not answer within 0.2 s" in look.late
+
+
+def test_this_python_is_looked_at_with_those_that_stages_name() -> None:
+    look = look_at_python(["/usr/bin/env", "/nowhere/python"])
+    assert look.stage_pythons == {"/usr/bin/env": True, "/nowhere/python": False}
+    assert look.open_s is not None
+    assert look.packages["pydantic"]
