@@ -11,7 +11,7 @@ from slurm_jobs.comparison.model_scaling import Kind, Point, Scaling, Series
 from slurm_jobs.comparison.settings import ABSENT, OWN_OF_A_RUN
 from slurm_jobs.comparison.verdict import MIN_RUNS, interval, judge
 from slurm_jobs.report import words
-from slurm_jobs.report.numbers.training import MIN_STEPS
+from slurm_jobs.report.numbers.judged import MIN_STEPS
 
 BATCH_SHARE = 0.02
 """Batches within this share of each other are alike. Own choice."""
