@@ -24,16 +24,20 @@ def two_sided(confidence: float, num_degrees: float) -> float:
     if not 0 < confidence < 1 or not num_degrees > 0:
         message = f"no t of confidence {confidence} and {num_degrees} degrees of freedom"
         raise ValueError(message)
-    low, high = 0.0, 1.0
-    while _outside(high, num_degrees) > 1 - confidence:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        if _outside(middle, num_degrees) > 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return high
+    t = 0.0
+    # Newton's method: what is outside falls ever more slowly, so that no step goes too far.
+    for _ in range(_MAX_TERMS):
+        step = (_outside(t, num_degrees) - (1 - confidence)) / (2 * _density(t, num_degrees))
+        t += step
+        if abs(step) <= _PRECISION * t:
+            break
+    return t
+
+
+def _density(t: float, num_degrees: float) -> float:
+    log_front = math.lgamma((num_degrees + 1) / 2) - math.lgamma(num_degrees / 2)
+    log_front -= math.log(num_degrees * math.pi) / 2
+    return math.exp(log_front - (num_degrees + 1) / 2 * math.log1p(t * t / num_degrees))
 
 
 def _outside(t: float, num_degrees: float) -> float:
