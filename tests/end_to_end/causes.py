@@ -57,19 +57,19 @@ HEALTHY = (
 )
 SICK = (
     Cause(
-        name="each read of a shard answers after 0.5 s",
+        name="each read of a shard answers after 1.5 s",
         expected=named("data-wait:storage"),
-        delays=[{"where": READS, "sleep_s": 0.5}],
+        delays=[{"where": READS, "sleep_s": 1.5}],
     ),
     Cause(
-        name="reads wait for the node's disk for 0.5 s",
+        name="reads wait for the node's disk for 1.5 s",
         expected=named("data-wait:storage", "storage-queue"),
-        delays=[{"where": READS, "disk_s": 0.5, "file": "{big}"}],
+        delays=[{"where": READS, "disk_s": 1.5, "file": "{big}"}],
     ),
     Cause(
-        name="9 MB a read come over a network card of 100 Mbit/s",
+        name="15 MB a read come over a network card of 100 Mbit/s",
         expected=named("data-wait:storage", "network-full"),
-        delays=[{"where": READS, "link_bytes": 9_000_000}],
+        delays=[{"where": READS, "link_bytes": 15_000_000}],
         needs_link=True,
     ),
     Cause(
@@ -95,9 +95,9 @@ SICK = (
         num_busy_processes=2,
     ),
     Cause(
-        name="one batch read ahead for four loader threads, 0.3 s each",
+        name="one batch read ahead for four loader threads, 1 s each",
         expected=named("data-wait:read-ahead"),
-        delays=[{"where": READS, "sleep_s": 0.3}],
+        delays=[{"where": READS, "sleep_s": 1.0}],
         config={"num_loader_threads": 4, "num_prefetch_batches": 1},
     ),
     Cause(
@@ -115,9 +115,9 @@ SICK = (
         config={"global_batch_size": 128, "strategy": "ddp"},
     ),
     Cause(
-        name="reads of rank 1 answer after 1 s",
+        name="reads of rank 1 answer after 2 s",
         expected=named("straggler", "data-wait:storage"),
-        delays=[{"where": READS, "sleep_s": 1.0, "rank": 1}],
+        delays=[{"where": READS, "sleep_s": 2.0, "rank": 1}],
         num_ranks=2,
         config={"global_batch_size": 128},
     ),
