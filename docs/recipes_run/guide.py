@@ -113,8 +113,8 @@ def _saved(runs: Sequence[Path], speeds: Mapping[str, Sequence[Speed]]) -> str:
     epoch_s = [speed.num_samples / speed.samples_per_s for speed in speeds["quick-wins"]]
     about = (
         f"Each figure is the {runs_told}. Each phase trained on the same "
-        f"{first.num_samples:,} samples ({first.num_tokens:,} real tokens), each with a photograph of "
-        f"{begun['mean_photograph_bytes'] / 1000:.0f} kB, and the same "
+        f"{first.num_samples:,} samples ({first.num_tokens:,} real tokens), each with a photograph "
+        f"of {begun['mean_photograph_bytes'] / 1000:.0f} kB, and the same "
         f"{begun['num_parameters']:,} parameters. Phase 3 took {_chosen(runs)}. What phase 2 "
         f"does once, `preprocess` and `consolidate`, took {middle(once_s, '.0f')} s; an epoch of "
         f"`quick-wins` {middle(epoch_s, '.0f')} s."
