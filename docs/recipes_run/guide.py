@@ -107,12 +107,14 @@ def _saved(runs: Sequence[Path], speeds: Mapping[str, Sequence[Speed]]) -> str:
         most = [100 * bound for bound in bounds.get(stage, [])]
         told = middle(most, ".0f") + " %" if most else ""
         rows.append([PHASES[stage], foretold[stage], told, middle(shares, ".0f") + " %"])
-    runs_told = "one run" if len(runs) == 1 else f"median of {len(runs)} runs (lowest to highest)"
+    runs_told = (
+        "of one run" if len(runs) == 1 else f"the median of {len(runs)} runs (lowest to highest)"
+    )
     first = speeds["as-found"][0]
     once_s = [sum(duration_s(run, name) for name in ("preprocess", "consolidate")) for run in runs]
     epoch_s = [speed.num_samples / speed.samples_per_s for speed in speeds["quick-wins"]]
     about = (
-        f"Each figure is the {runs_told}. Each phase trained on the same "
+        f"Each figure is {runs_told}. Each phase trained on the same "
         f"{first.num_samples:,} samples ({first.num_tokens:,} real tokens), each with a photograph "
         f"of {begun['mean_photograph_bytes'] / 1000:.0f} kB, and the same "
         f"{begun['num_parameters']:,} parameters. Phase 3 took {_chosen(runs)}. What phase 2 "

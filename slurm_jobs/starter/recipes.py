@@ -16,6 +16,7 @@ _CLUSTER = re.compile(r"^cluster:.*$", re.MULTILINE)
 _HELPERS = {
     "guide": ("guide.py",),
     "guide_start": ("guide_start.py", "recipes.py", "shapes_demo.py"),
+    "packing_chats": ("packing_chats.py", "recipes.py", "shapes_demo.py"),
     "recipes": ("recipes.py", "shapes_demo.py"),
     "shapes_demo": ("shapes_demo.py",),
 }
