@@ -38,8 +38,9 @@ def test_all_phases_of_the_guide_train_one_model_and_the_records_see_the_wait(
     for stage in guide.TRAININGS:
         assert completion(run_dir, stage)["result"]["num_parameters"] == begun
     told = completion(run_dir, "quick-wins")["result"]["guide_data_share"]
-    assert told < 0.05
-    assert speeds["quick-wins"].data_wait_share > 0.3
+    waited = speeds["quick-wins"].data_wait_share
+    assert waited > 0.3
+    assert told < waited / 3  # not nothing: on a busy machine any moment may be long
 
 
 @pytest.mark.slow
