@@ -251,8 +251,11 @@ def _save(picture: Picture, config: RenderConfig) -> None:
         picture.path.write_bytes(picture.path.read_bytes()[: picture.path.stat().st_size // 2])
 
 
-def write_processor(folder: Path) -> None:
-    """A processor folder: tokenizer, image preprocessing, and how an image becomes tokens."""
+def write_processor(folder: Path, image_size: int = IMAGE_SIZE) -> None:
+    """A processor folder: tokenizer, image preprocessing, and how an image becomes tokens.
+
+    Images are resized to squares of `image_size` pixels, a multiple of `PATCH_SIZE`.
+    """
     from transformers import PreTrainedTokenizerFast
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -268,7 +271,7 @@ def write_processor(folder: Path) -> None:
         folder / "preprocessor_config.json",
         {
             "image_processor_type": "SiglipImageProcessor",
-            "size": {"height": IMAGE_SIZE, "width": IMAGE_SIZE},
+            "size": {"height": image_size, "width": image_size},
             "resample": 3,
             "rescale_factor": 1 / 255,
             "image_mean": [0.5, 0.5, 0.5],

@@ -40,8 +40,7 @@ highlight_language = "text"
 
 REPOSITORY = "https://github.com/slurm-jobs/slurm-jobs/blob/main/"
 """Where files outside docs/ are shown."""
-_OUTSIDE = re.compile(r"\]\(\.\./([^)#\s]+)(#[^)\s]*)?\)")
-_ENTRY = re.compile(r"\]\(([\w-]+)\.md\)")
+_ENTRY = re.compile(r"\]\(((?:recipes/)?[\w-]+)\.md\)")
 
 
 def with_navigation(text: str) -> str:
@@ -57,17 +56,20 @@ def with_navigation(text: str) -> str:
 def with_addresses(text: str, page: str) -> str:
     """Links to files outside docs/ as addresses of the repository.
 
+    `page` is the page's name below docs/: of `recipes/guide`, `../../` leads out.
+
     Raises:
         FileNotFoundError: there is no such file.
     """
 
     def address(link: re.Match[str]) -> str:
         if not (ROOT / link[1]).exists():
-            message = f"docs/{page}.md: ../{link[1]} is not there"
+            message = f"docs/{page}.md: {out}{link[1]} is not there"
             raise FileNotFoundError(message)
         return f"]({REPOSITORY}{link[1]}{link[2] or ''})"
 
-    return _OUTSIDE.sub(address, text)
+    out = "../" * (page.count("/") + 1)
+    return re.sub(rf"\]\({re.escape(out)}([^)#\s]+)(#[^)\s]*)?\)", address, text)
 
 
 def _on_read(_app: Any, page: str, source: list[str]) -> None:

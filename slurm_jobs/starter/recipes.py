@@ -13,7 +13,13 @@ from slurm_jobs.spec.yaml_values import read_yaml
 
 ALL = "all"
 _CLUSTER = re.compile(r"^cluster:.*$", re.MULTILINE)
-_HELPERS = {"recipes": ("recipes.py", "shapes_demo.py"), "shapes_demo": ("shapes_demo.py",)}
+_HELPERS = {
+    "guide": ("guide.py",),
+    "guide_start": ("guide_start.py", "recipes.py", "shapes_demo.py"),
+    "packing_chats": ("packing_chats.py", "recipes.py", "shapes_demo.py"),
+    "recipes": ("recipes.py", "shapes_demo.py"),
+    "shapes_demo": ("shapes_demo.py",),
+}
 """Files of the modules that recipes' stages are in."""
 
 

@@ -1,0 +1,102 @@
+"""Chats of unequal length for the recipe `packing`: none to four pictures each, one turn to dozens.
+
+The pictures are the demo's. How many a chat has, and how much is asked about each, is drawn from
+skewed distributions, as collected data have them: most chats are short, some are ten times as long.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import recipes
+import shapes_demo
+
+from slurm_jobs.common.config_values import build_config
+from slurm_jobs.common.context import TaskContext
+from slurm_jobs.common.files import write_text_atomic
+
+SHARES = {0: 0.1, 1: 0.5, 2: 0.2, 3: 0.12, 4: 0.08}
+"""Of the chats, by how many pictures they have."""
+TURNS_LOG_MEAN, TURNS_LOG_SD, MOST_TURNS = 0.5, 0.9, 8
+"""Turns about one picture are log-normal, as lengths of chats are, and at least one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatsConfig:
+    """How many chats, and how large their pictures are for the model."""
+
+    num_train: int = 20_000
+    num_pictures: int = 2_000
+    """From which each chat draws its own."""
+    image_size: int = 224
+    """What pictures are resized to, in pixels; a multiple of 16."""
+    seed: int = 0
+
+
+def chats(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
+    """Write pictures, a processor and `train.jsonl` into the output folder."""
+    settings, out_dir = build_config(ChatsConfig, config), context.output_dir
+    render = {
+        "num_train": settings.num_pictures,
+        "num_heldout": 0,
+        "num_broken": 0,
+        "max_side_px": 200,
+        "seed": settings.seed,
+    }
+    shapes_demo.render(render, context)
+    shapes_demo.write_processor(out_dir / "processor", settings.image_size)
+    drawn = build_config(shapes_demo.RenderConfig, render)
+    pictures = shapes_demo.plan_pictures(drawn, out_dir, "train", settings.num_pictures, 0)
+    rng = random.Random(settings.seed)  # noqa: S311 - chats, not secrets
+    rows = []
+    for number in range(settings.num_train):
+        (num_images,) = rng.choices(list(SHARES), list(SHARES.values()))
+        chosen = rng.sample(pictures, num_images)
+        row = {
+            "id": f"chat-{number:06d}",
+            "images": [str(picture.path.relative_to(out_dir)) for picture in chosen],
+            "messages": conversation(chosen, rng) if chosen else talk(rng.choice(pictures), rng),
+        }
+        rows.append(json.dumps(row))
+    write_text_atomic(out_dir / "train.jsonl", "".join(f"{row}\n" for row in rows))
+    return {"num_train": len(rows), "num_pictures": len(pictures)}
+
+
+def conversation(
+    pictures: Sequence[shapes_demo.Picture], rng: random.Random
+) -> list[dict[str, Any]]:
+    """Picture after picture, questions about each; its place is before the first of them."""
+    turns = []
+    for picture in pictures:
+        for number, (asked, answered) in enumerate(_questions(picture, rng)):
+            shown = [] if number else [{"type": "image"}]
+            turns += [_said("user", *shown, _text(asked)), _said("assistant", _text(answered))]
+    return turns
+
+
+def talk(picture: shapes_demo.Picture, rng: random.Random) -> list[dict[str, Any]]:
+    """Without a picture: the questions are about a description."""
+    turns = [_said("user", _text(picture.caption)), _said("assistant", _text(picture.caption))]
+    for asked, answered in _questions(picture, rng):
+        turns += [_said("user", _text(asked)), _said("assistant", _text(answered))]
+    return turns
+
+
+def _questions(picture: shapes_demo.Picture, rng: random.Random) -> list[tuple[str, str]]:
+    number = 1 + min(MOST_TURNS - 1, int(rng.lognormvariate(TURNS_LOG_MEAN, TURNS_LOG_SD)))
+    known = {"Describe it.": picture.caption} | {
+        asked: getattr(picture, name) for name, asked in recipes.QUESTIONS.items()
+    }
+    return [(asked, known[asked]) for asked in rng.choices(list(known), k=number)]
+
+
+def _said(role: str, *content: dict[str, str]) -> dict[str, Any]:
+    return {"role": role, "content": list(content)}
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
