@@ -32,22 +32,25 @@ def conf() -> ModuleType:
 
 
 def _groups(text: str) -> dict[str, list[str]]:
-    trees = re.findall(r"```{toctree}\n:hidden:\n:caption: (.+)\n\n([\w\n-]+)```", text)
+    trees = re.findall(r"```{toctree}\n:hidden:\n:caption: (.+)\n\n([\w\n/-]+)```", text)
     return {caption: pages.split() for caption, pages in trees}
 
 
 @needs_sphinx
-def test_the_navigation_has_every_page_once_in_four_groups(conf: ModuleType) -> None:
+def test_the_navigation_has_every_page_once_in_its_group(conf: ModuleType) -> None:
     groups = _groups(conf.with_navigation((DOCS / "index.md").read_text()))
-    assert list(groups) == ["Tutorial", "How-to", "Reference", "Explanation"]
+    assert list(groups) == ["Tutorial", "How-to", "Recipes", "Reference", "Explanation"]
     named = [page for pages in groups.values() for page in pages]
-    assert sorted([*named, "index"]) == sorted(page.stem for page in DOCS.glob("*.md"))
+    pages = [str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md")]
+    assert sorted([*named, "index"]) == sorted(pages)
 
 
 @needs_sphinx
 def test_a_link_out_of_docs_becomes_an_address_of_the_repository(conf: ModuleType) -> None:
     made = conf.with_addresses("[a](../README.md#install) [b](spec.md)", "x")
     assert made == f"[a]({conf.REPOSITORY}README.md#install) [b](spec.md)"
+    made = conf.with_addresses("[a](../../README.md) [b](../spec.md#name)", "recipes/x")
+    assert made == f"[a]({conf.REPOSITORY}README.md) [b](../spec.md#name)"
     with pytest.raises(FileNotFoundError, match=r"docs/x\.md: \.\./nothing\.md is not there"):
         conf.with_addresses("[a](../nothing.md)", "x")
 
