@@ -118,7 +118,7 @@ def test_the_interval_of_one_run_has_no_end():
     assert high > 9
 
 
-def test_the_small_vlms_prefetch_needs_eight_runs_of_each_before_a_gain_can_be_told():
+def test_the_small_vlms_prefetch_needs_seven_runs_of_each_before_a_gain_can_be_told():
     """3059 +- 99 beside 3164 +- 59 tokens/s, if +- is the spread from run to run."""
-    words = {n: judge(*(study_arm(*figures, n) for figures in PREFETCH)).word for n in (2, 3, 6, 8)}
-    assert words == {2: "cannot tell", 3: "cannot tell", 6: "cannot tell", 8: "faster"}
+    words = {n: judge(*(study_arm(*figures, n) for figures in PREFETCH)).word for n in (2, 3, 6, 7)}
+    assert words == {2: "cannot tell", 3: "cannot tell", 6: "cannot tell", 7: "faster"}
