@@ -35,9 +35,8 @@ def main() -> int:
     parser.add_argument("pages", nargs="*", metavar="PAGE", help="index, spec, ...; default: all")
     options = parser.parse_args()
     folder = options.folder.resolve()
-    pages = (*folder.glob("*.html"), *folder.glob("recipes/*.html"))
-    found = sorted(str(path.relative_to(folder).with_suffix("")) for path in pages)
-    names = options.pages or found
+    found = (*folder.glob("*.html"), *folder.glob("recipes/*.html"))
+    names = options.pages or sorted(str(p.relative_to(folder).with_suffix("")) for p in found)
     if not names:
         parser.error(f"no page in {folder}; build them with: make docs")
     wrong = [problem for name in names for problem in look(folder / f"{name}.html")]

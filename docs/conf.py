@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
 
 from pygments.lexers.special import TextLexer  # noqa: E402
@@ -40,7 +41,8 @@ highlight_language = "text"
 
 REPOSITORY = "https://github.com/slurm-jobs/slurm-jobs/blob/main/"
 """Where files outside docs/ are shown."""
-_ENTRY = re.compile(r"\]\(((?:recipes/)?[\w-]+)\.md\)")
+_UPWARDS = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
+_ENTRY = re.compile(r"\]\(([\w/-]+)\.md\)")
 
 
 def with_navigation(text: str) -> str:
@@ -63,13 +65,15 @@ def with_addresses(text: str, page: str) -> str:
     """
 
     def address(link: re.Match[str]) -> str:
-        if not (ROOT / link[1]).exists():
-            message = f"docs/{page}.md: {out}{link[1]} is not there"
+        target = ((DOCS / page).parent / link[1]).resolve()
+        if not target.exists():
+            message = f"docs/{page}.md: {link[1]} is not there"
             raise FileNotFoundError(message)
-        return f"]({REPOSITORY}{link[1]}{link[2] or ''})"
+        if target.is_relative_to(DOCS):
+            return link[0]
+        return f"]({REPOSITORY}{target.relative_to(ROOT)}{link[2] or ''})"
 
-    out = "../" * (page.count("/") + 1)
-    return re.sub(rf"\]\({re.escape(out)}([^)#\s]+)(#[^)\s]*)?\)", address, text)
+    return _UPWARDS.sub(address, text)
 
 
 def _on_read(_app: Any, page: str, source: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Reads README.md and the pages below docs/: their fenced blocks, links, what is marked to be run.
+"""Reads README.md and the pages below docs/: fenced blocks, links, and what is marked to be run.
 
 The marks are HTML comments, which a reader of the page does not see:
 
@@ -22,11 +22,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = (
-    ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "recipes").glob("*.md")),
-)
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 STAND_INS = {
     "clusters/ours.yaml": "scheduler: slurm\n",

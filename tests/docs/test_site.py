@@ -37,7 +37,7 @@ def _groups(text: str) -> dict[str, list[str]]:
 
 
 @needs_sphinx
-def test_the_navigation_has_every_page_once_in_five_groups(conf: ModuleType) -> None:
+def test_the_navigation_has_every_page_once_in_its_group(conf: ModuleType) -> None:
     groups = _groups(conf.with_navigation((DOCS / "index.md").read_text()))
     assert list(groups) == ["Tutorial", "How-to", "Recipes", "Reference", "Explanation"]
     named = [page for pages in groups.values() for page in pages]
@@ -49,8 +49,8 @@ def test_the_navigation_has_every_page_once_in_five_groups(conf: ModuleType) -> 
 def test_a_link_out_of_docs_becomes_an_address_of_the_repository(conf: ModuleType) -> None:
     made = conf.with_addresses("[a](../README.md#install) [b](spec.md)", "x")
     assert made == f"[a]({conf.REPOSITORY}README.md#install) [b](spec.md)"
-    below = conf.with_addresses("[a](../../README.md) [b](../spec.md)", "recipes/x")
-    assert below == f"[a]({conf.REPOSITORY}README.md) [b](../spec.md)"
+    made = conf.with_addresses("[a](../../README.md) [b](../spec.md#name)", "recipes/x")
+    assert made == f"[a]({conf.REPOSITORY}README.md) [b](../spec.md#name)"
     with pytest.raises(FileNotFoundError, match=r"docs/x\.md: \.\./nothing\.md is not there"):
         conf.with_addresses("[a](../nothing.md)", "x")
 

@@ -14,25 +14,13 @@ import pytest
 
 from tests.end_to_end.demo import completion, copy_configs
 from tests.end_to_end.driver import Driver
-from tests.pipeline.kinds import write_kind
-from tests.pipeline.models.tiny import write_tiny
-from tests.pipeline.models.tiny_towers import (
-    write_image_processor,
-    write_qwen2,
-    write_siglip,
-    write_tokenizer,
-)
+from tests.end_to_end.recipe_models import write_recipe_models
 
 
 @pytest.fixture(scope="module")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model of each name that recipes use."""
-    root = tmp_path_factory.mktemp("models")
-    write_image_processor(write_siglip(root / "vision"))
-    write_tokenizer(write_qwen2(root / "language", tied=True, vocab_size=272))
-    write_kind("qwen3_vl", write_tiny("qwen3_vl", root / "vlm"))
-    write_kind("qwen2_5_vl", write_tiny("qwen2_5_vl", root / "qlora" / "vlm"))
-    return root
+    return write_recipe_models(tmp_path_factory.mktemp("models"))
 
 
 def overrides(models: Path, **more: Any) -> list[str]:
