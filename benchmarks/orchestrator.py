@@ -25,6 +25,7 @@ ARRAY_SIZE = 1_000
 STATUS_SIZE = 10_000
 SIMULATED = (1_000, 10_000, 100_000)
 COMMAND = (sys.executable, "-P", "-m", "slurm_jobs")
+DEMO = Path(__file__).parents[1] / "configs" / "demo.yaml"
 FOLDER = Path("/var/tmp", f"slurm-jobs-bench-{os.getpid()}")  # noqa: S108 - sockets want short paths
 
 SPEC = """\
@@ -150,6 +151,7 @@ def start_up_rows(repeats: int) -> list[Row]:
     costs = interleaved(
         {
             "help": lambda: _run(*COMMAND, "--help"),
+            "check": lambda: _run(*COMMAND, "check", str(DEMO)),
             "status": lambda: _run(*COMMAND, "status", "/nowhere"),
             "python": lambda: _run(sys.executable, "-c", "pass"),
             "submitit": lambda: _run(sys.executable, "-c", "import submitit"),
@@ -157,8 +159,11 @@ def start_up_rows(repeats: int) -> list[Row]:
         repeats=3 * repeats,
     )
     rows = []
-    for verb, at_most in (("help", 0.25), ("status", None)):
-        case = "slurm-jobs --help" if verb == "help" else "slurm-jobs status, no run found"
+    for verb, case, at_most in (
+        ("help", "slurm-jobs --help", 0.25),
+        ("check", "slurm-jobs check of the demo", 0.6),
+        ("status", "slurm-jobs status, no run found", None),
+    ):
         for peer, name in (("python", "python -c pass"), ("submitit", "import submitit")):
             value = costs[peer].cpu_s
             goal = at_most if peer == "python" else None

@@ -43,7 +43,7 @@ def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDO
     """
     num_processes = max(1, min(num_asked, _MAX_PROCESSES))
     alone = repeated(lambda: _work(1, window_s), deadline, most=5)
-    speeds = [turns / cpu_s for turns, cpu_s in alone if cpu_s > 0]
+    speeds = [turns / cpu_s for turns, cpu_s in alone if turns and cpu_s > 0]
     if not speeds:
         return not_measured("cores", f"one process got no core at all, each time for {window_s} s")
     speed = median(speeds)

@@ -186,7 +186,7 @@ def _more_lines(run_dir: Path, result: Mapping[str, Any]) -> list[str]:
 
     minutes = result.get("more_budget_min")  # results of earlier versions do not have it
     if minutes is None:
-        failed = (result["closing"] or {}).get("failure")
+        failed = (result.get("closing") or {}).get("failure")
         return [_TO_TELL_MORE] if result.get("is_taken_back") and not failed else []
     sets = [w for s in budget_settings(result["stage"], minutes) for w in ("--set", s)]
     return [f"next: {command_text('resume', shown_path(run_dir), *sets)}"]

@@ -107,4 +107,6 @@ def test_a_budget_that_left_a_change_out_is_told_with_the_command_that_goes_on(s
     sets += ["--set", "stages.train.resources.timeout_min=22"]
     (line,) = _more_lines(spec.parent / "my run", result)
     assert line == f"next: {command_text('resume', 'my run', *sets)}"
-    assert _more_lines(spec.parent, {**result, "more_budget_min": None}) == []
+    result = {"stage": "train", "more_budget_min": None, "closing": None, "is_taken_back": False}
+    assert _more_lines(spec.parent, result) == []
+    assert _more_lines(spec.parent, {"stage": "train"}) == []  # of an earlier version
