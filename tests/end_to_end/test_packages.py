@@ -67,6 +67,19 @@ def test_the_citation_is_of_this_version_and_has_what_the_format_asks_for() -> N
     assert {"message", "title", "type", "repository-code"} <= cited.keys()
 
 
+def wrong_tags(tags: str) -> list[str]:
+    """Those of `git tag` that name another version than the package's."""
+    versions = [tag for tag in tags.split() if re.fullmatch(r"v\d.*", tag)]
+    return [tag for tag in versions if tag != f"v{slurm_jobs.__version__}"]
+
+
+def test_a_tag_on_this_commit_names_this_version() -> None:
+    assert wrong_tags(f"v{slurm_jobs.__version__} v9.9.9 nightly") == ["v9.9.9"]
+    command = ["git", "tag", "--points-at", "HEAD"]
+    said = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert wrong_tags(said.stdout) == []  # an unpacked sdist has no git: nothing to compare
+
+
 def test_the_oldest_python_is_the_first_that_is_stated() -> None:
     assert PROJECT["requires-python"] == f">={STATED[0]}"
 
