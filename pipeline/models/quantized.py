@@ -1,9 +1,6 @@
-"""Linear layers in 4 bits (NF4, arXiv:2305.14314), by the kernels of bitsandbytes.
+"""Which layers of a model are in 4 bits, and putting them there (QLoRA, arXiv:2305.14314).
 
-bitsandbytes' own layer keeps the scales of its blocks in an attribute of the weight, which sharding
-replaces, and changes what it holds as it computes: its bias is cast for good, and on CPUs with
-bfloat16 instructions the weights are packed anew in eval mode. Here scales are buffers, which are
-moved, sent and compared as all buffers are, and nothing is changed by computing.
+The layer itself is for `quantized_linear`, which needs bitsandbytes.
 """
 
 from __future__ import annotations
@@ -12,9 +9,7 @@ import fnmatch
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import bitsandbytes as bnb
 import torch
-from bitsandbytes.functional import QuantState, dequantize_4bit, quantize_4bit
 from torch import nn
 from transformers import PreTrainedConfig
 
@@ -23,11 +18,6 @@ from pipeline.models.linear_layers import find_targets, refuse_tied
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.quantize import QuantizeConfig
 
-BLOCK_SIZE = 64
-"""Weights that share a scale."""
-NESTED_BLOCK_SIZE = 256
-"""Scales that share a scale of their own; bitsandbytes knows no other."""
-_NUM_CODES, _NUM_NESTED_CODES = 16, 256
 STORAGE_DTYPES: Mapping[str, torch.dtype] = {
     "uint8": torch.uint8,
     "bf16": torch.bfloat16,
@@ -35,98 +25,15 @@ STORAGE_DTYPES: Mapping[str, torch.dtype] = {
 }
 
 
-class QuantizedLinear(bnb.nn.Linear4bit):
-    """A frozen linear layer whose weight is packed; peft adapts it as it does its base class."""
+class PackedLinear(nn.Linear):
+    """What is known of a quantised layer without bitsandbytes; `quantized_linear` makes them."""
 
-    def __init__(self, layer: nn.Linear, config: QuantizeConfig) -> None:
-        """Make room for `layer`, where its weight lies; `take` quantises it."""
-        super().__init__(
-            layer.in_features,
-            layer.out_features,
-            bias=False,
-            compute_dtype=torch.float32,
-            compress_statistics=config.double,
-            quant_type=config.kind,
-            quant_storage=STORAGE_DTYPES[config.storage],
-            device="meta",
-        )
-        self.bias = layer.bias
-        self.kind, self.is_double = config.kind, config.double
-        device = layer.weight.device
-        num_numbers = (self.num_weights + 1) // (2 * self.quant_storage.itemsize)
-        packed = torch.empty((num_numbers, 1), dtype=self.quant_storage, device=device)
-        self.weight = nn.Parameter(packed, requires_grad=False)
-        # What peft asks of a weight of this kind, when adapters are added.
-        self.weight.compress_statistics = config.double  # type: ignore[attr-defined]
-        self.weight.quant_type = config.kind  # type: ignore[attr-defined]
-        for name, (shape, dtype) in self._scales().items():
-            empty = torch.empty(shape, dtype=dtype, device=device)
-            self.register_buffer(name, empty, persistent=False)
-
-    def _scales(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """Shape and dtype of what the weight's blocks are scaled by."""
-        num_blocks = -(-self.num_weights // BLOCK_SIZE)
-        whole = torch.float32
-        if not self.is_double:
-            return {"absmax": ((num_blocks,), whole), "code": ((_NUM_CODES,), whole)}
-        return {
-            "absmax": ((num_blocks,), torch.uint8),
-            "code": ((_NUM_CODES,), whole),
-            "offset": ((), whole),
-            "nested_absmax": ((-(-num_blocks // NESTED_BLOCK_SIZE),), whole),
-            "nested_code": ((_NUM_NESTED_CODES,), whole),
-        }
-
-    @torch.no_grad()
-    def take(self, weight: torch.Tensor, device: torch.device) -> None:
-        """Quantise a float matrix [out_features, in_features] on `device`, into this layer."""
-        packed, found = quantize_4bit(
-            weight.to(device).float(),
-            blocksize=BLOCK_SIZE,
-            compress_statistics=self.is_double,
-            quant_type=self.kind,
-            quant_storage=self.quant_storage,
-        )
-        self.weight.copy_(packed)
-        self.absmax.copy_(found.absmax)
-        self.code.copy_(found.code)
-        if self.is_double:
-            self.offset.copy_(found.offset)
-            self.nested_absmax.copy_(found.state2.absmax)
-            self.nested_code.copy_(found.state2.code)
+    compute_dtype: torch.dtype
 
     @property
     def num_weights(self) -> int:
         """Of the matrix; the packed tensor has fewer numbers."""
         return self.in_features * self.out_features
-
-    def state(self, dtype: torch.dtype) -> QuantState:
-        """What bitsandbytes needs to know of the weight, to give it as `dtype`."""
-        nested = None
-        if self.is_double:
-            nested = QuantState(
-                absmax=self.nested_absmax,
-                code=self.nested_code,
-                blocksize=NESTED_BLOCK_SIZE,
-                dtype=torch.float32,
-            )
-        return QuantState(
-            absmax=self.absmax,
-            shape=torch.Size((self.out_features, self.in_features)),
-            code=self.code,
-            blocksize=BLOCK_SIZE,
-            quant_type=self.kind,
-            dtype=dtype,
-            offset=self.offset if self.is_double else None,
-            state2=nested,
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Float [..., in_features] to [..., out_features] of the same dtype."""
-        dtype = self.compute_dtype
-        bias = None if self.bias is None else self.bias.to(dtype)
-        found = bnb.matmul_4bit(x.to(dtype), self.weight, self.state(dtype), bias=bias)
-        return found.to(x.dtype)
 
     def dequantize(self, packed: torch.Tensor) -> torch.Tensor:
         """Float32 [out_features, in_features]: the matrix that was trained beside.
@@ -134,13 +41,7 @@ class QuantizedLinear(bnb.nn.Linear4bit):
         Args:
             packed: This layer's weight, whole.
         """
-        state = self.state(torch.float32)
-        state.to(packed.device)
-        return dequantize_4bit(packed, state)
-
-    def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:  # type: ignore[no-untyped-def]
-        """Without the scales, which bitsandbytes would add as long as weights are not sharded."""
-        nn.Module._save_to_state_dict(self, destination, prefix, keep_vars)  # noqa: SLF001
+        raise NotImplementedError
 
 
 def quantize_model(
@@ -156,6 +57,8 @@ def quantize_model(
     Raises:
         StageConfigError: a pattern matches no linear layer, or one that is the embeddings.
     """
+    from pipeline.models.quantized_linear import QuantizedLinear
+
     root: Any = model.root()
     names = find_targets(model, config.targets, "quantize.targets", only_used=False)
     for pattern in config.skip:
@@ -194,10 +97,10 @@ def _make_fp32(model: VisionLanguageModel) -> None:
                 one.dtype = torch.float32
 
 
-def quantized_layers(model: nn.Module) -> Iterator[tuple[str, QuantizedLinear]]:
+def quantized_layers(model: nn.Module) -> Iterator[tuple[str, PackedLinear]]:
     """By their names in the model."""
     for name, module in model.named_modules():
-        if isinstance(module, QuantizedLinear):
+        if isinstance(module, PackedLinear):
             yield name, module
 
 

@@ -5,6 +5,8 @@ AdamW is element by element, so it may be made shard by shard. But 8-bit state h
 256 numbers in a row, and those rows are the shard's: the state of other shards is another state,
 and is no DTensor either. So each rank keeps its own, in checkpoints as well; other shards go on
 from all ranks' states, unpacked, put together, and packed anew.
+
+bitsandbytes is imported where it is called: checkpoints ask of any optimizer whether it is this.
 """
 
 from __future__ import annotations
@@ -13,11 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from bitsandbytes.functional import (
-    create_dynamic_map,
-    dequantize_blockwise,
-    quantize_blockwise,
-)
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -128,10 +125,8 @@ class LocalOptimizer(torch.optim.Optimizer):
         for key, moment in zip("12", moments, strict=True):
             part = _part_of(parameter, moment.to(local.device)).contiguous()
             if state[f"state{key}"].dtype == torch.uint8:
-                code = state[f"qmap{key}"]
-                packed, found = quantize_blockwise(part, code=code, blocksize=BLOCK_SIZE)
-                state[f"absmax{key}"].copy_(found.absmax)
-                part = packed
+                part, absmax = _pack(part, state[f"qmap{key}"])
+                state[f"absmax{key}"].copy_(absmax)
             state[f"state{key}"].copy_(part)
 
     def unpack(self, state: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -159,9 +154,19 @@ class LocalOptimizer(torch.optim.Optimizer):
         return {key: value for key, value in inner.state[local].items() if key not in _TABLES}
 
 
+def _pack(moment: torch.Tensor, code: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """In 8 bits, and the scales of its blocks."""
+    from bitsandbytes.functional import quantize_blockwise
+
+    packed, found = quantize_blockwise(moment, code=code, blocksize=BLOCK_SIZE)
+    return packed, found.absmax
+
+
 def _unpack(moment: torch.Tensor, absmax: torch.Tensor | None, *, is_signed: bool) -> torch.Tensor:
     if absmax is None:
         return moment.flatten().float()
+    from bitsandbytes.functional import create_dynamic_map, dequantize_blockwise
+
     code = create_dynamic_map(signed=is_signed).to(moment.device)
     whole = dequantize_blockwise(moment, absmax=absmax, code=code, blocksize=BLOCK_SIZE)
     return whole.flatten()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
-import bitsandbytes as bnb
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
@@ -15,10 +13,10 @@ from pipeline.training.local_optimizer import LocalOptimizer
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.optimizer import OptimizerConfig
 
-_OF_BITSANDBYTES: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adamw_8bit": bnb.optim.AdamW8bit,
-    "paged_adamw": bnb.optim.PagedAdamW,
-    "paged_adamw_8bit": bnb.optim.PagedAdamW8bit,
+_OF_BITSANDBYTES = {
+    "adamw_8bit": "AdamW8bit",
+    "paged_adamw": "PagedAdamW",
+    "paged_adamw_8bit": "PagedAdamW8bit",
 }
 
 _POSITIONS = ("position_embedding", "pos_embed")
@@ -46,8 +44,10 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Opt
             f"{config.kind.removeprefix('paged_')}`"
         )
         raise StageConfigError(message)
+    from bitsandbytes import optim  # takes 1.5 s to load, which AdamW need not wait for
+
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    make = functools.partial(_OF_BITSANDBYTES[config.kind], **options)
+    make = functools.partial(getattr(optim, _OF_BITSANDBYTES[config.kind]), **options)
     return LocalOptimizer(groups, make, names)
 
 

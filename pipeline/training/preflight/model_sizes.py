@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from pipeline.models import VisionLanguageModel
-from pipeline.models.quantized import QuantizedLinear
+from pipeline.models.quantized import PackedLinear
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ def read_sizes(model: VisionLanguageModel, units: Sequence[nn.Module]) -> ModelS
     """Of a model, whose weights may be on "meta"; `units` are gathered one at a time."""
     unit_of = {id(p): number for number, unit in enumerate(units) for p in unit.parameters()}
     modules = list(model.modules())
-    packed = {id(m.weight): m.num_weights for m in modules if isinstance(m, QuantizedLinear)}
+    packed = {id(m.weight): m.num_weights for m in modules if isinstance(m, PackedLinear)}
     multiplied = {id(m.weight) for m in modules if isinstance(m, nn.Linear)}
     language = model.sizes()[1]
     return ModelSizes(

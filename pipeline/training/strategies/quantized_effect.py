@@ -13,7 +13,7 @@ import xxhash
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from pipeline.models.quantized import QuantizedLinear, quantized_layers
+from pipeline.models.quantized import PackedLinear, quantized_layers
 from pipeline.training.device import Workplace
 from pipeline.training.ranks import Ranks
 from pipeline.training.strategies.fsdp_groups import units_within
@@ -88,7 +88,7 @@ def _hash_gathered(bare: nn.Module) -> dict[str, str]:
     return found
 
 
-def _hash_layer(layer: QuantizedLinear) -> str:
+def _hash_layer(layer: PackedLinear) -> str:
     """Of the packed weight and of what its blocks are scaled by."""
     digest = xxhash.xxh3_128()
     for name, tensor in [("weight", layer.weight), *layer.named_buffers(recurse=False)]:

@@ -18,13 +18,13 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from pipeline.models import build_model, make_unloaded
 from pipeline.models.adapters import add_adapters, merge_adapters
 from pipeline.models.quantized import (
-    QuantizedLinear,
     compute_in,
     dequantize_weights,
     quantize_model,
     quantized_layers,
     quantized_names,
 )
+from pipeline.models.quantized_linear import QuantizedLinear
 from pipeline.training.batches import loss_of, to_device
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.stage_config.adapters import AdaptersConfig
