@@ -152,6 +152,7 @@ def start_up_rows(repeats: int) -> list[Row]:
         {
             "help": lambda: _run(*COMMAND, "--help"),
             "check": lambda: _run(*COMMAND, "check", str(DEMO)),
+            "tab": lambda: _run(*COMMAND, "__complete", "bash", "slurm-jobs logs m"),
             "status": lambda: _run(*COMMAND, "status", "/nowhere"),
             "python": lambda: _run(sys.executable, "-c", "pass"),
             "submitit": lambda: _run(sys.executable, "-c", "import submitit"),
@@ -162,6 +163,7 @@ def start_up_rows(repeats: int) -> list[Row]:
     for verb, case, at_most in (
         ("help", "slurm-jobs --help", 0.25),
         ("check", "slurm-jobs check of the demo", 0.6),
+        ("tab", "a TAB behind slurm-jobs logs", 0.15),
         ("status", "slurm-jobs status, no run found", None),
     ):
         for peer, name in (("python", "python -c pass"), ("submitit", "import submitit")):

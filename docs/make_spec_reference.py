@@ -14,7 +14,7 @@ from typing import Any
 
 from slurm_jobs.common.files import dump_json
 from slurm_jobs.spec.plain_text import trap
-from slurm_jobs.spec.schema import profile_schema, spec_schema
+from slurm_jobs.spec.schema import PLACE, profile_schema, spec_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "<!-- From here on made by docs/make_spec_reference.py; change the models instead. -->\n"
@@ -116,7 +116,7 @@ def takes(value: dict[str, Any]) -> str:
     if "$ref" in value:
         return "keys of " + link(value["$ref"].rpartition("/")[2])
     if "anyOf" in value:
-        kinds = [takes(v) for v in value["anyOf"] if v.get("type") != "null"]
+        kinds = [takes(v) for v in value["anyOf"] if v != PLACE and v.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in value:
         return ", ".join(

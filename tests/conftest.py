@@ -8,6 +8,7 @@ set, it fails. SLURM_JOBS_CLUSTER=FOLDER uses a cluster that was brought up by h
 need the cluster run on one of them, first, so that there is one cluster, installed once.
 """
 
+import compileall
 import fcntl
 import functools
 import os
@@ -62,6 +63,16 @@ def _needs_cluster(file: Path) -> bool:
     of a test's name, which pytest 9.2 no longer lets it change.
     """
     return "pytest.mark.cluster" in file.read_text(encoding="utf-8")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the packages, as pip does where it installs: hundreds of processes import them.
+
+    Some machines forbid Python to keep what it compiles (PYTHONDONTWRITEBYTECODE).
+    """
+    if not hasattr(config, "workerinput"):
+        for package in ("slurm_jobs", "pipeline"):
+            compileall.compile_dir(config.rootpath / package, quiet=1)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ _MAX_ENTRIES = 5000
 """Of a folder; whoever has more types the name."""
 _MAX_BYTES = 2_000_000
 """Of a spec that is read for its stages."""
+_MAX_DEPTH = 100
+"""Of nodes within nodes; a spec has some ten."""
 _SPEC_SUFFIXES = (".yaml", ".yml")
 _STAMP = re.compile(r"-(\d{8}-\d{6})-[0-9a-f]{4}$")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -114,12 +116,27 @@ def _spec_values(file: Path) -> dict[str, Any]:
         if not file.is_file() or file.stat().st_size > _MAX_BYTES:
             return {}
         loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=loader)
+        text = file.read_text(encoding="utf-8")
+        if _depth(yaml.parse(text, Loader=loader)) > _MAX_DEPTH:
+            return {}
+        node = yaml.compose(text, Loader=loader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     stages = _mapping(_mapping(node).get("stages"))
     kinds = {name: _mapping(stage).get("run") for name, stage in stages.items()}
     return {"stages": {name: {"run": getattr(run, "value", "")} for name, run in kinds.items()}}
+
+
+def _depth(events: Iterable[Any]) -> int:
+    """Of the deepest node; composed, some thousands end the process, which overflows its stack."""
+    depth = deepest = 0
+    for event in events:
+        name = type(event).__name__
+        depth += name.endswith("StartEvent") - name.endswith("EndEvent")
+        deepest = max(deepest, depth)
+        if deepest > _MAX_DEPTH:
+            break
+    return deepest
 
 
 def _mapping(node: Any) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.util
 import os
 import shutil
+import struct
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -208,7 +210,7 @@ def take_snapshot(code_dir: Path, sources: Sequence[Path]) -> CodeSnapshot:
     make_private_dir(temp / "user")
     for part, chosen in (("lib", packages), ("user", sources)):
         for source in chosen:
-            _copy(source, temp / part)
+            _copy(source, temp / part, with_bytecode=part == "lib")
     write_text_atomic(temp / "start.py", START_SCRIPT)
     (temp / "start.py").chmod(0o600)
     write_json_atomic(_made_by(temp), {"order_format": ORDER_FORMAT, "version": __version__})
@@ -240,10 +242,32 @@ def _refuse_equal_names(sources: Sequence[Path]) -> None:
             raise InputError(message)
 
 
-def _copy(source: Path, folder: Path) -> None:
+def _copy(source: Path, folder: Path, *, with_bytecode: bool = False) -> None:
     """Contents, and whether they can be executed; for the owner alone."""
     for name, path in source_files(source).items():
         target = folder / name
         make_private_dir(target.parent)
         shutil.copyfile(path, target)
         target.chmod(0o700 if os.access(path, os.X_OK) else 0o600)
+        if with_bytecode and path.suffix == ".py":
+            _copy_bytecode(path, target)
+
+
+def _copy_bytecode(source: Path, target: Path) -> None:
+    """What Python has compiled of this very source, if it has: each task and rank loads it.
+
+    Another Python than this one looks for another name, and compiles for itself.
+    """
+    compiled = Path(importlib.util.cache_from_source(str(source)))
+    try:
+        data, facts = compiled.read_bytes(), source.stat()
+    except OSError:  # never imported, or by a user who may not write there
+        return
+    stamp = struct.pack("<LL", int(facts.st_mtime) & 0xFFFFFFFF, facts.st_size & 0xFFFFFFFF)
+    if data[:16] != importlib.util.MAGIC_NUMBER + bytes(4) + stamp:
+        return
+    kept = target.parent / "__pycache__" / compiled.name
+    make_private_dir(kept.parent)
+    kept.write_bytes(data)
+    kept.chmod(0o600)
+    os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))

@@ -17,6 +17,7 @@ import yaml
 from slurm_jobs.spec.plain_text import BOOLS, NULLS, number, trap
 from slurm_jobs.spec.yaml_values import Path
 
+_ANCHOR = re.compile(r"&\S+\s+")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -68,6 +69,8 @@ def _replaced(text: str, node: yaml.Node, new: str) -> str:
     if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:
         message = f"line {node.start_mark.line + 1}: a block of text is not replaced by a value"
         raise EditError(message)
+    anchor = _ANCHOR.match(old)  # aliases elsewhere need it
+    start += anchor.end() if anchor else 0
     gap = " " if not old and text[start - 1 : start] == ":" else ""
     return text[:start] + gap + new + text[end:]
 

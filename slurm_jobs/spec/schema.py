@@ -13,6 +13,11 @@ from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+PLACE = {"type": "string", "pattern": r"^\$\{[^{}]+\}$"}
+"""`${matrix.AXIS}`, which may be the whole of any value of a stage."""
+_KINDS = ("integer", "number", "boolean")
+_TOLD = ("description", "default", "title", "examples")
+"""Keys that describe a value, and allow or refuse none."""
 
 
 def spec_schema() -> dict[str, Any]:
@@ -35,8 +40,30 @@ def spec_schema() -> dict[str, Any]:
                 },
             }
         )
+    definitions = {name: _with_places(value) for name, value in definitions.items()}
     definitions["Stage"]["allOf"] = conditions
     return _finished("slurm-jobs spec", {**spec, "$defs": definitions})
+
+
+def _with_places(schema: Any) -> Any:
+    """Values that are no free text may be a `${...}` instead: what it stands for is not known."""
+    if isinstance(schema, list):
+        return [_with_places(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "enum" in schema or "pattern" in schema or schema.get("type") in _KINDS:
+        told = {key: value for key, value in schema.items() if key in _TOLD}
+        strict = {key: value for key, value in schema.items() if key not in _TOLD}
+        return {**told, "anyOf": [strict, PLACE]}
+    inner = {"properties", "patternProperties"}
+    return {
+        key: {name: _with_places(each) for name, each in value.items()}
+        if key in inner
+        else value
+        if key in {*_TOLD, "required", "propertyNames"}
+        else _with_places(value)
+        for key, value in schema.items()
+    }
 
 
 def profile_schema() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import py_compile
 import stat
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.run import snapshot
 from slurm_jobs.run.snapshot import (
     refuse_uncopyable,
     renew_ours,
@@ -271,3 +273,34 @@ def test_a_closed_run_does_not_hide_that_its_folder_holds_runs(
     close(runs / "a", monkeypatch)
     close(runs / "c", monkeypatch)
     assert not any("runs" in name for name in source_files(project / "package"))
+
+
+def test_jobs_load_what_was_compiled_before_the_run(tmp_path: Path) -> None:
+    folder = take_snapshot(tmp_path / "code", []).folder / "lib"
+    command = [sys.executable, "-P", "-v", "-c", "import slurm_jobs.task"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    ours = [line for line in said.stderr.splitlines() if str(folder) in line and ".pyc" in line]
+    assert [line for line in ours if "matches" in line]
+    assert not [line for line in ours if "wrote" in line]
+
+
+@pytest.mark.parametrize("change", ["its text", "its time", "the compiler"])
+def test_what_was_compiled_of_another_source_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    module = tmp_path / "site" / "slurm_jobs" / "a.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("A = 1\n")
+    compiled = Path(py_compile.compile(str(module)) or "")
+    monkeypatch.setattr(snapshot, "PACKAGE_DIR", module.parent)
+    monkeypatch.setattr(snapshot, "shipped_path", lambda _name: module)
+    kept = Path("lib", "slurm_jobs", "__pycache__", compiled.name)
+    assert (take_snapshot(tmp_path / "sound", []).folder / kept).is_file()
+    if change == "its text":
+        module.write_text("A = 10\n")
+    elif change == "its time":
+        os.utime(module, (1e9, 1e9))
+    else:
+        compiled.write_bytes(bytes(4) + compiled.read_bytes()[4:])
+    assert not (take_snapshot(tmp_path / "other", []).folder / kept).exists()

@@ -97,6 +97,13 @@ def test_an_alias_is_edited_at_its_anchor_which_whoever_compares_will_notice():
     }
 
 
+def test_a_value_with_an_anchor_keeps_it_for_its_aliases():
+    text = "a: &one {x: 1}\nb: *one\nc: &two 3\nd: *two\n"
+    assert edit_text(text, [(("a",), {"x": 2}), (("c",), 4)]) == (
+        "a: &one {x: 2}\nb: *one\nc: &two 4\nd: *two\n"
+    )
+
+
 def test_what_has_no_place_is_refused():
     for text, path in (
         ("a: 1\n", ("a", "b")),
