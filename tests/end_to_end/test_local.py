@@ -61,6 +61,7 @@ def test_run_completes_all_stages_and_its_folder_is_private(local: Driver) -> No
         assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
 
 
+@pytest.mark.slow
 def test_max_running_bounds_how_many_array_tasks_run_at_once(local: Driver) -> None:
     run_dir = local.submit(_chain(local, "sleep_s: 0.5"))
     local.wait(run_dir)
@@ -491,6 +492,7 @@ def test_pending_tasks_without_a_runner_are_stranded_and_resume_starts_one(local
     assert local.wait(run_dir)["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_resume_with_more_time_keeps_finished_work(local: Driver) -> None:
     local.write(
         "spec.yaml",

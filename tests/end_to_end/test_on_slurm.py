@@ -36,6 +36,7 @@ def _train_on(nodes: int, ranks: int, gpus: int) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_demo_on_two_nodes_of_two_ranks_makes_the_same_shards(
     on_slurm: Driver, undisturbed: Path
 ) -> None:

@@ -78,6 +78,7 @@ def trials_of(run_dir: Path) -> list[dict[str, object]]:
     return [json.loads(path.read_text()) for path in paths]
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_too_small_fails_with_the_least_and_keeps_its_trial(
     local: Driver, dataset_dir: Path
 ) -> None:

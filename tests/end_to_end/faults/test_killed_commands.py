@@ -68,6 +68,7 @@ def _require_work(run: SmallRun, cluster: Cluster, *, is_again: bool = False) ->
     scene.require_clean_queue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_a_command_killed_at_a_write_of_chance_is_mended_by_the_next(
     verb: str, on_slurm: Driver, cluster: Cluster

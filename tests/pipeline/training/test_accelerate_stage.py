@@ -18,6 +18,8 @@ from slurm_jobs.common.context import context_to_json
 from tests.contexts import make_context
 from tests.pipeline.models.tiny import write_dataset, write_tiny
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 FSDP = {
     "distributed_type": "FSDP",

@@ -128,6 +128,7 @@ def test_sample_longer_than_a_row_fails_before_the_first_step(make_train_run, de
         run.run_here()
 
 
+@pytest.mark.slow
 def test_augmented_pictures_change_the_losses_and_repeat_after_a_resume(make_train_run):
     augment = {"mirror_share": 0.5, "brightness": 0.4}
     checkpoint = {"every_min": None, "every_steps": 3}

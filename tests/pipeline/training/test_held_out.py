@@ -240,6 +240,7 @@ def test_the_last_look_is_made_up_for_without_a_step_and_once(made, make_train_r
     assert (run.output_dir / HELD_OUT_NAME).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_looks_at_other_samples_are_not_compared(made, make_train_run):
     run = make_train_run(**looking_again(made))
     run.run_here()
@@ -251,6 +252,7 @@ def test_looks_at_other_samples_are_not_compared(made, make_train_run):
     assert len((run.output_dir / HELD_OUT_NAME).read_text().splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkeypatch):
     phases = [{"name": "a", "num_steps": 3, "learn": ["projector"]}, {"name": "b", "num_steps": 2}]
     run = make_train_run(**looking_again(made, num_steps=None, phases=phases))
@@ -259,6 +261,7 @@ def test_the_last_look_of_each_phase_is_made_up_for(made, make_train_run, monkey
     assert [look.step for look in looks_of(run)] == [3, 5]
 
 
+@pytest.mark.slow
 def test_looks_in_a_phase_stay_where_a_later_one_is_changed(made, make_train_run):
     first, second = (
         {"name": "a", "num_steps": 3, "learn": ["projector"]},

@@ -114,6 +114,7 @@ def test_what_is_learned_is_bit_for_bit_that_of_the_number_given_by_hand(
     assert found.weights() == given.weights()
 
 
+@pytest.mark.slow
 def test_a_resume_takes_the_number_that_was_found_and_another_device_does_not(
     peaks, memory, make_train_run, caplog
 ):

@@ -250,6 +250,7 @@ def test_a_writer_that_takes_away_all_that_is_looked_at_fails_the_attempt(
     assert run.weights() == whole[0].weights()
 
 
+@pytest.mark.slow
 def test_two_ranks_pass_over_the_same_damaged_phase(made, whole, make_train_run):
     run = resumable(make_train_run(**{**config_of(made), **config_for("ddp")}), whole)
     damage(run, "0-projector")
@@ -313,6 +314,7 @@ def test_weights_that_other_adapters_rename_are_learned_anew(made, make_train_ru
     assert again["resumed_from_step"] == 0
 
 
+@pytest.mark.slow
 def test_an_earlier_phase_that_changes_is_made_anew_with_all_that_follow(made, make_train_run):
     run = make_train_run(**config_of(made, **config_for("single")))
     run.run_here({"fingerprint": "one"}, **config_for("single"))

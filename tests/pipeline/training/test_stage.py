@@ -293,6 +293,7 @@ def test_cuda_without_a_gpu_fails_at_once(make_train_run):
     assert not (run.output_dir / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_single_strategy_refuses_several_ranks(make_train_run):
     run = make_train_run(strategy="single")
     ends = run.finish(run.start())

@@ -83,6 +83,7 @@ def words_on_a_wait(process):
     return next((line for line in process.stderr if "waiting for" in line), None)
 
 
+@pytest.mark.slow
 def test_a_node_whose_copy_takes_longer_than_collectives_may_wait_is_waited_for(tmp_path, ranks):
     (tmp_path / "n1").mkdir()
     with (tmp_path / "n1/stage_in.lock").open("ab") as lock:
@@ -94,6 +95,7 @@ def test_a_node_whose_copy_takes_longer_than_collectives_may_wait_is_waited_for(
     assert [process.wait() for process in ranks] == [0, 0]
 
 
+@pytest.mark.slow
 def test_who_waits_for_staging_in_ends_when_the_rank_with_the_store_dies(tmp_path, ranks):
     (tmp_path / "n0").mkdir()
     with (tmp_path / "n0/stage_in.lock").open("ab") as lock:

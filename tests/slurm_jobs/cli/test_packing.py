@@ -149,6 +149,7 @@ def test_a_folder_has_no_model_and_eight_ranks(
     assert (json.loads(out)["num_ranks"], json.loads(out)["notes"]) == (3, [])
 
 
+@pytest.mark.slow
 def test_config_dataset_needs_no_run(
     here: Path, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +159,7 @@ def test_config_dataset_needs_no_run(
     assert (code, json.loads(out)["folder"]) == (0, str(source / "set" / "output"))
 
 
+@pytest.mark.slow
 def test_a_sample_longer_than_a_row_is_told_with_the_remedy(
     source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,6 +170,7 @@ def test_a_sample_longer_than_a_row_is_told_with_the_remedy(
     assert told.count("to look at longer rows: --max-tokens ") == 1  # not once a strategy
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made")
 def test_a_spec_whose_own_rows_are_too_short_is_1(capsys: pytest.CaptureFixture[str]) -> None:
     batching = "stages.train.config.batching"
@@ -239,6 +242,7 @@ def test_wrong_words_are_2_with_the_remedy(
     assert message in err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made")
 def test_ranks_that_do_not_divide_the_lanes_are_1(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = packing(capsys, "words.yaml", "--ranks", 3, "--no-timing")
@@ -246,6 +250,7 @@ def test_ranks_that_do_not_divide_the_lanes_are_1(capsys: pytest.CaptureFixture[
     assert "num_lanes is 8 and the number of ranks is 3" in err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made")
 def test_the_python_of_the_spec_is_used(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = here / "python"

@@ -141,6 +141,7 @@ def test_limit_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert out.endswith("audited the first 5 of 23 samples: no problems found\n")
 
 
+@pytest.mark.slow
 def test_all_data_sets_of_a_run_are_shown_and_stage_picks(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,14 +158,14 @@ values_of_yaml = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(KNOWN_KEYS)), values_of_yaml), values_of_yaml)
 def test_whatever_stands_in_a_file_is_told_and_nothing_is_raised(values, other):
     for each in (values, {**values, "distributed_type": "FSDP"}, other):
         assert all(isinstance(problem, str) for problem in find_problems(each, ASKER))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(KNOWN_FSDP_KEYS)), values_of_yaml))
 def test_whatever_stands_in_a_file_without_problems_is_understood(keys):
     values = fsdp(**keys)

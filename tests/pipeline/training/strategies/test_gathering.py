@@ -22,6 +22,7 @@ def finish(run):
     assert [code for code, _ in ends] == [0, 0], ends
 
 
+@pytest.mark.slow
 def test_a_look_that_asks_one_rank_alone_leaves_the_next_backward_pass_in_step(
     make_train_run, demo_data
 ):
