@@ -6,8 +6,12 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_json, print_json, whole
+
+if TYPE_CHECKING:
+    from slurm_jobs.comparison.model import RunMeasure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,19 +39,12 @@ def add_training(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare, and print; exit code 0 whatever the verdict is."""
     from slurm_jobs.comparison.compare import compare
-    from slurm_jobs.comparison.measure import measure
     from slurm_jobs.comparison.sentences import headline
 
     _refuse_more(options)
     arms = [runs_of(arm) for arm in (options.first, options.second)]
     refuse_repeated([run_dir for arm in arms for run_dir in arm])
-    first, second = (
-        [
-            measure(run_dir, stage=options.stage, warmup_steps=options.warmup_steps)
-            for run_dir in arm
-        ]
-        for arm in arms
-    )
+    first, second = (measured(arm, options.stage, options.warmup_steps) for arm in arms)
     found = compare(first, second)
     if options.json:
         print_json({"headline": headline(found), **dataclasses.asdict(found)})
@@ -58,6 +55,18 @@ def run(options: argparse.Namespace) -> int:
         screen = console()
         screen.print(render(found, width=screen.width))
     return 0
+
+
+def measured(run_dirs: Sequence[Path], stage: str | None, warmup_steps: int) -> list[RunMeasure]:
+    """What the records say of each run; a person who waits for that sees which is read."""
+    from slurm_jobs.cli.progress_bar import working
+    from slurm_jobs.comparison.measure import measure
+
+    found = []
+    for run_dir in run_dirs:
+        with working(f"reading the steps of {run_dir.name}"):
+            found.append(measure(run_dir, stage=stage, warmup_steps=warmup_steps))
+    return found
 
 
 def _refuse_more(options: argparse.Namespace) -> None:

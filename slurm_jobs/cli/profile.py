@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the newest profile and print what it says."""
+    from slurm_jobs.cli.progress_bar import working
     from slurm_jobs.common.errors import InputError
     from slurm_jobs.common.operator_table import operators_path, read_operators
     from slurm_jobs.profiles.choosing import find_trace
@@ -30,25 +31,23 @@ def run(options: argparse.Namespace) -> int:
 
     found_trace = find_trace(find_run(options.run), options.stage, options.rank)
     path = found_trace.path
-    trace = read_trace(path)
     beside = operators_path(path.parent, found_trace.rank)
-    table = read_operators(beside) if beside.is_file() else None
-    try:
-        found = occupancy(trace)
-    except ValueError as error:
-        message = f"{path}: {error}"
-        raise InputError(message) from error
+    with working(f"reading {path.name}"):
+        trace = read_trace(path)
+        table = read_operators(beside) if beside.is_file() else None
+        try:
+            found = occupancy(trace)
+        except ValueError as error:
+            message = f"{path}: {error}"
+            raise InputError(message) from error
     if options.json:
-        steps = [
-            {"step": step[0], **dataclasses.asdict(occupancy(trace, [step]))}
-            for step in trace.steps
-        ]
+        steps = [(step[0], occupancy(trace, [step])) for step in trace.steps]
         print_json(
             {
                 "trace": str(path),
                 "has_device": trace.has_device,
                 "occupancy": {**dataclasses.asdict(found), "exposed_s": found.exposed_s},
-                "steps": steps,
+                "steps": [{"step": step, **dataclasses.asdict(each)} for step, each in steps],
                 "operators": dataclasses.asdict(table) if table is not None else None,
             }
         )

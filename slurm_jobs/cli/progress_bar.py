@@ -1,14 +1,41 @@
-"""A bar for work that a person waits for; nothing where nobody looks on."""
+"""What a person who waits for work is shown of it; nothing where nobody looks on."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from slurm_jobs.operations.entry_point import OnProgress
+
+
+_PATIENCE_S = 1.0
+"""What ends sooner is not announced: words that come and go at once are noise."""
+
+
+@contextmanager
+def working(words: str) -> Iterator[None]:
+    """While the block runs: after a second, words and a moving sign on standard error."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.text import Text
+
+    from slurm_jobs.cli.output import page_console
+
+    status = page_console(stderr=True).status(Text(f"{words} ... (Ctrl-C ends it)"), spinner="line")
+    starter = threading.Timer(_PATIENCE_S, status.start)
+    starter.daemon = True
+    starter.start()
+    try:
+        yield
+    finally:
+        starter.cancel()
+        starter.join()
+        status.stop()
 
 
 @contextmanager

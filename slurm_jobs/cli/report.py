@@ -64,11 +64,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _export(run_dir: Path, path: Path) -> str:
     """Write the table of the steps; the line that says so."""
+    from slurm_jobs.cli.progress_bar import working
     from slurm_jobs.report.export import export_steps
     from slurm_jobs.report.inputs.reading import read_inputs
     from slurm_jobs.run.paths import RunPaths
 
-    num_rows = export_steps(read_inputs(RunPaths(run_dir), (), whole=True), path)
+    with working(f"writing {shown_path(path)}"):
+        num_rows = export_steps(read_inputs(RunPaths(run_dir), (), whole=True), path)
     return f"steps: {shown_path(path)} ({number_text(num_rows, 'row')})"
 
 
@@ -102,6 +104,7 @@ def write_report(
         told: attempts whose failure this terminal tells elsewhere, see `told.without_failures`.
     """
     from slurm_jobs.cli.output import page_console
+    from slurm_jobs.cli.progress_bar import working
     from slurm_jobs.report.json_form import report_to_json
     from slurm_jobs.report.stage import ask, make_report
     from slurm_jobs.report.terminal import print_report
@@ -109,17 +112,16 @@ def write_report(
     from slurm_jobs.run.paths import RunPaths
 
     paths = RunPaths(run_dir)
-    asked, config = ask(paths), _config_of(paths)
-    report = make_report(
-        paths, asked.accounting, config, answer=asked.answer, num_epochs=num_epochs
-    )
-    not_kept = _keep(report, paths)
+    with working(f"reading the records of {run_dir.name}"):
+        asked = ask(paths)
+        config, answer = _config_of(paths), asked.answer
+        report = make_report(paths, asked.accounting, config, answer=answer, num_epochs=num_epochs)
+        not_kept = _keep(report, paths)
     if as_json:
         print_json(report_to_json(report))
     else:
         print_report(without_failures(report, told), page_console())
-        for problem in asked.problems:
-            print(f"could not be asked: {problem}")
+        print("".join(f"could not be asked: {problem}\n" for problem in asked.problems), end="")
     if not_kept:
         print(not_kept, file=sys.stderr)
     elif not as_json:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_json, command_text, print_json, shown_path
-from slurm_jobs.cli.compare import add_training, refuse_repeated, runs_of
+from slurm_jobs.cli.compare import add_training, measured, refuse_repeated, runs_of
 
 if TYPE_CHECKING:
     from slurm_jobs.comparison.model import RunMeasure
@@ -27,22 +27,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure, and print; exit code 1 where nothing could be compared."""
     from slurm_jobs.common.errors import InputError
-    from slurm_jobs.comparison.measure import measure
     from slurm_jobs.comparison.scaling import scale
 
     run_dirs = [run_dir for words in options.runs for run_dir in runs_of(words)]
     refuse_repeated(run_dirs)
-    measured = [
-        measure(run_dir, stage=options.stage, warmup_steps=options.warmup_steps)
-        for run_dir in run_dirs
-    ]
+    runs = measured(run_dirs, options.stage, options.warmup_steps)
     try:
-        found = scale(measured)
+        found = scale(runs)
     except ValueError as error:
         raise InputError(str(error)) from error
     from slurm_jobs.comparison.scaling_terminal import headline, render
 
-    steps = [] if found.series else next_steps(run_dirs, measured)
+    steps = [] if found.series else next_steps(run_dirs, runs)
     if options.json:
         lines = [headline(series) for series in found.series]
         print_json({"headlines": lines, **dataclasses.asdict(found), "next": steps})
@@ -55,13 +51,13 @@ def run(options: argparse.Namespace) -> int:
     return 0 if found.series else 1
 
 
-def next_steps(run_dirs: Sequence[Path], measured: Sequence[RunMeasure]) -> list[str]:
+def next_steps(run_dirs: Sequence[Path], runs: Sequence[RunMeasure]) -> list[str]:
     """What to type where no run is left that another can be measured against."""
-    num_ranks = measured[0].num_ranks
-    ranks = [run.num_ranks for run in measured]
+    num_ranks = runs[0].num_ranks
+    ranks = [run.num_ranks for run in runs]
     unlike = next(where for where, num in zip(run_dirs, ranks, strict=True) if num != num_ranks)
     compare = command_text("compare", shown_path(run_dirs[0]), shown_path(unlike))
-    resources = f"stages.{measured[0].stage}.resources"
+    resources = f"stages.{runs[0].stage}.resources"
     return [
         "Nothing is left to compare: no two runs on different numbers of ranks are alike otherwise",
         f"next: {compare}  # in what they differ",
