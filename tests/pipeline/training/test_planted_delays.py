@@ -135,7 +135,8 @@ def test_a_delay_shows_in_its_own_phase_and_nowhere_else(
     assert changed(phases_of(run), undelayed) == {phase: pytest.approx(more_s, abs=NOISE_S)}
     phases_s, steps_s = sums_of(run)
     assert phases_s == pytest.approx(steps_s, rel=1e-4)
-    assert steps_s == pytest.approx(wall(), rel=0.01)
+    # Of so short a run another process may take more than 1 % between two steps; below it may not.
+    assert steps_s == pytest.approx(wall(), rel=0.01, abs=NOISE_S)
 
 
 @pytest.mark.parametrize("way", WAYS)
