@@ -10,6 +10,7 @@ text, needs no font and no script, and stands still for readers who asked for le
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -27,7 +28,8 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMAND = (sys.executable, "-m", "slurm_jobs")
+COMMAND = "slurm-jobs"
+"""By its name, as the screens show it in next commands."""
 COLUMNS, ROWS = 88, 22
 LOOK_S = 0.2
 """Between two looks at the screen."""
@@ -56,6 +58,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=default)
     parser.add_argument("--speed", type=float, default=10.0, help="times as fast as it was")
     options = parser.parse_args()
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     run_dir = submit(options.spec, options.set)
     screens = distinct(watched(run_dir))
     options.picture.write_text(animated(screens, speed=options.speed))
@@ -69,7 +72,7 @@ def submit(spec: Path, settings: Sequence[str]) -> Path:
         subprocess.CalledProcessError: the spec was refused; the reason stands on the screen.
     """
     words = [word for setting in settings for word in ("--set", setting)]
-    command = [*COMMAND, "submit", str(spec), *words]
+    command = [COMMAND, "submit", str(spec), *words]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     match = re.search(r"^run folder: (\S+)", output, flags=re.MULTILINE)
     assert match is not None, output
@@ -86,7 +89,7 @@ def watched(run_dir: Path) -> Iterator[Screen]:
     try:
         subprocess.run([*tmux, "set", "-g", "remain-on-exit", "on"], check=True)
         subprocess.run([*tmux, "set", "-g", "status", "off"], check=True)
-        respawn = [*tmux, "respawn-pane", "-k", *COMMAND, "watch", str(run_dir)]
+        respawn = [*tmux, "respawn-pane", "-k", COMMAND, "watch", str(run_dir)]
         subprocess.run(respawn, check=True)
         is_dead = False
         while not is_dead:
