@@ -43,14 +43,11 @@ def chats(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     render = {
         "num_train": settings.num_pictures,
         "num_heldout": 0,
-        "num_broken": 0,
         "max_side_px": 200,
         "seed": settings.seed,
     }
-    shapes_demo.render(render, context)
+    pictures = recipes.draw_pictures(render, context)["train"]
     shapes_demo.write_processor(out_dir / "processor", settings.image_size)
-    drawn = build_config(shapes_demo.RenderConfig, render)
-    pictures = shapes_demo.plan_pictures(drawn, out_dir, "train", settings.num_pictures, 0)
     rng = random.Random(settings.seed)  # noqa: S311 - chats, not secrets
     rows = []
     for number in range(settings.num_train):
@@ -73,30 +70,24 @@ def conversation(
     turns = []
     for picture in pictures:
         for number, (asked, answered) in enumerate(_questions(picture, rng)):
-            shown = [] if number else [{"type": "image"}]
-            turns += [_said("user", *shown, _text(asked)), _said("assistant", _text(answered))]
+            turns.append(recipes.turn("user", asked, shown=number == 0))
+            turns.append(recipes.turn("assistant", answered))
     return turns
 
 
 def talk(picture: shapes_demo.Picture, rng: random.Random) -> list[dict[str, Any]]:
     """Without a picture: the questions are about a description."""
-    turns = [_said("user", _text(picture.caption)), _said("assistant", _text(picture.caption))]
-    for asked, answered in _questions(picture, rng):
-        turns += [_said("user", _text(asked)), _said("assistant", _text(answered))]
-    return turns
+    told = [(picture.caption, picture.caption), *_questions(picture, rng)]
+    return [
+        recipes.turn(role, text)
+        for pair in told
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
 
 
 def _questions(picture: shapes_demo.Picture, rng: random.Random) -> list[tuple[str, str]]:
     number = 1 + min(MOST_TURNS - 1, int(rng.lognormvariate(TURNS_LOG_MEAN, TURNS_LOG_SD)))
-    known = {"Describe it.": picture.caption} | {
+    known = {recipes.DESCRIBE: picture.caption} | {
         asked: getattr(picture, name) for name, asked in recipes.QUESTIONS.items()
     }
     return [(asked, known[asked]) for asked in rng.choices(list(known), k=number)]
-
-
-def _said(role: str, *content: dict[str, str]) -> dict[str, Any]:
-    return {"role": role, "content": list(content)}
-
-
-def _text(text: str) -> dict[str, str]:
-    return {"type": "text", "text": text}

@@ -24,6 +24,7 @@ HUB = "hub"
 FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja", "*.model")
 """Of a model's folder: no code, and no weights as pickles."""
 QUESTIONS = {"size": "Which size?", "colour": "Which colour?", "shape": "Which shape?"}
+DESCRIBE = "Describe it."
 TASKS = {
     "caption": (),
     "colour-shape": ("colour", "shape"),
@@ -98,21 +99,33 @@ def chats(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     if settings.task not in TASKS:
         message = f"task is {settings.task!r}: give one of {', '.join(TASKS)}"
         raise StageConfigError(message)
-    render = {
-        "num_train": settings.num_train,
-        "num_heldout": settings.num_heldout,
-        "num_broken": 0,
-        "max_side_px": settings.max_side_px,
-        "seed": settings.seed,
-    }
-    shapes_demo.render(render, context)
-    drawn = build_config(shapes_demo.RenderConfig, render)
+    pictures = draw_pictures(
+        {
+            "num_train": settings.num_train,
+            "num_heldout": settings.num_heldout,
+            "max_side_px": settings.max_side_px,
+            "seed": settings.seed,
+        },
+        context,
+    )
     out_dir = context.output_dir
-    for split, number in (("train", settings.num_train), ("heldout", settings.num_heldout)):
-        pictures = shapes_demo.plan_pictures(drawn, out_dir, split, number, 0)
-        rows = (json.dumps(conversation(p, settings.task, out_dir)) + "\n" for p in pictures)
+    for split, drawn in pictures.items():
+        rows = (json.dumps(conversation(p, settings.task, out_dir)) + "\n" for p in drawn)
         write_text_atomic(out_dir / f"{split}.jsonl", "".join(rows))
     return {"task": settings.task, "num_train": settings.num_train}
+
+
+def draw_pictures(
+    settings: Mapping[str, Any], context: TaskContext
+) -> dict[str, list[shapes_demo.Picture]]:
+    """The demo's pictures, none of them broken, and its processor; by split, what is on each."""
+    unbroken = {**settings, "num_broken": 0}
+    shapes_demo.render(unbroken, context)
+    drawn = build_config(shapes_demo.RenderConfig, unbroken)
+    return {
+        split: shapes_demo.plan_pictures(drawn, context.output_dir, split, number, 0)
+        for split, number in (("train", drawn.num_train), ("heldout", drawn.num_heldout))
+    }
 
 
 def conversation(picture: shapes_demo.Picture, task: str, out_dir: Path) -> dict[str, Any]:
@@ -120,13 +133,15 @@ def conversation(picture: shapes_demo.Picture, task: str, out_dir: Path) -> dict
     row = shapes_demo.manifest_row(picture, out_dir)
     (asked, said), turns = row["messages"], []
     for name in TASKS[task]:
-        turns.append(_turn("user", QUESTIONS[name]))
-        turns.append(_turn("assistant", getattr(picture, name)))
-    turns += [_turn("user", "Describe it.") if turns else asked, said]
+        turns.append(turn("user", QUESTIONS[name]))
+        turns.append(turn("assistant", getattr(picture, name)))
+    turns += [turn("user", DESCRIBE) if turns else asked, said]
     if TASKS[task]:
         turns[0]["content"].insert(0, {"type": "image"})
     return {**row, "messages": turns}
 
 
-def _turn(role: str, text: str) -> dict[str, Any]:
-    return {"role": role, "content": [{"type": "text", "text": text}]}
+def turn(role: str, text: str, *, shown: bool = False) -> dict[str, Any]:
+    """A message; `shown`: a picture's place is before its text."""
+    picture = [{"type": "image"}] if shown else []
+    return {"role": role, "content": [*picture, {"type": "text", "text": text}]}
