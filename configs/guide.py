@@ -84,18 +84,13 @@ def loop(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     model = SmallVLM.from_pretrained(Path(settings.source) / "model").train().to(device)
     if settings.activation_checkpointing:
         recompute_layers(model)
-    about = {
-        "num_ranks": 1,
-        "node_name": context.node_name,
-        "device": settings.device,
-        "strategy": "single",
-        "precision": "fp32",
-        "global_batch_size": settings.batch_size,
-    }
     with (
         sample_system(SamplerConfig(), context),
         StepRecorder(
-            context.timing_dir, 0, about, read_memory=lambda: read_device_memory(device)
+            context.timing_dir,
+            0,
+            _about(settings, context),
+            read_memory=lambda: read_device_memory(device),
         ) as recorder,
     ):
         timer = _train(settings, model, recorder, context.output_dir)
@@ -105,6 +100,18 @@ def loop(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         "guide_move_s": moved_s,
         "guide_compute_s": computed_s,
         "guide_data_share": moved_s / (moved_s + computed_s),
+    }
+
+
+def _about(settings: LoopConfig, context: TaskContext) -> dict[str, Any]:
+    """What step records say of the rank that writes them."""
+    return {
+        "num_ranks": 1,
+        "node_name": context.node_name,
+        "device": settings.device,
+        "strategy": "single",
+        "precision": "fp32",
+        "global_batch_size": settings.batch_size,
     }
 
 

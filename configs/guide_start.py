@@ -40,6 +40,13 @@ class StartConfig:
     seed: int = 0
     num_threads: int = 2
 
+    def __post_init__(self) -> None:
+        """Refuse what nothing can be trained on."""
+        if self.num_train < 1:
+            message = f"num_train is {self.num_train}: give 1 or more"
+            raise ValueError(message)
+        recipes.check_image_size(self.image_size)
+
 
 def start(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Write `train.jsonl`, `images/`, `processor/` and `model/` into the output folder."""

@@ -36,6 +36,16 @@ class ChatsConfig:
     """What pictures are resized to, in pixels; a multiple of 16."""
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse what no chats can be made of."""
+        if self.num_train < 1:
+            message = f"num_train is {self.num_train}: give 1 or more"
+            raise ValueError(message)
+        if self.num_pictures < max(SHARES):
+            message = f"num_pictures is {self.num_pictures}: give {max(SHARES)} or more"
+            raise ValueError(message)
+        recipes.check_image_size(self.image_size)
+
 
 def chats(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     """Write pictures, a processor and `train.jsonl` into the output folder."""

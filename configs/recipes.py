@@ -128,6 +128,18 @@ def draw_pictures(
     }
 
 
+def check_image_size(image_size: int) -> None:
+    """Refuse a size that patches do not fill.
+
+    Raises:
+        ValueError: it is no multiple of the patch size.
+    """
+    patch = shapes_demo.PATCH_SIZE
+    if image_size < patch or image_size % patch:
+        message = f"image_size is {image_size}: give a multiple of {patch}"
+        raise ValueError(message)
+
+
 def conversation(picture: shapes_demo.Picture, task: str, out_dir: Path) -> dict[str, Any]:
     """A row: a turn for each thing that is asked, the last one the description."""
     row = shapes_demo.manifest_row(picture, out_dir)

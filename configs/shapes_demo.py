@@ -56,11 +56,8 @@ MAX_SHIFT = 0.12
 """How far from the middle of the picture the shape may lie, as a share of the side."""
 BREAKAGES = ("truncated", "empty", "text", "missing")
 _EXIF_ORIENTATION = 0x0112
-_UNDO_TURN = {
-    3: Image.Transpose.ROTATE_180,
-    6: Image.Transpose.ROTATE_90,
-    8: Image.Transpose.ROTATE_270,
-}
+_TURN = Image.Transpose
+_UNDO_TURN = {3: _TURN.ROTATE_180, 6: _TURN.ROTATE_90, 8: _TURN.ROTATE_270}
 """EXIF orientation -> the turn that a camera held that way has applied to the stored pixels."""
 
 CHAT_TEMPLATE = (

@@ -88,7 +88,8 @@ def section(title: str, model: dict[str, Any], models: dict[str, dict[str, Any]]
     required = model.get("required", [])
     lines = [f"\n## {title}\n", f"{model['description']}\n"]
     lines += ["| key | takes | default | meaning |", "| --- | --- | --- | --- |"]
-    for key, value in model["properties"].items():
+    for key, widened in model["properties"].items():
+        value = without_place(widened)
         default = "required" if key in required else default_text(value)
         # A description that repeats the inner model's own is left out of the schema.
         inner = models.get(value.get("$ref", "").rpartition("/")[2], {})
@@ -111,12 +112,21 @@ def default_text(value: dict[str, Any]) -> str:
     return "see there" if "$ref" in value else f"`{json.dumps(default, ensure_ascii=False)}`"
 
 
+def without_place(value: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a value before `${...}` was allowed in its stead."""
+    match value.get("anyOf"):
+        case [strict, place] if place == PLACE:
+            return {**{key: told for key, told in value.items() if key != "anyOf"}, **strict}
+    return value
+
+
 def takes(value: dict[str, Any]) -> str:
     """What a key takes, in words."""
+    value = without_place(value)
     if "$ref" in value:
         return "keys of " + link(value["$ref"].rpartition("/")[2])
     if "anyOf" in value:
-        kinds = [takes(v) for v in value["anyOf"] if v != PLACE and v.get("type") != "null"]
+        kinds = [takes(v) for v in value["anyOf"] if v.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in value:
         return ", ".join(

@@ -21,12 +21,11 @@ from typing import Any
 
 from docs.make_readme_output import machine, replace_block
 from slurm_jobs.common.timings import read_steps
+from slurm_jobs.common.warmup import WARMUP_STEPS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "transformers")
 """Those whose versions decide how fast a recipe is."""
-NUM_WARMUP_STEPS = 5
-"""Left out of speeds, as `compare` does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +62,7 @@ def read_speed(run_dir: Path, stage: str) -> Speed:
     folder = run_dir / "timing" / stage / "s00000.a0001"
     ranks: list[Any] = [read_steps(path).steps for path in sorted(folder.glob("rank-*.steps"))]
 
-    def total(name: str, first: int = NUM_WARMUP_STEPS) -> float:
+    def total(name: str, first: int = WARMUP_STEPS) -> float:
         return sum(float(steps[name][first:].sum(dtype="float64")) for steps in ranks)
 
     step_s, moved_s = total("step_s"), total("host_to_device_s")
@@ -144,6 +143,11 @@ def middle(values: Sequence[float], form: str) -> str:
     if len(values) == 1:
         return found
     return f"{found} ({min(values):{form}} to {max(values):{form}})"
+
+
+def runs_told(runs: Sequence[object]) -> str:
+    """What a figure that `middle` made is of."""
+    return "of one run" if len(runs) == 1 else f"the median of {len(runs)} runs (lowest to highest)"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -9,7 +9,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from docs.recipe_pages import Speed, duration_s, middle, read_speed, result_of, table, type_verb
+from docs.recipe_pages import (
+    Speed,
+    duration_s,
+    middle,
+    read_speed,
+    result_of,
+    runs_told,
+    table,
+    type_verb,
+)
 from slurm_jobs.common.timings import read_steps, steps_path
 
 NUM_RUNS = 3
@@ -107,15 +116,14 @@ def _saved(runs: Sequence[Path], speeds: Mapping[str, Sequence[Speed]]) -> str:
         most = [100 * bound for bound in bounds.get(stage, [])]
         told = middle(most, ".0f") + " %" if most else ""
         rows.append([PHASES[stage], foretold[stage], told, middle(shares, ".0f") + " %"])
-    runs_told = (
-        "of one run" if len(runs) == 1 else f"the median of {len(runs)} runs (lowest to highest)"
-    )
     first = speeds["as-found"][0]
+    counts = {f"{phase[0].num_samples:,}" for phase in speeds.values()}
     once_s = [sum(duration_s(run, name) for name in ("preprocess", "consolidate")) for run in runs]
     epoch_s = [speed.num_samples / speed.samples_per_s for speed in speeds["quick-wins"]]
     about = (
-        f"Each figure is {runs_told}. Each phase trained on the same "
-        f"{first.num_samples:,} samples ({first.num_tokens:,} real tokens), each with a photograph "
+        f"Each figure is {runs_told(runs)}. Each phase trained on "
+        f"{' or '.join(sorted(counts))} samples ({first.num_tokens:,} real tokens as it was "
+        "found), each with a photograph "
         f"of {begun['mean_photograph_bytes'] / 1000:.0f} kB, and the same "
         f"{begun['num_parameters']:,} parameters. Phase 3 took {_chosen(runs)}. What phase 2 "
         f"does once, `preprocess` and `consolidate`, took {middle(once_s, '.0f')} s; an epoch of "

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from docs.recipe_pages import ROOT, Speed, middle, read_speed, table, type_verb
+from docs.recipe_pages import ROOT, Speed, middle, read_speed, runs_told, table, type_verb
 
 NUM_RUNS = 3
 PICTURE = "docs/images/packing-recipe.png"
@@ -110,15 +110,13 @@ def _worth(speeds: Mapping[str, Sequence[Speed]]) -> str:
         (1 - p.padding_share) / (1 - b.padding_share) for p, b in zip(packed, base, strict=True)
     ]
     gained = _ratios(speeds, "train-packed")
-    told = (
-        "of one run"
-        if len(packed) == 1
-        else f"the median of {len(packed)} runs (lowest to highest)"
+    learned = ", ".join(
+        f"{speeds[stage][0].num_samples:,} ({stage.removeprefix('train-')})" for stage in TRAININGS
     )
     return (
         f"Packed rows have {middle(fill, '.2f')} times as many real tokens a slot as shuffled "
         f"ones. Slots went through at {middle(slots, '.2f')} times the speed of shuffled ones, so "
-        f"that {middle(gained, '.2f')} times as many real tokens a second were learned from. Each "
-        f"training saw {packed[0].num_samples:,} samples ({base[0].num_samples:,} shuffled). Each "
-        f"figure is {told}."
+        f"that {middle(gained, '.2f')} times as many real tokens a second were learned from. In "
+        f"its epoch a training learned from {learned} samples: a last batch that does not fill up "
+        f"is left out. Each figure is {runs_told(packed)}."
     )

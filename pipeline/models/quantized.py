@@ -41,7 +41,8 @@ class PackedLinear(nn.Linear):
         Args:
             packed: This layer's weight, whole.
         """
-        raise NotImplementedError
+        message = "quantized_linear makes the layers, which know how they are packed"
+        raise NotImplementedError(message)
 
 
 def quantize_model(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_json, print_json, whole
+from slurm_jobs.common.warmup import WARMUP_STEPS
 
 if TYPE_CHECKING:
     from slurm_jobs.comparison.model import RunMeasure
@@ -31,8 +32,8 @@ def add_training(parser: argparse.ArgumentParser) -> None:
         "--warmup-steps",
         metavar="N",
         type=whole,
-        default=5,
-        help="steps at the start of each attempt that are left out (default: 5)",
+        default=WARMUP_STEPS,
+        help=f"steps at the start of each attempt that are left out (default: {WARMUP_STEPS})",
     )
 
 

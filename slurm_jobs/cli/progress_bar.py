@@ -22,11 +22,19 @@ def working(words: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
+    from rich.live import Live
+    from rich.spinner import Spinner
     from rich.text import Text
 
     from slurm_jobs.cli.output import page_console
 
-    status = page_console(stderr=True).status(Text(f"{words} ... (Ctrl-C ends it)"), spinner="line")
+    status = Live(
+        Spinner("line", Text(f"{words} ... (Ctrl-C ends it)")),
+        console=page_console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
     starter = threading.Timer(_PATIENCE_S, status.start)
     starter.daemon = True
     starter.start()

@@ -17,6 +17,7 @@ import numpy as np
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.stretches import start_share, stretch_speeds
 from slurm_jobs.common.timings import NOT_TRAINING
+from slurm_jobs.common.warmup import WARMUP_STEPS
 from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.settings import settings_of
 from slurm_jobs.comparison.steps import PlainSteps, plain_steps
@@ -31,7 +32,9 @@ from slurm_jobs.run.paths import RunPaths
 _ALL_APART = "every step after the warm-up compiled something, or was profiled"
 
 
-def measure(run_dir: Path, *, stage: str | None = None, warmup_steps: int = 5) -> RunMeasure:
+def measure(
+    run_dir: Path, *, stage: str | None = None, warmup_steps: int = WARMUP_STEPS
+) -> RunMeasure:
     """Measure the training of a run.
 
     Args:

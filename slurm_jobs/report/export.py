@@ -44,7 +44,11 @@ def export_steps(inputs: ReportInputs, path: Path) -> int:
     """
     parts = [part for stage in inputs.stages for part in _parts(stage)]
     if not parts:
-        message = f"run {inputs.run['run_id']} has no step records to export"
+        run_id = inputs.run["run_id"]
+        message = (
+            f"run {run_id} has no step records to export: no training of it has made a step; "
+            f"`slurm-jobs status {run_id}` says how far it is"
+        )
         raise InputError(message)
     write = _writer(path)
     with atomic_writer(path) as stream:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import importlib.util
+import marshal
 import os
 import shutil
 import struct
@@ -32,8 +33,9 @@ from slurm_jobs.run.orders import ORDER_FORMAT
 from slurm_jobs.shipped import shipped_path
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
+_MAGIC = importlib.util.MAGIC_NUMBER
 _LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
-"""Names of folders that no snapshot holds; nor does it hold run folders, whatever their name."""
+"""Names of folders that no snapshot takes; nor does it take run folders, whatever their name."""
 
 START_SCRIPT = '''"""Starts slurm-jobs from this snapshot; run it with `python -P`."""
 
@@ -247,27 +249,47 @@ def _copy(source: Path, folder: Path, *, with_bytecode: bool = False) -> None:
     for name, path in source_files(source).items():
         target = folder / name
         make_private_dir(target.parent)
+        copied_at = path.stat()
         shutil.copyfile(path, target)
         target.chmod(0o700 if os.access(path, os.X_OK) else 0o600)
         if with_bytecode and path.suffix == ".py":
-            _copy_bytecode(path, target)
+            _copy_bytecode(path, target, copied_at)
 
 
-def _copy_bytecode(source: Path, target: Path) -> None:
+def _copy_bytecode(source: Path, target: Path, copied_at: os.stat_result) -> None:
     """What Python has compiled of this very source, if it has: each task and rank loads it.
 
     Another Python than this one looks for another name, and compiles for itself.
     """
-    compiled = Path(importlib.util.cache_from_source(str(source)))
     try:
-        data, facts = compiled.read_bytes(), source.stat()
-    except OSError:  # never imported, or by a user who may not write there
+        compiled = Path(importlib.util.cache_from_source(str(source)))
+        data, now = compiled.read_bytes(), source.stat()
+    except (NotImplementedError, OSError):  # no cache, never imported, or not to be written there
         return
-    stamp = struct.pack("<LL", int(facts.st_mtime) & 0xFFFFFFFF, facts.st_size & 0xFFFFFFFF)
-    if data[:16] != importlib.util.MAGIC_NUMBER + bytes(4) + stamp:
+    is_changed = (now.st_mtime_ns, now.st_size) != (copied_at.st_mtime_ns, copied_at.st_size)
+    if is_changed or not _is_bytecode_of(data, target.read_bytes(), copied_at):
         return
     kept = target.parent / "__pycache__" / compiled.name
     make_private_dir(kept.parent)
-    kept.write_bytes(data)
+    kept.write_bytes(_MAGIC + bytes(4) + _stamp(target.stat()) + data[16:])
     kept.chmod(0o600)
-    os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def _is_bytecode_of(data: bytes, text: bytes, facts: os.stat_result) -> bool:
+    """By the header of a `.pyc` (PEP 552), which goes by the source's hash or by its time and size.
+
+    It must be whole too: the snapshot is for processes that would find out one by one.
+    """
+    is_hashed = len(data) >= 16 and data[4] & 1
+    told = importlib.util.source_hash(text) if is_hashed else _stamp(facts)
+    if data[:4] != _MAGIC or data[8:16] != told:
+        return False
+    try:
+        marshal.loads(data[16:])  # noqa: S302 - an import of the source loads the same
+    except (EOFError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _stamp(facts: os.stat_result) -> bytes:
+    return struct.pack("<LL", int(facts.st_mtime) & 0xFFFFFFFF, facts.st_size & 0xFFFFFFFF)

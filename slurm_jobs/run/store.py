@@ -35,7 +35,9 @@ def read_meta(paths: RunPaths) -> RunMeta:
     try:
         return RunMeta(**known_fields(RunMeta, read_json(paths.run_json)))
     except FileNotFoundError as error:
-        message = f"{paths.run_dir} is no run folder (it has no run.json)"
+        message = (
+            f"{paths.run_dir} is no run folder (it has no run.json); `slurm-jobs runs` lists runs"
+        )
         raise InputError(message) from error
 
 

@@ -1,15 +1,15 @@
 """A spec's own text with some values changed: comments, order and style of the rest stay. PURE.
 
 A value is replaced where it stands, and a key that is not there is put at the end of its mapping.
-Whoever calls this compares what the new text means with what was wanted: an alias, for one, stands
-in several places, and an edit changes all of them.
+An anchor stays, and what an alias stands for is not changed through it. Whoever calls this compares
+what the new text means with what was wanted: aliases of a value that is changed change with it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -17,12 +17,25 @@ import yaml
 from slurm_jobs.spec.plain_text import BOOLS, NULLS, number, trap
 from slurm_jobs.spec.yaml_values import Path
 
-_ANCHOR = re.compile(r"&\S+\s+")
+_PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:\s+(?:#.*\s+)*|$))+")
+"""Anchor and tag of a node, and what stands between them and the value."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 class EditError(ValueError):
     """The text has no place for a value."""
+
+
+class _Alias(yaml.ScalarNode):
+    """Where an alias stands; yaml's own composer has the node of its anchor there."""
+
+
+class _Composer(yaml.SafeLoader):
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if not self.check_event(yaml.AliasEvent):
+            return super().compose_node(parent, index)
+        event: Any = self.get_event()  # type: ignore[no-untyped-call]
+        return _Alias("", event.anchor, event.start_mark, event.end_mark, "*")
 
 
 def edit_text(text: str, changes: Iterable[tuple[Path, Any]]) -> str:
@@ -33,7 +46,7 @@ def edit_text(text: str, changes: Iterable[tuple[Path, Any]]) -> str:
         changes: keys and list indices from the top, and the value; later ones see earlier ones.
 
     Raises:
-        EditError: there is no place for a value.
+        EditError: there is no place for a value, or an edit left no YAML.
     """
     for path, value in changes:
         text = _edited(text, path, value)
@@ -41,7 +54,11 @@ def edit_text(text: str, changes: Iterable[tuple[Path, Any]]) -> str:
 
 
 def _edited(text: str, path: Path, value: Any) -> str:
-    node = yaml.SafeLoader(text).get_single_node()
+    try:
+        node = _Composer(text).get_single_node()
+    except yaml.YAMLError as error:
+        message = f"the edit before left no YAML ({error})"
+        raise EditError(message) from error
     for depth, step in enumerate(path):
         found = _child(node, step)
         if found is None:
@@ -69,10 +86,27 @@ def _replaced(text: str, node: yaml.Node, new: str) -> str:
     if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:
         message = f"line {node.start_mark.line + 1}: a block of text is not replaced by a value"
         raise EditError(message)
-    anchor = _ANCHOR.match(old)  # aliases elsewhere need it
-    start += anchor.end() if anchor else 0
-    gap = " " if not old and text[start - 1 : start] == ":" else ""
+    if any(_anchored(text, inner) for inner in _inner(node)):
+        message = f"line {node.start_mark.line + 1}: an anchor within it would be lost"
+        raise EditError(message)
+    kept = _PROPERTIES.match(old)
+    start += kept.end() if kept else 0
+    gap = " " if start == end and text[start - 1 : start].strip() else ""
     return text[:start] + gap + new + text[end:]
+
+
+def _inner(node: yaml.Node) -> Iterator[yaml.Node]:
+    """All nodes below one."""
+    if isinstance(node, yaml.CollectionNode):
+        for item in node.value:
+            for child in item if isinstance(item, tuple) else (item,):
+                yield child
+                yield from _inner(child)
+
+
+def _anchored(text: str, node: yaml.Node) -> bool:
+    kept = _PROPERTIES.match(text[node.start_mark.index : node.end_mark.index])
+    return kept is not None and "&" in kept[0]
 
 
 def _inserted(text: str, node: yaml.Node | None, path: Path, depth: int, value: Any) -> str:
@@ -82,6 +116,9 @@ def _inserted(text: str, node: yaml.Node | None, path: Path, depth: int, value: 
     key = path[depth]
     if isinstance(node, yaml.ScalarNode) and node.value in NULLS and node.style is None:
         return _replaced(text, node, flow_text({key: value}))
+    if isinstance(node, _Alias):
+        message = f"line {node.start_mark.line + 1}: *{node.value} is not changed in one place"
+        raise EditError(message)
     if not isinstance(node, yaml.MappingNode) or not isinstance(key, str):
         message = f"there is no mapping for `{'.'.join(map(str, path))}`"
         raise EditError(message)

@@ -15,7 +15,7 @@ from slurm_jobs.spec.value_types import BUILTIN_STAGES
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PLACE = {"type": "string", "pattern": r"^\$\{[^{}]+\}$"}
 """`${matrix.AXIS}`, which may be the whole of any value of a stage."""
-_KINDS = ("integer", "number", "boolean")
+_KINDS = ("integer", "number", "boolean", "array", "object")
 _TOLD = ("description", "default", "title", "examples")
 """Keys that describe a value, and allow or refuse none."""
 
@@ -40,7 +40,7 @@ def spec_schema() -> dict[str, Any]:
                 },
             }
         )
-    definitions = {name: _with_places(value) for name, value in definitions.items()}
+    definitions = {name: _with_places_within(value) for name, value in definitions.items()}
     definitions["Stage"]["allOf"] = conditions
     return _finished("slurm-jobs spec", {**spec, "$defs": definitions})
 
@@ -51,16 +51,23 @@ def _with_places(schema: Any) -> Any:
         return [_with_places(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    if "enum" in schema or "pattern" in schema or schema.get("type") in _KINDS:
-        told = {key: value for key, value in schema.items() if key in _TOLD}
-        strict = {key: value for key, value in schema.items() if key not in _TOLD}
-        return {**told, "anyOf": [strict, PLACE]}
-    inner = {"properties", "patternProperties"}
+    inner = _with_places_within(schema)
+    is_strict = {"enum", "pattern", "$ref"} & set(schema) or schema.get("type") in _KINDS
+    if not is_strict:
+        return inner
+    told = {key: value for key, value in inner.items() if key in _TOLD}
+    strict = {key: value for key, value in inner.items() if key not in _TOLD}
+    return {**told, "anyOf": [strict, PLACE]}
+
+
+def _with_places_within(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same of all that a mapping or a list holds, and not of itself."""
+    named = {"properties", "patternProperties"}
     return {
         key: {name: _with_places(each) for name, each in value.items()}
-        if key in inner
+        if key in named
         else value
-        if key in {*_TOLD, "required", "propertyNames"}
+        if key in {*_TOLD, "required", "propertyNames", "enum", "pattern", "$ref"}
         else _with_places(value)
         for key, value in schema.items()
     }

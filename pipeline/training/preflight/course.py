@@ -17,9 +17,10 @@ from pipeline.models.shared_keys import repeat_shared_keys
 from pipeline.training.accelerate_config import read_accelerate_file
 from pipeline.training.fingerprint import fingerprint
 from pipeline.training.job import Job
-from pipeline.training.phases import Phase
+from pipeline.training.phases import Phase, phases_of
 from pipeline.training.preflight.alike import RankFacts, compare_ranks
 from pipeline.training.preflight.device_facts import DeviceFacts, read_device
+from pipeline.training.preflight.libraries import library_problem
 from pipeline.training.preflight.looking import Findings, Planned, look
 from pipeline.training.preflight.sharing import sharing_of
 from pipeline.training.preflight.wheel import card_problem
@@ -81,9 +82,11 @@ def _compare(job: Job, device: DeviceFacts) -> list[str]:
     """Warnings, on rank 0.
 
     Raises:
-        StageConfigError: on all ranks; one has no code for its card, or they are not alike.
+        StageConfigError: on all ranks; one has no code for its card, lacks a library, or they are
+            not alike.
     """
-    _fail_together(job, card_problem(device, job.config))
+    problem = card_problem(device, job.config) or library_problem(phases_of(job.config))
+    _fail_together(job, problem)
     versions = dict[str, str]()
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):

@@ -1,6 +1,7 @@
 import dataclasses
 import os
 import py_compile
+import shutil
 import stat
 import subprocess
 import sys
@@ -279,28 +280,82 @@ def test_jobs_load_what_was_compiled_before_the_run(tmp_path: Path) -> None:
     folder = take_snapshot(tmp_path / "code", []).folder / "lib"
     command = [sys.executable, "-P", "-v", "-c", "import slurm_jobs.task"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment.pop("PYTHONPYCACHEPREFIX", None)
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     ours = [line for line in said.stderr.splitlines() if str(folder) in line and ".pyc" in line]
     assert [line for line in ours if "matches" in line]
     assert not [line for line in ours if "wrote" in line]
 
 
-@pytest.mark.parametrize("change", ["its text", "its time", "the compiler"])
-def test_what_was_compiled_of_another_source_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only module of a package that snapshots take for slurm-jobs."""
     module = tmp_path / "site" / "slurm_jobs" / "a.py"
     module.parent.mkdir(parents=True)
+    (module.parent / "__init__.py").touch()
     module.write_text("A = 1\n")
-    compiled = Path(py_compile.compile(str(module)) or "")
     monkeypatch.setattr(snapshot, "PACKAGE_DIR", module.parent)
     monkeypatch.setattr(snapshot, "shipped_path", lambda _name: module)
-    kept = Path("lib", "slurm_jobs", "__pycache__", compiled.name)
-    assert (take_snapshot(tmp_path / "sound", []).folder / kept).is_file()
+    return module
+
+
+def kept_bytecode(folder: Path, compiled: Path) -> Path:
+    lib = take_snapshot(folder, []).folder / "lib"
+    return lib / "slurm_jobs" / "__pycache__" / compiled.name
+
+
+def imported_a(kept: Path) -> str:
+    command = [sys.executable, "-P", "-B", "-c", "import slurm_jobs.a as a; print(a.A)"]
+    environment = {**os.environ, "PYTHONPATH": str(kept.parents[2])}
+    return subprocess.check_output(command, env=environment, text=True).strip()
+
+
+@pytest.mark.parametrize("mode", ["TIMESTAMP", "CHECKED_HASH", "UNCHECKED_HASH"])
+def test_bytecode_is_kept_with_the_snapshots_own_time(
+    tmp_path: Path, module: Path, mode: str
+) -> None:
+    os.utime(module, (1e9, 1e9))
+    by = py_compile.PycInvalidationMode[mode]
+    kept = kept_bytecode(
+        tmp_path / "code", Path(py_compile.compile(str(module), invalidation_mode=by) or "")
+    )
+    text = kept.parent.parent / "a.py"
+    assert text.stat().st_mtime > 1e9
+    assert imported_a(kept) == "1"
+    text.write_text("A = 7\n")
+    os.utime(text, (2e9, 2e9))
+    assert imported_a(kept) == "7"
+
+
+@pytest.mark.parametrize("change", ["its text", "its time", "the compiler", "its end"])
+def test_what_was_compiled_of_another_source_is_left_out(
+    tmp_path: Path, module: Path, change: str
+) -> None:
+    compiled = Path(py_compile.compile(str(module)) or "")
+    assert kept_bytecode(tmp_path / "sound", compiled).is_file()
     if change == "its text":
         module.write_text("A = 10\n")
     elif change == "its time":
         os.utime(module, (1e9, 1e9))
-    else:
+    elif change == "the compiler":
         compiled.write_bytes(bytes(4) + compiled.read_bytes()[4:])
-    assert not (take_snapshot(tmp_path / "other", []).folder / kept).exists()
+    else:
+        compiled.write_bytes(compiled.read_bytes()[:-8])
+    assert not kept_bytecode(tmp_path / "other", compiled).exists()
+
+
+def test_what_was_compiled_after_the_text_was_copied_is_left_out(
+    tmp_path: Path, module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, copyfile = Path(py_compile.compile(str(module)) or ""), shutil.copyfile
+
+    def copy_and_change(source: Path, target: Path) -> None:
+        copyfile(source, target)
+        if source == module:
+            module.write_text("A = 2\n")
+            py_compile.compile(str(module))
+
+    monkeypatch.setattr("shutil.copyfile", copy_and_change)
+    kept = kept_bytecode(tmp_path / "code", compiled)
+    assert not kept.exists()
+    assert imported_a(kept) == "1"

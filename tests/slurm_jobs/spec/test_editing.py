@@ -89,12 +89,11 @@ def test_a_text_without_a_last_newline_and_one_of_windows_keep_their_endings():
     assert edit_text("a:\r\n  b: 1\r\n", [(("a", "c"), 2)]) == "a:\r\n  b: 1\r\n  c: 2\r\n"
 
 
-def test_an_alias_is_edited_at_its_anchor_which_whoever_compares_will_notice():
+def test_an_alias_gives_way_to_a_value_and_is_not_edited_within():
     text = "a: &x {k: 1}\nb: *x\n"
-    assert read_yaml(edit_text(text, [(("b", "k"), 2)]), "f").value == {
-        "a": {"k": 2},
-        "b": {"k": 2},
-    }
+    assert edit_text(text, [(("b",), 2)]) == "a: &x {k: 1}\nb: 2\n"
+    with pytest.raises(EditError, match=r"line 2: \*x is not changed in one place"):
+        edit_text(text, [(("b", "k"), 2)])
 
 
 def test_a_value_with_an_anchor_keeps_it_for_its_aliases():
@@ -104,11 +103,34 @@ def test_a_value_with_an_anchor_keeps_it_for_its_aliases():
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "path", "edited"),
+    [
+        ("a: &x\nb: *x\n", "a", "a: &x 4\nb: *x\n"),
+        ("a: &x\nb: *x\n", "a.c", "a: &x {c: 4}\nb: *x\n"),
+        ("{a: &x , b: *x}\n", "a", "{a: &x 4 , b: *x}\n"),
+        ("a: !!int &x 3\nb: *x\n", "a", "a: !!int &x 4\nb: *x\n"),
+        ("a: &x # why\n  3\nb: *x\n", "a", "a: &x # why\n  4\nb: *x\n"),
+        ("k: &z {q: 1}\na:\n  y: *z\n", "a.x", "k: &z {q: 1}\na:\n  y: *z\n  x: 4\n"),
+        ("k: &z {q: 1}\na: {y: *z}\n", "a.x", "k: &z {q: 1}\na: {y: *z, x: 4}\n"),
+    ],
+)
+def test_anchors_and_aliases_stay_where_they_are(text: str, path: str, edited: str):
+    assert edit_text(text, [(tuple(path.split(".")), 4)]) == edited
+
+
+def test_an_edit_after_one_that_left_no_yaml_is_refused():
+    text = "a: 1\nb: {c: 1}\n"
+    with pytest.raises(EditError, match="the edit before left no YAML"):
+        edit_text(text, [(("b", "c: [}"), 2), (("a",), 2)])
+
+
 def test_what_has_no_place_is_refused():
     for text, path in (
         ("a: 1\n", ("a", "b")),
         ("a: |\n  text\n", ("b",)),
         ("a:\n  b: 1\n", ("a",)),
+        ("a: {k: &y 1}\nb: *y\n", ("a",)),
     ):
         with pytest.raises(EditError):
             edit_text(text, [(path, 2)])
