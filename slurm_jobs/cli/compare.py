@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "a run, or repeats of one with commas between them"
     parser.add_argument("first", metavar="A", help=words)
     parser.add_argument("second", metavar="B", help=words)
-    parser.add_argument("more", metavar="", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("more", metavar="", nargs="*", default=[], help=argparse.SUPPRESS)
     add_training(parser)
     add_json(parser)
 

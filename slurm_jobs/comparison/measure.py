@@ -104,7 +104,7 @@ def _notes(
             "loss and memory are of these"
         )
     if len(newest) < len(attempts):
-        num_steps = sum(a.num_measured for a in attempts) - sum(a.num_measured for a in newest)
+        num_steps = sum(len(a.records[a.longest]) for a in attempts if a not in newest)
         said.append(
             f"{name}: {words.number_of('step', num_steps)} of an earlier config or code left out"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.comparison.model import Difference, RunMeasure
@@ -17,7 +17,7 @@ OWN_OF_A_RUN = ("node.", f"{TRAINING}.config.seed", f"{TRAINING}.config.profile.
 """Beginnings of settings in which repeats may differ: Slurm chooses the nodes, another seed makes a
 repeat no worse, and steps that were profiled are left out."""
 _OTHER_STAGE = "stage "
-_SIDES = ("first", "second")
+_WHOLE = "a stage of its own"
 _RUN_WIDE = ("environment", "setup", "limit")
 """Of the spec, for all stages."""
 _CLUSTER_WIDE = ("environment", "setup", "python", "node_local_dir", "slurm", "gpu_slurm")
@@ -64,25 +64,24 @@ def _weight(name: str) -> tuple[bool, bool, str]:
     return name.startswith(_OTHER_STAGE), not is_own, name
 
 
-def in_short(found: Sequence[Difference]) -> list[Difference]:
-    """The same with one line for a stage that one of the arms does not have at all."""
-    of_stages: dict[str, list[Difference]] = {}
-    for one in found:
-        if one.name.startswith(_OTHER_STAGE):
-            of_stages.setdefault(one.name.partition(".")[0], []).append(one)
+def in_short(
+    found: Sequence[Difference], first: Sequence[RunMeasure], second: Sequence[RunMeasure]
+) -> list[Difference]:
+    """What differs between the arms, with one line for a stage that one of them does not have."""
+    stages = [_stages(first), _stages(second)]
     whole = {
         stage: Difference(name=stage, first=sides[0], second=sides[1])
-        for stage, own in of_stages.items()
-        for sides in [tuple(_side(getattr(one, side) for one in own) for side in _SIDES)]
-        if (ABSENT,) in sides
+        for stage in sorted(stages[0] ^ stages[1])
+        for sides in [[(_WHOLE if stage in arm else ABSENT,) for arm in stages]]
     }
     others = [one for one in found if one.name.partition(".")[0] not in whole]
     return [*others, *whole.values()]
 
 
-def _side(values: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """What one arm has of a stage: nothing, or some settings."""
-    return (ABSENT,) if all(value == (ABSENT,) for value in values) else ("a stage of its own",)
+def _stages(arm: Sequence[RunMeasure]) -> set[str]:
+    """Those beside the training that any run of an arm has."""
+    names = (name.partition(".")[0] for run in arm for name in run.settings)
+    return {name for name in names if name.startswith(_OTHER_STAGE)}
 
 
 def unlike_within(arm: Sequence[RunMeasure]) -> list[str]:

@@ -101,7 +101,7 @@ def _settings(comparison: Comparison, width: int) -> list[RenderableType]:
     """A table where no cell of it need be broken; else each value on a line of its own."""
     if not comparison.differences:
         return [Text("  nothing that is recorded: the arms are repeats of each other")]
-    told = in_short(comparison.differences)
+    told = in_short(comparison.differences, comparison.first, comparison.second)
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for name in ("setting", "A", "B"):
         table.add_column(name)

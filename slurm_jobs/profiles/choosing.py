@@ -11,7 +11,9 @@ from typing import Any
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.run.model import stages_named
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.spec.matrices.matrix_names import origin_of
 
 _FILES = "*/rank-*.trace.json.gz"
 _USUAL_STEPS = (20, 40)
@@ -41,7 +43,7 @@ def find_trace(run_dir: Path, stage: str | None, rank: int | None) -> FoundTrace
     """The trace of the newest attempt that recorded one; of its first rank, where none is named.
 
     Raises:
-        InputError: there is none, or the stage must be named.
+        InputError: there is none, or the stage must be named, or is no stage of the run.
     """
     paths = RunPaths(run_dir)
     every = _traces(paths)
@@ -51,6 +53,8 @@ def find_trace(run_dir: Path, stage: str | None, rank: int | None) -> FoundTrace
         message = f"stages {', '.join(names)} have profiles; name one with --stage"
         raise InputError(message)
     if not of_stage:
+        if stage is not None:
+            stages_named(stage, dict.fromkeys(read_json(paths.resolved_spec)["stages"], ""))
         raise InputError(_no_trace(paths, every, stage, rank))
     meant = [trace for trace in of_stage if rank in {None, trace.rank}]
     if not meant:
@@ -109,7 +113,7 @@ def _num_ranks(stage: Mapping[str, Any]) -> int:
 
 
 def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequence[int]) -> str:
-    """The lines of the spec that would have these ranks recorded."""
+    """The command that would have these ranks recorded."""
     config = stage.get("config") or {}
     profile = config.get("profile") or {}
     asked = profile.get("ranks") or [0]
@@ -123,10 +127,12 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
         )
     first, last = profile.get("steps") or _usual(config.get("num_steps"))
     told = "" if list(ranks) == [0] else f", ranks: {sorted(ranks)}"
+    key = f"stages.{origin_of(name, stage.get('matrix')) or name}.config.profile"
+    override = shlex.quote(f"{key}={{steps: [{first}, {last}]{told}}}")
+    file = shlex.quote(read_json(paths.spec_origin)["spec_file"])
     return (
-        "with these lines of the spec a new run records one (a resume makes no step again):\n"
-        f"stages:\n  {name}:\n    config:\n"
-        f"      profile: {{steps: [{first}, {last}]{told}}}"
+        "a new run records one (a resume makes no step again)\n"
+        f"next: slurm-jobs submit {file} --set {override}"
     )
 
 

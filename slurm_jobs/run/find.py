@@ -47,6 +47,8 @@ def find_run(text: str | None) -> Path:
     if path.parent.resolve() == runs_dir.resolve():  # `runs/shapes-2026`, as a shell completes it
         text = path.name
     matches = sorted(run for run in _runs(runs_dir) if text and run.name.startswith(text))
+    # Those of `shapes-tune` begin with `shapes`, too, and are not meant by it.
+    matches = [run for run in matches if _STAMP.sub("", run.name) == text] or matches
     if len(matches) == 1:
         return matches[0]
     held = _by_age(path) if text and path.is_dir() else []
@@ -65,13 +67,18 @@ def _no_single(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -
             f"no such file: {text}, and no run in {runs_dir} begins so; name a spec or a run, or "
             "set SLURM_JOBS_RUNS_DIR"
         )
-    found = f"these begin so: {', '.join(run.name for run in matches[:5])}"
     if not matches:
-        found = "none begins so"
-    newest = "; a spec's file means its newest run" if matches else ""
+        from slurm_jobs.spec.validation import did_you_mean  # slow, and rarely needed
+
+        near = did_you_mean(text, {_STAMP.sub("", run.name) for run in _runs(runs_dir)})
+        return (
+            f"no run `{text}`: it is no run folder, and in {runs_dir} none begins so"
+            f"{near or ';'} `slurm-jobs runs` lists them; SLURM_JOBS_RUNS_DIR names another folder"
+        )
     return (
-        f"no single run `{text}`: it is no run folder, and in {runs_dir} {found}. "
-        f"Name the folder{newest}, or set SLURM_JOBS_RUNS_DIR"
+        f"no single run `{text}`: it is no run folder, and in {runs_dir} these begin so: "
+        f"{', '.join(run.name for run in matches[:5])}. Name the folder; a spec's file means its "
+        "newest run, or set SLURM_JOBS_RUNS_DIR"
     )
 
 

@@ -48,5 +48,5 @@ def test_what_is_wrong_is_raised_with_its_place(local: Driver, tmp_path: Path) -
     with pytest.raises(SpecError) as caught:
         submit(spec)
     assert caught.value.problems[0].line == 9
-    with pytest.raises(InputError, match="no single run"):
+    with pytest.raises(InputError, match="no run `"):
         Run.find(str(tmp_path / "nothing"))

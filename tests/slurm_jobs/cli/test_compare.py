@@ -90,7 +90,7 @@ def test_what_is_no_run_is_an_input_error(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = said(capsys, "compare", "nothing", "nowhere")
     assert code == 2
-    assert "no single run `nothing`" in err
+    assert "no run `nothing`" in err
 
 
 def test_a_warm_up_that_is_no_number_is_refused(tmp_path, capsys):

@@ -225,7 +225,7 @@ def test_a_data_set_that_is_not_finished_is_told_with_the_next_command(
     [
         (("two.yaml",), "two.yaml: name one of its stages by --stage: train, more"),
         (("words.yaml", "--stage", "prep"), "--stage prep: no stage of that name runs `train` or"),
-        (("nowhere",), "no single run `nowhere`"),
+        (("nowhere",), "no run `nowhere`"),
         (("words.yaml", "--image", "p.jpg"), "p.jpg: pictures are PNG; name a file that ends in"),
         (("--set", "name=a"), "--set is for a spec's file"),
         (("words.yaml", "--image", "gone/p.png"), "--image gone/p.png: there is no folder"),

@@ -24,7 +24,8 @@ def write_spec(paths, **config):
         "resources": {"nodes": 1, "tasks_per_node": 2},
         "config": config,
     }
-    paths.resolved_spec.write_text(json.dumps({"stages": {"train": train}}))
+    paths.resolved_spec.write_text(json.dumps({"stages": {"train": train, "other": {}}}))
+    paths.spec_origin.write_text(json.dumps({"spec_file": "my spec.yaml"}))
 
 
 @pytest.fixture
@@ -64,14 +65,15 @@ def test_a_rank_may_be_named_and_json_has_everything(run, capsys):
     assert found["operators"] is None
 
 
-def test_a_rank_that_recorded_nothing_is_told_with_those_that_did_and_the_lines_for_it(run, capsys):
+def test_a_rank_that_recorded_nothing_is_told_with_those_that_did_and_a_command(run, capsys):
     trace_path(run.timing_dir("train", 0, 2), 1).unlink()
     write_spec(run, profile={"steps": [4, 6], "ranks": [0]})
     code, _, err = said(capsys, run.run_dir, "--rank", "1")
     assert code == 2
     assert "stage train of run has no profile of rank 1; it has those of rank 0; " in err
     assert err.endswith(
-        "stages:\n  train:\n    config:\n      profile: {steps: [4, 6], ranks: [0, 1]}\n"
+        "next: slurm-jobs submit 'my spec.yaml' "
+        "--set 'stages.train.config.profile={steps: [4, 6], ranks: [0, 1]}'\n"
     )
 
 
@@ -92,13 +94,19 @@ def test_a_stage_without_a_profile_is_told_with_those_that_have_one(run, capsys)
 @pytest.mark.parametrize(
     ("config", "steps"), [({}, "[20, 40]"), ({"num_steps": 30, "profile": {}}, "[15, 29]")]
 )
-def test_a_run_without_a_profile_is_told_the_lines_that_record_one(run, capsys, config, steps):
+def test_a_run_without_a_profile_is_told_the_command_that_records_one(run, capsys, config, steps):
     shutil.rmtree(run.timing_stage_dir("train"))
     write_spec(run, **config)
     code, _, err = said(capsys, run.run_dir)
     assert code == 2
-    assert "run run has no profile; with these lines of the spec a new run records one" in err
-    assert err.endswith(f"  train:\n    config:\n      profile: {{steps: {steps}}}\n")
+    assert "run run has no profile; a new run records one" in err
+    assert err.endswith(f"--set 'stages.train.config.profile={{steps: {steps}}}'\n")
+
+
+def test_a_stage_that_the_run_does_not_have_is_told_with_the_nearest(run, capsys):
+    code, _, err = said(capsys, run.run_dir, "--stage", "trian")
+    assert code == 2
+    assert "no stage `trian`; did you mean `train`? (stages: train, other)" in err
 
 
 def test_a_rank_that_the_training_does_not_have_is_no_advice(run, capsys):

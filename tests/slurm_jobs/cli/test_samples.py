@@ -160,7 +160,7 @@ def test_all_data_sets_of_a_run_are_shown_and_stage_picks(
         (("COPY", "--key", "x"), "x is not a whole number"),
         (("RUN", "--key", 1), "--html and --key are for one data set; pick one by --stage (there "),
         (("RUN", "--html", "x.html"), "--html and --key are for one data set"),
-        (("nowhere",), "no single run `nowhere`"),
+        (("nowhere",), "no run `nowhere`"),
     ],
 )
 def test_wrong_words_are_2(

@@ -195,7 +195,7 @@ def test_python_without_the_packages_is_told_with_the_remedy(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nowhere",), "no single run `nowhere`"),
+        (("nowhere",), "no run `nowhere`"),
         (("RUN", "--stage", "p"), "--stage p: no data set of that name (there are: c-a, c-b)"),
         (("BARE",), "no stage of it runs `consolidate`, so it has no data set"),
     ],

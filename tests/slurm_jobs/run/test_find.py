@@ -111,8 +111,20 @@ def test_where_several_begin_so_the_error_says_what_means_the_newest(runs: Path)
     make(runs, "words-20250102-000000-bbbb")
     with pytest.raises(InputError, match="; a spec's file means its newest run"):
         find_run("words")
-    with pytest.raises(InputError, match=r"none begins so\. Name the folder, or set"):
+    with pytest.raises(InputError, match=r"begins so; did you mean `words`\? `slurm-jobs runs"):
         find_run("wards")
+    with pytest.raises(InputError, match="none begins so; `slurm-jobs runs` lists them"):
+        find_run("images")
+
+
+def test_a_specs_name_means_its_run_and_not_those_that_tuned_or_probed_for_it(runs: Path) -> None:
+    run = make(runs, "words-20250101-000000-aaaa")
+    make(runs, "words-tune-20250102-000000-bbbb")
+    make(runs, "words-probe-20250103-000000-cccc")
+    assert find_run("words") == run
+    make(runs, "words-20250104-000000-dddd")
+    with pytest.raises(InputError, match="-aaaa, words-20250104-000000-dddd"):
+        find_run("words")
 
 
 def test_a_name_with_the_folder_of_runs_before_it_is_the_start_of_a_run(runs: Path) -> None:
