@@ -126,7 +126,8 @@ def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str
         return (
             f"{problem}; mend these rows, and then `{parts.again}`, or do without them by "
             f"`slurm-jobs resume {run} --set "
-            f"stages.{context.stage}.config.max_reject_share=SHARE`, which keeps all parts"
+            f"stages.{context.stage}.config.max_reject_share="
+            f"{limit.needed_share(parts.rejects_by_reason):g}`, which keeps all parts"
         )
     if parts.num_samples:
         return None

@@ -107,7 +107,7 @@ class RejectLimit:
 
     def problem(self, rejects_by_reason: Mapping[str, int]) -> str | None:
         """What is wrong if more rows than allowed were lost, whoever lost them; else None."""
-        broken = {r: n for r, n in rejects_by_reason.items() if r not in CHOSEN_REASONS}
+        broken = _broken(rejects_by_reason)
         num_broken = sum(broken.values())
         if num_broken <= self.num_allowed:
             return None
@@ -115,6 +115,15 @@ class RejectLimit:
             f"{num_broken} of {self.num_rows} rows cannot be used ({_told(_by_count(broken))}); "
             f"max_reject_share: {self.max_reject_share} allows {self.num_allowed}"
         )
+
+    def needed_share(self, rejects_by_reason: Mapping[str, int]) -> float:
+        """The least `max_reject_share` of three digits that allows as many."""
+        return math.ceil(1000 * sum(_broken(rejects_by_reason).values()) / self.num_rows) / 1000
+
+
+def _broken(rejects_by_reason: Mapping[str, int]) -> dict[str, int]:
+    """Those that nobody chose to leave out."""
+    return {r: n for r, n in rejects_by_reason.items() if r not in CHOSEN_REASONS}
 
 
 def count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:

@@ -226,7 +226,8 @@ def _keep_rejects(
     """
     write_rejects(paths.rejects, rejects)
     limit = RejectLimit(max_reject_share=stage.max_reject_share, num_rows=num_rows)
-    problem = limit.problem(count_reasons(rejects))
+    counts = count_reasons(rejects)
+    problem = limit.problem(counts)
     if problem:
         first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
         told = first.message.removeprefix(f"{first.place}: ")
@@ -234,8 +235,9 @@ def _keep_rejects(
             f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; mend these rows, and "
             f"then `{again_command(context.run_dir, context.stage)}` (all slices are of one "
             f"manifest), or do without them by `slurm-jobs resume {context.run_dir} --set "
-            f"stages.{context.stage}.config.max_reject_share=SHARE` (the share of `consolidate` "
-            f"is for finished parts). First: {first.place}: {told}. All of this slice: "
+            f"stages.{context.stage}.config.max_reject_share={limit.needed_share(counts):g}`, or "
+            "more where other slices lose rows, too (the share of `consolidate` is for finished "
+            f"parts). First: {first.place}: {told}. All of this slice: "
             f"{paths.rejects}"
         )
         if first.reason == "missing_image":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -229,7 +230,11 @@ def _spec_lines(spec: TunedSpec, out: Path | None, *, has_changes: bool) -> list
         )
     if spec.is_whole:
         lines.append(f"it is whole, with everything filled in and no comments: {spec.why}")
-    if spec.overrides:
+    sets = [word for override in spec.overrides for word in ("--set", hidden_setting(override))]
+    if sets:
         lines.append("the new spec does not have what was set on the command line; give it again:")
-        lines += [f"  --set {hidden_setting(override)}" for override in spec.overrides]
+        lines.append(f"  {shlex.join(sets)}")
+    if out is not None and has_changes:
+        lines.append(f"next: {command_text('submit', path, *sets)}")
+        lines.append("then, beside a run of the old one: slurm-jobs compare OLD_RUN NEW_RUN")
     return lines

@@ -25,12 +25,21 @@ def make_verdict(
     timeline: Sequence[TimeShare],
     findings: Sequence[Finding],
     checks: Sequence[Check],
+    *,
+    tuned: Sequence[str] = (),
 ) -> str:
-    """How it stands, and what to look at first, in one sentence."""
+    """How it stands, and what to look at first, in one sentence.
+
+    What failed comes before what could be faster, and what a tuning found before all else.
+    """
     wall_s = header.last_unix_s - header.created_unix_s
     parts = [f"{_STATUS_WORDS[header.status]} {words.seconds(wall_s)}"]
     if header.status_reason:
         parts[0] += f" ({header.status_reason})"
+    if tuned:
+        return "; ".join([*parts, *(said.rstrip(".") for said in tuned)]) + "."
+    if header.status in {"failed", "stranded"}:
+        return "; ".join([*parts, "`slurm-jobs status` says how to go on"]) + "."
     worth = [f for f in findings if f.severity != "note"]
     if worth:
         parts.append(f"look first at finding 1: {worth[0].title}")

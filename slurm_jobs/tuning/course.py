@@ -123,9 +123,9 @@ def follow(facts: Facts, trials: Sequence[Trial]) -> Course:
     if least_s > facts.budget_s:
         if len(probes) < _MOST_PROBES and least_s < _COLD * facts.budget_s:
             return Course(probe=probe, ask=_probe(facts))
-        least_min = math.ceil(least_s / 60)
-        problem = _too_small(facts, probe, least_min)
-        return Course(probe=probe, problem=problem, least_budget_min=least_min)
+        advised_min = math.ceil(MARGIN * math.ceil(least_s / 60))
+        problem = _too_small(facts, probe, least_s, advised_min)
+        return Course(probe=probe, problem=problem, advised_budget_min=advised_min)
     length = length_of(probe, facts.budget_s)
     state = _State(facts=facts, trials=trials, length=length, probe=probe)
     control = state.pairs(_DATA)
@@ -176,12 +176,12 @@ def _affords_control(state: _State, control: Pairs) -> bool:
     return afford(control, state.left_s, state.trial_s, kept_back=kept_back)
 
 
-def _too_small(facts: Facts, probe: Trial, least_min: int) -> str:
+def _too_small(facts: Facts, probe: Trial, least_s: float, advised_min: int) -> str:
     return (
         f"a budget of {facts.budget_s / 60:g} min is too small: a trial of {PROBE_STEPS} steps "
         f"takes {probe.wall_s:.0f} s here, and the baseline with and without its data, one knob, "
-        f"and before and after need {least_min} min; give --budget "
-        f"{math.ceil(MARGIN * least_min)} or more, as trials may come to take longer"
+        f"and before and after need {math.ceil(least_s / 60)} min; give --budget {advised_min} or "
+        "more, as trials may come to take longer"
     )
 
 

@@ -130,9 +130,9 @@ def _make(ask: Ask, count: int, basis: str, facts: Facts, context: TaskContext) 
 
 def _more_budget(course: Course, context: TaskContext) -> str:
     """How this very run goes on with the budget that it needs."""
-    if course.least_budget_min is None:
+    if course.advised_budget_min is None:
         return ""
-    settings = budget_settings(context.stage, course.least_budget_min)
+    settings = budget_settings(context.stage, course.advised_budget_min)
     sets = " ".join(f"--set {setting}" for setting in settings)
     return f", or `slurm-jobs resume {shlex.quote(str(context.run_dir))} {sets}`"
 

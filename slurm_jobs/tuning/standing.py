@@ -51,8 +51,8 @@ class Course:
     """The next trial; None: it is over."""
     problem: str = ""
     """Why it cannot go on at all."""
-    least_budget_min: int | None = None
-    """Where the budget is what is wrong."""
+    advised_budget_min: int | None = None
+    """Where the budget is what is wrong; with a margin."""
     probe: Trial | None = None
     control: Pairs | None = None
     """First arm: with its data; second: without."""

@@ -10,16 +10,21 @@ from rich.text import Text
 
 from slurm_jobs.report import words
 from slurm_jobs.tuning.told import (
+    LOADING_TAKES_CORES,
     Values,
     came,
     disturbed,
     headline,
+    is_unseen_price,
     value_text,
     why_nothing_tried,
 )
 
 _WIDTH = 78
 _TAKEN_BACK = "taken back"
+_MORE_THAN_PREDICTED = (
+    "  Predicted is for the time that the finding counts; a change may save other time, too."
+)
 _STYLES = {
     "kept": "bold green",
     _TAKEN_BACK: "yellow",
@@ -61,7 +66,8 @@ def _data(data: Values) -> list[RenderableType]:
     table = _grid()
     table.add_row("predicted by the report", Text(predicted))
     table.add_row("measured, nothing to read", Text(measured))
-    return [table]
+    lines = [Text(f"  {LOADING_TAKES_CORES}", style="yellow")] if is_unseen_price(data) else []
+    return [table, *lines]
 
 
 def _tried(result: Values) -> list[RenderableType]:
@@ -87,7 +93,16 @@ def _tried(result: Values) -> list[RenderableType]:
         )
         for one in ended
     ]
-    return [table, *lines, Text("  Only what is surely faster is kept.", style="dim")]
+    lines.append(Text("  Only what is surely faster is kept.", style="dim"))
+    if any(_is_above(one) for one in result["tried"]):
+        lines.append(Text(_MORE_THAN_PREDICTED, style="dim"))
+    return [table, *lines]
+
+
+def _is_above(one: Values) -> bool:
+    """Whether it came out above what its finding's ceiling is worth."""
+    ratio, times = one["ratio"], one["predicted_times"]
+    return ratio is not None and times is not None and ratio > times
 
 
 def _interval(one: Values) -> str:

@@ -11,6 +11,12 @@ from slurm_jobs.common.student import CONFIDENCE
 Values = Mapping[str, Any]
 TOO_SHORT = "trials have too few steps for it: give a larger --budget"
 """Why a change was not tried that needs longer trials than the budget gives."""
+LOADING_TAKES_CORES = (
+    "Steps hardly wait for data, and are faster without it all the same: what loads it takes cores "
+    "from what computes. More cores a task (cpus_per_task) would tell; no setting of the loader "
+    "does."
+)
+"""Where the control and the report seem to contradict each other."""
 _INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
 
 
@@ -52,6 +58,15 @@ def disturbed(result: Values) -> str:
         f"{found[0]['title']}: what follows has that in it, intervals are wider for it, and "
         "budgets that are advised longer. Tune again when nobody else computes there."
     )
+
+
+def is_unseen_price(data: Values) -> bool:
+    """Whether data costs time that no step waits for.
+
+    Args:
+        data: of the result, which `tuning.json` holds.
+    """
+    return data["predicted_times"] is None and data["word"] == "faster"
 
 
 def _none(result: Values) -> str:

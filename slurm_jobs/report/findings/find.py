@@ -65,6 +65,8 @@ _TRAINING_RULES = (
 )
 _DATA_RULES = (left_out, slow_tokenising)
 _STAGE_RULES = (array_imbalance, memory_request, time_request)
+_BEFORE_SPEED = ("left-out:", "foreign-load:")
+"""First among equals: what is not learned at all, and what the times of all others have in them."""
 _SEVERITY_ORDER = {"high": 0, "medium": 1, "note": 2}
 
 
@@ -84,7 +86,13 @@ def find(
     answers.extend(rule(stage) for stage in stages for rule in _STAGE_RULES)
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     checks = tuple(_as_check(answer) for answer in answers)
-    return tuple(sorted(findings, key=lambda f: _SEVERITY_ORDER[f.severity])), checks
+    return tuple(sorted(findings, key=_strength)), checks
+
+
+def _strength(finding: Finding) -> tuple[int, bool, float]:
+    """For sorting, strongest first: how grave it is, then what it can gain, where that is known."""
+    is_first = finding.rule_id.startswith(_BEFORE_SPEED)
+    return _SEVERITY_ORDER[finding.severity], not is_first, -(finding.ceiling_times or 0.0)
 
 
 def _as_check(answer: Finding | Check) -> Check:

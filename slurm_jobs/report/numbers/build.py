@@ -29,7 +29,7 @@ from slurm_jobs.report.numbers.stages import stage_numbers
 from slurm_jobs.report.numbers.status import Standing, overall_status, standings
 from slurm_jobs.report.numbers.timeline import begin_note, run_span, timeline
 from slurm_jobs.report.numbers.training import training_numbers
-from slurm_jobs.report.numbers.tunings import tuning_notes
+from slurm_jobs.report.numbers.tunings import tuning_notes, tuning_sentences
 from slurm_jobs.report.verdict import make_tiles, make_verdict
 from slurm_jobs.tuning.model import TUNE_RUN
 
@@ -54,10 +54,11 @@ def build_report(
     bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
     ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
     findings, checks = find(current, judged, shares, note, data)
-    tuned, clocks = tuning_notes(inputs, results), _clock_notes(inputs, attempts)
+    tuned = tuple(tuning_sentences(inputs, results).values())
+    said, clocks = tuning_notes(inputs, results), _clock_notes(inputs, attempts)
     return RunReport(
         header=header,
-        verdict=make_verdict(header, shares, findings, checks),
+        verdict=make_verdict(header, shares, findings, checks, tuned=tuned),
         tiles=make_tiles(header, shares, note, training, evaluation),
         timeline=shares,
         timeline_note=note,
@@ -68,7 +69,7 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=(*tuned, *_notes(inputs, note, training, stages), *clocks, *not_known),
+        notes=(*said, *_notes(inputs, note, training, stages), *clocks, *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),

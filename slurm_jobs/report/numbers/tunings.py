@@ -9,12 +9,20 @@ from slurm_jobs.report.numbers.results import SliceResults
 from slurm_jobs.tuning.model import SAID, TUNE_RUN
 
 
+def tuning_sentences(inputs: ReportInputs, results: Mapping[str, SliceResults]) -> dict[str, str]:
+    """What each stage that tuned, and ended, has to say, by its name."""
+    said = {
+        stage.name: results[stage.name].get(0, {}).get(SAID)
+        for stage in inputs.stages
+        if stage.run == TUNE_RUN
+    }
+    return {name: str(sentence) for name, sentence in said.items() if sentence}
+
+
 def tuning_notes(inputs: ReportInputs, results: Mapping[str, SliceResults]) -> Iterator[str]:
     """One for each stage that tuned, and ended."""
-    for stage in inputs.stages:
-        said = results[stage.name].get(0, {}).get(SAID) if stage.run == TUNE_RUN else None
-        if said:
-            yield (
-                f"{stage.name} tuned a training: {said} `slurm-jobs tune {inputs.run['run_id']}` "
-                "prints before and after and all that was tried, and writes the new spec"
-            )
+    for name, said in tuning_sentences(inputs, results).items():
+        yield (
+            f"{name} tuned a training: {said} `slurm-jobs tune {inputs.run['run_id']}` "
+            "prints before and after and all that was tried, and writes the new spec"
+        )

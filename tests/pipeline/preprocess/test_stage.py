@@ -155,7 +155,7 @@ def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir
     words = (
         r"slice 0 alone 2 of 10 rows cannot be used \(missing_image 2\); .* allows 1; mend these "
         r"rows, and then `slurm-jobs resume .* --again prep` .*, or do without them by `slurm-jobs "
-        r"resume .* stages\.prep\.config\.max_reject_share=SHARE.* First:"
+        r"resume .* stages\.prep\.config\.max_reject_share=0\.2`.* First:"
     )
     with pytest.raises(StageConfigError, match=words):
         run(config, make_context(tmp_path, stage="prep"))

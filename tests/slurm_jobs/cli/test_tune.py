@@ -83,6 +83,17 @@ def test_what_the_new_spec_lacks_of_the_command_line_is_to_be_given_again(spec: 
     ]
 
 
+def test_a_spec_with_a_change_is_told_with_the_command_that_runs_it(spec: Path) -> None:
+    new = TunedSpec(path=spec, is_whole=False, why="", overrides=("name=my run",))
+    lines = _spec_lines(new, spec.with_name("tuned.yaml"), has_changes=True)
+    assert lines[-3:] == [
+        "  --set 'name=my run'",
+        f"next: {command_text('submit', 'tuned.yaml', '--set', 'name=my run')}",
+        "then, beside a run of the old one: slurm-jobs compare OLD_RUN NEW_RUN",
+    ]
+    assert "next: " not in "".join(_spec_lines(new, None, has_changes=True))  # its paths are others
+
+
 def test_a_result_is_final_only_while_the_stage_that_made_it_is_complete(tmp_path: Path) -> None:
     paths = make_run(tmp_path / "run", {"train": 1}, scheduler="local")
     stage = {"run": TUNE_RUN, "config": {"phase": None, "train": {"phases": []}}}

@@ -81,6 +81,15 @@ def test_only_more_than_half_is_called_most_of_the_time(small, share, part):
     )
 
 
+@pytest.mark.parametrize("status", ["failed", "stranded"])
+def test_of_a_run_that_failed_no_finding_on_its_speed_comes_first(small, status):
+    assert small.findings
+    header = dataclasses.replace(small.header, status=status, status_reason="train failed")
+    verdict = make_verdict(header, small.timeline, small.findings, ())
+    assert "look first" not in verdict
+    assert verdict.endswith("(train failed); `slurm-jobs status` says how to go on.")
+
+
 def test_the_rate_is_written_alike_in_the_tile_and_in_the_training(small):
     rate = dataclasses.replace(small.training[0].tokens_per_s, value=4411.7)
     train = dataclasses.replace(small.training[0], tokens_per_s=rate)

@@ -185,3 +185,18 @@ def test_what_was_kept_and_proves_no_gain_is_called_taken_back():
     assert "the new spec does not have it" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
     assert "taken back" not in shown(result(threads_help))
+
+
+def test_a_change_that_saves_more_than_its_finding_counts_is_told_to_do_so():
+    told = "a change may save other time, too"
+    values = result(threads_help)
+    assert told in " ".join(shown(values).split())
+    assert told not in " ".join(shown(result(flat)).split())
+
+
+def test_data_that_costs_time_without_a_wait_is_told_with_what_takes_it():
+    values = result(threads_help)
+    told = "what loads it takes cores from what computes"
+    assert told not in " ".join(shown(values).split())
+    unseen = {**values["data"], "predicted": "", "predicted_times": None, "word": "faster"}
+    assert told in " ".join(shown({**values, "data": unseen}).split())

@@ -65,6 +65,14 @@ def test_a_rank_slow_in_computing_is_named_with_its_phase_though_all_steps_take_
     assert "unexplained:train" not in found(report)
 
 
+def test_of_findings_that_are_as_grave_the_one_with_most_to_gain_comes_first(report_of):
+    report = report_of(**{**HEALTHY, "padding_share": 0.8, "data_wait_s": 0.4})
+    grave = [f for f in report.findings if f.severity == "high"]
+    gains = [finding.ceiling_times or 0.0 for finding in grave]
+    assert [finding.rule_id for finding in grave] == ["padding:train", "data-wait:train"]
+    assert gains == sorted(gains, reverse=True)
+
+
 def test_ranks_that_are_slow_in_turn_are_found_and_none_is_named(report_of):
     report = report_of(**HEALTHY, alternating_forward_s=0.3)
     finding = found(report)["straggler:train"]

@@ -43,6 +43,7 @@ def test_the_report_of_a_tuning_says_what_it_found_and_which_command_tells_the_r
     first = report.notes[0]
     assert SENTENCE in first
     assert f"`slurm-jobs tune {report.header.run_id}`" in first
+    assert report.verdict.endswith(f"; {SENTENCE}")
     assert "no stage recorded training steps" not in report.notes
     assert not any(SENTENCE in note for note in report_of("train").notes)
 
