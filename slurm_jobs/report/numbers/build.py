@@ -38,27 +38,26 @@ def build_report(
     inputs: ReportInputs, config: ReportConfig, *, num_epochs: float | None = None
 ) -> RunReport:
     """The whole report; with `num_epochs`, what so many would take is projected too."""
-    attempts = gather_attempts(inputs)
+    attempts, results = gather_attempts(inputs), current_results(inputs)
     standing = standings(inputs, attempts)
-    results = current_results(inputs)
     stages = tuple(
         stage_numbers(s, attempts[s.name], standing[s.name], results[s.name]) for s in inputs.stages
     )
     training, judged = _training(inputs, attempts, config)
     span = run_span(inputs, attempts, standing)
     shares, note = timeline(inputs, attempts, span)
-    worked = tuple(stage for stage in stages if stage.run != REPORT_RUN)
-    current = tuple(stage for stage in worked if not stage.is_former)
+    worked = tuple(s for s in stages if s.run != REPORT_RUN)
+    current = tuple(s for s in worked if not s.is_former)
     header = _header(inputs, [(s.name, standing[s.name]) for s in current], span, config)
     evaluation, data = evaluation_numbers(current), data_numbers(inputs, results)
     bars = tuple(f.bar for stage in worked for f in attempts[stage.name])
     ahead, not_known = _ahead(inputs, current, training, bars, data=data, num_epochs=num_epochs)
     findings, checks = find(current, judged, shares, note, data)
-    tuned = tuple(tuning_sentences(inputs, results).values())
-    said, clocks = tuning_notes(inputs, results), _clock_notes(inputs, attempts)
+    tuned = tuning_sentences(inputs, results)
+    said = [*tuning_notes(inputs, tuned), *_notes(inputs, note, training, stages)]
     return RunReport(
         header=header,
-        verdict=make_verdict(header, shares, findings, checks, tuned=tuned),
+        verdict=make_verdict(header, shares, findings, checks, tuned=tuple(tuned.values())),
         tiles=make_tiles(header, shares, note, training, evaluation),
         timeline=shares,
         timeline_note=note,
@@ -69,7 +68,7 @@ def build_report(
         evaluation=evaluation,
         findings=findings,
         checks=checks,
-        notes=(*said, *_notes(inputs, note, training, stages), *clocks, *not_known),
+        notes=(*said, *_clock_notes(inputs, attempts), *not_known),
         spec=inputs.spec,
         provenance=provenance_numbers(inputs),
         cost=cost_numbers(stages, training, inputs.price),

@@ -19,9 +19,9 @@ def tuning_sentences(inputs: ReportInputs, results: Mapping[str, SliceResults]) 
     return {name: str(sentence) for name, sentence in said.items() if sentence}
 
 
-def tuning_notes(inputs: ReportInputs, results: Mapping[str, SliceResults]) -> Iterator[str]:
-    """One for each stage that tuned, and ended."""
-    for name, said in tuning_sentences(inputs, results).items():
+def tuning_notes(inputs: ReportInputs, sentences: Mapping[str, str]) -> Iterator[str]:
+    """One for each stage that tuned, and ended, with where the rest is told."""
+    for name, said in sentences.items():
         yield (
             f"{name} tuned a training: {said} `slurm-jobs tune {inputs.run['run_id']}` "
             "prints before and after and all that was tried, and writes the new spec"
