@@ -230,8 +230,9 @@ def _data(numbers: DataNumbers) -> RenderableType:
 def _method(report: RunReport) -> RenderableType:
     abstained = [c for c in report.checks if c.outcome == "abstained"]
     clear = sum(c.outcome == "clear" for c in report.checks)
+    counts = f"{len(report.findings)} found, {clear} clear, {len(abstained)} abstained"
     lines = [
-        f"Rules: {len(report.findings)} found, {clear} clear, {len(abstained)} abstained.",
+        f"Rules: {counts}; the page says which, and why.",
         *(["Ceilings hold one at a time; they do not multiply."] if report.findings else []),
         *report.notes,
     ]
