@@ -33,6 +33,7 @@ HEIGHT = 6000
 _MARGIN, _MOST_ROWS = 24, 2600
 """Pixels: left below the last text of a picture that is kept, and of its whole height."""
 LEAST_CONTRAST = 4.5
+_MOST_LOOKS = 3
 _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 _NO_SCRIPT = {"profile": {"default_content_setting_values": {"javascript": 2}}}
 """Preferences of a profile in which Chromium runs no script."""
@@ -144,12 +145,8 @@ def look(page: Path, pictures: Path | None = None) -> Iterator[Look]:
             for place, width in WIDTHS.items():
                 settings = [f"--window-size={width},{HEIGHT}", blink]
                 kept = (pictures or folder) / f"report-{place}-{scheme}.png"
-                with_script = _picture(page, kept, settings, folder)
-                without = folder / "without.png"
-                same = _picture(page, without, settings, folder, scripts=False)
-                problems = [*problems_of(found[str(width)]), *with_script, *same]
-                if kept.read_bytes() != without.read_bytes():
-                    problems.append("looks otherwise without JavaScript")
+                said = _pictures(page, kept, settings, folder)
+                problems = [*problems_of(found[str(width)]), *said]
                 if pictures is not None:
                     _cut(kept)
                 num_texts = int(found[str(width)]["texts"])
@@ -178,6 +175,21 @@ def probe(page: Path, settings: list[str], folder: Path) -> dict[str, Any]:
         message = f"{page}: the browser answered for {sorted(answer)}: {done.stderr[-500:]}"
         raise RuntimeError(message)
     return answer
+
+
+def _pictures(page: Path, kept: Path, settings: list[str], folder: Path) -> list[str]:
+    """Take it with and without JavaScript, and give what is wrong with either.
+
+    On a busy machine a browser may take it before the page is whole: two that differ are taken
+    again, and what JavaScript does to a page it does each time.
+    """
+    without = folder / "without.png"
+    for _ in range(_MOST_LOOKS):
+        said = _picture(page, kept, settings, folder)
+        said += _picture(page, without, settings, folder, scripts=False)
+        if kept.read_bytes() == without.read_bytes():
+            return said
+    return [*said, "looks otherwise without JavaScript"]
 
 
 def _picture(

@@ -29,6 +29,10 @@ _CHECK_EVERY = 2000
 _START_S = 0.004
 """For each process to be forked before the work begins."""
 _MAX_PROCESSES = 512
+_FEW = 0.8
+"""Cores for each process, below which a second look is taken."""
+_PAUSE_S = 2.0
+"""Before it. Both are own choices."""
 _DONE = "dd"
 """What a process says at its end: turns, and processor seconds that they took."""
 
@@ -49,8 +53,7 @@ def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDO
     speed = median(speeds)
     had = {1: median([turns for turns, _ in alone]) / window_s / speed}
     for number in _levels(num_processes):
-        done = repeated(partial(_work, number, window_s), deadline, most=3)
-        had[number] = median([turns for turns, _ in done]) / window_s / speed
+        had[number] = _cores_of(number, window_s, deadline, speed)
     details = {
         "num_allowed": len(os.sched_getaffinity(0)),
         "quota_cores": cgroup_quota(),
@@ -61,6 +64,25 @@ def measure_cores(num_asked: int, deadline: Deadline, *, window_s: float = WINDO
     }
     numbers = {"cores_usable": max(had.values()), "core_loops_per_s": speed}
     return Measured(numbers=numbers, details={"cores": details})
+
+
+def _cores_of(number: int, window_s: float, deadline: Deadline, speed: float) -> float:
+    """Cores that so many processes have together, in a usual window.
+
+    Where they had few cores they are looked at again a moment later, and the better of the two
+    counts: what something else took for a moment is no property of the node, a limit is there in
+    both.
+    """
+
+    def usual() -> float:
+        done = repeated(partial(_work, number, window_s), deadline, most=3)
+        return median([turns for turns, _ in done]) / window_s / speed
+
+    cores = usual()
+    if cores < _FEW * number and deadline.left_s > _PAUSE_S:
+        time.sleep(_PAUSE_S)
+        cores = max(cores, usual())
+    return cores
 
 
 def _levels(most: int) -> list[int]:

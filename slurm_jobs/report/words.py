@@ -106,11 +106,22 @@ def number_of(thing: str, value: int) -> str:
     return f"{value:,} {thing}" + ("" if value == 1 else "s")
 
 
+_EXCHANGE_UNSEEN = (
+    "What the exchange between ranks costs would show in a profile of some steps; "
+    "`slurm-jobs tune` takes one."
+)
+
+
 def no_finding(checks: Sequence[Check]) -> str:
     """What stands in the place of findings: rules that could not judge have found nothing, too."""
     num = sum(check.outcome == "abstained" for check in checks)
     could_not = f"{num} of {number_of('rule', len(checks))} could not judge" if num else ""
-    return "No rule found anything to change" + (f"; {could_not}." if num else ".")
+    said = "No rule found anything to change" + (f"; {could_not}." if num else ".")
+    is_exchange_unseen = any(
+        check.outcome == "abstained" and check.rule_id.startswith("exposed-communication:")
+        for check in checks
+    )
+    return f"{said} {_EXCHANGE_UNSEEN}" if is_exchange_unseen else said
 
 
 def shortened(text: str, most: int) -> str:

@@ -123,14 +123,19 @@ def test_a_killed_tuning_goes_on_and_mends_the_cause_that_was_planted(
 ) -> None:
     write_spec(local, dataset_dir, is_slow=True)
     submitted = subprocess.Popen(
-        [*COMMAND, "tune", "small.yaml", "--budget", "4"],
+        [*COMMAND, "tune", "small.yaml", "--budget", "8"],  # 4 are too few on a slow core
         cwd=local.folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     wait_for(lambda: (local.folder / "runs").is_dir() and run_of(local), "the run")
     run_dir = run_of(local)
-    wait_for(lambda: len(trials_of(run_dir)) >= 3, "three trials")
+    wait_for(
+        lambda: len(trials_of(run_dir)) >= 3 or submitted.poll() is not None,
+        "three trials",
+        timeout_s=300,
+    )
+    assert submitted.poll() is None, local.run("logs", str(run_dir)).stdout
     pid = wait_for(lambda: rank_pid(run_dir, "train", "s00000.a0001", 0), "its rank")
     kill(pid)
     assert submitted.wait(60) == 1

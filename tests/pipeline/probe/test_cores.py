@@ -45,6 +45,23 @@ def test_a_window_in_which_no_process_came_to_work_measures_nothing(
     assert found.numbers == {}
 
 
+@pytest.mark.parametrize(("later", "cores_found"), [(1.0, 2.0), (0.5, 1.0)])
+def test_what_takes_cores_for_a_moment_is_no_property_of_the_node_and_a_limit_is(
+    monkeypatch: pytest.MonkeyPatch, later: float, cores_found: float
+) -> None:
+    shares = [*3 * [0.5], *3 * [later]]  # of two cores, window by window
+
+    def work(number: int, window_s: float) -> tuple[float, float]:
+        cpu_s = window_s if number == 1 else 2 * window_s * shares.pop(0)
+        return 1e6 * cpu_s, cpu_s
+
+    monkeypatch.setattr(cores, "_work", work)
+    monkeypatch.setattr(cores, "_PAUSE_S", 0.0)
+    found = measure_cores(2, Deadline.after(60), window_s=0.05)
+    assert found.numbers["cores_usable"] == pytest.approx(cores_found)
+    assert shares == []
+
+
 def test_no_process_is_left_behind() -> None:
     measure_cores(3, Deadline.after(0.1), window_s=0.05)
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()

@@ -85,6 +85,13 @@ def test_where_nothing_is_found_the_rules_that_could_not_judge_are_counted():
     )
 
 
+def test_where_nothing_is_found_an_exchange_that_nobody_saw_is_told_with_what_would_show_it():
+    unseen = Check(rule_id="exposed-communication:train", outcome="abstained", reason="")
+    assert words.no_finding([unseen]).endswith("`slurm-jobs tune` takes one.")
+    seen = Check(rule_id="exposed-communication:train", outcome="clear", reason="")
+    assert words.no_finding([seen]) == "No rule found anything to change."
+
+
 def test_a_moment_that_no_calendar_has_is_told_in_seconds():
     assert words.moment(0) == "1970-01-01 00:00:00 UTC"
     assert words.moment(1e12) == "1e+12 s after 1970"
