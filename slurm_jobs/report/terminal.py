@@ -44,7 +44,7 @@ def render(report: RunReport) -> RenderableType:
     parts.append(_heading("Findings"))
     parts.extend(_finding(number, f) for number, f in enumerate(report.findings, 1))
     if not report.findings:
-        parts.append(Text(f"  {words.no_finding(report.checks)}"))
+        parts.append(_indented(words.no_finding(report.checks)))
     parts.append(_heading("From submit to end"))
     parts.append(shares_of(report.timeline))
     parts.extend(_cost(report))
@@ -67,7 +67,7 @@ def _device(training: TrainingNumbers) -> list[RenderableType]:
         parts += [Text("  on the device:", style="dim"), shares_of(training.device_timeline)]
     if training.loads:
         line = words_load.load_line(min(training.loads, key=words_load.least_busy))
-        parts.append(Text(f"  load of {line}", style="dim"))
+        parts.append(_indented(f"load of {line}", style="dim"))
     return parts
 
 
@@ -107,7 +107,7 @@ def _finding(number: int, finding: Finding) -> RenderableType:
 def _stages(stages: Sequence[StageNumbers]) -> RenderableType:
     failures = [line for stage in stages for line in _failures(stage)]
     lines = [*words.why_stranded(stages), *failures]
-    return Group(_StageTable(stages), *(Text(f"  {line}") for line in lines))
+    return Group(_StageTable(stages), *map(_indented, lines))
 
 
 _STAGE_COLUMNS = ("done", "attempts", "median queue", "ran for", "CPU", "memory")
@@ -217,11 +217,11 @@ def _data(numbers: DataNumbers) -> RenderableType:
     rejects = ", ".join(f"{reason} {count:,}" for reason, count in shown)
     if others:
         rejects += f", of {len(others)} other reasons {sum(count for _, count in others):,}"
-    lines = [Text(f"  rejects: {rejects}")] if rejects else []
+    lines = [_indented(f"rejects: {rejects}")] if rejects else []
     if numbers.stored_image:
-        lines.append(Text(f"  stored image: {words.stored_image(numbers.stored_image)}"))
+        lines.append(_indented(f"stored image: {words.stored_image(numbers.stored_image)}"))
     if numbers.statistics is not None:
-        lines += [Text(f"  {line}") for line in statistics_lines(numbers.statistics)]
+        lines += map(_indented, statistics_lines(numbers.statistics))
     part = words.of_slices(numbers.num_slices_reported, numbers.num_slices)
     caption = [Text(f"  {part}, those that completed:", style="dim")] if part else []
     return Group(*caption, Pairs(pairs), *lines)
@@ -236,4 +236,9 @@ def _method(report: RunReport) -> RenderableType:
         *(["Ceilings hold one at a time; they do not multiply."] if report.findings else []),
         *report.notes,
     ]
-    return Group(*(Text(f"  {line}") for line in lines))
+    return Group(*map(_indented, lines))
+
+
+def _indented(line: str, style: str = "") -> RenderableType:
+    """Also what of it does not fit on one line."""
+    return Padding(Text(line, style=style), (0, 0, 0, 2), expand=False)
