@@ -77,6 +77,7 @@ class SampleEncoder:
         processor_dir: Path,
         *,
         image_root: Path,
+        images_within: Path | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         max_images: int = DEFAULT_MAX_IMAGES,
         too_long: TooLong = "drop",
@@ -84,7 +85,7 @@ class SampleEncoder:
         index_dir: Path | None = None,
         image_decoding: ImageDecoding = DEFAULT_IMAGE_DECODING,
     ) -> None:
-        """Load the processor; `index_dir` is for the members of archives, see `ImageSource`.
+        """Load the processor; for `images_within` and `index_dir` see `ImageSource`.
 
         Raises:
             StageConfigError: the processor cannot be used.
@@ -99,7 +100,7 @@ class SampleEncoder:
         self.chat: ChatTokenizer = make_chat_tokenizer(tokenizer, processor_dir, kind.image_token)
         self.images = RowImages(
             processor=self.processor,
-            source=ImageSource(image_root, index_dir=index_dir),
+            source=ImageSource(image_root, within=images_within, index_dir=index_dir),
             max_pixels=max_pixels,
             decoding=image_decoding,
         )

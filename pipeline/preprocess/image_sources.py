@@ -6,14 +6,14 @@
     (no name, but bytes)        a Parquet or `datasets` manifest that holds the picture
 
 The name alone decides, whatever lies on the disk. Paths are relative to the image
-root. What one row gets wrong is that row's reject; an archive that is broken
-concerns thousands of rows and fails the stage.
+root, and lead to nothing outside of one folder (`slurm_jobs/common/image_places.py`).
+What one row gets wrong is that row's reject; an archive that is broken concerns
+thousands of rows and fails the stage.
 """
 
 from __future__ import annotations
 
 import errno
-import re
 from pathlib import Path
 
 from pipeline.preprocess.archives.member_table import (
@@ -28,41 +28,58 @@ from pipeline.preprocess.images import read_image_bytes
 from pipeline.preprocess.manifest_rows import Content
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.image_places import file_of, lies_within, split_archive
 
-_IN_ARCHIVE = re.compile(
-    r"(.*?\.(?:tar|zip|tar\.\w+|tgz|tbz2?|txz|tzst))::(.*)", re.IGNORECASE | re.DOTALL
-)
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
 
 class ImageSource:
     """Reads images by what a manifest says of them. For any number of threads."""
 
-    def __init__(self, root: Path, *, index_dir: Path | None = None) -> None:
-        """`index_dir`: where lists of archives' members are kept for other slices, if anywhere."""
+    def __init__(
+        self, root: Path, *, within: Path | None = None, index_dir: Path | None = None
+    ) -> None:
+        """Make one; nothing is read yet.
+
+        Args:
+            root: the folder that relative paths start from.
+            within: the folder that all images must lie in; None: the root.
+            index_dir: where lists of archives' members are kept for other slices, if anywhere.
+        """
         self.root = root
+        self._absolute_root = str(root.absolute())
+        self._within = str((root if within is None else within).absolute())
         self._archives = OpenArchives(index_dir)
 
     def read(self, image: Content) -> bytes:
         """The content of an image file.
 
         Raises:
-            SampleRejectedError: it is missing, empty or damaged, or may not be read.
+            SampleRejectedError: it is missing, empty or damaged, lies outside of the folder that
+                images must lie in, or may not be read.
             StageConfigError: it lies in an archive that is broken.
             OSError: the file system failed, or an archive was changed meanwhile.
         """
         if image.data is not None:
             return _filled(image.data, image.value)
-        found = _IN_ARCHIVE.fullmatch(image.value)
+        self._check_place(image.value)
+        found = split_archive(image.value)
         if found is None:
             return read_image_bytes(self.root, image.value)
+        archive, member = found
         try:
-            return self._read_member(found[1], found[2], image.value)
+            return self._read_member(archive, member, image.value)
         except BrokenArchiveError as error:
-            message = f"{self.root / found[1]}: {error}"
+            message = f"{self.root / archive}: {error}"
             if not isinstance(error, CompressedArchiveError):
                 message += "; no picture can be trusted to come out of it. Make or copy it anew"
             raise StageConfigError(message) from error
+
+    def _check_place(self, name: str) -> None:
+        path = file_of(name, self._absolute_root)
+        if not lies_within(path, self._within):
+            message = f"{name}: lies outside of {self._within}"
+            raise SampleRejectedError(reason="image_outside", message=message)
 
     def _read_member(self, archive_name: str, member_name: str, name: str) -> bytes:
         archive = self._open(archive_name, name)

@@ -16,6 +16,7 @@ Reason = Literal[
     "bad_row",  # the row itself cannot be understood
     "refused_by_template",  # the chat template raises an error on its messages
     "missing_image",
+    "image_outside",  # of the folder that images must lie in
     "unreadable_image",  # its mode forbids it, or a folder
     "empty_image",  # zero bytes
     "not_an_image",

@@ -121,6 +121,7 @@ def _make_encoder(
     return SampleEncoder(
         processor_dir,
         image_root=_image_root(stage),
+        images_within=None if stage.images_within is None else Path(stage.images_within),
         max_tokens=stage.max_tokens,
         max_images=stage.max_images,
         too_long=stage.too_long,
@@ -238,11 +239,22 @@ def _keep_rejects(
             f"stages.{context.stage}.config.max_reject_share={limit.needed_share(counts):g}`, or "
             "more where other slices lose rows, too (the share of `consolidate` is for finished "
             f"parts). First: {first.place}: {told}. All of this slice: "
-            f"{paths.rejects}"
+            f"{paths.rejects}{_about_places(first.reason, stage)}"
         )
-        if first.reason == "missing_image":
-            message += f". Images are looked for in {_image_root(stage)} (image_root)"
         raise StageConfigError(message)
+
+
+def _about_places(reason: str, stage: PreprocessConfig) -> str:
+    """Which key to look at, where an image was not found or lies elsewhere."""
+    if reason == "missing_image":
+        return f". Images are looked for in {_image_root(stage)} (image_root)"
+    if reason == "image_outside":
+        return (
+            f". Images must lie in {stage.images_within or _image_root(stage)}, so that no list "
+            "brings other files of yours into a data set; if this one may, set images_within to a "
+            "folder that holds them all"
+        )
+    return ""
 
 
 def _image_root(stage: PreprocessConfig) -> Path:

@@ -28,8 +28,8 @@ from slurm_jobs.common.stage_config.levels import LevelConfig
 
 log = logging.getLogger(__name__)
 
-_MISSING_IMAGE = ": no such "
-"""What is said of each image that is not where it is looked for."""
+_KEYS = {": no such ": "evaluate.image_root", ": lies outside of ": "evaluate.images_within"}
+"""Of what is said of an image that was not found or lies elsewhere, the key that may mend it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,8 +151,8 @@ def check_heldout(
 def _nothing_to_ask(manifest: Path, problems: Sequence[str]) -> StageConfigError:
     found = f"none of its {len(problems)} rows can be used" if problems else "it has no rows"
     first = f" (first: {problems[0]})" if problems else ""
-    elsewhere = any(_MISSING_IMAGE in problem for problem in problems)
-    mend = "mend it, set evaluate.image_root, or" if elsewhere else "mend it, or"
+    keys = [key for said, key in _KEYS.items() if any(said in problem for problem in problems)]
+    mend = ", ".join(["mend it", *(f"set {key}" for key in keys), "or"]) if keys else "mend it, or"
     return StageConfigError(
         f"evaluate.manifest {manifest}: {found}{first}; {mend} leave evaluation out by "
         "`evaluate.manifest: null`"
@@ -183,6 +183,7 @@ def make_encoder(
     return SampleEncoder(
         processor_dir,
         image_root=folder_of(manifest) if config.image_root is None else Path(config.image_root),
+        images_within=None if config.images_within is None else Path(config.images_within),
         max_tokens=preprocess["max_tokens"],
         max_images=preprocess["max_images"],
         max_pixels=preprocess["max_pixels"],

@@ -219,9 +219,9 @@ def _print_to_nobody() -> None:
 
 
 def _error_as_json(error: SlurmJobsError) -> str:
-    from slurm_jobs.cli.screen import plain_json
     from slurm_jobs.common.errors import SpecError
     from slurm_jobs.common.files import dump_json
+    from slurm_jobs.common.steering import plain_json
 
     problems = error.problems if isinstance(error, SpecError) else ()
     listed = [

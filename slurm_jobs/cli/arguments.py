@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.cli.screen import plain_json
 from slurm_jobs.common.errors import InputError, Problem
 from slurm_jobs.common.files import dump_json
+from slurm_jobs.common.steering import plain_json
 
 
 def add_spec(parser: argparse.ArgumentParser) -> None:

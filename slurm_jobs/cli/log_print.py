@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from slurm_jobs.cli.log_files import last_lines, numbered_lines, shown_name
-from slurm_jobs.cli.screen import log_output, plain
+from slurm_jobs.cli.screen import log_output
+from slurm_jobs.common.steering import plain
 
 SUPERVISOR_TAIL_LINES = 20
 """Of a supervisor's log that nobody asked for; a Python traceback's end fits."""

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from slurm_jobs.cli.screen import GuardedStream, plain, unguarded
+from slurm_jobs.cli.screen import GuardedStream, unguarded
+from slurm_jobs.common.steering import plain
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,22 +14,10 @@ import re
 import sys
 from typing import Any, TextIO, cast
 
-_STEERING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
-)
-"""All control characters but tab and newline; what hides, and what turns the writing round."""
+from slurm_jobs.common.steering import STEERING, plain
+
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_IN_A_LOG = re.compile(f"{_COLOUR.pattern}|\r|{_STEERING.pattern}")
-
-
-def plain(text: str) -> str:
-    r"""The text with each steering character as its code, `\x1b`."""
-    return _STEERING.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def plain_json(text: str) -> str:
-    r"""JSON with the same characters in JSON's own spelling, `\u001b`: equal when it is read."""
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+_IN_A_LOG = re.compile(f"{_COLOUR.pattern}|\r|{STEERING.pattern}")
 
 
 class GuardedStream:

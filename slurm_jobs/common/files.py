@@ -213,8 +213,13 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:  # the latter: nested as nothing of ours is
-        message = (
-            f"{path} is damaged, as no crash of slurm-jobs leaves a file ({error}): look at its "
-            "file system, and restore the file from a backup or snapshot of it"
-        )
-        raise DamagedFileError(message) from error
+        raise damaged(path, error) from error
+
+
+def damaged(path: Path, error: Exception) -> DamagedFileError:
+    """What to raise where a file of ours does not hold what was written."""
+    message = (
+        f"{path} is damaged, as no crash of slurm-jobs leaves a file ({error}): look at its "
+        "file system, and restore the file from a backup or snapshot of it"
+    )
+    return DamagedFileError(message)

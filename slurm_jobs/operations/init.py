@@ -16,10 +16,12 @@ from pathlib import Path
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import FileError, InputError, SchedulerError
 from slurm_jobs.common.files import write_bytes_atomic
+from slurm_jobs.operations.disk import disk_files
 from slurm_jobs.operations.limits import limits_of
 from slurm_jobs.report.words import number_of
 from slurm_jobs.shipped import shipped_path
 from slurm_jobs.spec.editing import edit_text
+from slurm_jobs.spec.first_images import images_outside
 from slurm_jobs.starter import data as data_files
 from slurm_jobs.starter import recipes, weights
 from slurm_jobs.starter.changes import (
@@ -224,10 +226,23 @@ def _look_at_data(path: Path, folder: Path, name: str) -> tuple[Data, dict[str, 
         said = [f"data: {number_of('image', num_images)} of {path} with their words{left}"]
         return data, {f"{name}.csv": text.encode()}, said
     data = data_files.look_at(path, as_named=_as_named(path, folder))
-    if data.num_rows is None:
-        return data, {}, [f"data: {path}; its rows were not counted"]
     about = "" if data.is_exact else "about "
-    return data, {}, [f"data: {path}, {about}{data.num_rows:,} rows"]
+    rows = "; its rows were not counted"
+    if data.num_rows is not None:
+        rows = f", {about}{data.num_rows:,} rows"
+    said, within = [f"data: {path}{rows}"], _images_elsewhere(path)
+    if within is not None:
+        said.append(f"images: of {within}, which is not the manifest's folder (images_within)")
+        data = replace(data, images_within=_as_named(within, folder))
+    return data, {}, said
+
+
+def _images_elsewhere(manifest: Path) -> Path | None:
+    """A folder of the images that the first rows name, where one lies outside the manifest's."""
+    path = manifest.expanduser().absolute()
+    root = str(path.parent)
+    found = images_outside(str(path), disk_files().beginning(str(path)), root, root)
+    return None if found is None else Path(found[1])
 
 
 def _as_named(path: Path, folder: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.files import read_json
+from slurm_jobs.common.files import damaged, read_json
 from slurm_jobs.common.records import (
     AttemptRecord,
     CompletionName,
@@ -31,9 +31,12 @@ def read_meta(paths: RunPaths) -> RunMeta:
 
     Raises:
         InputError: the folder is no run folder.
+        DamagedFileError: its `run.json` is not what was written.
     """
     try:
         return RunMeta(**known_fields(RunMeta, read_json(paths.run_json)))
+    except (TypeError, AttributeError) as error:  # fields are missing, or it is no mapping
+        raise damaged(paths.run_json, error) from error
     except FileNotFoundError as error:
         message = (
             f"{paths.run_dir} is no run folder (it has no run.json); `slurm-jobs runs` lists runs"

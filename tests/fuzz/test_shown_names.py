@@ -76,6 +76,7 @@ def test_no_text_becomes_a_tag_or_leaves_its_attribute(text: str) -> None:
     assert [tag for tag, _ in parser.found] == ["p"]
     ((_, attributes),) = parser.found
     assert len(attributes) == 1
+    assert not CONTROLS.search(parser.text)
 
 
 @examples(200)

@@ -74,6 +74,11 @@ class PreprocessConfig:
     """Folder that relative image paths start from; the manifest's own folder if not given. Members
     of archives are written `photos.tar::cats/1.jpg`, of zips likewise."""
 
+    images_within: InputPath | None = None
+    """Folder that all images must lie in, or below it; `image_root` if not given. A row that names
+    one elsewhere, by an absolute path or by `..`, is rejected: a list that is not yours shall not
+    bring other files of yours into a data set. `/` lets all in."""
+
     max_tokens: Count = DEFAULT_MAX_TOKENS
     """Longest sample in tokens, image tokens included."""
 

@@ -1,9 +1,14 @@
-"""HTML that cannot be broken by a value: plain text is escaped, only `Html` is not. PURE."""
+"""HTML that cannot be broken by a value: plain text is escaped, only `Html` is not. PURE.
+
+Nor does a value hide a part of itself, or turn the writing round: `slurm_jobs/common/steering.py`.
+"""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+
+from slurm_jobs.common.steering import plain
 
 
 class Html(str):
@@ -21,7 +26,7 @@ _VOID = frozenset({"br", "hr", "img", "line", "meta", "polyline", "path", "rect"
 def el(tag: str, *children: Child, **attributes: str | float | None) -> Html:
     """An element; `class_` is the attribute `class`, `_` in a name is `-`, None leaves it out."""
     written = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
+        f' {name.rstrip("_").replace("_", "-")}="{_escaped(str(value))}"'
         for name, value in attributes.items()
         if value is not None
     )
@@ -41,8 +46,12 @@ def _one(child: Child) -> str:
     if isinstance(child, Html):
         return child
     if isinstance(child, str):
-        return html.escape(child)
+        return _escaped(child)
     return join(child)
+
+
+def _escaped(text: str) -> str:
+    return html.escape(plain(text.replace("\r\n", "\n")))
 
 
 def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], num_text: int = 1) -> Html:

@@ -9,6 +9,7 @@ from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.checks.accelerate_checks import accelerate_problems
 from slurm_jobs.spec.checks.dataset_checks import dataset_problems
 from slurm_jobs.spec.checks.image_checks import image_problems
+from slurm_jobs.spec.checks.image_place_checks import image_place_problems
 from slurm_jobs.spec.checks.manifest_checks import manifest_problems
 from slurm_jobs.spec.checks.model_checks import model_problems
 from slurm_jobs.spec.checks.path_checks import path_problems, runs_dir_problems
@@ -30,6 +31,7 @@ def file_problems(
         *named_path_problems(marked, document, files, profile),
         *processor_problems(marked, document, files.holds, files.read_text),
         *manifest_problems(marked, document, files),
+        *image_place_problems(marked, document, files),
         *dataset_problems(marked, document, files),
         *model_problems(marked, document, files),
         *target_problems(document, marked, files),

@@ -169,7 +169,7 @@ def _is_whole(config: Any) -> bool:
     return bool(model.type != SMALL_VLM or model.path is not None)
 
 
-_EVALUATION = ("image_root", "num_samples", "max_new_tokens", "batch_size")
+_EVALUATION = ("image_root", "images_within", "num_samples", "max_new_tokens", "batch_size")
 _LOOKS = ("num_loss_samples", "num_answers")
 _SIZES = (
     *(f"{VISION_PART.name}.{size}" for size in RANDOM_VISION),

@@ -66,6 +66,29 @@ def test_files_members_and_bytes_are_read(tmp_path: Path) -> None:
     assert source.read(image(f"{tmp_path}/z.zip::./b/c.jpg")) == b"zip"
 
 
+def test_images_outside_of_the_folder_are_rejected_and_never_opened(tmp_path: Path) -> None:
+    for folder in ("lists", "pool"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.jpg").write_bytes(folder.encode())
+        write_tar(tmp_path / folder / "t.tar", {"a.jpg": b"member"})
+    source = ImageSource(tmp_path / "lists")
+    outside = ["../pool/a.jpg", f"{tmp_path}/pool/a.jpg", "../pool/t.tar::a.jpg", "/dev/zero", "."]
+    assert [reason(source, name) for name in outside] == [
+        ("image_outside", f"{name}: lies outside of {tmp_path}/lists") for name in outside
+    ]
+    assert source.read(image("../lists/a.jpg")) == b"lists"
+    wider = ImageSource(tmp_path / "lists", within=tmp_path)
+    assert [wider.read(image(name)) for name in outside[:3]] == [b"pool", b"pool", b"member"]
+    assert reason(wider, "/dev/zero")[0] == "image_outside"
+
+
+def test_links_in_the_folder_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "a.jpg").write_bytes(b"blob")
+    (tmp_path / "lists/a.jpg").symlink_to("../a.jpg")
+    assert ImageSource(tmp_path / "lists").read(image("a.jpg")) == b"blob"
+
+
 def test_the_name_alone_says_that_it_is_in_an_archive(tmp_path: Path) -> None:
     (tmp_path / "odd::name.jpg").write_bytes(b"file")
     (tmp_path / "t.tar").mkdir()

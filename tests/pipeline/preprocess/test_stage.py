@@ -165,6 +165,22 @@ def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir
     assert not paths.tar.exists()
 
 
+def test_images_elsewhere_fail_with_the_key_that_lets_them_in(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    config = base_config(tmp_path, processor_dir)
+    source = Path(config["manifest"]).parent
+    moved = source.rename(tmp_path / "pool")
+    source.mkdir()
+    text = (moved / "train.csv").read_text().replace("\n", f"\n{moved}/").rstrip(f"{moved}/")
+    Path(config["manifest"]).write_text(text + "\n")
+    words = rf"\(image_outside 10\).* Images must lie in {source}, .*; .* set images_within to a"
+    with pytest.raises(StageConfigError, match=words):
+        run(config, make_context(tmp_path, stage="prep"))
+    result = run(config | {"images_within": str(moved)}, make_context(tmp_path, stage="prep"))
+    assert result["num_rejected"] == 0
+
+
 def test_slice_whose_rejects_the_whole_manifest_may_lose_is_no_failure(
     tmp_path: Path, processor_dir: Path
 ) -> None:

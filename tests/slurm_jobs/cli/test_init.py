@@ -85,6 +85,20 @@ def test_data_elsewhere_are_named_by_their_whole_path(
     assert f'manifest: "{manifest}"' in (tmp_path / "work/configs/finetune.yaml").read_text()
 
 
+def test_images_elsewhere_are_let_in_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images(tmp_path / "pics")
+    model(tmp_path / "models" / "vlm")
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/m.csv").write_text("image_path,text\n../pics/cat/1.jpg,cat\n")
+    init("specs", "--data", "lists/m.csv", "--model", "models/vlm", "--name", "mine", "--yes")
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"images: of {tmp_path}/pics/cat, which is not the manifest's folder" in said
+    assert "specs/mine.yaml: no problems found" in said
+    assert 'images_within: "../pics/cat"' in (tmp_path / "specs/mine.yaml").read_text()
+
+
 def test_what_is_wrong_with_the_data_is_told_at_its_line_and_ends_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_jobs import cli
-from slurm_jobs.cli.screen import plain, plain_json
+from slurm_jobs.common.steering import plain, plain_json
 from slurm_jobs.run.paths import RunPaths
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.errors import DamagedFileError, InputError
 from slurm_jobs.common.files import write_json_atomic
 from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.paths import RunPaths
@@ -119,3 +119,10 @@ def test_intents_of_the_ledger_come_with_what_became_of_them(paths: RunPaths) ->
     assert list(run.jobs.values()) == ["12"]
     assert [intent.slices for intent in run.intents] == [tuple(range(12)), (3,)]
     assert run.intents[0].base_attempts == {3: 2}
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "3", '{"run_id": "a"}', "{"])
+def test_a_damaged_description_of_a_run_is_named_with_what_to_do(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(DamagedFileError, match=r"run\.json is damaged, .* restore the file"):
+        read_meta(RunPaths(tmp_path))

@@ -7,6 +7,7 @@ import fabricate_run
 import pytest
 
 from slurm_jobs.common.stage_config.report import ReportConfig
+from slurm_jobs.common.steering import STEERING
 from slurm_jobs.common.timings import STEP_PHASES, read_steps
 from slurm_jobs.report.html.render import render_html
 from slurm_jobs.report.inputs.reading import read_inputs
@@ -62,6 +63,13 @@ def test_every_value_is_escaped(report_of):
     parse(page)
     assert "<script" not in page
     assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3
+
+
+def test_no_value_hides_a_part_of_itself_or_turns_the_writing_round(report_of):
+    page = render_html(report_of(name="a\u202eb\u200bc\x1bd", rejects={"\u2066e": 1}))
+    for code in ("\\u202e", "\\u200b", "\\x1b", "\\u2066"):
+        assert code in page
+    assert not STEERING.search(page)
 
 
 def test_a_dollar_in_a_value_is_not_taken_for_a_placeholder(report_of):

@@ -1,0 +1,48 @@
+"""Which paths of a manifest lead out of the folder that its images must lie in."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_jobs.common.image_places import file_of, lies_within, split_archive
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a.jpg", "/data/a.jpg"),
+        ("./b/../a.jpg", "/data/a.jpg"),
+        ("../other/a.jpg", "/other/a.jpg"),
+        ("../../../../etc/passwd", "/etc/passwd"),
+        ("/etc/passwd", "/etc/passwd"),
+        ("//etc/passwd", "/etc/passwd"),
+        ("t.tar::../../a.jpg", "/data/t.tar"),
+        ("../t.tar::a.jpg", "/t.tar"),
+        ("a::b.jpg", "/data/a::b.jpg"),
+    ],
+)
+def test_a_name_means_one_absolute_path_without_dots(name: str, path: str) -> None:
+    assert file_of(name, "/data") == path
+
+
+@pytest.mark.parametrize(
+    ("path", "folder", "is_inside"),
+    [
+        ("/data/a.jpg", "/data", True),
+        ("/data/b/a.jpg", "/data/", True),
+        ("/data/b/a.jpg", "/data/x/..", True),
+        ("/database/a.jpg", "/data", False),
+        ("/data", "/data", False),
+        ("/etc/passwd", "/data", False),
+        ("/etc/passwd", "/", True),
+    ],
+)
+def test_a_folder_holds_what_is_below_it_and_nothing_beside_it(
+    path: str, folder: str, *, is_inside: bool
+) -> None:
+    assert lies_within(path, folder) is is_inside
+
+
+def test_an_archive_is_told_by_the_name_alone() -> None:
+    assert split_archive("a/t.TAR::x::y.jpg") == ("a/t.TAR", "x::y.jpg")
+    assert split_archive("odd::name.jpg") is None
