@@ -55,7 +55,7 @@ test-slow: venv  ## the slow tests without the faults: on JOBS processes, then t
 	exit $$failed  # 5: none of the tests that were asked for is of this part
 
 test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on the test cluster; writes docs/reliability.md
-	@SLURM_JOBS_FAULT_ROUNDS=$(ROUNDS) SLURM_JOBS_RELIABILITY_PAGE=docs/reliability.md $(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
+	@SLURM_JOBS_FAULT_ROUNDS=$(ROUNDS) SLURM_JOBS_RELIABILITY_PAGE=docs/reliability.md $(BIN)/python -m pytest -m faults -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
 
 test-all: test test-slow test-faults  ## every test
 

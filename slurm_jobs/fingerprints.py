@@ -13,6 +13,9 @@ from typing import Any
 
 from slurm_jobs.spec.model import RunSpec, Stage
 
+_ADDED_LATER = frozenset({"config.images_within", "config.evaluate.images_within"})
+"""Keys that runs of an older version do not have: left out (None), they decide nothing."""
+
 PARENT = "after."
 """Keys that stand for a parent's fingerprint begin so."""
 
@@ -36,7 +39,8 @@ def deciding_fields(
         **_by_key("environment", {**spec.environment, **stage.environment}),
         **{f"{PARENT}{parent}": parents[parent] for parent in stage.after},
     }
-    return {key: hash_of(values[key]) for key in sorted(values)}
+    decide = {k: v for k, v in values.items() if v is not None or k not in _ADDED_LATER}
+    return {key: hash_of(decide[key]) for key in sorted(decide)}
 
 
 def _by_key(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:

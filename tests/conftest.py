@@ -5,7 +5,8 @@ cannot have a cluster the test is skipped with the reason; with CI or SLURM_JOBS
 set, it fails. SLURM_JOBS_CLUSTER=FOLDER uses a cluster that was brought up by hand.
 
 `make test` runs the files on several processes at once (pytest-xdist); all files with tests that
-need the cluster run on one of them, first, so that there is one cluster, installed once.
+need the cluster run on one of them, first, so that there is one cluster, installed once. `make
+test-faults` has a cluster for each process: its tests wait more than they compute.
 """
 
 import compileall
@@ -17,6 +18,7 @@ import signal
 import stat
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +47,19 @@ _TOGETHER = ("tests/pipeline/training/strategies/",)
 """Folders whose files share what takes long to make."""
 
 
+_ROUND = re.compile(r"-\d+\]$")
+"""In the name of a fault's test; the page counts all rounds of a fault in one process."""
+
+
 class _FilesAtOnce(LoadScopeScheduling):
-    """A file's tests run on one process; those of the cluster all on the same, and of a folder."""
+    """A file's tests run on one process; those of the cluster all on the same, and of a folder.
+
+    Faults alone are dealt out one by one.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
+        if self.config.getoption("markexpr") == "faults":
+            return _ROUND.sub("", nodeid)
         file = nodeid.split("::", 1)[0]
         if _needs_cluster(self.config.rootpath / file):
             return "cluster"
@@ -95,15 +106,17 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     capture = request.config.pluginmanager.getplugin("capturemanager")
     try:
         # What is said here (packages are installed) belongs on the screen, not into a report.
+        several = request.config.getoption("markexpr") == "faults"
         with capture.global_and_fixture_disabled():
-            started = Cluster.attach(Path(given)) if given else _start()
+            started = Cluster.attach(Path(given)) if given else _start(several=several)
     except ClusterUnavailableError as error:
         if os.environ.get("CI") == "true" or os.environ.get("SLURM_JOBS_REQUIRE_CLUSTER"):
             pytest.fail(f"the Slurm test cluster is required: {error}", pytrace=False)
         pytest.skip(f"no Slurm test cluster: {error}")
     yield started
     if not given:
-        started.down()
+        with _turn():
+            started.down()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -140,31 +153,41 @@ def user_dir(cluster: Cluster) -> Path:
     return cluster.work_dir()
 
 
-def _start() -> Cluster:
-    _clear_away_what_killed_runs_left()
-    own = identify(os.getpid())
-    assert own is not None
-    return Cluster.up(_FOLDERS / f"{_PREFIX}{own.pid}-{own.start_ticks}")
+def _start(*, several: bool) -> Cluster:
+    """`several`: other processes of this test run have clusters of their own."""
+    with _turn():
+        _clear_away_what_killed_runs_left(several=several)
+        own = identify(os.getpid())
+        assert own is not None
+        return Cluster.up(_FOLDERS / f"{_PREFIX}{own.pid}-{own.start_ticks}")
 
 
-def _clear_away_what_killed_runs_left() -> None:
-    """One test run at a time; what is not a folder of this user's own is left alone."""
+@contextmanager
+def _turn() -> Iterator[None]:
+    """One process at a time: clusters share users, /etc/hosts and the packages' installation."""
     turn = os.open(_FOLDERS, os.O_RDONLY)
     try:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        for folder in sorted(_FOLDERS.iterdir()):
-            owned = _OWNED.fullmatch(folder.name)
-            if owned is None or not _is_own_folder(folder):
-                continue
-            owner = identify(int(owned[1]))
-            if owner is None or owned[2] not in {None, str(owner.start_ticks)}:
-                clear_away(folder)
-            elif "PYTEST_XDIST_WORKER" in os.environ and parent(owner.pid) == os.getppid():
-                name = _FilesAtOnce.__name__
-                message = f"two processes of one test run start a cluster: see {name}"
-                raise ClusterError(message)
+        yield
     finally:
         os.close(turn)
+
+
+def _clear_away_what_killed_runs_left(*, several: bool = False) -> None:
+    """What is not a folder of this user's own is left alone."""
+    for folder in sorted(_FOLDERS.iterdir()):
+        owned = _OWNED.fullmatch(folder.name)
+        if owned is None or not _is_own_folder(folder):
+            continue
+        owner = identify(int(owned[1]))
+        if owner is None or owned[2] not in {None, str(owner.start_ticks)}:
+            clear_away(folder)
+        elif several:
+            continue
+        elif "PYTEST_XDIST_WORKER" in os.environ and parent(owner.pid) == os.getppid():
+            name = _FilesAtOnce.__name__
+            message = f"two processes of one test run start a cluster: see {name}"
+            raise ClusterError(message)
 
 
 def _is_own_folder(path: Path) -> bool:

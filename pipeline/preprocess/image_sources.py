@@ -43,12 +43,12 @@ class ImageSource:
 
         Args:
             root: the folder that relative paths start from.
-            within: the folder that all images must lie in; None: the root.
+            within: a folder that images may lie in, too; None: in the root alone.
             index_dir: where lists of archives' members are kept for other slices, if anywhere.
         """
         self.root = root
         self._absolute_root = str(root.absolute())
-        self._within = str((root if within is None else within).absolute())
+        self._folders = [str(folder.absolute()) for folder in (root, within) if folder is not None]
         self._archives = OpenArchives(index_dir)
 
     def read(self, image: Content) -> bytes:
@@ -62,36 +62,37 @@ class ImageSource:
         """
         if image.data is not None:
             return _filled(image.data, image.value)
-        self._check_place(image.value)
+        file = self._allowed_file(image.value)
         found = split_archive(image.value)
         if found is None:
-            return read_image_bytes(self.root, image.value)
-        archive, member = found
+            return read_image_bytes(file, name=image.value, root=self.root)
         try:
-            return self._read_member(archive, member, image.value)
+            return self._read_member(file, found[1], image.value)
         except BrokenArchiveError as error:
-            message = f"{self.root / archive}: {error}"
+            message = f"{file}: {error}"
             if not isinstance(error, CompressedArchiveError):
                 message += "; no picture can be trusted to come out of it. Make or copy it anew"
             raise StageConfigError(message) from error
 
-    def _check_place(self, name: str) -> None:
+    def _allowed_file(self, name: str) -> Path:
+        """What is judged is what is opened: a path without `..`, which a link could lead astray."""
         path = file_of(name, self._absolute_root)
-        if not lies_within(path, self._within):
-            message = f"{name}: lies outside of {self._within}"
+        if not any(lies_within(path, folder) for folder in self._folders):
+            message = f"{name}: lies outside of {' and '.join(self._folders)}"
             raise SampleRejectedError(reason="image_outside", message=message)
+        return Path(path)
 
-    def _read_member(self, archive_name: str, member_name: str, name: str) -> bytes:
-        archive = self._open(archive_name, name)
+    def _read_member(self, file: Path, member_name: str, name: str) -> bytes:
+        archive = self._open(file, name)
         try:
             return _look_up(archive, member_name, name)
         except (SampleRejectedError, BrokenArchiveError):
             archive.check_table()
             raise
 
-    def _open(self, archive_name: str, name: str) -> Archive:
+    def _open(self, file: Path, name: str) -> Archive:
         try:
-            return self._archives.open(self.root / archive_name)
+            return self._archives.open(file)
         except OSError as error:
             if error.errno not in _NO_SUCH_FILE or not self.root.is_dir():
                 raise

@@ -57,20 +57,25 @@ class _NoFileError(OSError):
     """What lies there has no end, or waits for somebody to write it."""
 
 
-def read_image_bytes(root: Path, name: str) -> bytes:
-    """The content of the image file `name` in `root`; messages name it as the manifest does.
+def read_image_bytes(file: Path, *, name: str, root: Path) -> bytes:
+    """The content of an image file.
+
+    Args:
+        file: what is opened.
+        name: as the manifest has it, for messages.
+        root: the folder without which no file can be said to be missing.
 
     Raises:
         SampleRejectedError: the file is missing, empty, or its mode forbids this user to read it.
         OSError: the file system failed.
     """
     try:
-        data = _read_file(root / name)
+        data = _read_file(file)
     except _NoFileError as error:
         message = f"{name}: no file, but a pipe, a socket or a device"
         raise SampleRejectedError(reason="unreadable_image", message=message) from error
     except (PermissionError, IsADirectoryError) as error:
-        if isinstance(error, PermissionError) and _may_read(root / name):
+        if isinstance(error, PermissionError) and _may_read(file):
             raise
         message = f"{name}: {error.strerror}"
         raise SampleRejectedError(reason="unreadable_image", message=message) from error

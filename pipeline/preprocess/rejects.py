@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Literal
 
 from slurm_jobs.common.context import again_command
@@ -130,6 +131,25 @@ def _broken(rejects_by_reason: Mapping[str, int]) -> dict[str, int]:
 def count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:
     """Number of rejects by reason, most common first, ties by name."""
     return _by_count(Counter(reject.reason for reject in rejects))
+
+
+def about_places(counts: Mapping[str, int], *, root: Path, command: str) -> str:
+    """What to say, after all else, of images that were not found or lie elsewhere.
+
+    Args:
+        counts: of rejects by reason.
+        root: the folder that relative paths start from.
+        command: that sets a key of the stage, up to the key.
+    """
+    told = ""
+    if "missing_image" in counts:
+        told += f". Images are looked for in {root} (image_root)"
+    if "image_outside" in counts:
+        told += (
+            f". No list may bring in files from elsewhere than {root} unasked; if this one may: "
+            f"`{command}.images_within=FOLDER`, one that holds them all"
+        )
+    return told
 
 
 def add_reasons(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

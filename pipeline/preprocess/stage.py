@@ -26,7 +26,13 @@ from pipeline.preprocess.part import (
     write_rejects,
 )
 from pipeline.preprocess.processors.composed import write_composed
-from pipeline.preprocess.rejects import CHOSEN_REASONS, Reject, RejectLimit, count_reasons
+from pipeline.preprocess.rejects import (
+    CHOSEN_REASONS,
+    Reject,
+    RejectLimit,
+    about_places,
+    count_reasons,
+)
 from pipeline.preprocess.settings import model_inputs, part_settings
 from pipeline.preprocess.storage import mean_price
 from pipeline.preprocess.tokenizer import load_tokenizer
@@ -239,22 +245,15 @@ def _keep_rejects(
             f"stages.{context.stage}.config.max_reject_share={limit.needed_share(counts):g}`, or "
             "more where other slices lose rows, too (the share of `consolidate` is for finished "
             f"parts). First: {first.place}: {told}. All of this slice: "
-            f"{paths.rejects}{_about_places(first.reason, stage)}"
+            f"{paths.rejects}{_about_places(counts, stage, context)}"
         )
         raise StageConfigError(message)
 
 
-def _about_places(reason: str, stage: PreprocessConfig) -> str:
-    """Which key to look at, where an image was not found or lies elsewhere."""
-    if reason == "missing_image":
-        return f". Images are looked for in {_image_root(stage)} (image_root)"
-    if reason == "image_outside":
-        return (
-            f". Images must lie in {stage.images_within or _image_root(stage)}, so that no list "
-            "brings other files of yours into a data set; if this one may, set images_within to a "
-            "folder that holds them all"
-        )
-    return ""
+def _about_places(counts: Mapping[str, int], stage: PreprocessConfig, context: TaskContext) -> str:
+    """Which keys to look at, where images were not found or lie elsewhere."""
+    command = f"slurm-jobs resume {context.run_dir} --set stages.{context.stage}.config"
+    return about_places(counts, root=_image_root(stage), command=command)
 
 
 def _image_root(stage: PreprocessConfig) -> Path:

@@ -33,6 +33,8 @@ _BLOCK_BYTES = 4 * MIB
 _FREE_SHARE, _FREE_BYTES = 0.05, 10 * 1024 * MIB
 """A probe leaves so much of a file system free, the smaller of the two: others write there, too."""
 _MOUNTS = Path("/proc/self/mountinfo")
+_PAUSE_S = 1.0
+"""Between two looks at how fast is read: what others read for a moment is no property of a disk."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -114,6 +116,7 @@ def _large_file(place: str, folder: Path, config: ProbeConfig, deadline: Deadlin
     details: Mapping[str, Any] = {
         "file_bytes": num_bytes,
         "num_reads": len(read),
+        "fastest_read_bytes_per_s": max(read),
         "cached_share_before_reading": kept,
         "reads_are_cold": is_cold,
     }
@@ -160,7 +163,10 @@ def _read_rates(file: _LargeFile, deadline: Deadline) -> tuple[list[float], floa
             done += got
         return done / (time.perf_counter() - start_s)
 
-    rates = repeated(read_once, Deadline.after(deadline.left_s * 0.7), most=3)
+    rates = repeated(read_once, Deadline.after(deadline.left_s * 0.4), most=3)
+    if deadline.left_s > 3 * _PAUSE_S:
+        time.sleep(_PAUSE_S)
+        rates += repeated(read_once, Deadline.after(deadline.left_s * 0.5), most=3, least=1)
     known = [share for share in kept if share is not None]
     return rates, max(known) if len(known) == len(kept) else None
 

@@ -14,7 +14,7 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _ESCAPE_IN_DOUBLE = re.compile(r'\\(["\\$`])')
-_BREAK = re.compile(r".*[=:]")
+_BREAK = re.compile(r".*[=:@]")
 """Where bash (readline) begins a word anew, of what stands within the words that we complete."""
 
 _UNSAFE = re.compile(r"[^\w./:=,%+@-]")

@@ -87,10 +87,15 @@ def stages_of(target: str | None) -> dict[str, str]:
     if not isinstance(stages, dict):
         return {}
     return {
-        name: str(stage.get("run") or "") if isinstance(stage, dict) else ""
+        name: _kind(stage.get("run")) if isinstance(stage, dict) else ""
         for name, stage in stages.items()
         if isinstance(name, str) and _PLAIN.fullmatch(name)
     }
+
+
+def _kind(run: object) -> str:
+    """What shows beside a stage's name; a tab or line break in it would make another candidate."""
+    return run if isinstance(run, str) and run.isprintable() else ""
 
 
 def _run_values(target: str | None) -> dict[str, Any]:

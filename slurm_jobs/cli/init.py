@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look, ask, write, and check what was written as `check --cluster` does."""
-    from slurm_jobs.operations.init import Request, begin, look_at_cluster
+    from slurm_jobs.operations.init import Request, begin
+    from slurm_jobs.operations.init_place import look_at_cluster
 
     _refuse_both(options)
     place = look_at_cluster(
@@ -71,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
         name=_name(options.name),
         data=given["data"],
         recipe=options.recipe,
+        named=_named(options),
         **({"model": given["model"]} if given["model"] else {}),
     )
     begun = begin(request, place)
@@ -80,6 +82,11 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(begun, place, problems, notes)
     return 2 if problems else 0
+
+
+def _named(options: argparse.Namespace) -> dict[str, str]:
+    given = {"--account": options.account, "--partition": options.partition}
+    return {option: value for option, value in given.items() if value is not None}
 
 
 def _refuse_both(options: argparse.Namespace) -> None:

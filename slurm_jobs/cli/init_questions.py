@@ -15,6 +15,8 @@ from slurm_jobs.common.errors import InputError
 from slurm_jobs.starter.model import Place, Room
 from slurm_jobs.starter.weights import DEFAULT_MODEL
 
+_DEFAULT = "Slurm's default"
+
 
 def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
     """Ask for what is not given; see the module.
@@ -35,8 +37,8 @@ def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
     if answers["model"] is None:
         answers["model"] = _answer(f"model: a folder, or OWNER/NAME on the hub [{DEFAULT_MODEL}]")
     if len(place.accounts) > 1:
-        account = _one_of("account", place.accounts, place.account or place.accounts[0])
-        place = dataclasses.replace(place, account=account)
+        account = _one_of("account", (_DEFAULT, *place.accounts), place.account or _DEFAULT)
+        place = dataclasses.replace(place, account=None if account == _DEFAULT else account)
     if len(place.gpu_rooms) > 1 and place.gpu is not None:
         rooms = {_room_name(room): room for room in place.gpu_rooms}
         chosen = _one_of("GPUs", list(rooms), _room_name(place.gpu))

@@ -15,6 +15,12 @@ from slurm_jobs.common.errors import SchedulerError
 
 _OVERRIDING = ("SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_ACCOUNT", "SBATCH_TIMELIMIT")
 """Variables that sbatch prefers to the lines of a batch script."""
+_QUESTIONS = {
+    "config": ["scontrol", "show", "config"],
+    "partitions": ["scontrol", "-a", "show", "partition", "-o"],
+    "kinds": ["sinfo", "--all", "--noheader", "--exact", "-o", tables.SINFO_FORMAT],
+    "queue": ["squeue", "--me", "--noheader", "--array", "-o", "%i"],
+}
 _ENFORCED = {"limits", "safe", "qos", "all"}
 """Words of AccountingStorageEnforce under which associations and QOS limit anybody."""
 
@@ -34,33 +40,30 @@ def probe_profile() -> ClusterProfile:
     return ClusterProfile()
 
 
-def ask_limits(profile: ClusterProfile) -> ClusterLimits:
+def ask_limits(profile: ClusterProfile, *, to_choose: bool = False) -> ClusterLimits:
     """What the profile's cluster allows this user: six short questions, side by side.
 
     What could not be asked stands in `problems`; its limits count as none. Where the controller
     answered nothing at all, `unreachable` says why.
+
+    Args:
+        profile: of the cluster.
+        to_choose: tell of the partitions also where variables have the last word on them.
     """
     if profile.scheduler == "local":
         return NO_LIMITS
-    answers, problems = _ask_all(
-        {
-            "config": ["scontrol", "show", "config"],
-            "partitions": ["scontrol", "-a", "show", "partition", "-o"],
-            "kinds": ["sinfo", "--all", "--noheader", "--exact", "-o", tables.SINFO_FORMAT],
-            "queue": ["squeue", "--me", "--noheader", "--array", "-o", "%i"],
-        }
-    )
+    answers, problems = _ask_all(_QUESTIONS)
     if not answers:
         return ClusterLimits(problems=problems, unreachable=problems[0])
     config = tables.parse_config(answers.get("config", ""))
     enforced = set(config.get("AccountingStorageEnforce", "").split(","))
     if _ENFORCED & enforced:
-        more, unanswered = _ask_all(_accounting_questions())
+        more, unanswered = _ask_all(_accounting_questions(config.get("ClusterName", "")))
         answers, problems = {**answers, **more}, (*problems, *unanswered)
     kinds = tables.parse_kinds(answers.get("kinds", ""))
     partitions = tables.parse_partitions(answers.get("partitions", ""), kinds)
     if said := _overriding():
-        partitions, problems = {}, (*problems, said)
+        partitions, problems = partitions if to_choose else {}, (*problems, said)
     return ClusterLimits(
         cluster_name=config.get("ClusterName") or None,
         max_array_size=_number(config, "MaxArraySize"),
@@ -89,11 +92,12 @@ def _number(config: Mapping[str, str], key: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _accounting_questions() -> dict[str, list[str]]:
-    user = f"user={getpass.getuser()}"
+def _accounting_questions(cluster: str) -> dict[str, list[str]]:
+    """`cluster`: one accounting database may serve several."""
+    whose = [f"user={getpass.getuser()}", *([f"cluster={cluster}"] if cluster else [])]
     return {
         "associations": [
-            *("sacctmgr", "-nP", "show", "assoc", "where", user),
+            *("sacctmgr", "-nP", "show", "assoc", "where", *whose),
             f"format={','.join(tables.ASSOCIATION_FIELDS)}",
         ],
         "qos": ["sacctmgr", "-nP", "show", "qos", f"format={','.join(tables.QOS_FIELDS)}"],

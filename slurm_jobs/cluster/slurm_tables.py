@@ -40,7 +40,7 @@ def parse_partitions(text: str, kinds: Mapping[str, tuple[NodeKind, ...]]) -> di
             max_nodes=_count(values.get("MaxNodes", "")),
             qos=_known(values.get("QoS", "")),
             kinds=kinds.get(name, ()),
-            is_up=values.get("State", "UP") == "UP",
+            is_up=values.get("State", "UP") == "UP" and values.get("RootOnly") != "YES",
             allow_groups=_list(values.get("AllowGroups", "")),
             allow_accounts=_list(values.get("AllowAccounts", "")),
         )

@@ -94,6 +94,8 @@ InputPath = Annotated[str, PathMarker(must_exist=True)]
 """A file or folder that must exist, or be another stage's output, before the stage starts."""
 OutputPath = Annotated[str, PathMarker()]
 """A file or folder that the stage may create."""
+NamedPath = Annotated[str, PathMarker()]
+"""A path that others are compared with; it may lie where only the nodes see it."""
 
 ConfigT = TypeVar("ConfigT")
 

@@ -6,10 +6,12 @@ is printed, or written to a page, has each such character as its code (`\x1b`, `
 
 from __future__ import annotations
 
+import json
 import re
 
 STEERING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\U000e0001\U000e0020-\U000e007f]"
 )
 """All control characters but tab and newline; what hides, and what turns the writing round."""
 
@@ -21,4 +23,4 @@ def plain(text: str) -> str:
 
 def plain_json(text: str) -> str:
     r"""JSON with the same characters in JSON's own spelling, `\u001b`: equal when it is read."""
-    return STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return STEERING.sub(lambda found: json.dumps(found[0])[1:-1], text)

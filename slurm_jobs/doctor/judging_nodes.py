@@ -193,10 +193,10 @@ def _limits(node: NodeFacts) -> Iterator[Check]:
     low = []
     files, locked, shm = found["open_files"], found["locked_bytes"], found["shm_bytes"]
     if files is not None and files < _FEW_FILES:
-        low.append((f"{files} open files", "ulimit -n 65536"))
+        low.append((f"{files} open files", "ulimit -S -n $(ulimit -H -n)"))
     if node.has_infiniband and locked is not None and locked < _LITTLE_LOCKED:
         low.append(
-            (f"{size_text(locked)} of locked memory", "ulimit -l unlimited")
+            (f"{size_text(locked)} of locked memory", "ulimit -S -l $(ulimit -H -l)")
         )  # registered with the card
     if shm is not None and shm < _LITTLE_SHM:
         low.append((f"{size_text(shm)} in /dev/shm", ""))

@@ -25,6 +25,15 @@ def preemption_checks(
     if kind.endswith("/none"):
         yield Check(name=_NAME, standing="ok", told="off: no job is ended for another's sake")
         return
+    if kind.endswith("/qos"):
+        yield Check(
+            name=_NAME,
+            standing="unknown",
+            told="by QOS: how, and with what grace time, stands in the QOS of each job",
+            remedy="`sacctmgr show qos format=name,preempt,preemptmode,gracetime`; then "
+            "`slurm-jobs doctor --drill`",
+        )
+        return
     if asked.problem:
         yield Check(name=_NAME, standing="unknown", told=f"partitions: {asked.problem}")
         return

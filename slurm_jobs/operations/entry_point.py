@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from slurm_jobs.common.errors import FileError, InputError, RunFailedError
+from slurm_jobs.run.home import anothers_folder
 from slurm_jobs.run.intents import intents, latest_intents
 from slurm_jobs.run.ledger import read_ledger
 from slurm_jobs.run.orders import read_order
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.spec.plain_text import printable
 
 _PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _SCRIPT = _PACKAGE_DIR / "common" / "entry_process.py"
@@ -56,11 +58,22 @@ def own_python(program: str | None = None) -> StagePython:
 
 
 def stage_python(paths: RunPaths, stage: str) -> StagePython:
-    """The Python that the newest job of a stage was given; ours if it has had no job."""
+    """The Python that the newest job of a stage was given; ours if it has had no job.
+
+    Raises:
+        InputError: the run is another user's, whose program nobody starts unasked.
+    """
     newest = latest_intents(intents(read_ledger(paths.ledger_dir)), stage)
     if not newest:
         return own_python()
     order = read_order(paths.job_json(max(newest.values(), key=lambda i: i.number).token))
+    owner = "" if order.python == sys.executable else anothers_folder(paths.run_dir)
+    if owner:
+        message = (
+            f"{paths.run_dir} is {owner}, and names the Python {printable(order.python)}, which "
+            "would run as you; say which one to start: `--python python3`, or that if you trust it"
+        )
+        raise InputError(message)
     return StagePython(program=order.python, whose=f"the Python of stage `{stage}`")
 
 

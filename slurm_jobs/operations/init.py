@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import grp
 import math
 import os
 import re
-import shutil
 import sys
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.common.errors import FileError, InputError, SchedulerError
+from slurm_jobs.common.errors import FileError, InputError
 from slurm_jobs.common.files import write_bytes_atomic
-from slurm_jobs.operations.disk import disk_files
-from slurm_jobs.operations.limits import limits_of
 from slurm_jobs.report.words import number_of
 from slurm_jobs.shipped import shipped_path
 from slurm_jobs.spec.editing import edit_text
-from slurm_jobs.spec.first_images import images_outside
 from slurm_jobs.starter import data as data_files
 from slurm_jobs.starter import recipes, weights
 from slurm_jobs.starter.changes import (
@@ -31,14 +25,10 @@ from slurm_jobs.starter.changes import (
     own_changes,
     with_download,
 )
-from slurm_jobs.starter.choices import choose_place
 from slurm_jobs.starter.model import Data, Place, Room
 from slurm_jobs.starter.profile_text import profile_text
 
-LOCAL = "local"
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
-_GPUS_DIR = Path("/proc/driver/nvidia/gpus")
-"""Where NVIDIA's driver lists its cards."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +43,8 @@ class Request:
     """A manifest, or a folder of images."""
     model: str = weights.DEFAULT_MODEL
     recipe: str | None = None
+    named: Mapping[str, str] = field(default_factory=dict)
+    """Options that are for the profile, and what the user gave them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,67 +58,6 @@ class Begun:
     """That were there already, and are as they should be."""
     said: tuple[str, ...] = ()
     """What was seen, chosen and changed, for people."""
-
-
-def look_at_cluster(
-    *, account: str | None = None, partition: str | None = None, is_local: bool = False
-) -> Place:
-    """The cluster that this machine is a login node of, or this machine itself.
-
-    Raises:
-        SchedulerError: there is a Slurm here, and it does not answer.
-        InputError: it has no such account for this user, or no such partition with GPUs.
-    """
-    if is_local or shutil.which("sbatch") is None:
-        if account or partition:
-            why = "--local is this machine alone" if is_local else "there is no sbatch here"
-            message = f"--account and --partition are for Slurm, and {why}"
-            raise InputError(message)
-        return _this_machine()
-    limits = limits_of(ClusterProfile())
-    if limits.unreachable:
-        message = (
-            f"Slurm cannot be reached, and nothing was written: {limits.unreachable}; type the "
-            "same again once `sinfo` answers here, or add --local to run the jobs on this machine"
-        )
-        raise SchedulerError(message)
-    groups = [grp.getgrgid(number).gr_name for number in os.getgroups() if _has_name(number)]
-    place = choose_place(
-        limits,
-        groups=groups,
-        node_local_dir=limits.tmp_dir or "/tmp",  # noqa: S108 - as the profile's default
-        account=account,
-        partition=partition,
-    )
-    _refuse_unknown("--account", account, place.accounts)
-    _refuse_unknown("--partition", partition, [room.partition or "" for room in place.gpu_rooms])
-    return place
-
-
-def _has_name(number: int) -> bool:
-    try:
-        grp.getgrgid(number)
-    except KeyError:
-        return False
-    return True
-
-
-def _refuse_unknown(option: str, given: str | None, known: Iterable[str]) -> None:
-    """Raise where what the user named is not there; what nobody knows is left to Slurm."""
-    names = sorted(set(known))
-    if given is not None and names and given not in names:
-        message = f"{option} {given}: not here, or not yours (you have: {', '.join(names)})"
-        raise InputError(message)
-
-
-def _this_machine() -> Place:
-    """As one node, whose cores the run may have."""
-    cores = len(os.sched_getaffinity(0))
-    mem_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    cpu = Room(partition=None, num_nodes=1, cpus=cores, mem_gb=mem_gb)
-    cards = len(list(_GPUS_DIR.iterdir())) if _GPUS_DIR.is_dir() else 0
-    gpu = replace(cpu, gpus=cards) if cards else None
-    return Place(name=LOCAL, is_slurm=False, cpu=cpu, gpu=gpu)
 
 
 def begin(request: Request, place: Place) -> Begun:
@@ -149,12 +80,26 @@ def begin(request: Request, place: Place) -> Begun:
         texts, said = _own(request, request.data, place, profile)
     now = time.strftime("%Y-%m-%d")
     kept_profile = (request.folder / profile).exists()
+    if kept_profile:
+        _refuse_without_effect(request.named, request.folder / profile)
     texts.setdefault(profile, profile_text(place, date=now, python=sys.executable).encode())
     if kept_profile:  # with the group's own lines in it, maybe
         texts.pop(profile)
         said.append(f"{profile} is there already, and stays as it is")
     written, kept = _write(request.folder, texts)
     return Begun(spec=request.folder / spec, files=written, kept=kept, said=tuple(said))
+
+
+def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
+    """Raise where the user names what the profile that stays does not have."""
+    text = profile.read_text(encoding="utf-8", errors="replace")
+    lost = [f"{option} {value}" for option, value in named.items() if value not in text]
+    if lost:
+        message = (
+            f"{profile} is there already, and is not replaced: {', '.join(lost)} would have no "
+            "effect. Write it there yourself, or move the file away"
+        )
+        raise InputError(message)
 
 
 def _everything(place: Place, profile: str) -> tuple[dict[str, bytes], list[str]]:
@@ -212,6 +157,9 @@ def _own(
         text = with_download(text)
         said.append(f"model: {model.name}, which the stage `models` downloads on a node")
     text = edit_text(text, own_changes(name, profile, data, model, place))
+    changes = list(fitting_changes(recipes.stages_of(text), place))
+    said += [_change_text(change) for change in changes]
+    text = edit_text(text, changes)
     modules = {file: p.read_bytes() for file, p in recipes.helper_files(text).items()}
     return {**modules, **manifest, f"{name}.yaml": text.encode()}, said
 
@@ -226,23 +174,10 @@ def _look_at_data(path: Path, folder: Path, name: str) -> tuple[Data, dict[str, 
         said = [f"data: {number_of('image', num_images)} of {path} with their words{left}"]
         return data, {f"{name}.csv": text.encode()}, said
     data = data_files.look_at(path, as_named=_as_named(path, folder))
+    if data.num_rows is None:
+        return data, {}, [f"data: {path}; its rows were not counted"]
     about = "" if data.is_exact else "about "
-    rows = "; its rows were not counted"
-    if data.num_rows is not None:
-        rows = f", {about}{data.num_rows:,} rows"
-    said, within = [f"data: {path}{rows}"], _images_elsewhere(path)
-    if within is not None:
-        said.append(f"images: of {within}, which is not the manifest's folder (images_within)")
-        data = replace(data, images_within=_as_named(within, folder))
-    return data, {}, said
-
-
-def _images_elsewhere(manifest: Path) -> Path | None:
-    """A folder of the images that the first rows name, where one lies outside the manifest's."""
-    path = manifest.expanduser().absolute()
-    root = str(path.parent)
-    found = images_outside(str(path), disk_files().beginning(str(path)), root, root)
-    return None if found is None else Path(found[1])
+    return data, {}, [f"data: {path}, {about}{data.num_rows:,} rows"]
 
 
 def _as_named(path: Path, folder: Path) -> str:

@@ -12,13 +12,16 @@ from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.validation import path_text, problem_at
 
 
-def limits_of(profile: ClusterProfile) -> ClusterLimits:
-    """What the profile's cluster allows; what could not be asked stands in its `problems`."""
+def limits_of(profile: ClusterProfile, *, to_choose: bool = False) -> ClusterLimits:
+    """What the profile's cluster allows; what could not be asked stands in its `problems`.
+
+    `to_choose`: see `ask_limits`.
+    """
     if profile.scheduler == "local":
         return NO_LIMITS
     from slurm_jobs.cluster.probe import ask_limits
 
-    return ask_limits(profile)
+    return ask_limits(profile, to_choose=to_choose)
 
 
 def limits_if_near(profile: ClusterProfile) -> ClusterLimits:

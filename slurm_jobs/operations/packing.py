@@ -20,6 +20,7 @@ from slurm_jobs.operations.entry_point import (
 from slurm_jobs.operations.load import load
 from slurm_jobs.operations.verify import named_dataset
 from slurm_jobs.run.find import find_run
+from slurm_jobs.run.home import anothers_folder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.spec.model import RunSpec, Stage
 
@@ -114,7 +115,7 @@ def _case_of_spec(
         paths = RunPaths(find_run(str(file)))
     except InputError:
         paths = None
-    if paths is not None and named is None:
+    if paths is not None and named is None and not anothers_folder(paths.run_dir):
         used = stage_python(paths, name)
     return _case(loaded.spec, name, paths, used, command_text, spec_file=file)
 

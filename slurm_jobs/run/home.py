@@ -7,6 +7,7 @@ squeue answers as ever, with nothing, and that says nothing of the run's jobs.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,15 +21,22 @@ from slurm_jobs.schedulers.protocol import Answer
 
 
 def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
-    """Raise where the run's jobs are not this cluster's or not this user's, for verbs that act.
+    """Raise where the run or its jobs are not this cluster's or this user's, for verbs that act.
 
     Raises:
         InputError: they are not.
         SchedulerError: Slurm does not say which cluster this is.
     """
+    uid = os.getuid()
+    owner = anothers_folder(paths.run_dir)
+    if owner and not _has_one_owner_for_all(paths.run_dir):
+        message = (
+            f"the folder of run {meta.run_id} is {owner}, and you are uid {uid}: what it says "
+            "would run as you. Let its owner type the same, or submit the spec as yours"
+        )
+        raise InputError(message)
     if meta.scheduler != "slurm":
         return
-    uid = os.getuid()
     if meta.uid is not None and meta.uid != uid:
         message = (
             f"run {meta.run_id} is {meta.submitted_by}'s (uid {meta.uid}), and you are uid {uid}; "
@@ -48,6 +56,24 @@ def refuse_elsewhere(paths: RunPaths, meta: RunMeta) -> None:
             f"write `{here}` as `cluster_name` into {paths.run_json}"
         )
         raise InputError(message)
+
+
+def anothers_folder(folder: Path) -> str:
+    """Whose folder it is, if not this user's, in words that follow `it is`; empty if it is theirs.
+
+    By the file system alone: what lies in a stranger's folder may say anything.
+    """
+    owner = folder.stat().st_uid
+    return "" if owner == os.getuid() else f"uid {owner}'s"
+
+
+def _has_one_owner_for_all(folder: Path) -> bool:
+    """Whether what this user writes there is the folder's owner's, too, as on some file systems."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as written:
+            return os.fstat(written.fileno()).st_uid == folder.stat().st_uid
+    except OSError:
+        return False
 
 
 def anothers_run(paths: RunPaths) -> str:

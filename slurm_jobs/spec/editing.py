@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from slurm_jobs.common.errors import InputError
 from slurm_jobs.spec.plain_text import BOOLS, NULLS, number, trap
 from slurm_jobs.spec.yaml_values import Path
 
@@ -22,7 +23,7 @@ _PROPERTIES = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:\s+(?:#.*\s+)*|$))+")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-class EditError(ValueError):
+class EditError(InputError):
     """The text has no place for a value."""
 
 

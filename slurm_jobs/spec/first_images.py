@@ -20,31 +20,28 @@ from slurm_jobs.spec.files import Beginning
 _TURNS = ("messages", "conversations")
 _NAMES = ("path", "image", "url")
 _BETWEEN = " \t\r\n,"
+_LONGEST_PATH = 4096
+"""What is longer is no path, but the picture itself, in base64."""
 
 
-def images_outside(
-    manifest: str, beginning: Beginning | None, root: str, within: str
-) -> tuple[str, str] | None:
-    """The first image that lies elsewhere, and a folder that holds all of the first rows.
+def images_outside(manifest: str, beginning: Beginning | None, root: str) -> tuple[str, str] | None:
+    """The first image that lies elsewhere, and a folder that holds all such of the first rows.
 
     Args:
         manifest: its path, which says whether it is CSV.
         beginning: of the manifest; None where nobody can look.
-        root: absolute folder that relative paths start from.
-        within: absolute folder that all must lie in.
+        root: absolute folder that relative paths start from, and all must lie in.
 
     Returns:
         The name as the manifest has it, and the folder; None if all that can be seen lie inside.
     """
     if beginning is None:
         return None
-    names = list(_names(manifest, beginning))
-    files = [file_of(name, root) for name in names]
-    elsewhere = (n for n, file in zip(names, files, strict=True) if not lies_within(file, within))
-    first = next(elsewhere, None)
-    if first is None:
+    placed = ((name, file_of(name, root)) for name in _names(manifest, beginning))
+    elsewhere = [(name, file) for name, file in placed if not lies_within(file, root)]
+    if not elsewhere:
         return None
-    return first, posixpath.commonpath([posixpath.dirname(file) for file in files])
+    return elsewhere[0][0], posixpath.commonpath([posixpath.dirname(file) for _, file in elsewhere])
 
 
 def _names(manifest: str, beginning: Beginning) -> Iterator[str]:
@@ -103,7 +100,7 @@ def _of_items(items: Sequence[Any]) -> Iterator[str]:
         name = item
         if isinstance(item, Mapping):
             name = next((item[key] for key in _NAMES if item.get(key)), None)
-        if isinstance(name, str) and name:
+        if isinstance(name, str) and 0 < len(name) < _LONGEST_PATH:
             yield name
 
 

@@ -56,8 +56,6 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
     ]
     if data.image_root is not None:
         found.append((("stages", "preprocess", "config", "image_root"), data.image_root))
-    if data.images_within is not None:
-        found.append((("stages", "preprocess", "config", "images_within"), data.images_within))
     if model.is_on_hub:
         found.append((("stages", "models", "config", "models", "vlm"), model.name))
     if max(1, (place.gpu or place.cpu).gpus) == 1:  # nothing to share the model out to

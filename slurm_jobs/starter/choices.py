@@ -19,6 +19,8 @@ TRAIN_MIN = 720
 _CARD_GB = {"t4": 16, "v100": 16, "p100": 16, "a10": 24, "l4": 24, "a30": 24, "a40": 48}
 _CARD_GB |= {"l40": 48, "l40s": 48, "a100": 40, "h100": 80, "h200": 141}
 """The smallest memory that NVIDIA sold a card of that name with, in GB; data sheets, 2025."""
+_LEAST_MB = 1024
+"""No node has less."""
 _PROCESS_GB = 3
 """Of the host, for a process with CUDA; the recipes' own sums take as much."""
 
@@ -37,12 +39,13 @@ def choose_place(
         limits: What Slurm said.
         groups: Of the user, for partitions that ask for one.
         node_local_dir: Slurm's own `TmpFS`, which sites set to the nodes' disk.
-        account: That the user named; of several the first where none is.
+        account: That the user named; else Slurm takes the user's default.
         partition: That the user named for GPUs; the one with most where none is.
     """
     accounts = tuple(sorted({one.account for one in limits.associations}))
-    own = account or (accounts[0] if len(accounts) > 1 else None)
-    usable = [p for p in limits.partitions.values() if _is_open(p, groups, accounts)]
+    usable = [
+        p for p in limits.partitions.values() if _num_nodes(p) and _is_open(p, groups, accounts)
+    ]
     rooms = sorted(_gpu_rooms(usable, limits), key=lambda room: -room.num_nodes * room.gpus)
     named = [room for room in rooms if partition in {None, room.partition}]
     return Place(
@@ -52,7 +55,7 @@ def choose_place(
         gpu=named[0] if named else None,
         gpu_rooms=tuple(rooms),
         accounts=accounts,
-        account=own,
+        account=account,
         node_local_dir=node_local_dir,
         limits=limits,
         notes=limits.problems,
@@ -109,11 +112,16 @@ def _room(
         partition=partition.name,
         num_nodes=sum(kind.num_nodes for kind in kinds),
         cpus=min((kind.cpus for kind in kinds), default=1),
-        mem_gb=min((kind.mem_mb for kind in kinds), default=1024) / 1024,
+        mem_gb=_known_gb(min((kind.mem_mb for kind in kinds), default=0)),
         gpu_type=gpu_type,
         gpus=gpus,
         max_time_min=min((t for t in times if t is not None), default=None),
     )
+
+
+def _known_gb(mem_mb: float) -> float:
+    """Memory as the site states it; 1 MB is what Slurm says of nodes that state none."""
+    return mem_mb / 1024 if mem_mb >= _LEAST_MB else math.inf
 
 
 def num_slices(data: Data, limits: ClusterLimits) -> int:

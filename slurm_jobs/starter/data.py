@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from slurm_jobs.common.csv_columns import CSV_COLUMNS
@@ -31,6 +31,7 @@ def look_at(manifest: Path, *, as_named: str) -> Data:
     Raises:
         InputError: it is not there, cannot be read, or is a folder that is no table.
     """
+    _refuse_unwritable([manifest])
     try:
         table = find_table(manifest)
         if table is not None:
@@ -101,6 +102,7 @@ def captions_of(folder: Path) -> tuple[str, int, int]:
         InputError: there are no images with words, or a text cannot be read.
     """
     images = sorted(_images(folder))
+    _refuse_unwritable(images)
     texts = {image: image.with_suffix(".txt") for image in images}
     if any(text.is_file() for text in texts.values()):
         words = {image: _words(text) for image, text in texts.items()}
@@ -119,6 +121,19 @@ def captions_of(folder: Path) -> tuple[str, int, int]:
     writer.writerow(CSV_COLUMNS)
     writer.writerows((image.relative_to(folder).as_posix(), text) for image, text in found)
     return buffer.getvalue(), len(found), len(images) - len(found)
+
+
+def _refuse_unwritable(images: Iterable[Path]) -> None:
+    """Raise where a name is no UTF-8, which a manifest is in."""
+    broken = next((image for image in images if not _is_utf8(str(image))), None)
+    if broken is not None:
+        message = f"{str(broken)!a}: its name is no UTF-8, and no manifest can hold it; rename it"
+        raise InputError(message)
+
+
+def _is_utf8(text: str) -> bool:
+    """Bytes that are none stand in the text as surrogates."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _images(folder: Path) -> Iterator[Path]:

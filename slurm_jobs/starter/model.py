@@ -55,8 +55,6 @@ class Data:
     """Its path, as the spec names it."""
     image_root: str | None = None
     """Where its images lie, if not beside it."""
-    images_within: str | None = None
-    """Folder of all its images, if some lie outside of the manifest's."""
     num_rows: int | None = None
     """None: nobody counted."""
     is_exact: bool = True

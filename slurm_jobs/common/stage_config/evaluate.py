@@ -8,6 +8,7 @@ from slurm_jobs.common.config_values import (
     Count,
     CountOrZero,
     InputPath,
+    NamedPath,
     check_bounds,
     refuse,
 )
@@ -24,8 +25,8 @@ class EvaluateConfig:
     and limits are those that the data set was preprocessed with."""
     image_root: InputPath | None = None
     """Folder that its relative image paths start from; the manifest's own folder if not given."""
-    images_within: InputPath | None = None
-    """Folder that all its images must lie in, or below it; `image_root` if not given."""
+    images_within: NamedPath | None = None
+    """Folder that its images may lie in, or below it, beside `image_root`."""
     num_samples: Count | None = None
     """Only the first so many rows; null takes all."""
     every_steps: Count | None = None

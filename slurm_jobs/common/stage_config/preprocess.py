@@ -10,6 +10,7 @@ from slurm_jobs.common.config_values import (
     Count,
     CountOrZero,
     InputPath,
+    NamedPath,
     Share,
     check_bounds,
 )
@@ -74,10 +75,10 @@ class PreprocessConfig:
     """Folder that relative image paths start from; the manifest's own folder if not given. Members
     of archives are written `photos.tar::cats/1.jpg`, of zips likewise."""
 
-    images_within: InputPath | None = None
-    """Folder that all images must lie in, or below it; `image_root` if not given. A row that names
-    one elsewhere, by an absolute path or by `..`, is rejected: a list that is not yours shall not
-    bring other files of yours into a data set. `/` lets all in."""
+    images_within: NamedPath | None = None
+    """Folder that images may lie in, or below it, beside `image_root` (by default the manifest's).
+    A row that names one elsewhere, by a whole path or by `..`, is rejected: a list that is not
+    yours shall not bring other files of yours into a data set. `/` lets all in."""
 
     max_tokens: Count = DEFAULT_MAX_TOKENS
     """Longest sample in tokens, image tokens included."""

@@ -19,23 +19,26 @@ _MANIFESTS = (("config", "manifest"), ("config", "evaluate", "manifest"))
 def image_place_problems(
     marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
-    """Manifests of which the job would reject rows, at their lines, with the key to set."""
+    """Manifests of which the job would reject rows, at their lines, with the key to set.
+
+    Where the key is set, somebody has thought of it: what else lies elsewhere is left to the job.
+    """
     resolved = {item.path: item.resolved for item in marked if item.given}
     problems = []
     for path, manifest in resolved.items():
-        if path[2:] not in _MANIFESTS or not manifest.startswith("/"):
+        if path[2:] not in _MANIFESTS or (*path[:-1], "images_within") in resolved:
             continue
         root = resolved.get((*path[:-1], "image_root"), posixpath.dirname(manifest))
-        within = resolved.get((*path[:-1], "images_within"), root)
-        if not (root.startswith("/") and within.startswith("/")):
+        if not (manifest.startswith("/") and root.startswith("/")):
             continue
-        found = images_outside(manifest, files.beginning(manifest), root, within)
+        found = images_outside(manifest, files.beginning(manifest), root)
         if found is not None:
             name, folder = shortened(printable(found[0])), printable(found[1])
             message = (
                 f"{path_text(path)}: {manifest} names the image {name}, which lies outside of "
-                f"{within}; if this list may bring such files into the data set, set "
-                f"`images_within: {folder}` beside it"
+                f"{root}; if this list may bring such files into the data set, set `images_within` "
+                "beside it, to a folder that holds them all; those of the first rows lie in "
+                f"{folder}"
             )
             problems.append(problem_at(document, path, message))
     return problems

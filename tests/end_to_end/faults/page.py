@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
@@ -23,16 +26,34 @@ def note(
     given = os.environ.get("SLURM_JOBS_RELIABILITY_PAGE")
     if not given:
         return
-    page = Path(given)
-    before, _, rest = page.read_text().partition(BEGIN)
-    table, _, after = rest.partition(END)
     what = fault.splitlines()[0].removesuffix(".")
     rounds = _rounds.setdefault(what, [])
     rounds.append((num_injected, num_resumes))
+    row = f"| {what} | {sum(times for times, _ in rounds)} | {outcome}{_resumes(rounds)} |"
+    page = Path(given)
+    with _one_at_a_time(page):
+        page.write_text(_with_row(page.read_text(), what, row))
+
+
+def _with_row(text: str, what: str, row: str) -> str:
+    """The page with the row in the place of this fault's former one, or at the end."""
+    before, _, rest = text.partition(BEGIN)
+    table, _, after = rest.partition(END)
     rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
-    rows = [line for line in rows if not line.startswith(f"| {what} |")]
-    rows.append(f"| {what} | {sum(times for times, _ in rounds)} | {outcome}{_resumes(rounds)} |")
-    page.write_text(before + "\n".join([BEGIN, *HEAD, *rows, END]) + after)
+    places = [place for place, line in enumerate(rows) if line.startswith(f"| {what} |")]
+    if places:
+        rows[places[0]] = row
+    else:
+        rows.append(row)
+    return before + "\n".join([BEGIN, *HEAD, *rows, END]) + after
+
+
+@contextmanager
+def _one_at_a_time(page: Path) -> Iterator[None]:
+    """Several processes write rows."""
+    with page.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def _resumes(rounds: list[tuple[int, int | None]]) -> str:

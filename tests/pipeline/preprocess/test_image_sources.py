@@ -80,6 +80,21 @@ def test_images_outside_of_the_folder_are_rejected_and_never_opened(tmp_path: Pa
     wider = ImageSource(tmp_path / "lists", within=tmp_path)
     assert [wider.read(image(name)) for name in outside[:3]] == [b"pool", b"pool", b"member"]
     assert reason(wider, "/dev/zero")[0] == "image_outside"
+    beside = ImageSource(tmp_path / "lists", within=tmp_path / "pool")
+    assert beside.read(image("a.jpg")) == b"lists"
+    assert beside.read(image("../pool/a.jpg")) == b"pool"
+
+
+def test_what_is_judged_is_what_is_opened(tmp_path: Path) -> None:
+    """Behind a link, `..` would lead to the folder above the link's target."""
+    for folder in ("lists", "pool/photos"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "pool/private.jpg").write_bytes(b"private")
+    write_tar(tmp_path / "pool/private.tar", {"a.jpg": b"private"})
+    (tmp_path / "lists/photos").symlink_to(tmp_path / "pool/photos")
+    source = ImageSource(tmp_path / "lists")
+    for name in ("photos/../private.jpg", "photos/../private.tar::a.jpg"):
+        assert reason(source, name)[0] == "missing_image"
 
 
 def test_links_in_the_folder_are_followed(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_file_that_cannot_be_read_is_rejected_under_the_manifests_name(
 ) -> None:
     (tmp_path / "empty.png").touch()
     with pytest.raises(SampleRejectedError) as raised:
-        read_image_bytes(tmp_path, name)
+        read_image_bytes(tmp_path / name, name=name, root=tmp_path)
     assert raised.value.reason == reason
     assert str(tmp_path) not in str(raised.value)
 
@@ -98,7 +98,7 @@ def test_what_has_no_end_is_rejected_and_not_waited_for(tmp_path: Path, kind: st
         if kind == "socket":
             listener.bind(name)
         with pytest.raises(SampleRejectedError, match="no file, but a pipe") as raised:
-            read_image_bytes(tmp_path, name)
+            read_image_bytes(tmp_path / name, name=name, root=tmp_path)
     assert raised.value.reason == "unreadable_image"
 
 
@@ -117,7 +117,7 @@ def test_file_whose_mode_forbids_it_is_rejected(
     (tmp_path / "a.png").touch(mode=0o200)
     refuse(monkeypatch)
     with pytest.raises(SampleRejectedError, match=r"^a\.png: Permission denied") as raised:
-        read_image_bytes(tmp_path, "a.png")
+        read_image_bytes(tmp_path / "a.png", name="a.png", root=tmp_path)
     assert raised.value.reason == "unreadable_image"
 
 
@@ -127,9 +127,11 @@ def test_refusal_that_the_mode_does_not_explain_is_the_file_systems(
     (tmp_path / "a.png").touch(mode=0o600)
     refuse(monkeypatch)
     with pytest.raises(PermissionError):
-        read_image_bytes(tmp_path, "a.png")
+        read_image_bytes(tmp_path / "a.png", name="a.png", root=tmp_path)
 
 
 def test_image_is_not_missing_where_its_root_is_gone(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        read_image_bytes(tmp_path / "unmounted", "a.png")
+        read_image_bytes(
+            tmp_path / "unmounted" / "a.png", name="a.png", root=tmp_path / "unmounted"
+        )

@@ -174,7 +174,10 @@ def test_images_elsewhere_fail_with_the_key_that_lets_them_in(
     source.mkdir()
     text = (moved / "train.csv").read_text().replace("\n", f"\n{moved}/").rstrip(f"{moved}/")
     Path(config["manifest"]).write_text(text + "\n")
-    words = rf"\(image_outside 10\).* Images must lie in {source}, .*; .* set images_within to a"
+    words = (
+        rf"\(image_outside 10\).* from elsewhere than {source} unasked; if this one may: "
+        r"`slurm-jobs resume .* --set stages\.prep\.config\.images_within=FOLDER`"
+    )
     with pytest.raises(StageConfigError, match=words):
         run(config, make_context(tmp_path, stage="prep"))
     result = run(config | {"images_within": str(moved)}, make_context(tmp_path, stage="prep"))
@@ -225,8 +228,8 @@ def test_failing_file_system_is_no_reject(
 ) -> None:
     from pipeline.preprocess import image_sources
 
-    def fail(root: Path, name: str) -> bytes:
-        raise OSError(116, "Stale file handle", str(root / name))
+    def fail(file: Path, *, name: str, root: Path) -> bytes:
+        raise OSError(116, "Stale file handle", str(file))
 
     monkeypatch.setattr(image_sources, "read_image_bytes", fail)
     with pytest.raises(StageError, match=r"train\.csv:2: an image cannot be read.*Stale"):

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs import cli
-from slurm_jobs.cli.complete import sources
+from slurm_jobs.cli.complete import answer_lines, sources
+from slurm_jobs.cli.complete_line import TypedWord
 from slurm_jobs.cli.complete_names import MAX_RUNS
 from slurm_jobs.cli.completion import SHELLS
 from slurm_jobs.cli.completion_scripts import script
@@ -209,6 +210,14 @@ def test_names_that_could_steer_a_terminal_or_be_options_are_not_offered(here: P
         *("captions.yaml", "runs/", "spec.yaml", "status/"),
     ]
     assert asked("slurm-jobs logs spec.yaml ")[1] == ["ok"]
+
+
+def test_a_stages_kind_makes_no_candidate_of_its_own(here: Path) -> None:
+    (here / "spec.yaml").write_text(
+        'stages: {a: {run: "train\\n--python=/evil"}, b: {run: train}}\n'
+    )
+    words = [TypedWord(word) for word in ("logs", "spec.yaml", "")]
+    assert answer_lines(words, is_bash=False)[1:] == ["a", "b\ttrain"]
 
 
 def in_shell(shell: str, keys: str, here: Path) -> list[str]:

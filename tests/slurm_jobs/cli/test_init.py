@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from slurm_jobs import cli
 from slurm_jobs.starter.recipes import recipe_names
@@ -20,8 +21,13 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def init(*words: str, code: int = 0) -> None:
+    begin("--local", *words, code=code)
+
+
+def begin(*words: str, code: int = 0) -> None:
+    """On a cluster, if there is one."""
     with pytest.raises(SystemExit) as ended:
-        cli.main(["init", "--local", *words])
+        cli.main(["init", *words])
     assert ended.value.code == code
 
 
@@ -85,18 +91,19 @@ def test_data_elsewhere_are_named_by_their_whole_path(
     assert f'manifest: "{manifest}"' in (tmp_path / "work/configs/finetune.yaml").read_text()
 
 
-def test_images_elsewhere_are_let_in_and_told(
+def test_a_list_does_not_let_in_images_elsewhere_by_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images(tmp_path / "pics")
     model(tmp_path / "models" / "vlm")
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists/m.csv").write_text("image_path,text\n../pics/cat/1.jpg,cat\n")
-    init("specs", "--data", "lists/m.csv", "--model", "models/vlm", "--name", "mine", "--yes")
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"images: of {tmp_path}/pics/cat, which is not the manifest's folder" in said
-    assert "specs/mine.yaml: no problems found" in said
-    assert 'images_within: "../pics/cat"' in (tmp_path / "specs/mine.yaml").read_text()
+    words = ("--data", "lists/m.csv", "--model", "models/vlm", "--name", "mine", "--yes")
+    init("specs", *words, code=2)
+    told = capsys.readouterr().err
+    assert "set `images_within` beside it, to a folder that holds them all" in told
+    assert f"lie in {tmp_path}/pics/cat" in told
+    assert "images_within" not in (tmp_path / "specs/mine.yaml").read_text()
 
 
 def test_what_is_wrong_with_the_data_is_told_at_its_line_and_ends_with_2(
@@ -211,6 +218,61 @@ def test_json_names_the_files_and_asks_nothing(
     assert found["spec"] == str(tmp_path / "configs" / "demo.yaml")
     assert "configs/demo.yaml" in found["files"]
     assert found["problems"] == []
+
+
+SLURM = {
+    "sbatch": "",
+    "scontrol": """case "$*" in
+*config*) echo 'ClusterName = here' ;;
+*) echo 'PartitionName=gpu Default=YES MaxTime=30 State=UP' ;;
+esac""",
+    "sinfo": "echo 'gpu|4|64|512000|gpu:a100:4|(null)'",
+    "squeue": "",
+    "sacctmgr": "",
+}
+"""A cluster with one partition of 30 minutes."""
+
+
+def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, **other: str) -> None:
+    """Commands of Slurm's names, alone but for a shell."""
+    folder.mkdir()
+    for name, text in {**SLURM, **other}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{Path(str(shutil.which('sh'))).parent}")
+
+
+def test_variables_of_sbatch_do_not_hide_the_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_slurm(tmp_path / "bin", monkeypatch)
+    monkeypatch.setenv("SBATCH_ACCOUNT", "lab")
+    images(tmp_path / "pics")
+    model(tmp_path / "models" / "vlm")
+    begin("--data", "pics", "--model", "models/vlm", "--yes")
+    stages = yaml.safe_load((tmp_path / "configs/finetune.yaml").read_text())["stages"]
+    assert stages["train"]["resources"]["gpus_per_node"] == 4
+    limits = [stage["resources"]["timeout_min"] for stage in stages.values()]
+    assert max(limits) == 30  # of all stages, as the partition has it
+
+
+def test_nothing_is_written_where_slurm_does_not_say_what_nodes_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_slurm(tmp_path / "bin", monkeypatch, sinfo="echo 'timed out' >&2; exit 1")
+    begin("--yes", code=3)
+    assert "nothing was written: the cluster's kinds could not be asked" in capsys.readouterr().err
+    assert not (tmp_path / "configs").exists()
+
+
+def test_an_option_that_a_profile_which_stays_does_not_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_slurm(tmp_path / "bin", monkeypatch)
+    begin("--yes", "--account", "lab")
+    begin("--yes", "--account", "lab", "--name", "again")
+    begin("--yes", "--account", "grant", "--name", "third", code=2)
+    assert "--account grant would have no effect" in capsys.readouterr().err
 
 
 def test_slurm_that_does_not_answer_is_3_and_names_the_way_without_it(

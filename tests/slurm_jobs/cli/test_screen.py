@@ -35,6 +35,12 @@ def test_plain_text_is_printable_but_for_its_lines_and_tabs(text: str) -> None:
     assert plain(plain(text)) == plain(text)
 
 
+def test_what_hides_is_shown_as_its_code() -> None:
+    hidden = "\xad\u180e\u200b\u206a\ufff9\U000e0001\U000e0041"
+    assert plain(hidden).isascii()
+    assert plain_json(json.dumps(hidden, ensure_ascii=False)).isascii()
+
+
 @given(st.text())
 def test_plain_json_reads_back_as_it_was(text: str) -> None:
     printed = plain_json(json.dumps(text, ensure_ascii=False))

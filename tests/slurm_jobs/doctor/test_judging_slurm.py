@@ -79,6 +79,12 @@ def test_without_grace_time_the_setting_that_loses_less_is_named() -> None:
     assert (high.standing, high.told) == ("ok", "no partition goes before high")
 
 
+def test_preemption_by_qos_is_not_told_from_the_partitions() -> None:
+    config = CONFIG.replace("preempt/none", "preempt/qos")
+    check = named(slurm_checks(slurm(config), spec()), "preemption")
+    assert (check.standing, "gracetime" in check.remedy) == ("unknown", True)
+
+
 def test_a_partition_that_is_not_there_or_has_no_node_up_is_a_problem() -> None:
     absent = named(slurm_checks(slurm(), spec(partitions=("gpu",))), "partitions")
     assert (absent.standing, "gpu" in absent.told, "cpu, high" in absent.remedy) == (

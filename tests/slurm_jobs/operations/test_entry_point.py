@@ -25,6 +25,7 @@ from slurm_jobs.operations.entry_point import (
     stage_python,
 )
 from slurm_jobs.run.orders import order_to_json
+from slurm_jobs.run.paths import RunPaths
 from tests.slurm_jobs.run.fabricate import make_run, submit
 from tests.slurm_jobs.task.orders import order
 
@@ -216,13 +217,33 @@ def test_process_ends_when_its_caller_is_killed(packages: Path, tmp_path: Path) 
         os.close(handle)
 
 
-def test_python_is_that_of_the_newest_job_of_the_stage(tmp_path: Path) -> None:
-    paths = make_run(tmp_path / "r", {"c": 2, "never": 1})
-    for number, program in enumerate(("/old/python", "/new/python"), start=1):
+def submit_with(paths: RunPaths, *programs: str) -> None:
+    """A job of stage `c` for each of these Pythons, one after the other."""
+    for number, program in enumerate(programs, start=1):
         token = submit(paths, "c", 2, str(number))
         made = replace(order(paths.run_dir), token=token, python=program)
         paths.job_dir(token).mkdir(parents=True)
         write_json_atomic(paths.job_json(token), order_to_json(made))
+
+
+def test_anothers_run_does_not_say_which_python_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = make_run(tmp_path / "r", {"c": 2})
+    submit_with(paths, "/evil/python")
+    assert stage_python(paths, "c").program == "/evil/python"
+    looking_uid = paths.run_dir.stat().st_uid + 1
+    monkeypatch.setattr("os.getuid", lambda: looking_uid)
+    with pytest.raises(InputError, match=r"names the Python /evil/python, .* `--python python3`"):
+        stage_python(paths, "c")
+    own = make_run(tmp_path / "same", {"c": 2})
+    submit_with(own, sys.executable)
+    assert stage_python(own, "c").program == sys.executable
+
+
+def test_python_is_that_of_the_newest_job_of_the_stage(tmp_path: Path) -> None:
+    paths = make_run(tmp_path / "r", {"c": 2, "never": 1})
+    submit_with(paths, "/old/python", "/new/python")
     found = stage_python(paths, "c")
     assert found == StagePython(program="/new/python", whose="the Python of stage `c`")
     assert stage_python(paths, "never").program == sys.executable

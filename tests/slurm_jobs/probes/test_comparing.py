@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from fabricate_probes import probe
+from fabricate_probes import DETAILS, probe
 
 from slurm_jobs.probes.comparing import JUDGED, compare, others_busy
 from slurm_jobs.probes.texts import BY_NAME, slow_text
@@ -32,6 +32,14 @@ def test_a_planted_slow_disk_is_named_with_its_share() -> None:
 def test_eighty_percent_is_not_slow_and_less_is() -> None:
     assert compare(probe("n4", cores_usable=0.8 * 15.8), _nodes()).slow == ()
     assert len(compare(probe("n4", cores_usable=0.79 * 15.8), _nodes()).slow) == 1
+
+
+def test_a_disk_that_was_once_as_fast_as_the_others_is_not_slow() -> None:
+    """On a healthy node of the test cluster: 866 MB/s of the median read, beside 1.13 GB/s."""
+    for fastest, num_slow in ((1.7e9, 0), (1.5e9, 1)):
+        details = {"local": {**DETAILS["local"], "fastest_read_bytes_per_s": fastest}}
+        busy = probe("n4", details, local_read_bytes_per_s=1.5e9)
+        assert len(compare(busy, _nodes(busy)).slow) == num_slow
 
 
 def test_two_others_are_needed() -> None:

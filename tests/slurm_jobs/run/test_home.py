@@ -66,6 +66,19 @@ def test_another_users_run_is_left_to_its_owner(
     assert slurm.calls("scancel") == []
 
 
+@pytest.mark.parametrize("scheduler", ["local", "slurm"])
+@pytest.mark.parametrize("act", ACTS)
+def test_a_folder_of_anothers_is_not_acted_on_whatever_it_says_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], object], scheduler: str
+) -> None:
+    looking_uid = tmp_path.stat().st_uid + 1
+    paths = make_run(tmp_path / "r", {"a": 1}, scheduler=scheduler, uid=looking_uid)
+    monkeypatch.setattr("os.getuid", lambda: looking_uid)
+    monkeypatch.setattr("slurm_jobs.run.home._has_one_owner_for_all", lambda _folder: False)
+    with pytest.raises(InputError, match=rf"is uid {looking_uid - 1}'s, .* would run as you"):
+        act(paths.run_dir)
+
+
 @pytest.mark.parametrize("act", ACTS)
 def test_nobody_acts_where_slurm_does_not_say_which_cluster_this_is(
     slurm: FakeSlurm, tmp_path: Path, act: Callable[[Path], object]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from slurm_jobs.cluster.limits import Association, ClusterLimits, NodeKind, Partition, Qos
 from slurm_jobs.starter.choices import (
     choose_place,
@@ -86,12 +88,20 @@ def test_a_partition_is_as_long_as_its_qos_allows() -> None:
     assert minutes(720, Room(partition="x", num_nodes=1, cpus=1, mem_gb=1)) == 720
 
 
-def test_one_account_is_left_to_slurm_and_of_several_one_is_named() -> None:
+def test_the_account_is_left_to_slurm_which_knows_the_users_default() -> None:
     one = (Association(account="lab"), Association(account="lab", partition="gpu"))
     two = (*one, Association(account="grant"))
     assert choose_place(limits(associations=one)).account is None
-    assert choose_place(limits(associations=two)).account == "grant"
+    assert choose_place(limits(associations=two)).account is None
     assert choose_place(limits(associations=two), account="lab").account == "lab"
+
+
+def test_nodes_whose_memory_the_site_does_not_state_have_no_limit_of_it() -> None:
+    """Slurm says 1 MB of them; nodes of which nothing is known are no room at all."""
+    unstated = NodeKind(num_nodes=2, cpus=8, mem_mb=1)
+    cluster = limits(Partition(name="a", kinds=(unstated,)), Partition(name="b", is_default=True))
+    room = choose_place(cluster).cpu
+    assert (room.partition, room.mem_gb) == ("a", math.inf)
 
 
 def test_a_named_partition_is_taken_and_without_gpus_there_are_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,14 @@ def test_rows_of_a_text_are_its_lines_and_of_a_list_unknown(
     found = look_at(manifest, as_named=f"../{name}")
     assert (found.manifest, found.num_rows) == (f"../{name}", num_rows)
     assert num_rows is None or not found.is_exact
+
+
+def test_a_name_that_no_manifest_can_hold_is_told(tmp_path: Path) -> None:
+    touch(tmp_path / "cat" / os.fsdecode(b"caf\xe9.jpg"))
+    with pytest.raises(InputError, match=r"caf\\udce9\.jpg': its name is no UTF-8"):
+        captions_of(tmp_path)
+    with pytest.raises(InputError, match="its name is no UTF-8"):
+        look_at(tmp_path / "cat" / os.fsdecode(b"caf\xe9.jpg"), as_named="m")
 
 
 def test_rows_of_parquet_are_counted_over_its_files(tmp_path: Path) -> None:
