@@ -54,8 +54,9 @@ test-slow: venv  ## the slow tests without the faults: on JOBS processes, then t
 	  || test $$? -eq 5 || failed=1; \
 	exit $$failed  # 5: none of the tests that were asked for is of this part
 
-test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on the test cluster; writes docs/reliability.md
-	@SLURM_JOBS_FAULT_ROUNDS=$(ROUNDS) SLURM_JOBS_RELIABILITY_PAGE=docs/reliability.md $(BIN)/python -m pytest -m faults -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
+test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on JOBS test clusters; writes docs/reliability.md
+	@SLURM_JOBS_FAULT_ROUNDS=$(ROUNDS) SLURM_JOBS_RELIABILITY_PAGE=docs/reliability.md \
+	  $(BIN)/python -m pytest -m faults -n $(JOBS) --dist loadscope $(PYTEST_ARGS)
 
 test-all: test test-slow test-faults  ## every test
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from slurm_jobs.comparison.health import HELD_SHARE
 from slurm_jobs.comparison.model import Comparison, RunMeasure
+from slurm_jobs.comparison.sentences import notes_once
 from slurm_jobs.comparison.settings import differences, unlike_within
 from slurm_jobs.comparison.verdict import MIN_RUNS, Verdict, judge, judge_single
 from slurm_jobs.report import words
@@ -86,7 +87,7 @@ def _warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list
             said.append(f"not all runs had the same {kind} ({listed}): part of the difference")
     said.extend(_load_warnings(first, second))
     said.extend(_data_warnings(first, second))
-    return said + [note for run in runs for note in run.notes]
+    return said + notes_once(runs)
 
 
 def _load_warnings(first: Sequence[RunMeasure], second: Sequence[RunMeasure]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from slurm_jobs.comparison.health import MOST_EFFICIENCY, memory_not_judged, problems
 from slurm_jobs.comparison.model import RunMeasure
 from slurm_jobs.comparison.model_scaling import Kind, Point, Scaling, Series
+from slurm_jobs.comparison.sentences import notes_once
 from slurm_jobs.comparison.settings import ABSENT, OWN_OF_A_RUN
 from slurm_jobs.comparison.verdict import MIN_RUNS, interval, judge
 from slurm_jobs.report import words
@@ -47,7 +48,7 @@ def scale(runs: Sequence[RunMeasure]) -> Scaling:
     grouped = _with_single_ranks(grouped)
     telling = _telling(list(grouped))
     series, warnings = [], [f"left out: {short}"] if short else []
-    warnings += [note for run in runs for note in run.notes]
+    warnings += notes_once(runs)
     for identity, members in grouped.items():
         name = ", ".join(f"{key} {dict(identity).get(key, ABSENT)}" for key in telling)
         if len({run.num_ranks for run in members}) < MIN_RUNS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from slurm_jobs.common.stretches import MIN_STEPS
 from slurm_jobs.common.student import CONFIDENCE
@@ -100,3 +101,16 @@ def _why_none(comparison: Comparison) -> str:
         f"a run's noise; train for longer, or give {MIN_RUNS} or more of each (A1,A2 B1,B2), for "
         f"which {LEAST_STEPS} steps each will do"
     )
+
+
+def notes_once(runs: Sequence[RunMeasure]) -> list[str]:
+    """The notes of these runs; what holds of several is said once, with their names before it."""
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        for note in run.notes:
+            names.setdefault(note.removeprefix(f"{run.run_id}: "), []).append(run.run_id)
+    everybody = f"all {len(runs)} runs"
+    return [
+        f"{everybody if len(ids) == len(runs) > 1 else ', '.join(ids)}: {text}"
+        for text, ids in names.items()
+    ]

@@ -37,7 +37,7 @@ def profiler_note(attempts: Sequence[AttemptSteps]) -> str:
     on_device = any(t.steps.metadata.get("device") == "cuda" for t in ranks if t.steps is not None)
     if on_device or all(s["name"] != PROFILE_WRITE_SPAN for t in ranks for s in t.spans):
         return ""
-    return "steps were profiled: its memory has the profiler's records in it"
+    return "steps were profiled: the memory has the profiler's records in it"
 
 
 def cards(stage: StageInputs) -> dict[str, Any]:

@@ -144,3 +144,12 @@ def test_another_node_or_seed_makes_no_repeat_worse():
         for i in range(2)
     ]
     assert not compare(runs, arm("a", 1000, 1001)).warnings
+
+
+def test_a_note_on_several_runs_is_said_once_with_their_names():
+    def noted(name: str, *notes: str):
+        return measured(name, notes=tuple(f"{name}: {note}" for note in notes))
+
+    first = [noted("a0", "x", "y"), noted("a1", "x", "y")]
+    second = [noted("b0", "x"), noted("b1", "x", "z")]
+    assert list(compare(first, second).warnings) == ["all 4 runs: x", "a0, a1: y", "b1: z"]

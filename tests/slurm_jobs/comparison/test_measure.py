@@ -97,7 +97,7 @@ def test_profiled_steps_are_left_out_whole_and_repeats_may_differ_in_them(tmp_pa
     assert (second.num_steps, second.num_profiled_steps) == (384, 11)
     assert second.tokens_per_s == pytest.approx(first.tokens_per_s, rel=5e-3)
     assert unlike_within([first, second]) == []
-    assert "its memory has the profiler's records in it" in second.notes[0]
+    assert "the memory has the profiler's records in it" in second.notes[0]
 
 
 def test_repeated_steps_count_once(tmp_path):
