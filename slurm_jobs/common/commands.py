@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+
+from slurm_jobs.common.stop import STOP_SIGNAL
 
 _MAX_ERROR_BYTES = 4096
 _CHUNK_BYTES = 65536
@@ -93,9 +96,16 @@ def _start(
         stderr=subprocess.PIPE,
         env=env,
         start_new_session=True,
-        preexec_fn=prepare,  # noqa: PLW1509 - the caller knows how many threads it has
+        preexec_fn=partial(_deafen, prepare),  # noqa: PLW1509 - does no more than system calls
     )
     return _Running(command[0], process, bytearray(), bytearray())
+
+
+def _deafen(prepare: Callable[[], None] | None) -> None:
+    """In the child: the signal to stop is for us. Slurm sends it to all processes of a job."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP_SIGNAL})
+    if prepare is not None:
+        prepare()
 
 
 def _read(running: Sequence[_Running], end_s: float, max_bytes: int) -> None:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from slurm_jobs.common.commands import CommandAnswer, ask_together
+from slurm_jobs.common.stop import STOP_SIGNAL
 
 
 def ask(command: Sequence[str], *, limit_s: float = 60.0, max_bytes: int = 1000) -> CommandAnswer:
@@ -96,3 +97,9 @@ def test_programs_are_asked_side_by_side(tmp_path: Path) -> None:
 def test_a_program_killed_from_outside_is_no_answer() -> None:
     code = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
     assert ask(python(code)).problem.endswith("exit code -9")
+
+
+def test_a_program_does_not_hear_that_the_job_is_to_stop() -> None:
+    """Slurm sends the signal to all processes of a job; importing torch ended by it in `doctor`."""
+    code = f"import os; os.kill(os.getpid(), {int(STOP_SIGNAL)}); print('said')"
+    assert ask(python(code)).text == "said\n"
