@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     if not (options.yes or _confirmed(what)):
         return _told(run_dir, [], "nothing was cancelled", as_json=options.json)
     ids = cancel(run_dir, stage=stage)
-    said = f"cancelled: {' '.join(ids)}" if ids else NOTHING
+    said = f"cancelled: {' '.join(ids)} of {run_dir.name}" if ids else NOTHING
     return _told(run_dir, ids, said, as_json=options.json)
 
 

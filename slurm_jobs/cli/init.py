@@ -161,7 +161,8 @@ def _print(begun: Begun, place: Place, problems: list[str], notes: list[str]) ->
     if problems:
         for problem in problems:
             print(problem, file=sys.stderr)
-        print(f"mend that, then: {command_text('check', spec, '--cluster')}", file=sys.stderr)
+        on_cluster = ["--cluster"] if place.is_slurm else []
+        print(f"mend that, then: {command_text('check', spec, *on_cluster)}", file=sys.stderr)
         return
     print(f"{spec}: no problems found")
     print(f"next: {command_text('plan', spec)}")

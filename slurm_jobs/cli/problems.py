@@ -120,6 +120,10 @@ def _is_barred_for_nothing(stage: StageStatus, status: RunStatus) -> bool:
     return is_barred and set(above) == {"completed"}
 
 
+_REFUSED = "StageConfigError: "
+"""Begins the reason of a stage that cannot do what its config says."""
+
+
 def _ways_on(
     run_dir: Path,
     status: RunStatus,
@@ -130,17 +134,28 @@ def _ways_on(
     """What to type next; `resume` also where nothing failed and yet something will never start."""
     folder = shown_path(run_dir)
     paths = RunPaths(run_dir)
-    resume = command_text("resume", folder, *_settings(run_dir, failed))
+    settings = _settings(run_dir, failed)
+    mends = [] if settings else _mends(run_dir, failed)
+    update = ["--update-spec"] if mends else []
+    resume = command_text("resume", folder, *settings, *update)
     for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
         name = stage.stage.name
         if rank_logs(paths, name, [part]):
             where = [name, *(["--slice", str(part.slice_index)] if stage.stage.is_array else [])]
             where += ["--supervisor"] if has_explaining_log(paths, name, part) else []
-            return [f"next: {command_text('logs', folder, *where)}", f"then: {resume}"]
+            return [f"next: {command_text('logs', folder, *where)}", *mends, f"then: {resume}"]
     slices = (part for stage in status.stages for part in stage.slices)
     renews = any(part.status == "stranded" and "`resume`" in part.reason for part in slices)
     if failed or is_barred or renews:
-        return [f"next: {resume}"]
+        return [*mends, f"next: {resume}"]
+    return []
+
+
+def _mends(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> list[str]:
+    """That the spec is to be changed first, where a stage refused what it says."""
+    reasons = (reason_of(run_dir, stage.stage.name, part) for stage, part in failed)
+    if any(_REFUSED in reason for reason in reasons):
+        return ["mend the spec's file, or give `--set KEY=VALUE` in the place of --update-spec"]
     return []
 
 

@@ -168,10 +168,10 @@ def finding_lines(found: SamplesFound, run_text: str | None) -> Iterator[str]:
         stage = ["--stage", found.place.stage] if found.place.stage and run_text is not None else []
         first = found.findings[0]
         if first["kind"] == "unreadable":
-            yield f"next: {command_text('verify', *words, *stage)}, which tells what is damaged"
+            yield f"next: {command_text('verify', *words, *stage)}"
         else:
             words += ["--key", first["key"], *stage]
-            yield f"next: {command_text('samples', *words)}, which shows the first of them"
+            yield f"next: {command_text('samples', *words)}"
 
 
 def write_page(path: Path, found: SamplesFound) -> None:

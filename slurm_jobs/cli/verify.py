@@ -87,6 +87,8 @@ def verdict_lines(verdict: Verdict) -> Iterator[str]:
             yield f"  {file}: {more}; --json lists all"
     if verdict.remedy:
         yield f"next: {verdict.remedy}"
+    if verdict.effect:
+        yield f"      {verdict.effect}"
 
 
 def _problem_text(problem: Any) -> str:
@@ -114,4 +116,5 @@ def verdict_values(verdict: Verdict) -> dict[str, Any]:
         "num_problems": len(problems),
         "problems": [dict(problem) for problem in problems],
         "remedy": verdict.remedy or None,
+        "effect": verdict.effect or None,
     }

@@ -26,7 +26,7 @@ from slurm_jobs.starter.changes import (
     with_download,
 )
 from slurm_jobs.starter.model import Data, Place, Room
-from slurm_jobs.starter.profile_text import profile_text
+from slurm_jobs.starter.profile_text import profile_options, profile_text
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -93,7 +93,8 @@ def begin(request: Request, place: Place) -> Begun:
 def _refuse_without_effect(named: Mapping[str, str], profile: Path) -> None:
     """Raise where the user names what the profile that stays does not have."""
     text = profile.read_text(encoding="utf-8", errors="replace")
-    lost = [f"{option} {value}" for option, value in named.items() if value not in text]
+    has = profile_options(text)
+    lost = [f"{option} {value}" for option, value in named.items() if value not in has[option]]
     if lost:
         message = (
             f"{profile} is there already, and is not replaced: {', '.join(lost)} would have no "

@@ -49,9 +49,11 @@ class Verdict:
     problems: tuple[Mapping[str, Any], ...]
     """Each with `file`, `message`, and where they apply `shard` and `key`."""
     remedy: str
-    """Empty where nothing is wrong."""
+    """What to type, or to do where no command does it; empty where nothing is wrong."""
     counts: Mapping[str, int]
     """`num_shards`, `num_samples`, `num_bytes`; empty where `dataset.json` cannot be read."""
+    effect: str = ""
+    """What the command does."""
 
 
 def find_datasets(text: str | None, stage: str | None = None) -> list[DatasetPlace]:
@@ -142,10 +144,12 @@ def verify(
     counts = {
         name: found[name] for name in ("num_shards", "num_samples", "num_bytes") if name in found
     }
+    remedy, effect = _remedy(place, found, command_text) if found["problems"] else ("", "")
     return Verdict(
         place=place,
         problems=tuple(found["problems"]),
-        remedy=_remedy(place, found, command_text) if found["problems"] else "",
+        remedy=remedy,
+        effect=effect,
         counts=counts,
     )
 
@@ -162,19 +166,26 @@ def python_of(place: DatasetPlace, given: str | None) -> StagePython:
     return stage_python(place.paths, place.stage)
 
 
-def _remedy(place: DatasetPlace, found: Mapping[str, Any], command_text: Callable[..., str]) -> str:
+def _remedy(
+    place: DatasetPlace, found: Mapping[str, Any], command_text: Callable[..., str]
+) -> tuple[str, str]:
+    """What to do, a command where there is one, and what the command does."""
     if place.paths is None:
-        return (
+        told = (
             "copy these files again from where the data set was made, after it was verified there; "
             "what is no file of it can be removed"
         )
+        return told, ""
     run_dir = str(place.paths.run_dir)
     if found["is_unfinished"]:
-        return f"{command_text('resume', run_dir)}, which does what is missing"
+        return command_text("resume", run_dir), "does what is missing"
     if not found["slices"]:
-        return "remove what is no file of the data set; no stage does, and none has to run again"
+        return (
+            "remove what is no file of the data set; no stage does, and none has to run again",
+            "",
+        )
     again = place.stage
     if len(found["slices"]) < place.num_tasks:
         again += f":{ranges_text(found['slices'])}"
     command = command_text("resume", run_dir, "--again", again)
-    return f"{command}, which writes these files anew from the parts; what comes after runs again"
+    return command, "writes these files anew from the parts; what comes after runs again"

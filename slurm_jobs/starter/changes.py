@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from slurm_jobs.common.model_kinds import SMALL_VLM
 from slurm_jobs.spec.yaml_values import Path
 from slurm_jobs.starter.choices import (
     TRAIN_MIN,
@@ -19,6 +20,10 @@ from slurm_jobs.starter.model import Data, Model, Place, Room
 Change = tuple[Path, Any]
 _TRAIN: Path = ("stages", "train")
 _BATCH = 32
+_STEPS = 20
+"""Of a training, at least: of fewer nothing can be learned, or read off the report."""
+_LANES = 8
+"""`num_lanes` of `train` by default: a global batch is dealt out to them."""
 _LOADER_CORES = 8
 """Cores a GPU that training asks for at most, for the loader; `report` says whether they do."""
 DOWNLOAD = """\
@@ -52,12 +57,19 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
         (("stages", "preprocess", "config", "processor"), folder),
         ((*_TRAIN, "config", "model", "path"), folder),
         ((*_TRAIN, "resources"), _train_resources(model, place)),
-        ((*_TRAIN, "config", "global_batch_size"), _batch(place.gpu)),
+        ((*_TRAIN, "config", "global_batch_size"), _batch(data, place.gpu)),
     ]
+    if _lanes(place.gpu) != _LANES:
+        found.append(((*_TRAIN, "config", "num_lanes"), _lanes(place.gpu)))
+    if _is_small(data):  # packed they would fill few rows, and no step of a batch
+        found.append(((*_TRAIN, "config", "batching"), {"kind": "grouped"}))
+        found.append(((*_TRAIN, "config", "num_epochs"), _epochs(data, place.gpu)))
     if data.image_root is not None:
         found.append((("stages", "preprocess", "config", "image_root"), data.image_root))
     if model.is_on_hub:
         found.append((("stages", "models", "config", "models", "vlm"), model.name))
+    if model.is_small_vlm:
+        found.append(((*_TRAIN, "config", "model", "type"), SMALL_VLM))
     if max(1, (place.gpu or place.cpu).gpus) == 1:  # nothing to share the model out to
         found.append(((*_TRAIN, "config", "strategy"), "single"))
     if place.gpu is None:
@@ -67,10 +79,26 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
     return found
 
 
-def _batch(room: Room | None) -> int:
-    """At least 32, and the same number for each GPU."""
-    gpus = room.gpus if room is not None else 1
-    return gpus * math.ceil(_BATCH / gpus)
+def _batch(data: Data, room: Room | None) -> int:
+    """32 or a little more, 8 of few rows; the same number for each lane, and so for each GPU."""
+    lanes = _lanes(room)
+    return lanes * math.ceil((_LANES if _is_small(data) else _BATCH) / lanes)
+
+
+def _lanes(room: Room | None) -> int:
+    """The default where the GPUs of a node can share it out, else one for each."""
+    gpus = max(1, room.gpus) if room is not None else 1
+    return gpus if _LANES % gpus else _LANES
+
+
+def _epochs(data: Data, room: Room | None) -> int:
+    """Of few rows, as many as make some steps; more than a hundred teach nothing new."""
+    steps = max(1, data.num_rows or 1) / _batch(data, room)
+    return max(1, min(100, math.ceil(_STEPS / steps)))
+
+
+def _is_small(data: Data) -> bool:
+    return data.num_rows is not None and data.num_rows < _STEPS * _BATCH
 
 
 def _train_resources(model: Model, place: Place) -> dict[str, Any]:

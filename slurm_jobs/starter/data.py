@@ -38,7 +38,8 @@ def look_at(manifest: Path, *, as_named: str) -> Data:
             return Data(manifest=as_named, num_rows=_table_rows(table))
         return _text_rows(manifest, as_named)
     except NoTableError as error:
-        message = f"{manifest}{error}"
+        of_images = ", nor does it hold images" if manifest.is_dir() else ""
+        message = f"{manifest}{error}{of_images}"
         raise InputError(message) from error
     except OSError as error:
         message = f"{manifest}: {error.strerror}; name the file of a manifest, or a folder"

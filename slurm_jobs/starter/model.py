@@ -70,3 +70,5 @@ class Model:
     is_on_hub: bool
     weights_gb: float | None = None
     """Of its files in 16 bits; None where nobody can tell."""
+    is_small_vlm: bool = False
+    """Whether it is one of ours, as `train` exports it."""

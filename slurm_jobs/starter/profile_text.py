@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import yaml
+
 from slurm_jobs.cluster.limits import NodeKind, Partition
 from slurm_jobs.spec.editing import flow_text
 from slurm_jobs.starter.model import Place
@@ -35,6 +37,18 @@ def profile_text(place: Place, *, date: str, python: str) -> str:
         "# price: {gpu_hour: 1.80, currency: EUR}",
     ]
     return "\n".join([*lines, *shared]) + "\n"
+
+
+def profile_options(text: str) -> dict[str, set[str]]:
+    """Of the options of `init` that are for the profile, what a profile has them as."""
+    try:
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError):
+        values = None
+    found = values if isinstance(values, dict) else {}
+    slurm, of_gpus = (found.get(key) for key in ("slurm", "gpu_slurm"))
+    parts = [part for part in (slurm, of_gpus) if isinstance(part, dict)]
+    return {f"--{key}": {str(part.get(key)) for part in parts} for key in ("account", "partition")}
 
 
 def _local() -> Iterator[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.model_kinds import SMALL_VLM
 from slurm_jobs.starter.model import Model
 
 _ON_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -27,7 +29,12 @@ def look_at(name: str, *, as_named: str) -> Model:
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
         size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-        return Model(name=as_named, is_on_hub=False, weights_gb=size / 1e9 if size else None)
+        return Model(
+            name=as_named,
+            is_on_hub=False,
+            weights_gb=size / 1e9 if size else None,
+            is_small_vlm=_model_type(folder / "config.json") == SMALL_VLM,
+        )
     if folder.is_dir():
         message = (
             f"{folder} has no config.json: name the folder of a model as `from_pretrained` takes it"
@@ -38,3 +45,12 @@ def look_at(name: str, *, as_named: str) -> Model:
         raise InputError(message)
     found = _BILLIONS.search(name)
     return Model(name=name, is_on_hub=True, weights_gb=2 * float(found[1]) if found else None)
+
+
+def _model_type(config: Path) -> str:
+    """As the file says; empty where it says nothing."""
+    try:
+        values = json.loads(config.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return ""
+    return str(values.get("model_type", "")) if isinstance(values, dict) else ""

@@ -54,6 +54,14 @@ def _escaped(text: str) -> str:
     return html.escape(plain(text.replace("\r\n", "\n")))
 
 
+def prose(text: str) -> list[Child]:
+    """Words in which `backticks` hold what is typed or read as it stands."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # one is not closed
+        return [text]
+    return [el("code", piece) if number % 2 else piece for number, piece in enumerate(pieces)]
+
+
 def table(header: Iterable[Child], rows: Iterable[Iterable[Child]], num_text: int = 1) -> Html:
     """A table; columns after `num_text` are numbers.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from slurm_jobs.report import words
 from slurm_jobs.report.html.data import data_section
-from slurm_jobs.report.html.markup import Html, definitions, el, join, table
+from slurm_jobs.report.html.markup import Html, definitions, el, join, prose, table
 from slurm_jobs.report.html.page import render_page
 from slurm_jobs.report.html.provenance import provenance_section
 from slurm_jobs.report.html.timeline import timeline_section
@@ -89,7 +89,7 @@ def _header(report: RunReport) -> Html:
 
 def _findings_section(report: RunReport) -> Html:
     cards = [_finding_card(number, f) for number, f in enumerate(report.findings, 1)]
-    nothing = el("p", words.no_finding(report.checks))
+    nothing = el("p", prose(words.no_finding(report.checks)))
     return el("section", el("h2", "Findings"), cards or nothing, id="findings")
 
 
@@ -101,15 +101,15 @@ def _finding_card(number: int, finding: Finding) -> Html:
             el("span", finding.severity, class_=f"pill p-{finding.severity}"),
             f" {number}. {finding.title}",
         ),
-        el("p", finding.text),
+        el("p", prose(finding.text)),
         el(
             "dl",
             el("dt", "Evidence"),
-            el("dd", [el("div", line) for line in finding.evidence]),
+            el("dd", [el("div", prose(line)) for line in finding.evidence]),
             el("dt", "Next knob"),
-            el("dd", finding.next_knob),
+            el("dd", prose(finding.next_knob)),
             el("dt", "Ceiling"),
-            el("dd", finding.ceiling),
+            el("dd", prose(finding.ceiling)),
             el("dt", "Confidence"),
             el("dd", finding.confidence),
             el("dt", "Rule"),

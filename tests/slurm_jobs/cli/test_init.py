@@ -114,7 +114,7 @@ def test_what_is_wrong_with_the_data_is_told_at_its_line_and_ends_with_2(
     said = capsys.readouterr()
     assert "m.csv:1: column image_path missing" in said.err
     assert "then: " in said.err.splitlines()[-1]
-    assert "check configs/finetune.yaml --cluster" in said.err
+    assert said.err.endswith("check configs/finetune.yaml\n")  # without Slurm
     assert "no problems found" not in said.out
 
 
@@ -270,9 +270,28 @@ def test_an_option_that_a_profile_which_stays_does_not_have_is_refused(
 ) -> None:
     fake_slurm(tmp_path / "bin", monkeypatch)
     begin("--yes", "--account", "lab")
-    begin("--yes", "--account", "lab", "--name", "again")
-    begin("--yes", "--account", "grant", "--name", "third", code=2)
-    assert "--account grant would have no effect" in capsys.readouterr().err
+    begin("--yes", "--account", "lab", "--partition", "gpu", "--name", "again")
+    profile = tmp_path / "configs/clusters/here.yaml"
+    lines = profile.read_text().replace("partition: gpu", "partition: other")
+    profile.write_text(f"{lines}# of a and of gpu\n")
+    for words in (("--account", "grant"), ("--account", "a"), ("--partition", "gpu")):
+        begin("--yes", *words, "--name", "third", code=2)
+        assert f"{' '.join(words)} would have no effect" in capsys.readouterr().err
+    assert not (tmp_path / "configs/third.yaml").exists()
+
+
+def test_few_samples_fill_some_steps_and_a_model_of_ours_is_known(tmp_path: Path) -> None:
+    images(tmp_path / "pics")
+    for number in range(60):
+        (tmp_path / "pics/cat" / f"{number}.jpg").touch()
+    config = model(tmp_path / "models/vlm") / "config.json"
+    config.write_text('{"model_type": "small_vlm"}')
+    init("--data", "pics", "--model", "models/vlm", "--yes")
+    stages = yaml.safe_load((tmp_path / "configs/finetune.yaml").read_text())["stages"]
+    train = stages["train"]["config"]
+    assert (train["batching"], train["global_batch_size"]) == ({"kind": "grouped"}, 8)
+    assert train["num_epochs"] == 3  # 62 samples: 8 steps an epoch
+    assert train["model"]["type"] == "small_vlm"
 
 
 def test_slurm_that_does_not_answer_is_3_and_names_the_way_without_it(

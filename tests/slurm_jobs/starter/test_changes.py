@@ -71,7 +71,7 @@ def test_without_gpus_one_rank_trains_on_cpus() -> None:
 def test_each_gpu_has_as_many_samples_of_a_step() -> None:
     three = Room(partition="gpu", num_nodes=1, cpus=9, mem_gb=64, gpus=3)
     train = spec_of(DATA, FOLDER, place(three))["stages"]["train"]
-    assert train["config"]["global_batch_size"] == 33
+    assert (train["config"]["global_batch_size"], train["config"]["num_lanes"]) == (33, 3)
     assert "gpu" not in train["resources"]
 
 

@@ -1,0 +1,30 @@
+"""The tutorial has what its commands printed; docs/make_tutorial.py types them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+BLOCKS = re.findall(
+    r"<!-- transcript.*?-->\n```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
+)
+
+
+def test_each_block_of_the_transcript_has_an_output() -> None:
+    assert len(BLOCKS) >= 10
+    for block in BLOCKS:
+        assert [line for line in block.splitlines() if not line.startswith("$ ")], block
+
+
+def test_the_machine_and_the_day_are_named() -> None:
+    assert re.search(
+        r"machine: begin -->\n\(On \d+ cores .*20\d\d-\d\d-\d\d; all nodes are one", PAGE
+    )
+
+
+def test_the_run_of_the_transcript_was_killed_and_came_to_its_end() -> None:
+    printed = "".join(BLOCKS)
+    assert "train cancelled" in printed
+    assert "runs again: train" in printed
+    assert "Completed in" in printed
