@@ -58,12 +58,17 @@ class _FilesAtOnce(LoadScopeScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if self.config.getoption("markexpr") == "faults":
+        if _is_of_faults(self.config):
             return _ROUND.sub("", nodeid)
         file = nodeid.split("::", 1)[0]
         if _needs_cluster(self.config.rootpath / file):
             return "cluster"
         return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
+
+
+def _is_of_faults(config: pytest.Config) -> bool:
+    """Whether this is `make test-faults`."""
+    return bool(config.getoption("markexpr") == "faults")
 
 
 @functools.cache
@@ -106,7 +111,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     capture = request.config.pluginmanager.getplugin("capturemanager")
     try:
         # What is said here (packages are installed) belongs on the screen, not into a report.
-        several = request.config.getoption("markexpr") == "faults"
+        several = _is_of_faults(request.config)
         with capture.global_and_fixture_disabled():
             started = Cluster.attach(Path(given)) if given else _start(several=several)
     except ClusterUnavailableError as error:

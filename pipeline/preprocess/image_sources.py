@@ -6,7 +6,7 @@
     (no name, but bytes)        a Parquet or `datasets` manifest that holds the picture
 
 The name alone decides, whatever lies on the disk. Paths are relative to the image
-root, and lead to nothing outside of one folder (`slurm_jobs/common/image_places.py`).
+root, and lead nowhere else unasked (`slurm_jobs/common/image_places.py`).
 What one row gets wrong is that row's reject; an archive that is broken concerns
 thousands of rows and fails the stage.
 """
@@ -28,7 +28,7 @@ from pipeline.preprocess.images import read_image_bytes
 from pipeline.preprocess.manifest_rows import Content
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.image_places import file_of, lies_within, split_archive
+from slurm_jobs.common.image_places import lies_within, place_of
 
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
@@ -62,25 +62,24 @@ class ImageSource:
         """
         if image.data is not None:
             return _filled(image.data, image.value)
-        file = self._allowed_file(image.value)
-        found = split_archive(image.value)
-        if found is None:
+        file, member = self._allowed_place(image.value)
+        if member is None:
             return read_image_bytes(file, name=image.value, root=self.root)
         try:
-            return self._read_member(file, found[1], image.value)
+            return self._read_member(file, member, image.value)
         except BrokenArchiveError as error:
             message = f"{file}: {error}"
             if not isinstance(error, CompressedArchiveError):
                 message += "; no picture can be trusted to come out of it. Make or copy it anew"
             raise StageConfigError(message) from error
 
-    def _allowed_file(self, name: str) -> Path:
+    def _allowed_place(self, name: str) -> tuple[Path, str | None]:
         """What is judged is what is opened: a path without `..`, which a link could lead astray."""
-        path = file_of(name, self._absolute_root)
+        path, member = place_of(name, self._absolute_root)
         if not any(lies_within(path, folder) for folder in self._folders):
             message = f"{name}: lies outside of {' and '.join(self._folders)}"
             raise SampleRejectedError(reason="image_outside", message=message)
-        return Path(path)
+        return Path(path), member
 
     def _read_member(self, file: Path, member_name: str, name: str) -> bytes:
         archive = self._open(file, name)

@@ -153,8 +153,8 @@ def _ways_on(
 
 def _mends(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> list[str]:
     """That the spec is to be changed first, where a stage refused what it says."""
-    reasons = (reason_of(run_dir, stage.stage.name, part) for stage, part in failed)
-    if any(_REFUSED in reason for reason in reasons):
+    shown = failed[:MAX_PROBLEMS_SHOWN]
+    if any(_REFUSED in reason_of(run_dir, stage.stage.name, part) for stage, part in shown):
         return ["mend the spec's file, or give `--set KEY=VALUE` in the place of --update-spec"]
     return []
 

@@ -1,8 +1,9 @@
 """Where the images of a manifest may lie: what `check` and the reader of images agree on. PURE.
 
 A manifest may be a stranger's, and name files of its reader's that were never meant to be in a
-data set. So images lie in one folder, or below it. Judged is the path as it is written, `..`
-resolved: links in the folder are its owner's, and are followed (caches of hubs are made of them).
+data set. So images lie in folders that the user named, or below them. Judged is the path as it is
+written, `..` resolved: links in a folder are its owner's, and are followed (caches of hubs are made
+of them).
 """
 
 from __future__ import annotations
@@ -15,22 +16,20 @@ _IN_ARCHIVE = re.compile(
 )
 
 
-def split_archive(name: str) -> tuple[str, str] | None:
-    """The archive and the member that `photos.tar::cats/1.jpg` names; None of a plain file."""
-    found = _IN_ARCHIVE.fullmatch(name)
-    return None if found is None else (found[1], found[2])
-
-
-def file_of(name: str, root: str) -> str:
-    """The absolute path of the file or archive that an image's name means, without `..`.
+def place_of(name: str, root: str) -> tuple[str, str | None]:
+    """What an image's name means: a file, or an archive and its member `cats/1.jpg`.
 
     Args:
-        name: as the manifest has it.
+        name: as the manifest has it: `cats/1.jpg`, or `photos.tar::cats/1.jpg`.
         root: absolute folder that relative paths start from.
+
+    Returns:
+        The absolute path of the file or archive, without `..`; and the member, None of a file.
     """
-    found = split_archive(name)
-    path = posixpath.normpath(posixpath.join(root, name if found is None else found[0]))
-    return path[1:] if path.startswith("//") else path  # POSIX keeps two slashes apart
+    found = _IN_ARCHIVE.fullmatch(name)
+    file, member = (name, None) if found is None else found.groups()
+    path = posixpath.normpath(posixpath.join(root, file))
+    return path[1:] if path.startswith("//") else path, member  # POSIX keeps two slashes apart
 
 
 def lies_within(path: str, folder: str) -> bool:

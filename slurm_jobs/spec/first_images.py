@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.common.csv_columns import CSV_COLUMNS
-from slurm_jobs.common.image_places import file_of, lies_within
+from slurm_jobs.common.image_places import lies_within, place_of
 from slurm_jobs.spec.files import Beginning
 
 _TURNS = ("messages", "conversations")
@@ -37,7 +37,7 @@ def images_outside(manifest: str, beginning: Beginning | None, root: str) -> tup
     """
     if beginning is None:
         return None
-    placed = ((name, file_of(name, root)) for name in _names(manifest, beginning))
+    placed = ((name, place_of(name, root)[0]) for name in _names(manifest, beginning))
     elsewhere = [(name, file) for name, file in placed if not lies_within(file, root)]
     if not elsewhere:
         return None

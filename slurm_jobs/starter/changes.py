@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.common.model_kinds import SMALL_VLM
+from slurm_jobs.common.stage_config.train import DEFAULT_NUM_LANES
 from slurm_jobs.spec.yaml_values import Path
 from slurm_jobs.starter.choices import (
     TRAIN_MIN,
@@ -22,8 +23,6 @@ _TRAIN: Path = ("stages", "train")
 _BATCH = 32
 _STEPS = 20
 """Of a training, at least: of fewer nothing can be learned, or read off the report."""
-_LANES = 8
-"""`num_lanes` of `train` by default: a global batch is dealt out to them."""
 _LOADER_CORES = 8
 """Cores a GPU that training asks for at most, for the loader; `report` says whether they do."""
 DOWNLOAD = """\
@@ -59,7 +58,7 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
         ((*_TRAIN, "resources"), _train_resources(model, place)),
         ((*_TRAIN, "config", "global_batch_size"), _batch(data, place.gpu)),
     ]
-    if _lanes(place.gpu) != _LANES:
+    if _lanes(place.gpu) != DEFAULT_NUM_LANES:
         found.append(((*_TRAIN, "config", "num_lanes"), _lanes(place.gpu)))
     if _is_small(data):  # packed they would fill few rows, and no step of a batch
         found.append(((*_TRAIN, "config", "batching"), {"kind": "grouped"}))
@@ -82,13 +81,13 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
 def _batch(data: Data, room: Room | None) -> int:
     """32 or a little more, 8 of few rows; the same number for each lane, and so for each GPU."""
     lanes = _lanes(room)
-    return lanes * math.ceil((_LANES if _is_small(data) else _BATCH) / lanes)
+    return lanes * math.ceil((DEFAULT_NUM_LANES if _is_small(data) else _BATCH) / lanes)
 
 
 def _lanes(room: Room | None) -> int:
     """The default where the GPUs of a node can share it out, else one for each."""
     gpus = max(1, room.gpus) if room is not None else 1
-    return gpus if _LANES % gpus else _LANES
+    return gpus if DEFAULT_NUM_LANES % gpus else DEFAULT_NUM_LANES
 
 
 def _epochs(data: Data, room: Room | None) -> int:

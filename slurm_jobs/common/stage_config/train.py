@@ -32,6 +32,7 @@ from slurm_jobs.common.stage_config.staging import StagingConfig
 from slurm_jobs.common.stage_config.trackers import TrackersConfig
 from slurm_jobs.common.stage_config.train_checks import train_problems
 
+DEFAULT_NUM_LANES = 8
 MAY_CHANGE = (
     "dataset",  # its content is compared by its own fingerprint
     "device",
@@ -119,7 +120,7 @@ class TrainConfig:
     memory_share: Annotated[float, Bounds(gt=0, le=1)] = 0.9
     """For `num_microbatches: auto`: how much of a GPU's memory (`device: cpu`: of a rank's part of
     the job's) the heaviest microbatch may fill. The rest is for the gaps between tensors."""
-    num_lanes: Count = 8
+    num_lanes: Count = DEFAULT_NUM_LANES
     """Fixed division of the data order; the number of ranks must divide it. The order of samples
     depends on it and the seed, not on the number of ranks."""
     batching: BatchingConfig = BatchingConfig()

@@ -6,14 +6,13 @@ import posixpath
 from collections.abc import Sequence
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.spec.checks.manifest_checks import MANIFESTS
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.first_images import images_outside
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.plain_text import printable, shortened
 from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.yaml_values import YamlDocument
-
-_MANIFESTS = (("config", "manifest"), ("config", "evaluate", "manifest"))
 
 
 def image_place_problems(
@@ -26,7 +25,7 @@ def image_place_problems(
     resolved = {item.path: item.resolved for item in marked if item.given}
     problems = []
     for path, manifest in resolved.items():
-        if path[2:] not in _MANIFESTS or (*path[:-1], "images_within") in resolved:
+        if path[2:] not in MANIFESTS or (*path[:-1], "images_within") in resolved:
             continue
         root = resolved.get((*path[:-1], "image_root"), posixpath.dirname(manifest))
         if not (manifest.startswith("/") and root.startswith("/")):

@@ -21,7 +21,7 @@ from slurm_jobs.spec.validation import path_text, problem_at
 from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
-_MANIFESTS: dict[Path, str] = {
+MANIFESTS: dict[Path, str] = {
     ("config", "manifest"): "preprocess",
     ("config", "evaluate", "manifest"): "evaluate on",
 }
@@ -47,7 +47,7 @@ def manifest_problems(
     """The manifests of no use, each at its line; of a long one the first line alone is read."""
     problems = []
     for item in marked:
-        verb = _MANIFESTS.get(item.path[2:])
+        verb = MANIFESTS.get(item.path[2:])
         wrong = _wrong(item.resolved, verb, files) if verb and item.given else ""
         if wrong:
             message = f"{path_text(item.path)}: {item.resolved}{wrong}"
@@ -115,7 +115,7 @@ def named_manifests(spec: RunSpec) -> list[tuple[str, str]]:
     """Where built-in stages name manifests, as dotted paths, and the paths that they name."""
     found = []
     for name, stage in spec.stages.items():
-        for place in _MANIFESTS:
+        for place in MANIFESTS:
             value: object = {"config": stage.config} if stage.run in BUILTIN_STAGES else None
             for key in place:
                 value = value.get(key) if isinstance(value, Mapping) else None

@@ -84,6 +84,19 @@ def test_what_has_to_be_set_is_offered_where_the_run_folder_needs_quotes(
     assert problem_lines(tmp_path / name, status)[-1] == shown
 
 
+def test_a_config_that_was_refused_is_to_be_mended_before_the_same_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reason = "rank 0 on local0: StageConfigError: num_epochs is 1.0: give more"
+    status = RunStatus(
+        status="failed", stages=(stage("a", ["failed"], reason=reason),), asked_unix_s=1.0
+    )
+    mend, following = problem_lines(tmp_path / "run", status)[-2:]
+    assert mend.startswith("mend the spec's file")
+    assert following == f"next: {command_text('resume', 'run', '--update-spec')}"
+
+
 def test_a_value_that_a_reason_leaves_open_stands_in_no_command_that_is_offered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

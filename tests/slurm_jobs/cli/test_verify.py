@@ -131,7 +131,8 @@ def test_folder_within_a_run_is_known_as_the_stages(
     code, out, _ = verify(capsys, paths.output_dir("c-a"), "--json")
     (value,) = json.loads(out)["datasets"]
     assert (code, value["stage"], value["num_problems"]) == (1, "c-a", 1)
-    assert "--again c-a" in value["remedy"]
+    assert value["remedy"].endswith("--again c-a")
+    assert value["effect"].startswith("writes these files anew")
 
 
 def test_what_only_the_user_can_remove_makes_nothing_run_again(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.common.image_places import file_of, lies_within, split_archive
+from slurm_jobs.common.image_places import lies_within, place_of
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from slurm_jobs.common.image_places import file_of, lies_within, split_archive
     ],
 )
 def test_a_name_means_one_absolute_path_without_dots(name: str, path: str) -> None:
-    assert file_of(name, "/data") == path
+    assert place_of(name, "/data")[0] == path
 
 
 @pytest.mark.parametrize(
@@ -44,5 +44,5 @@ def test_a_folder_holds_what_is_below_it_and_nothing_beside_it(
 
 
 def test_an_archive_is_told_by_the_name_alone() -> None:
-    assert split_archive("a/t.TAR::x::y.jpg") == ("a/t.TAR", "x::y.jpg")
-    assert split_archive("odd::name.jpg") is None
+    assert place_of("a/t.TAR::x::y.jpg", "/data") == ("/data/a/t.TAR", "x::y.jpg")
+    assert place_of("odd::name.jpg", "/data") == ("/data/odd::name.jpg", None)

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
 import fabricate_run
 import pytest
+from parsed_page import parse
 
 from slurm_jobs.common.stage_config.report import ReportConfig
 from slurm_jobs.common.steering import STEERING
 from slurm_jobs.common.timings import STEP_PHASES, read_steps
+from slurm_jobs.report.html.markup import join, prose
 from slurm_jobs.report.html.render import render_html
 from slurm_jobs.report.inputs.reading import read_inputs
 from slurm_jobs.report.numbers.build import build_report
@@ -16,36 +17,6 @@ from slurm_jobs.report.numbers.ranks import PHASE_KINDS
 from slurm_jobs.shipped import shipped_path
 
 EVIL = "<script>alert(1)</script>"
-
-
-class Balance(HTMLParser):
-    """Finds tags that are not closed, and the tags and attributes that a page may not have."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.links += [v for k, v in attrs if k in {"src", "href", "srcset", "data", "action"}]
-        assert not [k for k, _ in attrs if k.startswith("on")]
-        if tag not in {"meta", "br", "hr"}:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.add(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
-def parse(page: str) -> Balance:
-    parser = Balance()
-    parser.feed(page)
-    assert parser.open == []
-    return parser
 
 
 def test_the_page_asks_for_nothing_from_outside_and_runs_no_script(report_of):
@@ -70,6 +41,11 @@ def test_no_value_hides_a_part_of_itself_or_turns_the_writing_round(report_of):
     for code in ("\\u202e", "\\u200b", "\\x1b", "\\u2066"):
         assert code in page
     assert not STEERING.search(page)
+
+
+def test_what_is_typed_is_code_and_a_backtick_alone_is_a_backtick():
+    assert join(prose("see `a <b>`, then")) == "see <code>a &lt;b&gt;</code>, then"
+    assert join(prose("5` of 6")) == "5` of 6"
 
 
 def test_a_dollar_in_a_value_is_not_taken_for_a_placeholder(report_of):

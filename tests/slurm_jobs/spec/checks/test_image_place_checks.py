@@ -8,25 +8,14 @@ from pathlib import Path
 
 import pytest
 
-Check = Callable[..., list[str]]
+from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 
-SPEC = """\
-name: a
-cluster: local
-stages:
-  p:
-    run: preprocess
-    config:
-      manifest: {name}
-      processor: proc
-"""
+Check = Callable[..., list[str]]
 
 
 @pytest.fixture(autouse=True)
 def _processor(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    for name in ("tokenizer", "preprocessor_config", "processor_config"):
-        (tmp_path / "proc" / f"{name}.json").write_text("{}")
+    write_processor(tmp_path)
 
 
 def messages(*images: str) -> dict[str, object]:

@@ -4,27 +4,16 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.operations.disk import SMALL_BYTES
+from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 
 Check = Callable[..., list[str]]
 
-SPEC = """\
-name: a
-cluster: local
-stages:
-  p:
-    run: preprocess
-    config:
-      manifest: {name}
-      processor: proc
-"""
 HEADER = "image_path,text\n"
 
 
 @pytest.fixture(autouse=True)
 def _processor(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    for name in ("tokenizer", "preprocessor_config", "processor_config"):
-        (tmp_path / "proc" / f"{name}.json").write_text("{}")
+    write_processor(tmp_path)
 
 
 def found(check: Check, tmp_path: Path, name: str, text: str) -> list[str]:

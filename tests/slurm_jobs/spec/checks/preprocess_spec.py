@@ -1,0 +1,23 @@
+"""A spec that preprocesses the manifest of the name that is put in, and the processor it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+SPEC = """\
+name: a
+cluster: local
+stages:
+  p:
+    run: preprocess
+    config:
+      manifest: {name}
+      processor: proc
+"""
+
+
+def write_processor(folder: Path) -> None:
+    """Its files, in which nothing stands."""
+    (folder / "proc").mkdir()
+    for name in ("tokenizer", "preprocessor_config", "processor_config"):
+        (folder / "proc" / f"{name}.json").write_text("{}")
