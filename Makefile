@@ -1,6 +1,7 @@
 # `make` lists the targets. Everything runs in .venv, which is made on first use.
 
 PYTHON ?= python3
+OLDEST ?= python3.10
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -19,8 +20,8 @@ venv: $(STAMP)  ## make .venv with the package, its training part and the tools
 
 # Of the recipes that install: a Python that will do, and the folder, made if it is not there.
 define MAKE_VENV
-@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-  echo "slurm-jobs needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+  echo "slurm-jobs needs Python 3.10 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
        "Say which one to use: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
   echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
@@ -60,10 +61,11 @@ test-faults: venv  ## kill, preempt, switch off, ROUNDS times (1), on JOBS test 
 
 test-all: test test-slow test-faults  ## every test
 
-lint: venv  ## ruff, formatting, types
+lint: venv  ## ruff, formatting, types, nothing newer than the oldest Python
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/vermin --quiet --no-tips --violations --target=3.10- slurm_jobs pipeline
 
 docs: $(DOCS)  ## build the documentation into build/docs/html; a warning is an error
 	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env -d build/docs/read docs build/docs/html
@@ -78,12 +80,14 @@ cluster: venv  ## start the Slurm test cluster for use by hand (root, Debian or 
 cluster-down: venv  ## stop it and remove its folder; Slurm and the user sjtest stay
 	@$(BIN)/python -m tests.cluster down
 
-constraints:  ## resolve the newest allowed versions and write constraints.txt
-	@rm -rf build/resolve && $(PYTHON) -m venv build/resolve
-	@build/resolve/bin/python -m pip install --quiet -e '.[train,dev,bench,docs]' hatchling editables
-	@{ grep '^#' constraints.txt; build/resolve/bin/python -m pip list --format=freeze \
-	    --exclude-editable --exclude pip | sed 's/+[a-z0-9.]*$$//'; } > build/constraints.txt
-	@mv build/constraints.txt constraints.txt && rm -rf build/resolve
+constraints:  ## resolve the newest allowed versions, with PYTHON and OLDEST, and write constraints.txt
+	@rm -rf build/resolve && $(PYTHON) -m venv build/resolve/newer && $(OLDEST) -m venv build/resolve/oldest
+	@build/resolve/newer/bin/python -m pip install --quiet -e '.[train,dev,bench,docs]' hatchling editables
+	@build/resolve/oldest/bin/python -m pip install --quiet -e '.[train,dev]' hatchling editables
+	@for which in newer oldest; do build/resolve/$$which/bin/python -m pip list --format=freeze \
+	    --exclude-editable --exclude pip > build/resolve/$$which.txt; done
+	@$(PYTHON) .ci/make_constraints.py constraints.txt build/resolve/newer.txt build/resolve/oldest.txt
+	@rm -rf build/resolve
 
 clean:  ## remove .venv, caches and build outputs; runs stay
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

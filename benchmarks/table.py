@@ -126,7 +126,7 @@ def machine() -> dict[str, str | int]:
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
     }
 
 

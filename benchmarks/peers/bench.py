@@ -11,11 +11,14 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.peers.job import DECODED, Job
 from benchmarks.peers.process import PeerFailedError, PeerProcess
 from benchmarks.peers.sets import NUM_SAMPLES, NUM_SAMPLES_QUICK, make_set
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 OURS, PLAIN = "ours", "plain"
 

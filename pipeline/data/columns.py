@@ -144,5 +144,5 @@ def _lay_out(stream: IO[bytes], types: ColumnTypes, num_rows: int) -> tuple[dict
 
 def _nothing(kind: pa.DataType, num_rows: int) -> pa.Array:
     """Values that nobody reads: zeros that the kernel need not provide, however many they are."""
-    zeros: Sequence[Any] = np.zeros(num_rows, dtype=kind.to_pandas_dtype())
+    zeros: Sequence[Any] = np.zeros(num_rows * kind.bit_width // 8, dtype=np.uint8)
     return pa.Array.from_buffers(kind, num_rows, [None, pa.py_buffer(zeros)])

@@ -6,11 +6,14 @@ import functools
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 import torch
 
 from pipeline.data.batch import Batch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Prefetcher:

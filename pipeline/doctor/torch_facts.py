@@ -20,14 +20,13 @@ LIMIT_S = 90.0
 _MOST_BYTES = 200_000
 _MARK = "slurm-jobs doctor: "
 _CODE = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from pipeline.doctor.torch_facts import main; main()"
+    "import sys; sys.path[:] = sys.argv[1:]; from pipeline.doctor.torch_facts import main; main()"
 )
 
 
 def ask_torch(limit_s: float = LIMIT_S) -> TorchFacts:
     """Import PyTorch in this Python, in a process of its own, and say what it has."""
-    command = [sys.executable, "-P", "-c", _CODE, json.dumps(sys.path)]
+    command = [sys.executable, "-c", _CODE, *sys.path]
     answer = ask_together(
         {"torch": command},
         limit_s=limit_s,

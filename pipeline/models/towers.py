@@ -32,7 +32,7 @@ _RGB = 3
 class _VisionTower(SiglipVisionModel):
     """That of a whole SigLIP: what is known to be unused there is no reason for a warning."""
 
-    _keys_to_ignore_on_load_unexpected: ClassVar = [
+    _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [
         r"^(vision_model\.)?head\.",
         r"^text_model\.",
         r"^logit_(scale|bias)$",

@@ -6,7 +6,7 @@ import logging
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 from pipeline.data.info import DatasetInfo, read_dataset_info
 from pipeline.stage_in.copier import Copier
@@ -14,6 +14,9 @@ from pipeline.stage_in.store import Lease, Store
 from slurm_jobs.common.errors import StageError, StageStoppedError
 from slurm_jobs.common.stage_config.staging import StagingConfig
 from slurm_jobs.common.stop import stop_requested
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,12 @@ import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 log = logging.getLogger(__name__)
 

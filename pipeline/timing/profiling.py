@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import DeviceType
@@ -32,6 +32,9 @@ from slurm_jobs.common.operator_table import (
 )
 from slurm_jobs.common.stage_config.profile import ProfileConfig
 from slurm_jobs.common.timings import PROFILE_WRITE_SPAN
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pipeline.timing.append import append_whole
 from pipeline.timing.device_clock import DeviceClock, DeviceStep
@@ -31,6 +31,9 @@ from slurm_jobs.common.timings import (
     steps_header,
     steps_path,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 log = logging.getLogger(__name__)
 

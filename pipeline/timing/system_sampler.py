@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pipeline.timing.append import append_whole
 from pipeline.timing.counters import (
@@ -34,6 +34,9 @@ from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.machine import network_cards, read_links
 from slurm_jobs.common.stage_config.sampler import SamplerConfig
 from slurm_jobs.common.system_readings import ReadingPacker, system_path
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import read_json, write_json_atomic
 from slurm_jobs.common.stage_config.trackers import TrackersConfig
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +283,7 @@ class Trackers:
         self.close()
 
 
-class _Log(logging.LoggerAdapter[logging.Logger]):
+class _Log(logging.LoggerAdapter):
     """In the place of accelerate's own, which refuses to work without an `Accelerator`."""
 
     warning_once = logging.LoggerAdapter.warning

@@ -16,6 +16,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from slurm_jobs.common.own_python import module_command
+
 SHELLS = ("bash", "zsh", "fish")
 
 _LINES = """\
@@ -47,6 +49,6 @@ def _command() -> list[str]:
     """
     called = Path(sys.argv[0])
     if called.name != "slurm-jobs":
-        return [sys.executable, "-P", "-m", "slurm_jobs"]
+        return module_command("slurm_jobs")
     found = called if called.exists() else Path(shutil.which("slurm-jobs") or called)
     return [str(found.absolute())]

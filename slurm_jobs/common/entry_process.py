@@ -14,12 +14,16 @@ process, because whoever asked is gone. On standard output go lines of JSON: any
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]  # the folder of this file, whose names are others' too
+
 import importlib
 import importlib.util
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping

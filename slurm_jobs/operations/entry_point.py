@@ -119,7 +119,7 @@ def _started(python: StagePython, said: IO[bytes]) -> Iterator[subprocess.Popen[
     """The process; it has ended when the block has, however that ends."""
     try:
         process = subprocess.Popen(
-            [python.program, "-P", str(_SCRIPT)],
+            [python.program, str(_SCRIPT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from slurm_jobs.report.model.values import Quantity
@@ -195,7 +195,7 @@ def stored_image(means: Mapping[str, float]) -> str:
 def moment(unix_s: float) -> str:
     """Date and time in UTC; in seconds where a broken clock says what no calendar has."""
     try:
-        told = datetime.fromtimestamp(unix_s, UTC)
+        told = datetime.fromtimestamp(unix_s, timezone.utc)
     except (ValueError, OverflowError, OSError):
         return f"{unix_s:.3g} s after 1970"
     return told.strftime("%Y-%m-%d %H:%M:%S UTC")

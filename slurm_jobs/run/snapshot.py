@@ -37,10 +37,14 @@ _MAGIC = importlib.util.MAGIC_NUMBER
 _LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
 """Names of folders that no snapshot takes; nor does it take run folders, whatever their name."""
 
-START_SCRIPT = '''"""Starts slurm-jobs from this snapshot; run it with `python -P`."""
+START_SCRIPT = '''"""Starts slurm-jobs from this snapshot."""
 
-import os
 import sys
+
+if not getattr(sys.flags, "safe_path", False):  # Python 3.10 knows no `-P`
+    del sys.path[0]  # this folder
+
+import os  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "lib"))

@@ -138,5 +138,5 @@ def _watch_lines(order: JobOrder) -> list[str]:
 
 def supervisor_command(order: JobOrder) -> str:
     """The batch process; -P keeps the working folder's modules from shadowing ours."""
-    words = [order.python, "-P", order.start_script, "task", order.run_dir, order.token]
+    words = [order.python, order.start_script, "task", order.run_dir, order.token]
     return "exec " + shlex.join(words)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from slurm_jobs.common.own_python import module_command
 from slurm_jobs.common.process import note_process, session_lives
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder
@@ -80,8 +80,8 @@ class LocalScheduler:
     def start(self) -> None:
         """Start a runner in a session of its own; it waits for one that still lives."""
         self._book.create()
-        command = [sys.executable, "-P", "-m", "slurm_jobs.schedulers.local_runner"]
-        command += [str(self._run_dir), str(self._max_cpus or os.cpu_count() or 1)]
+        num_cpus = str(self._max_cpus or os.cpu_count() or 1)
+        command = module_command("slurm_jobs.schedulers.local_runner", self._run_dir, num_cpus)
         with self._book.runner_log.open("ab") as log:
             runner = subprocess.Popen(
                 command,

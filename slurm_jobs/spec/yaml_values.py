@@ -196,8 +196,9 @@ class _Reader:
         for key_node, value_node in node.value:
             key = key_node.value
             if isinstance(key, str) and key != _MERGE and key not in values:
-                self.key_places[*path, key] = place
-                values[key] = self.value(value_node, (*path, key))
+                key_path = (*path, key)
+                self.key_places[key_path] = place
+                values[key] = self.value(value_node, key_path)
 
     def _key(self, node: yaml.Node, place: Place, path: Path) -> str | None:
         if not isinstance(node, yaml.ScalarNode):

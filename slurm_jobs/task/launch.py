@@ -11,7 +11,6 @@ import dataclasses
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any
 
 from slurm_jobs.common.errors import STOPPED_EXIT_CODE
 from slurm_jobs.common.files import read_json
+from slurm_jobs.common.own_python import script_command
 from slurm_jobs.common.process import kill_session
 from slurm_jobs.common.records import Outcome
 from slurm_jobs.common.stop import STOP_SIGNAL, noted_stop_time_s
@@ -151,7 +151,7 @@ class Ranks:
         return all(started_path(task_dir, rank).exists() for rank in range(num_ranks))
 
     def _keeper(self, task_dir: Path) -> list[str]:
-        return [sys.executable, "-P", self._order.start_script, "rank", str(task_dir)]
+        return script_command(self._order.start_script, "rank", task_dir)
 
     def _srun(self, task_dir: Path) -> list[str]:
         asked = self._order.resources

@@ -135,7 +135,6 @@ def _start(
     rank_context = context_path(task_dir, context.rank)
     write_json_atomic(rank_context, context_to_json(context))
     is_shell = _is_shell(task_dir)
-    prepare = _prepare_shell() if is_shell else dies_with_parent(signal.SIGKILL)
     command = rank_command(order, rank_context)
     started_with = nsight_command(command, context) if order["nsight"] else command
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # the child inherits this, see call.py
@@ -146,8 +145,7 @@ def _start(
             stdout=stream,
             stderr=subprocess.STDOUT,
             env=rank_environment(context, order, rank_context),
-            preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
-            process_group=0,  # what the rank starts ends with it
+            preexec_fn=_prepare(is_shell=is_shell),  # noqa: PLW1509 - this process has one thread
         )
     noting = start_noting(context) if context.local_rank == 0 else None
     under_nsys = command if order["nsight"] and not is_shell else None
@@ -229,13 +227,15 @@ def _node_local_dir(context: TaskContext) -> Path:
     return own / context.node_name
 
 
-def _prepare_shell() -> Callable[[], None]:
-    """A shell command knows nothing of blocked signals."""
+def _prepare(*, is_shell: bool) -> Callable[[], None]:
+    """The rank dies with its keeper; a shell command knows nothing of blocked signals."""
     die_with_keeper = dies_with_parent(signal.SIGKILL)
 
     def prepare() -> None:
         die_with_keeper()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+        os.setpgid(0, 0)  # what the rank starts ends with it
+        if is_shell:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
 
     return prepare
 

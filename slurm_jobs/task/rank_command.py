@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.files import write_bytes_atomic
+from slurm_jobs.common.own_python import script_command
 from slurm_jobs.common.references import output_dir_variable
 from slurm_jobs.schedulers.surrounding_job import THREADS, thread_variables
 
@@ -31,7 +31,7 @@ def rank_command(order: dict[str, Any], rank_context: Path) -> list[str]:
         OSError: it cannot be written.
     """
     if order["shell"] is None:
-        return [sys.executable, "-P", order["start_script"], "call", str(rank_context)]
+        return script_command(order["start_script"], "call", rank_context)
     shell = os.fsencode(order["shell"])
     if len(shell) < MAX_WORD_BYTES:
         return ["/bin/bash", "-c", order["shell"]]

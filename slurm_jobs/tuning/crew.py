@@ -11,7 +11,6 @@ import dataclasses
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,6 +21,7 @@ import slurm_jobs
 from slurm_jobs.common.context import TaskContext, context_to_json
 from slurm_jobs.common.errors import DamagedFileError, StageStoppedError
 from slurm_jobs.common.files import make_private_dir, read_json, write_json_atomic
+from slurm_jobs.common.own_python import script_command
 from slurm_jobs.common.process import dies_with_parent
 from slurm_jobs.common.records import attempt_label
 from slurm_jobs.common.stage_config.measure import MEASURE_RUN
@@ -97,7 +97,7 @@ def _run_part(context: TaskContext, number: int, order: Mapping[str, Any]) -> No
         make_private_dir(needed)
     path = part.task_dir / "context.json"
     write_json_atomic(path, context_to_json(part))
-    command = [sys.executable, "-P", str(_start_script()), "call", str(path)]
+    command = script_command(_start_script(), "call", path)
     variables = {
         **os.environ,
         "SLURM_JOBS_ENTRY_POINT": MEASURE_RUN,

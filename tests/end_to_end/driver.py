@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,10 +15,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from slurm_jobs.common.own_python import module_command
 from tests.cluster.cluster import Cluster
 
 T = TypeVar("T")
-COMMAND = (sys.executable, "-P", "-m", "slurm_jobs")
+COMMAND = tuple(module_command("slurm_jobs"))
 
 
 def wait_for(look: Callable[[], T | None], what: str, *, timeout_s: float = 120.0) -> T:

@@ -228,7 +228,7 @@ def _as_user(python: str, folder: Path, code: str) -> subprocess.CompletedProces
     user = pwd.getpwnam("nobody")
     packages = [path for path in sys.path if "site-packages" in path]
     return subprocess.run(
-        [python, "-P", "-c", code],
+        [python, "-c", code],
         cwd=folder,
         env={
             "PATH": os.environ["PATH"],

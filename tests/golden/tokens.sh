@@ -40,4 +40,4 @@ set +eo pipefail
 
 # command
 export SUBMITIT_EXECUTOR=slurm
-exec /shared/env/bin/python -P /shared/project/runs/shapes-RUN/code/CODE/start.py task /shared/project/runs/shapes-RUN TOKEN
+exec /shared/env/bin/python /shared/project/runs/shapes-RUN/code/CODE/start.py task /shared/project/runs/shapes-RUN TOKEN

@@ -12,7 +12,6 @@ before it is removed, and a name that is taken is looked at.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -36,6 +35,7 @@ from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.files import sync_dir
 
 _STEP_NAME = re.compile(r"step-(\d{8,})")
+_BUFFER_BYTES = 1 << 18
 
 
 def checkpoint_dir(root: Path, step: int) -> Path:
@@ -58,9 +58,13 @@ def list_checkpoints(root: Path) -> list[tuple[int, Path]]:
 
 def hash_file(path: Path) -> FileFacts:
     """Size and checksum of a file."""
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, xxhash.xxh3_128)
-        num_bytes = os.fstat(stream.fileno()).st_size
+    digest = xxhash.xxh3_128()
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    num_bytes = 0
+    with path.open("rb", buffering=0) as stream:
+        while num_read := stream.readinto(buffer):
+            digest.update(buffer[:num_read])
+            num_bytes += num_read
     return FileFacts(num_bytes=num_bytes, xxh3=digest.hexdigest())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,6 +20,9 @@ from pipeline.training.stop_time import StopTime
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.stage_config.train import TrainConfig
 from slurm_jobs.common.stop import note_stop_time
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class TimedSaver:

@@ -47,7 +47,7 @@ def _without(steps: np.ndarray, times: Sequence[Interval]) -> np.ndarray:
     starts, ends = steps["start_unix_s"], steps["start_unix_s"] + steps["step_s"]
     overlaps = [np.minimum(ends, end) - np.maximum(starts, start) for start, end in times]
     within = np.sum([np.maximum(overlap, 0) for overlap in overlaps], axis=0)
-    found = steps.copy()
+    found: np.ndarray = steps.copy()
     found["start_unix_s"] = steps["start_unix_s"] + np.minimum(within, steps["rank_wait_s"])
     part = steps["rank_wait_data_s"]  # comes first in the step, and NaN stays NaN
     found["rank_wait_data_s"] = part - np.minimum(within, part)

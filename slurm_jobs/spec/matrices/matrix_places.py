@@ -48,7 +48,8 @@ class StagePlaces:
         """The places of the stage `name` are those of `member`."""
         for table, found in self._found.items():
             for below, value in self._given[table].get(name, {}).items():
-                found["stages", member, *below] = value
+                place = ("stages", member, *below)
+                found[place] = value
 
     def copy_parents(self, name: str, member: str, renamed: Mapping[str, Sequence[str]]) -> None:
         """Each parent of `member` stands where `name` has the parent that it was made from."""

@@ -45,7 +45,7 @@ class SmallRun:
 
     def dies_at(self, number: int, *words: str) -> int | None:
         """Run the command to its death; how many writes it made if it came to its end."""
-        argv = [sys.executable, "-P", str(_DOOMED), str(number), "/runs/", *words]
+        argv = [sys.executable, str(_DOOMED), str(number), "/runs/", *words]
         assert self.driver.cluster is not None
         done = self.driver.cluster.run_as_user(argv, cwd=self.driver.folder, check=False)
         found = re.search(r"^writes: (\d+)$", done.stderr, re.MULTILINE)

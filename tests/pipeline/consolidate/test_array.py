@@ -251,7 +251,7 @@ def test_task_that_is_killed_is_done_again_and_the_data_set_is_the_same(
     (tmp_path / "context.json").write_text(json.dumps(context_to_json(context)))
     module, _, name = place.partition(".")
     code = KILLED.format(module=module, name=name, call=call)
-    command = [sys.executable, "-P", "-c", code, str(tmp_path / "context.json")]
+    command = [sys.executable, "-c", code, str(tmp_path / "context.json")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr

@@ -12,12 +12,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _READS = {"_local_scalar_dense", "nonzero", "masked_select", "masked_scatter_backward",
           "unique_consecutive", "_unique2", "unique_dim", "equal"}  # fmt: skip

@@ -190,7 +190,7 @@ def test_a_tab_looks_at_few_of_a_thousand_runs(here: Path) -> None:
     """The seconds are measured by `benchmarks/orchestrator.py`."""
     for number in range(1000):
         make_run(here / "runs", f"many-20261121-{number:06d}-5b9e", train="train")
-    program = [PROGRAM[0], "-P", "-c", _COUNTS_LOOKS, "__complete", "bash", "slurm-jobs logs m"]
+    program = [PROGRAM[0], "-c", _COUNTS_LOOKS, "__complete", "bash", "slurm-jobs logs m"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
     num_looks, num_modules = map(int, result.stderr.split())

@@ -6,14 +6,14 @@ import os
 import pty
 import select
 import shutil
-import sys
 import time
 from pathlib import Path
 
 from slurm_jobs.cli.completion_scripts import script
+from slurm_jobs.common.own_python import module_command
 
 ROOT = Path(__file__).resolve().parents[3]
-PROGRAM = (sys.executable, "-P", "-m", "slurm_jobs")
+PROGRAM = tuple(module_command("slurm_jobs"))
 _READY = "at-your-service"
 _WAIT_S = 20.0
 

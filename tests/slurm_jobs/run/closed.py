@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pathlib
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +27,5 @@ def _refuse(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, itself:
         return real(path, *args, **options)
 
     monkeypatch.setattr(os, name, call)
+    if accessor := getattr(pathlib, "_NormalAccessor", None):  # Python 3.10's has the function, too
+        monkeypatch.setattr(accessor, name, staticmethod(call))

@@ -80,7 +80,7 @@ def test_the_start_script_runs_the_snapshot_and_not_the_checkout(tmp_path: Path)
     made = take_snapshot(tmp_path / "code", [])
     probe = made.folder / "lib" / "slurm_jobs" / "task" / "__init__.py"
     probe.write_text("def main(arguments):\n    print(__file__, *arguments)\n")
-    command = [sys.executable, "-P", made.start_script, "task", "x"]
+    command = [sys.executable, made.start_script, "task", "x"]
     assert subprocess.check_output(command, text=True, cwd="/").split() == [str(probe), "task", "x"]
 
 
@@ -278,10 +278,12 @@ def test_a_closed_run_does_not_hide_that_its_folder_holds_runs(
 
 def test_jobs_load_what_was_compiled_before_the_run(tmp_path: Path) -> None:
     folder = take_snapshot(tmp_path / "code", []).folder / "lib"
-    command = [sys.executable, "-P", "-v", "-c", "import slurm_jobs.task"]
+    command = [sys.executable, "-v", "-c", "import slurm_jobs.task"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     environment.pop("PYTHONPYCACHEPREFIX", None)
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        command, cwd="/", env=environment, capture_output=True, text=True, check=True
+    )
     ours = [line for line in said.stderr.splitlines() if str(folder) in line and ".pyc" in line]
     assert [line for line in ours if "matches" in line]
     assert not [line for line in ours if "wrote" in line]
@@ -305,9 +307,9 @@ def kept_bytecode(folder: Path, compiled: Path) -> Path:
 
 
 def imported_a(kept: Path) -> str:
-    command = [sys.executable, "-P", "-B", "-c", "import slurm_jobs.a as a; print(a.A)"]
+    command = [sys.executable, "-B", "-c", "import slurm_jobs.a as a; print(a.A)"]
     environment = {**os.environ, "PYTHONPATH": str(kept.parents[2])}
-    return subprocess.check_output(command, env=environment, text=True).strip()
+    return subprocess.check_output(command, cwd="/", env=environment, text=True).strip()
 
 
 @pytest.mark.parametrize("mode", ["TIMESTAMP", "CHECKED_HASH", "UNCHECKED_HASH"])

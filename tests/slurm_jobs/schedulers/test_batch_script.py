@@ -141,8 +141,8 @@ def test_values_arrive_in_the_job_as_they_were_written(tmp_path: Path) -> None:
     subprocess.run(["/bin/bash", "-s"], input=script, text=True, check=True)
     words = (tmp_path / "out").read_text(encoding="utf-8").split("\0")[:-1]
     assert words[0] == value
-    assert words[1] == "-P"
-    assert words[3] == "task"
+    assert Path(words[1]).name == "start.py"
+    assert words[2] == "task"
 
 
 def test_a_failing_set_up_line_ends_the_job_before_the_stage(tmp_path: Path) -> None:
