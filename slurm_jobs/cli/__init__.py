@@ -1,7 +1,7 @@
 """The command line: one file a verb; each parses, calls the library, prints.
 
 Exit codes: 0 fine, 1 the run failed, 2 the user's input is wrong, 3 the
-scheduler could not be asked, or a file not be read or written.
+scheduler could not be asked, or a file not be read or written, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ RUN is a run folder, the start of a run's id, or a spec file (its newest run);
 left out, it is the newest run in ./runs (or $SLURM_JOBS_RUNS_DIR).
 
 Exit codes: 0 fine, 1 the run failed, 2 the input is wrong, 3 the scheduler
-could not be asked, or a file not be read or written.
+could not be asked, or a file not be read or written, 130 Ctrl-C.
 """
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.steering import plain
 from slurm_jobs.starter.model import Place, Room
 from slurm_jobs.starter.weights import DEFAULT_MODEL
 
@@ -29,9 +30,7 @@ def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
     """
     answers = dict(given)
     if answers["data"] is None:
-        what = "your manifest or folder of images (Enter: the demo, which brings its own)"
-        if text := _answer(what):
-            answers["data"] = Path(text).expanduser()
+        answers["data"] = _data()
     if answers["data"] is None:
         return place, answers
     if answers["model"] is None:
@@ -44,6 +43,16 @@ def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
         chosen = _one_of("GPUs", list(rooms), _room_name(place.gpu))
         place = dataclasses.replace(place, gpu=rooms[chosen])
     return place, answers
+
+
+def _data() -> Path | None:
+    what = "your manifest or folder of images (Enter: the demo, which brings its own)"
+    while text := _answer(what):
+        path = Path(text).expanduser()
+        if path.exists():
+            return path
+        print(f"{plain(text)}: no such file or folder", file=sys.stderr)
+    return None
 
 
 def _room_name(room: Room) -> str:

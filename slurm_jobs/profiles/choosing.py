@@ -128,11 +128,12 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
     first, last = profile.get("steps") or _usual(config.get("num_steps"))
     told = "" if list(ranks) == [0] else f", ranks: {sorted(ranks)}"
     key = f"stages.{origin_of(name, stage.get('matrix')) or name}.config.profile"
-    override = shlex.quote(f"{key}={{steps: [{first}, {last}]{told}}}")
-    file = shlex.quote(read_json(paths.spec_origin)["spec_file"])
+    origin = read_json(paths.spec_origin)  # what the run was told on its command line counts, too
+    overrides = [*origin.get("overrides", ()), f"{key}={{steps: [{first}, {last}]{told}}}"]
+    words = [origin["spec_file"], *(word for o in overrides for word in ("--set", o))]
     return (
         "a new run records one (a resume makes no step again)\n"
-        f"next: slurm-jobs submit {file} --set {override}"
+        f"next: slurm-jobs submit {shlex.join(words)}"
     )
 
 

@@ -200,6 +200,17 @@ def test_questions_are_answered_and_enter_takes_the_default(
     assert "Qwen/Qwen2.5-VL-3B-Instruct, which the stage `models` downloads" in said.out
 
 
+def test_a_path_that_is_not_there_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images(tmp_path / "pics")
+    answering(monkeypatch, "picz\npics\n\n")
+    init("--name", "asked")
+    said = capsys.readouterr()
+    assert "picz: no such file or folder\nyour manifest" in said.err
+    assert "wrote configs/asked.yaml" in said.out
+
+
 def test_ctrl_d_ends_the_questions_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

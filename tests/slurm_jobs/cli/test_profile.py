@@ -77,6 +77,19 @@ def test_a_rank_that_recorded_nothing_is_told_with_those_that_did_and_a_command(
     )
 
 
+def test_what_the_run_was_told_on_its_command_line_is_in_the_next_command(run, capsys):
+    write_spec(run, num_steps=200)
+    origin = {"spec_file": "a.yaml", "overrides": ["stages.train.config.seed=2", "limit=50"]}
+    run.spec_origin.write_text(json.dumps(origin))
+    trace_path(run.timing_dir("train", 0, 2), 1).unlink()
+    code, _, err = said(capsys, run.run_dir, "--rank", "1")
+    assert code == 2
+    assert err.endswith(
+        "next: slurm-jobs submit a.yaml --set stages.train.config.seed=2 --set limit=50 "
+        "--set 'stages.train.config.profile={steps: [20, 40], ranks: [0, 1]}'\n"
+    )
+
+
 def test_a_rank_that_the_training_does_not_have_is_told_with_how_many_there_are(run, capsys):
     code, _, err = said(capsys, run.run_dir, "--rank", "7")
     assert code == 2
