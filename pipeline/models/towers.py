@@ -103,7 +103,9 @@ def load_language_tower(config: LanguageConfig, eos_token_id: int) -> Qwen2ForCa
 def vision_values(config: SiglipVisionConfig) -> dict[str, Any]:
     """What `SmallVLMConfig.vision` has of it."""
     own = _own_values(config)
-    del own["vision_use_head"]  # the small model never has one
+    own.pop(
+        "vision_use_head", None
+    )  # the small model never has one; transformers 5.20 leaves it out
     return own
 
 

@@ -131,7 +131,8 @@ def runner_pid(run_dir: Path) -> int:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"slurm_jobs.schedulers.local_runner" in words and str(run_dir).encode() in words:
+        is_runner = any(b"slurm_jobs.schedulers.local_runner" in word for word in words)
+        if is_runner and str(run_dir).encode() in words:
             return int(path.parent.name)
     pytest.fail(f"no runner of {run_dir.name}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -22,6 +23,9 @@ from tests.pipeline.models.conftest import Kind
 from tests.pipeline.models.host_reads import DEVICE, HostReads
 from tests.pipeline.models.test_small_vlm import CONFIG, IMAGE, make_facts, make_images
 
+names_functions = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="Python 3.10 does not say whose method a frame runs"
+)
 QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 PLACE = Workplace(device=DEVICE, precision="fp32", num_compute_threads=1)
 
@@ -85,6 +89,7 @@ def reads_of(model: HuggingFaceVLM, inputs: ModelInputs) -> HostReads:
     return reads
 
 
+@names_functions
 def test_host_reads_so_many_values_of_the_device_in_a_pass(kind: Kind, recomputed) -> None:
     model = recomputed(kind)
     for number, pictures in zip(READS[kind.name], (True, False), strict=True):
@@ -94,6 +99,7 @@ def test_host_reads_so_many_values_of_the_device_in_a_pass(kind: Kind, recompute
         assert not reads.mixed
 
 
+@names_functions
 @pytest.mark.parametrize("num_pictures", [0, 2])
 def test_host_reads_one_or_two_values_of_the_device_for_the_small_model(num_pictures: int) -> None:
     model = build_model(CONFIG, make_facts(), seed=0).train()
@@ -112,6 +118,7 @@ def test_host_reads_one_or_two_values_of_the_device_for_the_small_model(num_pict
     assert not reads.mixed
 
 
+@names_functions
 @pytest.mark.parametrize("name", QWEN)
 def test_each_vision_layer_would_read_lengths_if_sizes_were_on_the_device(
     make_kind: Callable[[str], Kind], name: str, recomputed, monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
@@ -96,6 +97,10 @@ def _llava_config(kind: str, common: dict[str, Any], image_token_id: int) -> Any
 def _idefics_config(kind: str, common: dict[str, Any], image_token_id: int, pad_id: int) -> Any:
     import transformers as hf
 
+    if kind == "smolvlm" and hf.__version__.startswith("5.20."):
+        pytest.skip(
+            "transformers 5.20 takes a patch's side for the tokens of a tile: too many here"
+        )
     vision = _SIZES | {"num_attention_heads": 2, "image_size": 28, "patch_size": 7}
     config = hf.Idefics3Config if kind == "idefics3" else hf.SmolVLMConfig
     return config(
