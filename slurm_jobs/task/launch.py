@@ -26,7 +26,13 @@ from slurm_jobs.common.records import Outcome
 from slurm_jobs.common.stop import STOP_SIGNAL, noted_stop_time_s
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.task.environment import RANK_VARIABLES, JobEnvironment
-from slurm_jobs.task.rank import context_path, exit_path, started_path
+from slurm_jobs.task.rank import (
+    PERHAPS_HALF_DONE,
+    TERMINATED_EXIT_CODE,
+    context_path,
+    exit_path,
+    started_path,
+)
 
 STOP_TIME_FACTOR = 1.5
 """So many times the measured time to stop before the limit the ranks are asked to."""
@@ -94,6 +100,11 @@ class Ranks:
         if -signal.SIGKILL in codes:
             self._end_orphans()
         end = read_end(task_dir, num_ranks, codes)
+        if self.term_signalled and end.outcome == "completed" and self._order.shell is not None:
+            # Its end came a moment before the signal reached its keeper, if not before the signal.
+            end = RanksEnd(
+                outcome="failed", exit_code=TERMINATED_EXIT_CODE, reason=PERHAPS_HALF_DONE
+            )
         if self.term_signalled and end.outcome == "failed":
             why = f"{AFTER_SIGTERM} (time limit, cancel or preemption): "
             return dataclasses.replace(end, reason=why + end.reason)

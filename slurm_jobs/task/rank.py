@@ -4,6 +4,8 @@ The keeper starts the stage's process and outlives it, so that a rank killed
 with SIGKILL leaves a record that names it. It exits 0 for a rank that stopped
 on request: srun must not kill the others for it. A shell command that ends with
 the code for that, and was not asked, has failed: few know what 75 means here.
+Nor is its 0 believed after SIGTERM: the signal ends what a shell waits for, and
+the shell goes on with the next command, to its end.
 """
 
 from __future__ import annotations
@@ -47,6 +49,11 @@ from slurm_jobs.task.rank_command import rank_command, rank_environment
 GROUP_PATIENCE_S = 10.0
 """For processes that a rank left behind, and that the kernel does not let go of at once."""
 FORWARDED = (STOP_SIGNAL, signal.SIGTERM, signal.SIGINT)
+PERHAPS_HALF_DONE = (
+    "the command ended with exit code 0 after SIGTERM, which may have ended a part of its work "
+    "early; 75 says that it stopped and can go on"
+)
+TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
 
 
 def context_path(task_dir: Path, rank: int) -> Path:
@@ -97,7 +104,7 @@ def keep_rank(task_dir: Path) -> int:
     if code >= 0:
         said = [result_path(task_dir, context.rank), error_path(task_dir, context.rank)]
         note_exit(context, said, ended_unix_s)
-    code = _checked_code(task_dir, context, code)
+    code = _checked_code(task_dir, context, code, asked)
     stopped = code == STOPPED_EXIT_CODE and (bool(asked) or not _is_shell(task_dir))
     _write_exit(task_dir, context, code, stopped=stopped)
     if noting is not None:
@@ -163,8 +170,14 @@ def _is_shell(task_dir: Path) -> bool:
     return read_json(task_dir / "order.json")["shell"] is not None
 
 
-def _checked_code(task_dir: Path, context: TaskContext, code: int) -> int:
-    """The exit code; 0 is none where the function did not return (`sys.exit(0)`, `os._exit`)."""
+def _checked_code(task_dir: Path, context: TaskContext, code: int, asked: list[int]) -> int:
+    """The exit code; 0 is none where the function did not return (`sys.exit(0)`, `os._exit`).
+
+    Nor is it a shell command's that was asked to end; see the module.
+    """
+    if code == 0 and _is_shell(task_dir) and {signal.SIGTERM, signal.SIGINT} & {*asked}:
+        write_error(task_dir, context.rank, StageError(PERHAPS_HALF_DONE))
+        return TERMINATED_EXIT_CODE
     if code != 0 or _is_shell(task_dir) or result_path(task_dir, context.rank).exists():
         return code
     message = "the process ended with exit code 0 before its function returned (sys.exit?)"
