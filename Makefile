@@ -85,7 +85,7 @@ constraints:  ## resolve the newest allowed versions, with PYTHON and OLDEST, an
 	@build/resolve/newer/bin/python -m pip install --quiet -e '.[train,dev,bench,docs]' hatchling editables
 	@build/resolve/oldest/bin/python -m pip install --quiet -e '.[train,dev]' hatchling editables
 	@for which in newer oldest; do build/resolve/$$which/bin/python -m pip list --format=freeze \
-	    --exclude-editable --exclude pip > build/resolve/$$which.txt; done
+	    --exclude-editable --exclude pip > build/resolve/$$which.txt || exit 1; done
 	@$(PYTHON) .ci/make_constraints.py constraints.txt build/resolve/newer.txt build/resolve/oldest.txt
 	@rm -rf build/resolve
 

@@ -20,7 +20,10 @@ def pins(path: Path) -> dict[str, tuple[str, str]]:
     """Name as it is written and version, by normalised name, of `pip list --format=freeze`."""
     found = {}
     for line in path.read_text().splitlines():
-        name, _, version = line.partition("==")
+        name, is_pin, version = line.partition("==")
+        if not is_pin:
+            message = f"{path}: {line}: no release of an index"
+            raise SystemExit(message)
         # torch stands without its build suffix: CPU and CUDA builds both satisfy it.
         found[re.sub(r"[-_.]+", "-", name).lower()] = (name, re.sub(r"\+.*", "", version))
     return found

@@ -18,13 +18,14 @@ import sys
 from pathlib import Path
 
 from benchmarks.table import Row, arguments, interleaved, row, show, spent_by
+from slurm_jobs.common.own_python import module_command
 from tests.cluster.cluster import Cluster, wait_until
 from tests.cluster.errors import ClusterUnavailableError
 
 ARRAY_SIZE = 1_000
 STATUS_SIZE = 10_000
 SIMULATED = (1_000, 10_000, 100_000)
-COMMAND = (sys.executable, "-P", "-m", "slurm_jobs")
+COMMAND = tuple(module_command("slurm_jobs"))
 DEMO = Path(__file__).parents[1] / "configs" / "demo.yaml"
 FOLDER = Path("/var/tmp", f"slurm-jobs-bench-{os.getpid()}")  # noqa: S108 - sockets want short paths
 

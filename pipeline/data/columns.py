@@ -10,7 +10,7 @@ whoever has them, without ever holding one in memory.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -144,5 +144,5 @@ def _lay_out(stream: IO[bytes], types: ColumnTypes, num_rows: int) -> tuple[dict
 
 def _nothing(kind: pa.DataType, num_rows: int) -> pa.Array:
     """Values that nobody reads: zeros that the kernel need not provide, however many they are."""
-    zeros: Sequence[Any] = np.zeros(num_rows * kind.bit_width // 8, dtype=np.uint8)
+    zeros = np.zeros(num_rows * kind.byte_width, dtype=np.uint8)
     return pa.Array.from_buffers(kind, num_rows, [None, pa.py_buffer(zeros)])

@@ -103,9 +103,8 @@ def load_language_tower(config: LanguageConfig, eos_token_id: int) -> Qwen2ForCa
 def vision_values(config: SiglipVisionConfig) -> dict[str, Any]:
     """What `SmallVLMConfig.vision` has of it."""
     own = _own_values(config)
-    own.pop(
-        "vision_use_head", None
-    )  # the small model never has one; transformers 5.20 leaves it out
+    # The small model never has one; transformers 5.20 leaves it out.
+    own.pop("vision_use_head", None)
     return own
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.steering import plain
+from slurm_jobs.starter.data import expanded
 from slurm_jobs.starter.model import Place, Room
-from slurm_jobs.starter.weights import DEFAULT_MODEL
+from slurm_jobs.starter.weights import DEFAULT_MODEL, look_at
 
 _DEFAULT = "Slurm's default"
 
@@ -34,7 +35,7 @@ def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
     if answers["data"] is None:
         return place, answers
     if answers["model"] is None:
-        answers["model"] = _answer(f"model: a folder, or OWNER/NAME on the hub [{DEFAULT_MODEL}]")
+        answers["model"] = _model()
     if len(place.accounts) > 1:
         account = _one_of("account", (_DEFAULT, *place.accounts), place.account or _DEFAULT)
         place = dataclasses.replace(place, account=None if account == _DEFAULT else account)
@@ -48,11 +49,31 @@ def ask(place: Place, given: Mapping[str, Any]) -> tuple[Place, dict[str, Any]]:
 def _data() -> Path | None:
     what = "your manifest or folder of images (Enter: the demo, which brings its own)"
     while text := _answer(what):
-        path = Path(text).expanduser()
-        if path.exists():
+        try:
+            path = expanded(Path(text))
+            path.stat()
+        except (InputError, OSError) as error:
+            _refuse(text, error)
+        else:
             return path
-        print(f"{plain(text)}: no such file or folder", file=sys.stderr)
     return None
+
+
+def _model() -> str:
+    what = f"model: a folder, or OWNER/NAME on the hub [{DEFAULT_MODEL}]"
+    while text := _answer(what):
+        try:
+            look_at(text, as_named=text)
+        except (InputError, OSError) as error:
+            _refuse(text, error)
+        else:
+            return text
+    return ""
+
+
+def _refuse(text: str, error: Exception) -> None:
+    told = f"{text}: {error.strerror}" if isinstance(error, OSError) else str(error)
+    print(plain(told), file=sys.stderr)
 
 
 def _room_name(room: Room) -> str:

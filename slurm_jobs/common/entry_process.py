@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import sys
 
-if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
-    del sys.path[0]  # the folder of this file, whose names are others' too
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]  # the folder of this file; see `run/start_script.py`
 
 import importlib
 import importlib.util
@@ -95,6 +95,10 @@ def main() -> None:
     threading.Thread(target=_end_with_the_caller, daemon=True).start()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
+        if sys.version_info < (3, 10):  # noqa: UP036 - a stage may name any
+            told = f"{sys.executable} is Python {sys.version.split()[0]}; it takes 3.10 or newer"
+            say(answers, {"error": {"kind": "file", "message": told}})
+            return
         for name, folder in request["packages"].items():
             load_package(name, folder)
         from slurm_jobs.common.errors import SlurmJobsError

@@ -28,11 +28,14 @@ def place_of(name: str, root: str) -> tuple[str, str | None]:
     """
     found = _IN_ARCHIVE.fullmatch(name)
     file, member = (name, None) if found is None else found.groups()
-    path = posixpath.normpath(posixpath.join(root, file))
-    return path[1:] if path.startswith("//") else path, member  # POSIX keeps two slashes apart
+    return _plain(posixpath.join(root, file)), member
 
 
 def lies_within(path: str, folder: str) -> bool:
-    """Whether a path is in a folder or below it; both absolute, the path without `..`."""
-    whole = posixpath.normpath(folder).rstrip("/")
-    return path.startswith(f"{whole}/")
+    """Whether a path is in a folder or below it; both absolute, the path as `place_of` has it."""
+    return path.startswith(f"{_plain(folder).rstrip('/')}/")
+
+
+def _plain(path: str) -> str:
+    path = posixpath.normpath(path)
+    return path[1:] if path.startswith("//") else path  # POSIX keeps two slashes apart

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from slurm_jobs.common.errors import FileError, InputError, RunFailedError
+from slurm_jobs.common.own_python import script_command
 from slurm_jobs.run.home import anothers_folder
 from slurm_jobs.run.intents import intents, latest_intents
 from slurm_jobs.run.ledger import read_ledger
@@ -114,12 +115,18 @@ def call_entry_point(
         raise _error(answer.get("error"), python, code, _tail(said))
 
 
+def _command(python: StagePython) -> list[str]:
+    if python.program == sys.executable:
+        return script_command(_SCRIPT)
+    return [python.program, str(_SCRIPT)]  # of any version
+
+
 @contextmanager
 def _started(python: StagePython, said: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """The process; it has ended when the block has, however that ends."""
     try:
         process = subprocess.Popen(
-            [python.program, str(_SCRIPT)],
+            _command(python),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,

@@ -183,7 +183,7 @@ def _look_at_data(path: Path, folder: Path, name: str) -> tuple[Data, dict[str, 
 
 def _as_named(path: Path, folder: Path) -> str:
     """Relative to the spec's folder where both lie below the working folder, else absolute."""
-    whole = path.expanduser().absolute()
+    whole = data_files.expanded(path).absolute()
     here = Path.cwd()
     if whole.is_relative_to(here) and folder.absolute().is_relative_to(here):
         return os.path.relpath(whole, folder.absolute())

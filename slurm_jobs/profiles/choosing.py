@@ -129,7 +129,9 @@ def _to_record(paths: RunPaths, name: str, stage: Mapping[str, Any], ranks: Sequ
     told = "" if list(ranks) == [0] else f", ranks: {sorted(ranks)}"
     key = f"stages.{origin_of(name, stage.get('matrix')) or name}.config.profile"
     origin = read_json(paths.spec_origin)  # what the run was told on its command line counts, too
-    overrides = [*origin.get("overrides", ()), f"{key}={{steps: [{first}, {last}]{told}}}"]
+    given = origin.get("overrides")
+    overrides = given if isinstance(given, list) and all(isinstance(o, str) for o in given) else []
+    overrides = [*overrides, f"{key}={{steps: [{first}, {last}]{told}}}"]
     words = [origin["spec_file"], *(word for o in overrides for word in ("--set", o))]
     return (
         "a new run records one (a resume makes no step again)\n"

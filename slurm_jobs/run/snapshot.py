@@ -30,31 +30,13 @@ from slurm_jobs.common.files import (
 )
 from slurm_jobs.run.find import is_run
 from slurm_jobs.run.orders import ORDER_FORMAT
+from slurm_jobs.run.start_script import START_SCRIPT
 from slurm_jobs.shipped import shipped_path
 
 PACKAGE_DIR = Path(__file__).resolve().parent.parent
 _MAGIC = importlib.util.MAGIC_NUMBER
 _LEFT_OUT = frozenset({"__pycache__", ".git", ".venv"})
 """Names of folders that no snapshot takes; nor does it take run folders, whatever their name."""
-
-START_SCRIPT = '''"""Starts slurm-jobs from this snapshot."""
-
-import sys
-
-if not getattr(sys.flags, "safe_path", False):  # Python 3.10 knows no `-P`
-    del sys.path[0]  # this folder
-
-import os  # noqa: E402
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "lib"))
-sys.dont_write_bytecode = True
-
-from slurm_jobs.task import main  # noqa: E402
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
-'''
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

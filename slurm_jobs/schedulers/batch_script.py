@@ -137,6 +137,6 @@ def _watch_lines(order: JobOrder) -> list[str]:
 
 
 def supervisor_command(order: JobOrder) -> str:
-    """The batch process; -P keeps the working folder's modules from shadowing ours."""
+    """The batch process, by a Python of any version; see `run/start_script.py`."""
     words = [order.python, order.start_script, "task", order.run_dir, order.token]
     return "exec " + shlex.join(words)

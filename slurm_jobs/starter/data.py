@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slurm_jobs.common.csv_columns import CSV_COLUMNS
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.steering import plain
 from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
 from slurm_jobs.starter.model import Data
 
@@ -21,6 +22,19 @@ _HUGE_BYTES = 4 * 2**30
 _PIECE_BYTES = 2**20
 
 
+def expanded(path: Path) -> Path:
+    """With the home folder for a `~`.
+
+    Raises:
+        InputError: of a user whom this machine does not know.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        message = f"{plain(str(path))}: this machine has no such user"
+        raise InputError(message) from error
+
+
 def look_at(manifest: Path, *, as_named: str) -> Data:
     """How many rows a manifest has, as far as that is quick.
 
@@ -29,9 +43,12 @@ def look_at(manifest: Path, *, as_named: str) -> Data:
         as_named: Its path, as the spec is to name it.
 
     Raises:
-        InputError: it is not there, cannot be read, or is a folder that is no table.
+        InputError: it is not there, cannot be read, or is an image or a folder that is no table.
     """
     _refuse_unwritable([manifest])
+    if manifest.suffix.lower() in IMAGE_SUFFIXES and manifest.is_file():
+        message = f"{manifest} is an image: name the folder that it lies in, or a manifest"
+        raise InputError(message)
     try:
         table = find_table(manifest)
         if table is not None:

@@ -43,7 +43,7 @@ def profile_options(text: str) -> dict[str, set[str]]:
     """Of the options of `init` that are for the profile, what a profile has them as."""
     try:
         values = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none, too
         values = None
     found = values if isinstance(values, dict) else {}
     slurm, of_gpus = (found.get(key) for key in ("slurm", "gpu_slurm"))

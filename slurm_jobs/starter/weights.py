@@ -8,6 +8,7 @@ from pathlib import Path
 
 from slurm_jobs.common.errors import InputError
 from slurm_jobs.common.model_kinds import SMALL_VLM
+from slurm_jobs.starter.data import expanded
 from slurm_jobs.starter.model import Model
 
 _ON_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -26,7 +27,7 @@ def look_at(name: str, *, as_named: str) -> Model:
     Raises:
         InputError: neither a folder with `config.json` nor a name on the hub.
     """
-    folder = Path(name).expanduser()
+    folder = expanded(Path(name))
     if (folder / "config.json").is_file():
         size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         return Model(

@@ -200,15 +200,59 @@ def test_questions_are_answered_and_enter_takes_the_default(
     assert "Qwen/Qwen2.5-VL-3B-Instruct, which the stage `models` downloads" in said.out
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("picz", "picz: No such file or directory\n"),
+        ("~nobody-of-that-name", "~nobody-of-that-name: this machine has no such user\n"),
+        ("x" * 300, "File name too long\n"),
+    ],
+)
 def test_a_path_that_is_not_there_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    wrong: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     images(tmp_path / "pics")
-    answering(monkeypatch, "picz\npics\n\n")
+    answering(monkeypatch, f"{wrong}\npics\n\n")
     init("--name", "asked")
     said = capsys.readouterr()
-    assert "picz: no such file or folder\nyour manifest" in said.err
+    assert f"{told}your manifest" in said.err
     assert "wrote configs/asked.yaml" in said.out
+
+
+@pytest.mark.parametrize("wrong", ["./nomodel", "pics", "~nobody-of-that-name"])
+def test_a_model_that_is_none_is_asked_again(
+    wrong: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    images(tmp_path / "pics")
+    answering(monkeypatch, f"pics\n{wrong}\n\n")
+    init("--name", "asked")
+    said = capsys.readouterr()
+    assert said.err.count("model: a folder, or OWNER/NAME") == 2
+    assert "wrote configs/asked.yaml" in said.out
+
+
+@pytest.mark.parametrize("option", ["--data", "--model"])
+def test_the_home_of_nobody_is_told(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images(tmp_path / "pics")
+    given = {"--data": "pics", option: "~nobody-of-that-name"}
+    init(*(word for pair in given.items() for word in pair), "--yes", code=2)
+    assert "this machine has no such user" in capsys.readouterr().err
+
+
+def test_an_image_is_no_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images(tmp_path / "pics")
+    image = next(path for path in (tmp_path / "pics").rglob("*") if path.suffix in {".png", ".jpg"})
+    init("--data", str(image), "--yes", code=2)
+    assert "is an image: name the folder that it lies in" in capsys.readouterr().err
 
 
 def test_ctrl_d_ends_the_questions_and_writes_nothing(

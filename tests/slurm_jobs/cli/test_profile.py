@@ -90,6 +90,15 @@ def test_what_the_run_was_told_on_its_command_line_is_in_the_next_command(run, c
     )
 
 
+@pytest.mark.parametrize("odd", [None, "abc", [1, {}], {"a": 1}])
+def test_odd_overrides_are_left_out(run, capsys, odd):
+    write_spec(run, num_steps=200)
+    run.spec_origin.write_text(json.dumps({"spec_file": "a.yaml", "overrides": odd}))
+    trace_path(run.timing_dir("train", 0, 2), 1).unlink()
+    _, _, err = said(capsys, run.run_dir, "--rank", "1")
+    assert "next: slurm-jobs submit a.yaml --set 'stages.train.config.profile=" in err
+
+
 def test_a_rank_that_the_training_does_not_have_is_told_with_how_many_there_are(run, capsys):
     code, _, err = said(capsys, run.run_dir, "--rank", "7")
     assert code == 2

@@ -12,7 +12,7 @@ import pytest
 import slurm_jobs
 from slurm_jobs.common import entry_process, own_python
 from slurm_jobs.common.own_python import module_command, script_command
-from slurm_jobs.run.snapshot import START_SCRIPT
+from slurm_jobs.run.start_script import START_SCRIPT
 
 SHADOWED = ("argparse", "importlib", "json", "pathlib", "runpy", "signal", "threading")
 
@@ -58,6 +58,43 @@ def test_a_snapshot_starts_without_the_folder_of_its_script(
     monkeypatch.setattr(own_python, "_SAFE_PATH", words)
     said = output(script_command(tmp_path / "start.py", "task", tmp_path), tmp_path)
     assert json.loads(said) == ["task", str(tmp_path)]
+
+
+@pytest.mark.parametrize("way", ["spawn", "forkserver"])
+def test_children_of_multiprocessing_find_what_their_parent_finds(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each runs the script again, as `__mp_main__`, after it has got its parent's `sys.path`."""
+    package, user = tmp_path / "lib" / "slurm_jobs", tmp_path / "user"
+    package.mkdir(parents=True)
+    user.mkdir()
+    (user / "own.py").write_text("def work(x): return x + 1\n")
+    (package / "__init__.py").touch()
+    (package / "task.py").write_text(
+        "import multiprocessing, sys\n"
+        "def main(words):\n"
+        "    sys.path.insert(0, words[0])\n"
+        "    import own\n"
+        "    with multiprocessing.get_context(words[1]).Pool(1) as pool:\n"
+        "        print(pool.apply_async(own.work, (41,)).get(60))\n"
+    )
+    (tmp_path / "start.py").write_text(START_SCRIPT)
+    monkeypatch.setattr(own_python, "_SAFE_PATH", ())
+    assert output(script_command(tmp_path / "start.py", user, way), tmp_path) == "42\n"
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.9"])
+def test_too_old_a_python_is_told(version: str, tmp_path: Path) -> None:
+    kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    if not kept:
+        pytest.skip(f"this machine has no Python {version}")
+    (tmp_path / "start.py").write_text(START_SCRIPT)
+    done = subprocess.run(
+        [kept[0], tmp_path / "start.py"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"slurm-jobs: {kept[0]} is Python {version}.")
+    assert "jobs need 3.10 or newer; name such a one as `python:`" in done.stderr
 
 
 def test_a_verbs_process_starts_without_the_folder_of_its_script(tmp_path: Path) -> None:

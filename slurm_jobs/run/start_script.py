@@ -1,0 +1,32 @@
+"""The script at the head of a snapshot, which any Python can read that a stage might name.
+
+Without `-P`, which Python 3.10 lacks, its own folder is on `sys.path`, and it takes it off. Not so
+under `-I` or PYTHONSAFEPATH, nor where multiprocessing runs it again in a child, whose `sys.path`
+is its parent's.
+"""
+
+from __future__ import annotations
+
+START_SCRIPT = '''"""Starts slurm-jobs from this snapshot."""
+
+import sys
+
+if sys.version_info < (3, 10):
+    sys.exit(
+        "slurm-jobs: %s is Python %s, and jobs need 3.10 or newer; name such a one as `python:`"
+        % (sys.executable, sys.version.split()[0])
+    )
+if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    del sys.path[0]
+
+import os  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "lib"))
+sys.dont_write_bytecode = True
+
+from slurm_jobs.task import main  # noqa: E402
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+'''
