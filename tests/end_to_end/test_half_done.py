@@ -35,8 +35,8 @@ def write(driver: Driver, shell: str, *, cluster: str = "local", slices: int = 1
     "shell",
     [
         "trap 'echo cleaning' TERM; sleep 1000 & wait; echo the end",
-        # The signal reaches the supervisor alone, and the command ends of its own accord.
-        "kill -TERM $(ps -o ppid= -p $PPID); exit 0",
+        # The signal may come to the supervisor alone, and the command ends of its own accord.
+        "trap '' TERM; kill -TERM $(ps -o ppid= -p $PPID); exit 0",
     ],
     ids=["trapped", "ending"],
 )
@@ -46,7 +46,7 @@ def test_a_command_that_ends_with_0_after_sigterm_is_not_complete(
     write(local, shell)
     run_dir = local.submit("spec.yaml")
     wait_for((run_dir / "data/a/on-0").exists, "the command at work")
-    if "trap" in shell:
+    if "sleep" in shell:
         (run,) = (run_dir / "attempts/a").glob("*.json")
         os.kill(int(json.loads(run.read_text())["pid"]), signal.SIGTERM)
     (part,) = stage_of(local.wait(run_dir), "a")["slices"]
