@@ -12,26 +12,15 @@ from slurm_jobs.cli import main
 from slurm_jobs.common.errors import SpecError
 from slurm_jobs.operations import tables
 from slurm_jobs.operations.load import load
-from tests.pipeline.tables import captions, write_json, write_parquet, write_saved
-
-SPEC = """\
-name: a
-cluster: local
-stages:
-  p:
-    run: preprocess
-    config:
-      manifest: m
-      processor: proc
-"""
+from tests.pipeline.tables import captions, write_parquet, write_saved
+from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
-    for name in ("tokenizer", "preprocessor_config", "processor_config"):
-        write_json(tmp_path / "proc" / f"{name}.json", {})
+    write_processor(tmp_path)
     file = tmp_path / "spec.yaml"
-    file.write_text(SPEC)
+    file.write_text(SPEC.format(name="m"))
     return file
 
 

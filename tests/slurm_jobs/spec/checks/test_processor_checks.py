@@ -3,18 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.slurm_jobs.spec.checks import preprocess_spec
+
 Check = Callable[..., list[str]]
 
-SPEC = """\
-name: a
-cluster: local
-stages:
-  p:
-    run: preprocess
-    config:
-      manifest: m.jsonl
-      processor: proc
-"""
+SPEC = preprocess_spec.SPEC.format(name="m.jsonl")
 FILES = ("tokenizer.json", "preprocessor_config.json", "processor_config.json")
 
 
