@@ -1,4 +1,4 @@
-"""Who may import whom, and how long things may be: the rules of docs/architecture.md."""
+"""Tests of the import rules in docs/architecture.md."""
 
 import ast
 import subprocess
@@ -9,10 +9,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MAX_FILE_LINES = 300
-MAX_FUNCTION_LINES = 40
-TOO_LONG: dict[str, str] = {}
-"""`path` or `path:function` of what may be longer, with the reason."""
 
 IMPURE = {"os", "subprocess", "submitit", "torch", "time", "random", "shutil", "socket"}
 CLOCK = {"now", "today", "utcnow"}
@@ -168,44 +164,3 @@ def test_the_compute_nodes_entry_needs_the_standard_library_alone(module: str) -
     command = [sys.executable, "-I", "-S", "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-
-
-def test_no_file_is_too_long() -> None:
-    long = {
-        name: lines
-        for package in ("slurm_jobs", "pipeline")
-        for path in sources(package)
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MAX_FILE_LINES
-        if (name := name_of(path)) not in TOO_LONG
-    }
-    assert long == {}
-
-
-def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Name and length in lines of every function, its decorators left out."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno is not None
-            yield f"{name_of(path)}:{node.name}", node.end_lineno - node.lineno + 1
-
-
-def test_no_function_is_too_long() -> None:
-    long = {
-        name: lines
-        for package in ("slurm_jobs", "pipeline")
-        for path in sources(package)
-        for name, lines in functions(path)
-        if lines > MAX_FUNCTION_LINES and name not in TOO_LONG
-    }
-    assert long == {}
-
-
-def test_what_may_be_too_long_still_is() -> None:
-    known = {
-        name
-        for package in ("slurm_jobs", "pipeline")
-        for path in sources(package)
-        for name in (name_of(path), *(function for function, _ in functions(path)))
-    }
-    assert set(TOO_LONG) <= known
-    assert all(TOO_LONG.values())
