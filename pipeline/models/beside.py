@@ -13,9 +13,9 @@ from pathlib import Path
 from pipeline.models.facts import DataFacts
 from pipeline.models.loading import find_folder
 from pipeline.models.pixels import PixelScale
-from pipeline.preprocess.processors import read_normalisation
 from pipeline.preprocess.tokenizer import load_tokenizer
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.processors import read_normalisation
 from slurm_jobs.common.stage_config.model import ModelConfig
 
 

@@ -21,8 +21,8 @@ from transformers.utils.logging import disable_progress_bar
 from pipeline.models.facts import DataFacts
 from pipeline.models.families import check_image_kind, find_family
 from pipeline.models.hugging_face import HuggingFaceVLM
-from pipeline.preprocess.processors.folder import read_json
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.processors.reading import read_json
 from slurm_jobs.common.stage_config.model import ModelConfig
 
 log = logging.getLogger(__name__)

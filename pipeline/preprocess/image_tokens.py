@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.preprocess.processors import ImagePlan, ImageRules
 from pipeline.preprocess.token_rules import TokenSequence, count_token, expand_images
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.processors import ImagePlan, ImageRules
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

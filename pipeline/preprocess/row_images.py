@@ -17,10 +17,10 @@ from pipeline.preprocess.decode import decode_upright, open_image, read_upright_
 from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.images import load_pixels
 from pipeline.preprocess.manifest_rows import Content, ManifestRow
-from pipeline.preprocess.processors import ImagePlan, ProcessorInfo, UnfitImageError
-from pipeline.preprocess.processors.plan import Size
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.resample import Resize
+from slurm_jobs.common.processors import ImagePlan, ProcessorInfo, UnfitImageError
+from slurm_jobs.common.processors.plan import Size
 from slurm_jobs.common.stage_config.preprocess import DEFAULT_IMAGE_DECODING, ImageDecoding
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from pipeline.data.index import INDEX_TYPES, DatasetIndex, format_key, open_index
 from pipeline.data.info import DatasetInfo, read_dataset_info
 from pipeline.data.statistics import index_statistics
-from pipeline.preprocess.processors import read_processor
 from pipeline.preprocess.tokenizer import load_tokenizer, named_tokens
 from pipeline.samples.audit import Found, Report, audit, place_of
 from pipeline.samples.pictures import data_uri
@@ -21,6 +20,7 @@ from pipeline.samples.pieces import token_pieces
 from pipeline.samples.reading import BROKEN, RawSample, read_whole, shard_path
 from pipeline.samples.rules import Rules, known_ids
 from slurm_jobs.common.dataset_names import INDEX_NAME, PROCESSOR_DIR
+from slurm_jobs.common.processors import read_processor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

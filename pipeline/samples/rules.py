@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.data.info import DatasetInfo
 from pipeline.data.sample_format import IGNORED_LABEL
-from pipeline.preprocess.processors.plan import ImageRules
+from slurm_jobs.common.processors.plan import ImageRules
 
 Kind = Literal[
     "nothing_supervised",

@@ -20,10 +20,14 @@ from pipeline.preprocess.processors.chatml import (
     find_system_prompt,
     make_chatml,
 )
-from pipeline.preprocess.processors.folder import check_folder, read_json
-from pipeline.preprocess.processors.reading import find_images, read_processor
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import dump_json, make_private_dir, write_bytes_atomic
+from slurm_jobs.common.processors.reading import (
+    check_folder,
+    find_images,
+    read_json,
+    read_processor,
+)
 from slurm_jobs.common.stage_config.preprocess import ComposedProcessor
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Whether a processor folder has the files that `preprocess` will open; reads no model. PURE.
 
-What the files must say is left to the job: `pipeline/preprocess/processors` and `tokenizer.py`.
+What the files must say is left to the job: `slurm_jobs/common/processors` and `tokenizer.py`.
 """
 
 from __future__ import annotations

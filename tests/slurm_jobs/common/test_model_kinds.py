@@ -1,8 +1,8 @@
 import pytest
 
 from pipeline.models.families import FAMILIES
-from pipeline.preprocess.processors import build
 from slurm_jobs.common.model_kinds import MADE_IMAGES, TAKEN_IMAGES, image_processor_class
+from slurm_jobs.common.processors import build
 
 _KINDS = {
     build.build_fixed: "fixed",

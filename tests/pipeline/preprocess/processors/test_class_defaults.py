@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.preprocess.processors.build import BUILDERS
-from pipeline.preprocess.processors.class_defaults import CLASS_DEFAULTS, NEUTRAL_KEYS
+from slurm_jobs.common.processors.build import BUILDERS
+from slurm_jobs.common.processors.class_defaults import CLASS_DEFAULTS, NEUTRAL_KEYS
 
 
 @pytest.mark.parametrize("name", sorted(CLASS_DEFAULTS))

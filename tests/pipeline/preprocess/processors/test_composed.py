@@ -12,10 +12,11 @@ from PIL import Image
 
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
-from pipeline.preprocess.processors import hash_folder, read_processor
+from pipeline.preprocess.processors import hash_folder
 from pipeline.preprocess.processors.composed import SIGLIP_DEFAULTS, write_composed
 from pipeline.preprocess.tokenizer import load_tokenizer
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.processors import read_processor
 from slurm_jobs.common.stage_config.preprocess import ComposedProcessor
 from tests.pipeline.build import CHAT_TEMPLATE, run_consolidate, run_preprocess, write_csv_manifest
 from tests.pipeline.models.tiny_towers import (

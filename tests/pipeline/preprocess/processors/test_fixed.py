@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.preprocess.processors.fixed import FixedImages
+from slurm_jobs.common.processors.fixed import FixedImages
 
 SIDE = st.integers(1, 12_000)
 

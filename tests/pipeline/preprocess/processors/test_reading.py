@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.preprocess.processors import read_processor
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.processors import read_processor
 
 
 def test_clip_like_processor_is_understood(processor_dir: Path, tmp_path: Path) -> None:

@@ -2,23 +2,23 @@
 
 The folder is laid out as Hugging Face writes it: `image_processor` in `processor_config.json` (as
 transformers 5 saves it), else `preprocessor_config.json`. The first comes first for transformers,
-too. The tokenizer's files are left to `preprocess.tokenizer`.
+too. The tokenizer's files are left to `pipeline.preprocess.tokenizer`.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.preprocess.processors.build import BUILDERS, Described
-from pipeline.preprocess.processors.class_defaults import CLASS_DEFAULTS, NEUTRAL_KEYS
-from pipeline.preprocess.processors.folder import check_folder, read_json
-from pipeline.preprocess.processors.plan import ImageRules
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.model_kinds import image_processor_class
+from slurm_jobs.common.processors.build import BUILDERS, Described
+from slurm_jobs.common.processors.class_defaults import CLASS_DEFAULTS, NEUTRAL_KEYS
+from slurm_jobs.common.processors.plan import ImageRules
 
 _STEPS = ("do_resize", "do_rescale", "do_normalize")
 """Keys by which an image processor leaves out a step."""
@@ -205,3 +205,36 @@ def _channels(images: Mapping[str, Any], key: str, file: Path) -> tuple[float, .
         return tuple(float(value) for value in values)
     message = f"{file}: {key} {found!r}, expected three numbers"
     raise StageConfigError(message)
+
+
+def check_folder(folder: Path) -> None:
+    """See that there is a folder at all.
+
+    Raises:
+        StageConfigError: there is none.
+    """
+    if not folder.is_dir():
+        message = (
+            f"{folder}: no such processor folder; download the model's processor there first "
+            f"(compute nodes do not ask a hub)"
+        )
+        raise StageConfigError(message)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in `path`; empty if there is no such file.
+
+    Raises:
+        StageConfigError: it is none.
+    """
+    try:
+        values = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        message = f"{path}: no valid JSON ({error})"
+        raise StageConfigError(message) from error
+    if not isinstance(values, dict):
+        message = f"{path}: a JSON {type(values).__name__}, expected an object"
+        raise StageConfigError(message)
+    return values

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.preprocess.processors.plan import ImagePlan, Recipe, Size, UnfitImageError
+from slurm_jobs.common.processors.plan import ImagePlan, Recipe, Size, UnfitImageError
 
 _MAX_ASPECT_RATIO = 200
 """Of `smart_resize`."""

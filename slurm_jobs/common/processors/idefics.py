@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.preprocess.processors.plan import ImagePlan, Recipe, Size
+from slurm_jobs.common.processors.plan import ImagePlan, Recipe, Size
 
 MAX_LONGEST_EDGE = 4096
 """`MAX_IMAGE_SIZE` of transformers' `image_processing_pil_idefics3`."""

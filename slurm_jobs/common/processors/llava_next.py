@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.preprocess.processors.plan import ImagePlan, Recipe, Size
+from slurm_jobs.common.processors.plan import ImagePlan, Recipe, Size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
-from pipeline.preprocess.processors.fixed import FixedImages
-from pipeline.preprocess.processors.idefics import IdeficsTiles
-from pipeline.preprocess.processors.llava_next import LlavaNextTiles
-from pipeline.preprocess.processors.native import NativeImages
-from pipeline.preprocess.processors.plan import ImageRules
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.processors.fixed import FixedImages
+from slurm_jobs.common.processors.idefics import IdeficsTiles
+from slurm_jobs.common.processors.llava_next import LlavaNextTiles
+from slurm_jobs.common.processors.native import NativeImages
+from slurm_jobs.common.processors.plan import ImageRules
 
 _IDEFICS_TOKENS = 169
 """`image_seq_len` of transformers' Idefics3Processor and SmolVLMProcessor, where none is given."""
@@ -194,7 +194,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _has_counts(values: object, keys: set[str]) -> bool:
+def _has_counts(values: object, keys: set[str]) -> TypeGuard[Mapping[str, int]]:
     """Whether it is a mapping with these keys and no others, each a whole number, 1 or more."""
     if not isinstance(values, Mapping) or values.keys() != keys:
         return False
