@@ -14,7 +14,7 @@ from pipeline.preprocess.template_checks import find_printed_tokens
 
 if TYPE_CHECKING:
     from pipeline.preprocess.chat_tokenizer import ChatTokenizer
-    from pipeline.preprocess.manifest_rows import Message
+    from slurm_jobs.common.manifests.rows import Message
 
 _PLAIN = re.compile(r"[\w\s]*")
 """Words, digits and white space, which some tokenizers list among their added tokens, and which

@@ -20,12 +20,12 @@ from pipeline.preprocess.control_tokens import compile_control_tokens, find_cont
 from pipeline.preprocess.decode import leave_pixel_limit_to_us
 from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.image_tokens import make_image_tokens
-from pipeline.preprocess.manifest_rows import ManifestRow, Message
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
 from pipeline.preprocess.row_images import PlannedImage, RowImages
 from pipeline.preprocess.token_rules import TokenSequence, count_token, cut_text
 from pipeline.preprocess.tokenizer import load_tokenizer, make_chat_tokenizer, named_tokens
 from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.manifests.rows import ManifestRow, Message
 from slurm_jobs.common.processors import ProcessorInfo, check_folder, read_processor
 from slurm_jobs.common.stage_config.preprocess import (
     DEFAULT_IMAGE_DECODING,

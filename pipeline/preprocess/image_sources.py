@@ -25,10 +25,10 @@ from pipeline.preprocess.archives.member_table import (
 from pipeline.preprocess.archives.reading import Archive, OpenArchives
 from pipeline.preprocess.archives.zip_members import DamagedMemberError
 from pipeline.preprocess.images import read_image_bytes
-from pipeline.preprocess.manifest_rows import Content
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.image_places import lies_within, place_of
+from slurm_jobs.common.manifests.rows import Content
 
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.manifests.opening import open_manifest
-from pipeline.preprocess.manifests.values import CaptionWords
+from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.manifests.values import CaptionWords
 from slurm_jobs.common.stage_config.preprocess import DEFAULT_PROMPT
 
 

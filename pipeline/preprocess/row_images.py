@@ -16,9 +16,9 @@ from PIL import Image
 from pipeline.preprocess.decode import decode_upright, open_image, read_upright_size
 from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.images import load_pixels
-from pipeline.preprocess.manifest_rows import Content, ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.resample import Resize
+from slurm_jobs.common.manifests.rows import Content, ManifestRow
 from slurm_jobs.common.processors import ImagePlan, ProcessorInfo, UnfitImageError
 from slurm_jobs.common.processors.plan import Size
 from slurm_jobs.common.stage_config.preprocess import DEFAULT_IMAGE_DECODING, ImageDecoding

@@ -15,9 +15,7 @@ import numpy as np
 
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifest import folder_of, open_manifest, slice_range
-from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.manifests.model import Manifest, changed
-from pipeline.preprocess.manifests.values import CaptionWords
 from pipeline.preprocess.part import (
     PartBuilder,
     PartIndex,
@@ -46,6 +44,8 @@ from slurm_jobs.common.files import (
     make_private_dir,
     remove_leftovers,
 )
+from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.manifests.values import CaptionWords
 from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 from pipeline.data.sample_format import pack_sample
 from pipeline.preprocess.encode import EncodedTokens, SampleEncoder
-from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.row_images import EncodedImages
 from pipeline.preprocess.storage import MEMBER_SUFFIX, StoredPrice, image_to_bytes, price_of
 from pipeline.preprocess.token_rules import TokenSequence
 from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.stage_config.preprocess import ImageFormat
 
 _ROWS_AHEAD_PER_THREAD = 4

@@ -15,7 +15,6 @@ from pipeline.models import DataFacts, VisionLanguageModel, load_model
 from pipeline.models.heads import load_heads
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
 from pipeline.preprocess.manifest import folder_of, read_manifest
-from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training.device import Workplace
 from pipeline.training.ending import Ending
@@ -23,6 +22,7 @@ from pipeline.training.evaluate_levels import Asker, LevelAnswer, ask_chains, fi
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic, write_text_atomic
+from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.levels import LevelConfig
 

@@ -19,11 +19,11 @@ from pipeline.data.gathered import image_rule
 from pipeline.data.sample_format import IGNORED_LABEL, Sample
 from pipeline.models import DataFacts, VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
-from pipeline.preprocess.manifest_rows import Content, ManifestRow, Message
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training.batches import to_device
 from pipeline.training.device import Workplace
 from pipeline.training.prompts import to_prompt
+from slurm_jobs.common.manifests.rows import Content, ManifestRow, Message
 from slurm_jobs.common.stage_config.levels import LevelConfig
 
 

@@ -25,7 +25,6 @@ from pipeline.data.gathered import image_rule
 from pipeline.data.sample_format import Sample
 from pipeline.models import DataFacts, VisionLanguageModel
 from pipeline.preprocess.encode import EncodedPrompt, SampleEncoder
-from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.training.batches import losses_of, to_device
 from pipeline.training.evaluate import answer, encode_prompts, in_batches, make_encoder, read_rows
@@ -35,6 +34,7 @@ from pipeline.training.held_out_log import HeldOutLog, Look
 from pipeline.training.job import Job
 from pipeline.training.spreading import SpreadModel
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.stop import stop_requested
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,6 @@
 """Manifests of all formats, read by ranges of rows.
 
-`opening` finds out the format. `text_manifest` reads files of text by an index of
-their blocks, `table_manifest` tables by their row groups or record batches; a
-module a format says where rows begin and end. `values` and `turns` say what the
-values of a row mean, whatever the format.
+`opening` detects the format. `text_manifest` reads text files by an index of their blocks,
+`table_manifest` reads tables by their row groups or record batches. The rows themselves are parsed
+in `slurm_jobs.common.manifests`.
 """

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from pipeline.preprocess.manifest_rows import ManifestRow
 from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.manifests.rows import ManifestRow
 
 
 class Manifest(Protocol):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.preprocess.manifests.arrow_table import ArrowTable
-from pipeline.preprocess.manifests.csv_file import CsvFile
-from pipeline.preprocess.manifests.json_lines import JsonLines
-from pipeline.preprocess.manifests.json_list import JsonList
 from pipeline.preprocess.manifests.model import Manifest
 from pipeline.preprocess.manifests.parquet_table import ParquetTable
 from pipeline.preprocess.manifests.table_manifest import OpenTable, TableManifest
 from pipeline.preprocess.manifests.text_manifest import TextFormat, TextManifest
-from pipeline.preprocess.manifests.values import CaptionWords
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.manifests.csv_file import CsvFile
+from slurm_jobs.common.manifests.json_lines import JsonLines
+from slurm_jobs.common.manifests.json_list import JsonList
+from slurm_jobs.common.manifests.values import CaptionWords
 from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
 from slurm_jobs.common.text_formats import UNKNOWN_FORMAT
 

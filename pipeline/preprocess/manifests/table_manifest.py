@@ -20,10 +20,10 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.preprocess.file_facts import FileFacts, KeptFile, facts_of, kept_file
-from pipeline.preprocess.manifest_rows import ManifestRow, RowOrigin, bad_row
 from pipeline.preprocess.manifests.model import changed
-from pipeline.preprocess.manifests.values import CaptionWords, row_from_table
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin, bad_row
+from slurm_jobs.common.manifests.values import CaptionWords, row_from_table
 from slurm_jobs.common.table_columns import wrong_table_columns
 
 BATCH_BYTES = 32 * 1024 * 1024

@@ -13,61 +13,18 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import xxhash
 
 from pipeline.preprocess.file_facts import KeptFile, facts_of, kept_file
-from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.manifests.model import changed
+from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.manifests.text_format import BLOCK_BYTES, Block, Found, TextFormat
 
-BLOCK_BYTES = 4 * 1024 * 1024
-"""Least size of a block; a slice parses at most so much before its first row."""
 _WORTH_KEEPING_BYTES = 16 * 1024 * 1024
 """A smaller file is looked through in less time than an index of it is fetched."""
 _INDEX_FORMAT = "slurm-jobs-text-index-1"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """A run of whole rows, as a format finds it in a file."""
-
-    offset: int
-    data: bytes
-    num_rows: int
-    line: int
-    """Of its first byte, from 1."""
-    header: tuple[str, ...] = ()
-    """Names of columns, where the format has them; in the first block alone."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Block:
-    """A run of whole rows, in the index."""
-
-    first_row: int
-    num_rows: int
-    offset: int
-    num_bytes: int
-    line: int
-    xxh3: int
-
-
-class TextFormat(Protocol):
-    """Where rows begin and end, and what they say."""
-
-    path: Path
-
-    def find(self, stream: IO[bytes]) -> Iterator[Found]:
-        """The blocks of the file, in order; raises StageConfigError where it is not of the format.
-
-        `stream` is the file at `path`.
-        """
-        ...
-
-    def parse(self, data: bytes, block: Block, header: tuple[str, ...], /) -> Iterator[ManifestRow]:
-        """The rows of a block."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.preprocess.encode import EncodedTokens, SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
-from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.manifests.rows import ManifestRow
 from tests.pipeline.build import CHAT_TEMPLATE, NUM_IMAGE_TOKENS, write_image, write_processor
 
 ALTERNATING = (

@@ -16,9 +16,9 @@ import pytest
 from pipeline.preprocess.archives import reading
 from pipeline.preprocess.archives.reading import ArchiveChangedError
 from pipeline.preprocess.image_sources import ImageSource
-from pipeline.preprocess.manifest_rows import Content
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.manifests.rows import Content
 
 
 def image(name: str, data: bytes | None = None) -> Content:

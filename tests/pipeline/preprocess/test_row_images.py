@@ -14,10 +14,10 @@ from pipeline.preprocess import row_images as row_images_module
 from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.manifest import read_manifest
-from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.row_images import RowImages, carry_out
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.processors import ImagePlan, ProcessorInfo, Recipe
 from slurm_jobs.common.processors.fixed import FixedImages
 from tests.pipeline.kinds import write_kind

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.preprocess.manifest import folder_of, open_manifest, read_manifest, slice_range
-from pipeline.preprocess.manifest_rows import ManifestRow
 from pipeline.preprocess.manifests import table_manifest
 from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.manifests.rows import ManifestRow
 from tests.pipeline.tables import (
     IMAGE,
     TURNS,

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.preprocess.manifest import open_manifest, slice_range
-from pipeline.preprocess.manifest_rows import ManifestRow
-from pipeline.preprocess.manifests import csv_file, json_lines, json_list, text_manifest
+from pipeline.preprocess.manifests import text_manifest
 from slurm_jobs.common.errors import StageConfigError, StageError
+from slurm_jobs.common.manifests import csv_file, json_lines, json_list
+from slurm_jobs.common.manifests.rows import ManifestRow
 
 CELLS = st.sampled_from(
     ["x.png", "a", '"a, b"', '"two\nlines"', '"q""q"', 'a "b" c', "", " ", "é", '"r\r\nn"']

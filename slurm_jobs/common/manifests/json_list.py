@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pipeline.preprocess.manifest_rows import ManifestRow, RowOrigin
-from pipeline.preprocess.manifests.text_manifest import BLOCK_BYTES, Block, Found
-from pipeline.preprocess.manifests.values import TOO_DEEP, row_from_json
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin
+from slurm_jobs.common.manifests.text_format import BLOCK_BYTES, Block, Found
+from slurm_jobs.common.manifests.values import TOO_DEEP, row_from_json
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK = re.compile(r"[ \t\n\r]*")

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from pipeline.preprocess.manifest_rows import ManifestRow, RowOrigin, bad_row
-from pipeline.preprocess.manifests.csv_swallowed import find_row
-from pipeline.preprocess.manifests.text_manifest import BLOCK_BYTES, Block, Found
-from pipeline.preprocess.manifests.values import CaptionWords, row_from_csv
 from slurm_jobs.common.csv_columns import CSV_COLUMNS, wrong_columns
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.manifests.csv_swallowed import find_row
+from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin, bad_row
+from slurm_jobs.common.manifests.text_format import BLOCK_BYTES, Block, Found
+from slurm_jobs.common.manifests.values import CaptionWords, row_from_csv
 
 _BOM = b"\xef\xbb\xbf"
 _MOST_CHARACTERS = 2**31 - 1

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pipeline.preprocess.manifest_rows import ManifestRow, RowOrigin, bad_row
-from pipeline.preprocess.manifests.text_manifest import BLOCK_BYTES, Block, Found
-from pipeline.preprocess.manifests.values import TOO_DEEP, row_from_json
+from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin, bad_row
+from slurm_jobs.common.manifests.text_format import BLOCK_BYTES, Block, Found
+from slurm_jobs.common.manifests.values import TOO_DEEP, row_from_json
 
 _BOM = b"\xef\xbb\xbf"
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.preprocess.manifest_rows import (
+from slurm_jobs.common.manifests.rows import (
     Content,
     ManifestRow,
     Message,
     RowOrigin,
     bad_row,
 )
-from pipeline.preprocess.manifests.turns import (
+from slurm_jobs.common.manifests.turns import (
     BadRowError,
     check_characters,
     fill_images,

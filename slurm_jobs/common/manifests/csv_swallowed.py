@@ -10,8 +10,8 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 
-from pipeline.preprocess.manifests.turns import shorten
 from slurm_jobs.common.csv_columns import CSV_COLUMNS
+from slurm_jobs.common.manifests.turns import shorten
 
 _IMAGE_NAME = re.compile(
     r"\.(avif|bmp|gif|heic|jp2|jpe|jpeg|jpg|png|ppm|tif|tiff|webp)$", re.IGNORECASE

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.preprocess.manifest_rows import Content, Message
+from slurm_jobs.common.manifests.rows import Content, Message
 
 IMAGE_MARK = "<image>"
 """Stands for the next image in a text of LLaVA's format, whatever the model's own image token."""
