@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_jobs.common.path_expansion import expand_typed
 from slurm_jobs.operations import cancel as _cancel
 from slurm_jobs.operations import submit as _submit
 from slurm_jobs.operations.limits import limits_if_near
@@ -43,7 +44,7 @@ def plan(spec: PathText, *, overrides: Sequence[str] = (), limit: int | None = N
     Raises:
         SpecError: with every problem of the spec.
     """
-    loaded = load(Path(spec), overrides=overrides, limit=limit)
+    loaded = load(Path(expand_typed(os.fspath(spec))), overrides=overrides, limit=limit)
     profile = profile_anywhere(loaded)
     return plan_spec(loaded, profile, limits_if_near(profile))
 
@@ -55,7 +56,7 @@ def submit(spec: PathText, *, overrides: Sequence[str] = (), limit: int | None =
         SpecError: with every problem of the spec, or what the cluster could never run.
         SchedulerError: a job was refused, or the scheduler could not be asked.
     """
-    loaded = load(Path(spec), overrides=overrides, limit=limit)
+    loaded = load(Path(expand_typed(os.fspath(spec))), overrides=overrides, limit=limit)
     return Run(_submit.submit(loaded).paths.run_dir)
 
 

@@ -13,14 +13,29 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.common.errors import InputError, Problem
+from slurm_jobs.common.errors import InputError, PathExpansionError, Problem
 from slurm_jobs.common.files import dump_json
+from slurm_jobs.common.path_expansion import expand_typed
 from slurm_jobs.common.steering import plain_json
+
+
+def path_text(text: str) -> str:
+    """Return a path as typed, with `~` and variables that the shell has left, for argparse."""
+    try:
+        return expand_typed(text)
+    except PathExpansionError as error:
+        message = f"{text}: {error}"
+        raise argparse.ArgumentTypeError(message) from error
+
+
+def path_of(text: str) -> Path:
+    """Return the same as a path, for argparse."""
+    return Path(path_text(text))
 
 
 def add_spec(parser: argparse.ArgumentParser) -> None:
     """SPEC, --set and --limit."""
-    parser.add_argument("spec", metavar="SPEC", type=Path, help="the YAML file")
+    parser.add_argument("spec", metavar="SPEC", type=path_of, help="the YAML file")
     add_overrides(parser)
     parser.add_argument(
         "--limit",

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.cli.arguments import path_of
 from slurm_jobs.cli.complete_line import TypedWord, quoted, words_of
 from slurm_jobs.cli.complete_names import path_names, run_names, spec_keys, stages_of
 
@@ -187,7 +188,7 @@ def sources(action: argparse.Action) -> tuple[str, ...]:
     """Where its values come from; nothing for a number or free text."""
     if action.dest == "stage":
         return (STAGES,)
-    if action.metavar is None and action.type is Path:
+    if action.metavar is None and action.type is path_of:
         return (FILES,)
     return _SOURCES.get(str(action.metavar), ())
 

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from slurm_jobs.common.errors import PathExpansionError
+from slurm_jobs.common.path_expansion import expand_path
+
 MAX_RUNS = 50
 """The newest; a longer list helps nobody, and each is one more file to look for."""
 _MAX_ENTRIES = 5000
@@ -44,7 +47,11 @@ def _names(folder: Path) -> Iterator[tuple[str, bool]]:
 
 def runs_dir() -> Path:
     """As `run.find` has it, which loads more than a TAB may take."""
-    return Path(os.environ.get("SLURM_JOBS_RUNS_DIR", "runs"))
+    given = os.environ.get("SLURM_JOBS_RUNS_DIR", "runs")
+    try:
+        return Path(expand_path(given))
+    except PathExpansionError:
+        return Path(given)
 
 
 def run_names(prefix: str) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_jobs.cli.arguments import (
     add_json,
     add_overrides,
+    path_of,
     positive,
     positive_up_to,
     print_json,
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "spec",
         metavar="SPEC",
-        type=Path,
+        type=path_of,
         nargs="?",
         help="the YAML file whose cluster, nodes, Python and folders are meant; left out, Slurm "
         "where this machine has it, else this machine alone",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from slurm_jobs.cli.arguments import (
     add_json,
     command_text,
+    path_of,
     print_json,
     shown_path,
     with_short_path,
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="FOLDER",
         nargs="?",
-        type=Path,
+        type=path_of,
         default=Path("configs"),
         help="where the files go (default: configs)",
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from slurm_jobs.cli.arguments import (
     add_json,
     add_overrides,
     check_place,
     command_text,
+    path_of,
+    path_text,
     positive,
     positive_up_to,
     print_json,
@@ -28,15 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         metavar="SPEC|RUN|FOLDER",
+        type=path_text,
         nargs="?",
         help="a spec, a run, or the folder of a data set; default: the newest run",
     )
     add_overrides(parser)
     parser.add_argument("--stage", metavar="STAGE", help="the stage that trains, of several")
-    parser.add_argument("--image", metavar="FILE.png", type=Path, help="draw a picture, too")
+    parser.add_argument("--image", metavar="FILE.png", type=path_of, help="draw a picture, too")
     parser.add_argument(
         "--python",
         metavar="PROGRAM",
+        type=path_text,
         help="the Python to read and time with; default: the one of the stage that trains",
     )
     _add_sizes(parser)

@@ -19,6 +19,7 @@ from slurm_jobs.cli.arguments import (
     command_text,
     given_run,
     number_text,
+    path_text,
     positive,
     positive_up_to,
     print_json,
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="SPEC|RUN",
+        type=path_text,
         help="the YAML file; or the run of a probe, whose result is printed (again)",
     )
     parser.add_argument(

@@ -13,6 +13,7 @@ from slurm_jobs.cli.arguments import (
     add_run,
     check_place,
     number_text,
+    path_of,
     print_json,
     shown_path,
 )
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--export",
         metavar="FILE",
-        type=Path,
+        type=path_of,
         help="write every step record there too, by its ending as .csv or .parquet",
     )
     add_json(parser)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_jobs.cli.arguments import add_json, age_text, positive, print_json, shown_path
+from slurm_jobs.cli.arguments import add_json, age_text, path_of, positive, print_json, shown_path
 from slurm_jobs.common.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the verb takes."""
     parser.add_argument(
         "--dir",
-        type=Path,
+        type=path_of,
         help="the folder that they lie in; default: ./runs, or $SLURM_JOBS_RUNS_DIR",
     )
     parser.add_argument(

@@ -13,6 +13,8 @@ from slurm_jobs.cli.arguments import (
     check_place,
     command_text,
     number_text,
+    path_of,
+    path_text,
     positive,
     print_json,
     shown_path,
@@ -34,13 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         metavar="RUN|FOLDER",
+        type=path_text,
         nargs="?",
         help="a run, or the folder of a data set; default: the newest run",
     )
     parser.add_argument("--stage", metavar="STAGE", help="only the data set of this stage")
     _add_choice(parser)
     parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="write a page with pictures, and print no text"
+        "--html", metavar="FILE", type=path_of, help="write a page with pictures, and print no text"
     )
     parser.add_argument(
         "--limit", metavar="N", type=positive, help="audit the first N samples; default: all"
@@ -48,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python",
         metavar="PROGRAM",
+        type=path_text,
         help="the Python to read with; default: the one of the stage that made the data set",
     )
     parser.add_argument(

@@ -16,6 +16,8 @@ from slurm_jobs.cli.arguments import (
     check_new,
     command_text,
     given_run,
+    path_of,
+    path_text,
     positive,
     print_json,
     shown_path,
@@ -33,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="SPEC",
+        type=path_text,
         help="the YAML file; or a run that tune has made, whose result is printed again",
     )
     parser.add_argument("--stage", metavar="NAME", help="the training, where the spec has several")
@@ -47,10 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", metavar="N", type=positive, help="as of `submit`: the first N samples alone"
     )
     parser.add_argument(
-        "--data", metavar="RUN", help="a finished run whose data set is used; makes none anew"
+        "--data",
+        metavar="RUN",
+        type=path_text,
+        help="a finished run whose data set is used; makes none anew",
     )
     parser.add_argument(
-        "--out", metavar="FILE", type=Path, help="copy the new spec to FILE, a new one"
+        "--out", metavar="FILE", type=path_of, help="copy the new spec to FILE, a new one"
     )
     add_json(parser)
 

@@ -11,6 +11,7 @@ from slurm_jobs.cli.arguments import (
     add_json,
     command_text,
     number_text,
+    path_text,
     positive,
     print_json,
     shown_path,
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run",
         metavar="RUN|FOLDER",
+        type=path_text,
         nargs="?",
         help="a run, or the folder of a data set; default: the newest run",
     )
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python",
         metavar="PROGRAM",
+        type=path_text,
         help="the Python to read it with; default: the one of the stage that made it",
     )
     parser.add_argument(

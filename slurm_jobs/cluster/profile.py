@@ -43,7 +43,8 @@ class ClusterProfile(Values):
     environment: Environment = Field(default={})
     """Environment variables of every job."""
     node_local_dir: NodePath = "/tmp"  # noqa: S108 - the stage makes a private folder in it
-    """Folder on each node's own fast storage. `$VARIABLES` are expanded on the node."""
+    """Folder on each node's own fast storage. `$NAME`, `${NAME}` and `~` are expanded on the
+    node."""
     main_addr: str | None = None
     """Address at which ranks reach the first node, where its host name does not resolve."""
     price: Price | None = None

@@ -28,6 +28,11 @@ class PathMarker:
     must_exist: bool = False
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class AddressMarker(PathMarker):
+    """Marks a path or an address; an address (`scheme://...`) is left as it is."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The numbers that a field allows; pydantic and the JSON Schema take them from here."""
@@ -96,6 +101,8 @@ OutputPath = Annotated[str, PathMarker()]
 """A file or folder that the stage may create."""
 NamedPath = Annotated[str, PathMarker()]
 """A path that others are compared with; it may lie where only the nodes see it."""
+PathOrAddress = Annotated[str, AddressMarker()]
+"""A path, or an address such as `https://host/file`."""
 
 ConfigT = TypeVar("ConfigT")
 

@@ -32,6 +32,10 @@ class InputError(SlurmJobsError, ValueError):
     exit_code = 2
 
 
+class PathExpansionError(InputError):
+    """A path names a user or variable that does not exist here."""
+
+
 class FileError(SlurmJobsError):
     """A file could not be read or written; that says nothing of how the run is."""
 

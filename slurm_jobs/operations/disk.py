@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+from slurm_jobs.common.path_expansion import expand_path
 from slurm_jobs.operations.tables import table_facts
 from slurm_jobs.spec.files import Beginning, Files
 
@@ -24,7 +25,7 @@ def disk_files(*, to_write: bool = False) -> Files:
     return Files(
         read_text=lambda file: Path(file).read_bytes().decode(),  # line ends stay as they are
         exists=lambda file: Path(file).exists(),
-        variables=os.environ,
+        expand=expand_path,
         small_text=_small_text,
         first_line=_first_line,
         beginning=_beginning,

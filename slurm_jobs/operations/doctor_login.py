@@ -189,7 +189,7 @@ def _requirements() -> tuple[tuple[str, ...] | None, str]:
 
 
 def _is_startable(path: str) -> bool:
-    return shutil.which(os.path.expandvars(path)) is not None
+    return shutil.which(path) is not None
 
 
 def _time_opening() -> tuple[float | None, int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.cluster.profile import ClusterProfile
+from slurm_jobs.common.path_expansion import literal_path
 from slurm_jobs.common.resources import lead_within
 from slurm_jobs.doctor.model import DRILL_RUN, DRILL_STAGE, NODE_RUN, NODE_STAGE, SpecFacts
 from slurm_jobs.operations.disk import disk_files
@@ -50,7 +51,7 @@ def load_or_make(spec: Path | None, overrides: Sequence[str]) -> LoadedSpec:
     values = {
         "name": "site",
         "cluster": cluster,
-        "runs_dir": str(default_runs_dir()),
+        "runs_dir": literal_path(str(default_runs_dir())),
         "stages": {"any": {"shell": "true", "resources": {"timeout_min": 60}}},
     }
     file = str(Path.cwd() / _NO_FILE)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from slurm_jobs.common.errors import FileError, InputError
 from slurm_jobs.common.files import write_bytes_atomic
+from slurm_jobs.common.path_expansion import literal_path
 from slurm_jobs.report.words import number_of
 from slurm_jobs.shipped import shipped_path
 from slurm_jobs.spec.editing import edit_text
@@ -77,7 +78,7 @@ def begin(request: Request, place: Place) -> Begun:
         texts, said = _recipe(name, spec, request.name, place, profile)
     else:
         spec = f"{request.name or 'finetune'}.yaml"
-        texts, said = _own(request, request.data, place, profile)
+        texts, said = _own(request, data_files.expanded(request.data), place, profile)
     now = time.strftime("%Y-%m-%d")
     kept_profile = (request.folder / profile).exists()
     if kept_profile:
@@ -186,8 +187,8 @@ def _as_named(path: Path, folder: Path) -> str:
     whole = data_files.expanded(path).absolute()
     here = Path.cwd()
     if whole.is_relative_to(here) and folder.absolute().is_relative_to(here):
-        return os.path.relpath(whole, folder.absolute())
-    return str(whole)
+        return literal_path(os.path.relpath(whole, folder.absolute()))
+    return literal_path(str(whole))
 
 
 def _write(folder: Path, texts: dict[str, bytes]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import InputError, Problem, SpecError
 from slurm_jobs.common.files import read_json, write_json_atomic, write_text_atomic
 from slurm_jobs.common.hidden import hidden_setting
+from slurm_jobs.common.path_expansion import expand_path
 from slurm_jobs.operations.load import load, profile_of
 from slurm_jobs.run.create import write_resolved_spec
 from slurm_jobs.run.paths import RunPaths
@@ -155,13 +155,26 @@ def _put_in(text: str, origin: Mapping[str, Any], overrides: Sequence[str]) -> L
             return "{}"  # the cluster profile: the run's own is used
         raise FileNotFoundError(file)
 
-    files = Files(read_text=read_text, exists=lambda _file: True, variables=os.environ)
     given = YamlDocument(file=origin["spec_file"], value=json.loads(text))
+    expanded = set(_texts(given.value))
+
+    def expand(path: str) -> str:
+        return path if path in expanded else expand_path(path)
+
+    files = Files(read_text=read_text, exists=lambda _file: True, expand=expand)
     changed = apply_overrides(given, overrides)
     document = with_changed_matrices(given, changed, lambda _name: _EXPANDED)
     problems = (*document.problems, *limit_problems(document, overrides))
     document = replace(document, problems=problems)
     return load_document(document, text, files, overrides=overrides)
+
+
+def _texts(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, (dict, list)):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from _texts(value)
 
 
 def _with_sources(

@@ -17,12 +17,17 @@ import yaml
 from slurm_jobs.common.errors import SpecError
 from slurm_jobs.common.files import read_json, write_text_atomic
 from slurm_jobs.common.hidden import hidden_values
+from slurm_jobs.common.path_expansion import literal_path
 from slurm_jobs.operations.disk import disk_files
 from slurm_jobs.operations.tune import TuneRun, place_of
 from slurm_jobs.spec.editing import EditError, edit_text
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.loader import LoadedSpec, load_spec
+from slurm_jobs.spec.markers import Surroundings, resolve_marked
+from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.overrides import sets_value
+from slurm_jobs.spec.stage_configs import config_class
+from slurm_jobs.spec.value_types import BUILTIN_STAGES
 from slurm_jobs.spec.yaml_values import read_yaml
 from slurm_jobs.tuning.model import SPEC_NAME
 
@@ -123,8 +128,19 @@ def _complete(key: str | int, value: Any) -> Any:
     return json.loads(json.dumps(asdict(build_config(CompileConfig, value))))
 
 
+def _with_literal_paths(values: Any) -> Any:
+    """The values with their paths written as a spec must name them."""
+    around = Surroundings(base_dir="/", expand=literal_path)
+    written, _ = resolve_marked(RunSpec, values, around)
+    for stage in written["stages"].values():
+        if stage["run"] in BUILTIN_STAGES:
+            stage["config"], _ = resolve_marked(config_class(stage["run"]), stage["config"], around)
+    return written
+
+
 def _dumped(values: Any) -> str:
     """As text; each combination of a matrix is a stage of its own, with its values filled in."""
+    values = _with_literal_paths(values)
     head = "# The whole spec with everything filled in: the text could not be edited in place.\n"
     for stage in values["stages"].values():
         shown = hidden_values({"environment": stage.get("environment") or {}})["environment"]

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slurm_jobs.common.dataset_names import INFO_NAME
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.errors import InputError, PathExpansionError
+from slurm_jobs.common.path_expansion import expand_path, expand_typed
 from slurm_jobs.run.paths import RunPaths
 
 _STAMP = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
@@ -20,8 +21,19 @@ SPEC_SUFFIXES = frozenset({".yaml", ".yml"})
 
 
 def default_runs_dir() -> Path:
-    """Where runs lie unless a user says otherwise: `./runs`, or `$SLURM_JOBS_RUNS_DIR`."""
-    return Path(os.environ.get("SLURM_JOBS_RUNS_DIR", "runs")).absolute()
+    """Return the folder of runs: `$SLURM_JOBS_RUNS_DIR`, else `./runs`.
+
+    Raises:
+        PathExpansionError: the variable names an unknown user or variable.
+    """
+    given = os.environ.get("SLURM_JOBS_RUNS_DIR")
+    if given is None:
+        return Path("runs").absolute()
+    try:
+        return Path(expand_path(given)).absolute()
+    except PathExpansionError as error:
+        message = f"SLURM_JOBS_RUNS_DIR is {given}: {error}"
+        raise PathExpansionError(message) from error
 
 
 def find_run(text: str | None) -> Path:
@@ -36,6 +48,7 @@ def find_run(text: str | None) -> Path:
     runs_dir = default_runs_dir()
     if text is None:
         return _newest(runs_dir)
+    text = expand_typed(text)
     path = Path(text)
     if text and RunPaths(path).run_json.is_file():
         return path.absolute()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem, SpecError
 from slurm_jobs.spec.plain_text import printable
-
-_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)(?=/|$)", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +38,8 @@ class Files:
     read_text: Callable[[str], str]
     """Text of a file; raises OSError or UnicodeDecodeError."""
     exists: Callable[[str], bool]
-    variables: Mapping[str, str] | None = None
-    """Environment variables, for paths that begin with `$NAME` or `~`; None leaves them alone."""
+    expand: Callable[[str], str] = lambda path: path
+    """A path with `~` and `$NAME` replaced; raises PathExpansionError for an unknown name."""
     small_text: Callable[[str], str | None] = lambda _file: None
     """Text of a file of a few lines; None of a longer one, and where nobody looks."""
     first_line: Callable[[str], str | None] = lambda _file: None
@@ -86,16 +83,6 @@ class Files:
         except (OSError, ValueError, RecursionError):
             return {}
         return values if isinstance(values, dict) else {}
-
-    def expand(self, path: str) -> str:
-        """`path` with a leading `~` or `$NAME` replaced, if that is known."""
-        variables = self.variables or {}
-        if path == "~" or path.startswith("~/"):
-            return variables["HOME"] + path[1:] if variables.get("HOME") else path
-        match = _VARIABLE.match(path)
-        if match is None or match[1] not in variables:
-            return path
-        return variables[match[1]] + path[match.end() :]
 
 
 def read_text_of(file: str, files: Files) -> str:

@@ -14,9 +14,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
-from slurm_jobs.common.errors import Problem, SpecError
+from slurm_jobs.common.errors import PathExpansionError, Problem, SpecError
 from slurm_jobs.spec.checks.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.checks.idle_settings import idle_setting_notes
+from slurm_jobs.spec.checks.path_checks import unexpanded_notes
 from slurm_jobs.spec.checks.resource_notes import resource_notes
 from slurm_jobs.spec.checks.row_notes import row_notes
 from slurm_jobs.spec.checks.stage_checks import form_problems, limit_problems, stage_problems
@@ -111,8 +112,8 @@ def load_document(
     spec, problems = validate_values(RunSpec, document, document.value, ())
     views = stage_views(document.value)
     configs, more = _validate_configs(views, document)
-    problems += [*more, *_agreement_problems(views, configs, document)]
     values, marked = _resolve(spec, views, configs, document, around)
+    problems += [*more, *_agreement_problems(views, configs, document, marked)]
     profile, profile_problems = _load_profile(document, around, files)
     problems += entry_point_problems(views, document, spec_dir, files.read_text)
     if not profile_problems:
@@ -140,18 +141,22 @@ def _notes(
     document: YamlDocument,
 ) -> list[Problem]:
     notes = [*idle_setting_notes(views, configs, document), *row_notes(views, configs, document)]
+    notes += unexpanded_notes(views, document)
     return _sorted([*notes, *resource_notes(spec, configs, document)])
 
 
 def _agreement_problems(
-    views: Mapping[str, StageView], configs: Mapping[str, Any], document: YamlDocument
+    views: Mapping[str, StageView],
+    configs: Mapping[str, Any],
+    document: YamlDocument,
+    marked: Sequence[MarkedString],
 ) -> list[Problem]:
     """What stages must agree on with each other, and each within itself.
 
     A stage or config that has problems is judged by what is right of it.
     """
     problems = [*form_problems(views, document), *graph_problems(views, document)]
-    problems += reference_problems(views, document)
+    problems += reference_problems(views, document, {item.path for item in marked})
     for name, view in views.items():
         if view.run != "train" or view.config is None:
             continue
@@ -242,7 +247,10 @@ def _load_profile(
         return None, []
     if given == "local":
         return LOCAL, []
-    file = absolute(around.expand(given), around.base_dir)
+    try:
+        file = absolute(around.expand(given), around.base_dir)
+    except PathExpansionError as error:
+        return None, [problem_at(document, ("cluster",), f"cluster: {error}")]
     if not files.holds(file):
         message = (
             f"cluster: no profile at {file}{did_you_mean(given, SPECIAL_CLUSTERS)} "

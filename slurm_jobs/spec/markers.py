@@ -18,8 +18,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from slurm_jobs.common.config_values import PathMarker
-from slurm_jobs.common.references import REFERENCE
+from slurm_jobs.common.config_values import AddressMarker, PathMarker
+from slurm_jobs.common.errors import PathExpansionError
+from slurm_jobs.common.references import REFERENCE, referenced_stage
 from slurm_jobs.spec.yaml_values import Path
 
 
@@ -42,11 +43,15 @@ class MarkedString:
     marker: PathMarker
     given: str
     resolved: str
+    problem: str = ""
+    """Why it could not be expanded; `resolved` is then as it was given."""
 
 
 def absolute(text: str, base_dir: str) -> str:
-    """`text` as an absolute path; what begins with `$` or `~` is left as it is."""
-    return text if text.startswith(("$", "~")) else _normal(PurePosixPath(base_dir, text))
+    """Return `text` as an absolute path; what begins with a reference to a stage stays."""
+    match = REFERENCE.match(text)
+    is_reference = match is not None and referenced_stage(match[1]) is not None
+    return text if is_reference else _normal(PurePosixPath(base_dir, text))
 
 
 def _normal(path: PurePosixPath) -> str:
@@ -66,7 +71,7 @@ class Surroundings:
     base_dir: str
     """Absolute folder of the file that the values come from."""
     expand: Callable[[str], str]
-    """Replaces `~` and `$VARIABLE` at the start of a path, as far as they are known."""
+    """Replaces `~` and `$NAME` in a path; raises PathExpansionError for an unknown name."""
 
 
 def resolve_marked(
@@ -94,8 +99,14 @@ def resolve_marked(
             marker = next((m for m in markers if isinstance(m, PathMarker)), None)
             if marker is None:
                 return value
-            resolved = _resolved(value, marker, around)
-            found.append(MarkedString(path=here, marker=marker, given=value, resolved=resolved))
+            try:
+                resolved, problem = _resolved(value, marker, around), ""
+            except PathExpansionError as error:
+                resolved, problem = value, str(error)
+            item = MarkedString(
+                path=here, marker=marker, given=value, resolved=resolved, problem=problem
+            )
+            found.append(item)
             return resolved
         if isinstance(value, dict):
             return {k: visit(_member(hint, k), v, (*here, k), ()) for k, v in value.items()}
@@ -109,10 +120,14 @@ def resolve_marked(
 
 def _resolved(given: str, marker: PathMarker, around: Surroundings) -> str:
     if isinstance(marker, NodePathMarker):
-        return absolute(given, around.base_dir)
-    if isinstance(marker, ProgramMarker) and "/" not in given:
+        is_for_node = given.startswith("~") or (given[:1] == "$" and given[:2] != "$$")
+        return given if is_for_node else absolute(given, around.base_dir)
+    if isinstance(marker, AddressMarker) and ("://" in given or given.startswith("pipe:")):
         return given
-    return absolute(around.expand(given), around.base_dir)
+    text = around.expand(given)
+    if isinstance(marker, ProgramMarker) and "/" not in text:
+        return text
+    return absolute(text, around.base_dir)
 
 
 def _branch(branches: list[Any], value: Any) -> Any:

@@ -7,7 +7,8 @@ substitution": the line has exit code 1, hours later, and bash goes on with the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.references import (
@@ -24,34 +25,48 @@ from slurm_jobs.spec.validation import did_you_mean, path_text, problem_at
 from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _AXIS_OF = "matrix."
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _READ_BY_BASH = ("shell", "setup")
 _SHARED_KEYS = ("setup", "environment")
 """Keys, of a stage and of the whole spec, that become lines of the batch script. A value of
 `environment` stays as it is, so that what names no stage in it may be a program's own."""
 
 
-def reference_problems(views: Views, document: YamlDocument) -> list[Problem]:
-    """References that name nothing that they may name, or stand where nobody replaces them."""
+def reference_problems(
+    views: Views, document: YamlDocument, paths: Collection[Path] = ()
+) -> list[Problem]:
+    """References that name nothing that they may name, or stand where nobody replaces them.
+
+    In the values at `paths`, `${NAME}` is an environment variable.
+    """
     problems = _shared_shell_problems(views, document)
     for name, stage in views.items():
-        problems += _config_problems(views, document, name, stage)
+        problems += _config_problems(views, document, name, stage, paths)
         problems += _shell_problems(views, document, name, stage)
     return problems
 
 
 def _config_problems(
-    views: Views, document: YamlDocument, name: str, stage: StageView
+    views: Views,
+    document: YamlDocument,
+    name: str,
+    stage: StageView,
+    paths: Collection[Path],
 ) -> list[Problem]:
     known = ancestors(views, name)
     problems = []
     for path, inner in references(stage.config or {}, ("stages", name, "config")):
         target = referenced_stage(inner)
+        is_variable = path in paths and _VARIABLE.fullmatch(inner) is not None
+        if is_variable and inner not in views:
+            continue  # an unknown one is a problem of the path
         if inner.startswith(_AXIS_OF):
             message = f"{path_text(path)}: {_no_axis(name, stage, inner)}"
         elif target is None:
             message = (
                 f"{path_text(path)}: `${{{inner}}}` is no reference; `${{stage.output_dir}}` and "
-                "`${matrix.AXIS}` are the only forms (a path may begin with `$VARIABLE`)"
+                "`${matrix.AXIS}` are the only forms (in a path, `$NAME` and `${NAME}` are "
+                "environment variables)"
             )
         elif target not in known:
             near = did_you_mean(target, known)

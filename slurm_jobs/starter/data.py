@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from slurm_jobs.common.csv_columns import CSV_COLUMNS
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.errors import InputError, PathExpansionError
+from slurm_jobs.common.path_expansion import expand_typed
 from slurm_jobs.common.steering import plain
 from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
 from slurm_jobs.starter.model import Data
@@ -23,15 +24,15 @@ _PIECE_BYTES = 2**20
 
 
 def expanded(path: Path) -> Path:
-    """With the home folder for a `~`.
+    """Return the path with `~` and variables replaced, unless it exists as it is.
 
     Raises:
-        InputError: of a user whom this machine does not know.
+        InputError: there is no such user or variable.
     """
     try:
-        return path.expanduser()
-    except RuntimeError as error:
-        message = f"{plain(str(path))}: this machine has no such user"
+        return Path(expand_typed(str(path)))
+    except PathExpansionError as error:
+        message = f"{plain(str(path))}: {error}"
         raise InputError(message) from error
 
 

@@ -28,6 +28,7 @@ from slurm_jobs.common.context import TaskContext, context_to_json, read_context
 from slurm_jobs.common.errors import (
     NO_RETRY_EXIT_CODE,
     STOPPED_EXIT_CODE,
+    PathExpansionError,
     StageConfigError,
     StageError,
 )
@@ -37,6 +38,7 @@ from slurm_jobs.common.files import (
     read_json,
     write_json_atomic,
 )
+from slurm_jobs.common.path_expansion import expand_path
 from slurm_jobs.common.process import adopt_orphans, dies_with_parent, wait_with_group
 from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.paths import RunPaths
@@ -212,11 +214,18 @@ def _write_exit(task_dir: Path, context: TaskContext, code: int, *, stopped: boo
 
 def _node_local_dir(context: TaskContext) -> Path:
     """The node's own folder for this user; keyed by node name, because nodes may share a host."""
-    base = os.path.expanduser(os.path.expandvars(context.node_local_dir))  # noqa: PTH111
-    if "$" in base:
+    try:
+        base = expand_path(str(context.node_local_dir))
+    except PathExpansionError as error:
         message = (
-            f"node_local_dir is {context.node_local_dir}, and {context.node_name} does not set "
-            "that variable; set it in `environment:` or `setup:`, or name a folder"
+            f"node_local_dir is {context.node_local_dir}, and on {context.node_name} {error}. Set "
+            "the variable in `environment:` or `setup:`, or name a folder"
+        )
+        raise StageConfigError(message) from error
+    if not Path(base).is_absolute():
+        message = (
+            f"node_local_dir is {context.node_local_dir}, which on {context.node_name} is {base}: "
+            "name a folder from the root on"
         )
         raise StageConfigError(message)
     own = Path(base) / f"slurm-jobs-{os.getuid()}"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from slurm_jobs.common.config_values import Bounds, Count, Share, ShareBelowOne, check_bounds
+from slurm_jobs.common.config_values import (
+    Bounds,
+    Count,
+    PathOrAddress,
+    Share,
+    ShareBelowOne,
+    check_bounds,
+)
 
 MOST_TOKENS = 2**31 - 1
 """Of a row: attention kernels are told where segments end in int32."""
@@ -65,7 +72,7 @@ class AugmentConfig:
 class StreamConfig:
     """For `reader: webdataset`: what is streamed."""
 
-    urls: tuple[str, ...] = ()
+    urls: tuple[PathOrAddress, ...] = ()
     """Paths or addresses of shards; `{000..099}` stands for each number. Empty: the data set's own
     shards. `dataset` still says what the samples are."""
     shuffle_buffer: Count = 1000

@@ -27,8 +27,10 @@ def file_problems(
     profile: ClusterProfile | None,
 ) -> list[Problem]:
     """Of a spec."""
+    problems = named_path_problems(marked, document, files, profile)
+    marked = [item for item in marked if not item.problem]
     return [
-        *named_path_problems(marked, document, files, profile),
+        *problems,
         *processor_problems(marked, document, files.holds, files.read_text),
         *manifest_problems(marked, document, files),
         *image_place_problems(marked, document, files),
@@ -49,5 +51,4 @@ def named_path_problems(
 ) -> list[Problem]:
     """Of a spec or a profile: paths that cannot be meant, or that must exist and do not."""
     runs_here = profile is not None and profile.scheduler == "local"
-    known = files.variables
-    return path_problems(marked, document, files.holds, known_variables=known, runs_here=runs_here)
+    return path_problems(marked, document, files.holds, runs_here=runs_here)

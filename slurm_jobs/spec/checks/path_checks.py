@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.common.references import REFERENCE
+from slurm_jobs.common.references import REFERENCE, referenced_stage
+from slurm_jobs.spec.graph import Views
 from slurm_jobs.spec.markers import MarkedString, NodePathMarker, ProgramMarker
 from slurm_jobs.spec.validation import path_text, problem_at
-from slurm_jobs.spec.yaml_values import YamlDocument
+from slurm_jobs.spec.yaml_values import Path, YamlDocument
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 """owner/name."""
+
+_SHELL_NAME = re.compile(
+    r"^~[A-Za-z0-9_.-]*(?=/)|\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*\}", re.ASCII
+)
+_IN_ENVIRONMENT = (
+    "values of `environment` are quoted. Write it out, or `export NAME=...` as a line of `setup`"
+)
+_IN_OWN_CONFIG = (
+    "a function of yours gets its config unchanged. Write it out, or expand it there "
+    "(`os.path.expandvars`, `os.path.expanduser`)"
+)
 
 _MODEL_FOLDERS = {
     *(("model", "path"), ("vision", "path"), ("language", "path")),
@@ -25,7 +38,6 @@ def path_problems(
     document: YamlDocument,
     exists: Callable[[str], bool],
     *,
-    known_variables: Collection[str] | None,
     runs_here: bool = False,
 ) -> list[Problem]:
     """Every path that cannot be meant, or that must exist and does not.
@@ -34,36 +46,27 @@ def path_problems(
     """
     problems = []
     for item in marked:
-        message = _message(item, exists, known_variables, runs_here=runs_here)
+        message = _message(item, exists, runs_here=runs_here)
         if message is not None:
             message = f"{path_text(item.path)}: {message}"
             problems.append(problem_at(document, item.path, message))
     return problems
 
 
-def _message(
-    item: MarkedString,
-    exists: Callable[[str], bool],
-    known_variables: Collection[str] | None,
-    *,
-    runs_here: bool,
-) -> str | None:
+def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bool) -> str | None:
     if not item.given:
         return "the path is empty"
-    reference = REFERENCE.search(item.given)
+    if item.problem:
+        return item.problem
+    found = REFERENCE.finditer(item.given)
+    reference = next((match for match in found if referenced_stage(match[1])), None)
     if reference is not None:
         if "config" not in item.path:
             return f"`{reference[0]}` has a meaning in the config of a stage alone"
         if reference.start():
             return f"`{reference[0]}` must stand at the start of the path"
         return None
-    if isinstance(item.marker, NodePathMarker):
-        return None
-    if item.resolved.startswith("$"):
-        name = item.resolved[1:].partition("/")[0]
-        is_unknown = known_variables is not None and name not in known_variables
-        return f"no environment variable `{name}` is set here" if is_unknown else None
-    if item.resolved.startswith("~") or exists(item.resolved):
+    if isinstance(item.marker, NodePathMarker) or exists(item.resolved):
         return None
     shown = "" if item.given == item.resolved else f" (`{item.given}`, relative to the file)"
     return _missing(item, shown, runs_here=runs_here)
@@ -98,10 +101,51 @@ def runs_dir_problems(
     """A `runs_dir` in which no run can be made."""
     problems = []
     for item in marked:
-        if item.path != ("runs_dir",) or item.resolved.startswith(("$", "~")) or not item.given:
+        if item.path != ("runs_dir",) or not item.given:
             continue
         reason = obstacle(item.resolved)
         if reason:
             message = f"runs_dir: no run can be made in {item.resolved}: {reason}"
             problems.append(problem_at(document, item.path, message))
     return problems
+
+
+def unexpanded_notes(views: Views, document: YamlDocument) -> list[Problem]:
+    """A note for each path-like value in which a user may expect an expansion that never happens.
+
+    These are the values of `environment` and the config of a user's own function.
+    """
+    values = document.value if isinstance(document.value, dict) else {}
+    holders: list[tuple[Path, Any, str]] = [
+        (("environment",), values.get("environment"), _IN_ENVIRONMENT)
+    ]
+    for name, view in views.items():
+        place: Path = ("stages", name)
+        holders.append(((*place, "environment"), view.keys.get("environment"), _IN_ENVIRONMENT))
+        if view.run is not None and ":" in view.run:
+            holders.append(((*place, "config"), view.config, _IN_OWN_CONFIG))
+    return [
+        problem_at(document, path, f"{path_text(path)}: `{name}` stays as it is written: {why}")
+        for place, held, why in holders
+        for path, text in _texts(held, place)
+        if (name := _unexpanded(text))
+    ]
+
+
+def _unexpanded(text: str) -> str:
+    """What of a path-like text a shell would replace; empty for any other text."""
+    match = _SHELL_NAME.search(text)
+    if match is None or "/" not in text or any(char.isspace() for char in text):
+        return ""
+    return match[0]
+
+
+def _texts(values: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(values, str):
+        yield path, values
+    elif isinstance(values, dict):
+        for key, value in values.items():
+            yield from _texts(value, (*path, key))
+    elif isinstance(values, list):
+        for index, value in enumerate(values):
+            yield from _texts(value, (*path, index))

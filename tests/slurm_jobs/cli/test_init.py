@@ -204,7 +204,7 @@ def test_questions_are_answered_and_enter_takes_the_default(
     ("wrong", "told"),
     [
         ("picz", "picz: No such file or directory\n"),
-        ("~nobody-of-that-name", "~nobody-of-that-name: this machine has no such user\n"),
+        ("~nobody-of-that-name", "for a name that begins with `~`\n"),
         ("x" * 300, "File name too long\n"),
     ],
 )
@@ -245,7 +245,7 @@ def test_the_home_of_nobody_is_told(
     images(tmp_path / "pics")
     given = {"--data": "pics", option: "~nobody-of-that-name"}
     init(*(word for pair in given.items() for word in pair), "--yes", code=2)
-    assert "this machine has no such user" in capsys.readouterr().err
+    assert "this machine has no user `nobody-of-that-name`" in capsys.readouterr().err
 
 
 def test_an_image_is_no_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,7 +114,7 @@ def load_text(text: str) -> None:
     files = Files(
         read_text=lambda file: text if file == str(DEMO) else disk.read_text(file),
         exists=disk.exists,
-        variables=disk.variables,
+        expand=disk.expand,
     )
     start = time.process_time()
     problems = []

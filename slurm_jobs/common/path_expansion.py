@@ -1,0 +1,108 @@
+"""The one place that replaces `~` and variables in a path that a user wrote."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pwd
+import re
+from collections.abc import Mapping
+
+from slurm_jobs.common.errors import PathExpansionError
+from slurm_jobs.common.references import referenced_stage
+
+_DOLLAR = re.compile(r"\$(?:(\$)|([A-Za-z_][A-Za-z0-9_]*)|\{([^{}]*)\})?", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_LITERAL = "for a dollar sign write `$$`"
+
+
+def expand_path(path: str, variables: Mapping[str, str] | None = None) -> str:
+    """Return `path` with `$NAME` and `${NAME}` replaced anywhere, `~` and `~user` at its start.
+
+    `$$` becomes a dollar sign. A reference to another stage (`${stage.output_dir}`) stays.
+
+    Args:
+        path: As the user wrote it.
+        variables: Those of this process, unless given.
+
+    Raises:
+        PathExpansionError: there is no such user or variable, the variable is empty, or a dollar
+            sign begins no name.
+    """
+    known = os.environ if variables is None else variables
+
+    def value(match: re.Match[str]) -> str:
+        if match[1]:
+            return "$"
+        if match[3] is not None and referenced_stage(match[3]) is not None:
+            return match[0]
+        return _value(match[0], match[2] or match[3] or "", known)
+
+    text = _DOLLAR.sub(value, path)
+    if not text.startswith("~"):
+        return text
+    user, slash, rest = text[1:].partition("/")
+    home = _home_of(user, known).rstrip("/")
+    return f"{home}{slash}{rest}" or "/"
+
+
+def expand_typed(text: str) -> str:
+    """Return a path that a user typed: as it is if it exists, else expanded.
+
+    A shell has expanded most of what it hands over; a dollar sign that is left may be part of the
+    name. After `--option=` and a comma, and in quotes, it expands no `~`.
+
+    Raises:
+        PathExpansionError: see `expand_path`.
+    """
+    return text if _exists(text) else expand_path(text)
+
+
+def literal_path(path: str) -> str:
+    """Return `path` as it must be written in a spec to mean these very characters."""
+    text = re.sub(
+        r"\$(\{([^{}]*)\})?",
+        lambda match: match[0] if referenced_stage(match[2] or "") else f"${match[0]}",
+        path,
+    )
+    return f"./{text}" if text.startswith("~") else text
+
+
+def _exists(path: str) -> bool:
+    try:
+        return os.path.lexists(path)
+    except ValueError:  # a NUL byte
+        return False
+
+
+def _value(shown: str, name: str, variables: Mapping[str, str]) -> str:
+    if not _NAME.fullmatch(name):
+        message = f"`{shown}` is no variable (write `$NAME` or `${{NAME}}`); {_LITERAL}"
+        raise PathExpansionError(message)
+    found = variables.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, sorted(variables), n=1, cutoff=0.7)
+        hint = f"did you mean `${near[0]}`?" if near else _LITERAL
+        message = f"no environment variable `{name}` is set here; {hint}"
+        raise PathExpansionError(message)
+    if not found:
+        message = f"the environment variable `{name}` is empty here: set it, or write the folder"
+        raise PathExpansionError(message)
+    return found
+
+
+def _home_of(user: str, variables: Mapping[str, str]) -> str:
+    if not user and variables.get("HOME"):
+        return variables["HOME"]
+    try:
+        return (pwd.getpwnam(user) if user else pwd.getpwuid(os.getuid())).pw_dir
+    except (KeyError, ValueError):
+        pass
+    if not user:
+        message = "`~` is unknown here: HOME is not set, and this user has no entry in passwd"
+        raise PathExpansionError(message)
+    message = (
+        f"this machine has no user `{user}`; write `~/{user}` for a folder in your home, or "
+        f"`./~{user}` for a name that begins with `~`"
+    )
+    raise PathExpansionError(message)
