@@ -21,7 +21,7 @@ from pipeline.consolidate.pieces import PIECES_DIR, Piece, PiecePaths, iter_rows
 from pipeline.data.columns import ColumnsWriter
 from pipeline.data.index import INDEX_TYPES
 from pipeline.data.info import REJECTS_NAME, DatasetInfo, IndexInfo, ShardInfo, dataset_info_to_json
-from pipeline.preprocess.processors import hash_folder, processor_files
+from pipeline.preprocess.processors import hash_folder
 from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.common.errors import StageConfigError, StageError
 from slurm_jobs.common.files import (
@@ -31,6 +31,7 @@ from slurm_jobs.common.files import (
     write_bytes_atomic,
     write_json_atomic,
 )
+from slurm_jobs.common.processors.files import processor_checksums, processor_files
 
 SHARD_FILE = re.compile(r"shard-\d+\.tar")
 _BLOCK_BYTES = 1 << 20
@@ -55,7 +56,9 @@ def finish_dataset(
     index = _write_index(paths, pieces, own.workplace / INDEX_NAME)
     _move(own.workplace / INDEX_NAME, folder)
     info = replace(
-        _describe(parts, pieces, shards, seed=seed, index=index), rejects_xxh3=rejects_xxh3
+        _describe(parts, pieces, shards, seed=seed, index=index),
+        rejects_xxh3=rejects_xxh3,
+        processor_sha256=processor_checksums(folder / PROCESSOR_DIR),
     )
     write_json_atomic(own.workplace / INFO_NAME, dataset_info_to_json(info))
     _move(own.workplace / INFO_NAME, folder)

@@ -27,7 +27,6 @@ from pipeline.consolidate.shards import write_shards
 from pipeline.data.index import open_index
 from pipeline.data.info import REJECTS_NAME, DatasetInfo, shard_name
 from pipeline.data.statistics import index_statistics
-from pipeline.preprocess.processors import processor_files
 from pipeline.preprocess.rejects import RejectLimit
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
@@ -36,6 +35,7 @@ from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, PROCESSOR_DIR
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import atomic_writer, make_private_dir, remove_leftovers
 from slurm_jobs.common.outputs import describe_outputs
+from slurm_jobs.common.processors.files import processor_files
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.stage_config.consolidate import ConsolidateConfig
 

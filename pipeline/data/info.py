@@ -88,6 +88,9 @@ class DatasetInfo:
     index: IndexInfo
     rejects_xxh3: str | None = None
     """xxh3-64 of `rejects.jsonl`, in hexadecimal; None in a `dataset.json` of an older version."""
+    processor_sha256: Mapping[str, str] | None = None
+    """SHA-256 of each file of `processor/` by name, in hexadecimal; None in a `dataset.json` of an
+    older version."""
 
     @property
     def num_bytes(self) -> int:
@@ -96,13 +99,14 @@ class DatasetInfo:
 
     @property
     def fingerprint(self) -> str:
-        """xxh3-128 over all fields but that of the rejects: equal for equal samples.
+        """xxh3-128 over all fields but the checksums of rejects and processor, in hexadecimal.
 
-        In hexadecimal. Without it a data set keeps its copies on nodes and its checkpoints where
-        only a word of the rejects, or the version that listed them, is another.
+        It is equal for equal samples. So a data set keeps its copies on nodes and its checkpoints
+        where only the rejects, or the version that wrote these checksums, differ. (The processor's
+        files are part of it by `preprocess`.)
         """
         values = dataclasses.asdict(self)
-        del values["rejects_xxh3"]
+        del values["rejects_xxh3"], values["processor_sha256"]
         return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 

@@ -124,8 +124,13 @@ class StreamReader(Prefetcher):
         gpu: torch.device | None = None,
         num_threads: int = 2,
         prefetch: int = 4,
+        max_tokens: int | None = None,
     ) -> None:
-        """Start to read `prefetch` steps ahead; one thread reads shards, `num_threads` decode."""
+        """Start to read `prefetch` steps ahead; one thread reads shards, `num_threads` decode.
+
+        A sample with more than `max_tokens` is an error: the model has no positions for it.
+        """
+        self._max_tokens = max_tokens
         self._info, self._layout, self._augment = info, layout, augment
         self._rule, self._needs = image_rule(info), needs
         self._samples = iter(stream)
@@ -196,10 +201,16 @@ class StreamReader(Prefetcher):
         """Compare the images with what the data set says, as nobody has looked at checksums.
 
         Raises:
-            ValueError: an image is of another size, more or fewer tokens stand for them, or more
-                or fewer were noted.
+            ValueError: it is too long, an image is of another size, more or fewer tokens stand for
+                the images, or more or fewer were noted.
         """
         self._rule.check(sample)
+        if self._max_tokens is not None and len(sample.input_ids) > self._max_tokens:
+            message = (
+                f"{len(sample.input_ids):,} tokens, but the language model has "
+                f"{self._max_tokens:,} positions; preprocess with max_tokens: {self._max_tokens}"
+            )
+            raise ValueError(message)
         num_tokens = int(np.count_nonzero(sample.input_ids == self._info.image_token_id))
         expected = num_image_tokens(sample, self._info)
         if expected is None:

@@ -29,6 +29,7 @@ from pipeline.models.grids import plain_arguments, tower_arguments
 from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLanguageModel
 from pipeline.models.layouts import ImageLayout
 from pipeline.models.layouts.model import VisionInputs
+from pipeline.models.positions import max_positions
 from pipeline.models.tied import without_tied
 from slurm_jobs.common.files import dump_json
 
@@ -133,6 +134,11 @@ class HuggingFaceVLM(VisionLanguageModel):
             TowerSizes(hidden_size=width, num_layers=num_layers),
             TowerSizes(hidden_size=text.hidden_size, num_layers=text.num_hidden_layers),
         )
+
+    @property
+    def max_positions(self) -> int | None:
+        """As `VisionLanguageModel`."""
+        return max_positions(self.hf.config.get_text_config())
 
     @property
     def patch_size(self) -> int:

@@ -173,6 +173,11 @@ class VisionLanguageModel(nn.Module, abc.ABC):
 
     @property
     @abc.abstractmethod
+    def max_positions(self) -> int | None:
+        """Longest sequence of the language model in tokens; None if it has no limit."""
+
+    @property
+    @abc.abstractmethod
     def patch_size(self) -> int:
         """Side of what the vision tower takes as one patch, in pixels."""
 

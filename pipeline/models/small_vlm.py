@@ -30,6 +30,7 @@ from pipeline.models.interface import HEADS_PREFIX, Prompt, TowerSizes, VisionLa
 from pipeline.models.layouts import ImageLayout, StackedImages
 from pipeline.models.layouts.model import VisionInputs
 from pipeline.models.pixels import PixelScale
+from pipeline.models.positions import max_positions
 from pipeline.models.tied import without_tied
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import write_json_atomic
@@ -113,6 +114,11 @@ class SmallVLM(VisionLanguageModel):
     def sizes(self) -> tuple[TowerSizes, TowerSizes]:
         """As `VisionLanguageModel`."""
         return tower_sizes(self.config)
+
+    @property
+    def max_positions(self) -> int | None:
+        """As `VisionLanguageModel`."""
+        return max_positions(self.language.config)
 
     @property
     def patch_size(self) -> int:

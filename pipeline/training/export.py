@@ -17,7 +17,6 @@ from pipeline.models import VisionLanguageModel
 from pipeline.models.adapters import merge_adapters, save_adapters
 from pipeline.models.heads import save_heads
 from pipeline.models.quantized import dequantize_weights
-from pipeline.preprocess.processors import processor_files
 from pipeline.training.checkpoint.files import (
     hash_file,
     publish,
@@ -26,6 +25,7 @@ from pipeline.training.checkpoint.files import (
 )
 from pipeline.training.ranks import Ranks
 from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.processors.files import processor_files
 from slurm_jobs.common.stage_config.levels import LevelConfig
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)

@@ -101,7 +101,7 @@ def _make_steps(
         make_recorder(job, made.spread.bare, [planned]) as recorder,
         watch_compiling(job, functools.partial(recorder.set_apart, "compile_s"), 1),
         make_profiling(job.config.profile, job.context, job.spans, device) as profiling,
-        make_reader(job, planned, made.needs, 0) as reader,
+        make_reader(job, planned, made, 0) as reader,
     ):
         batches = _batches(reader, asked)
         setup = make_loop_setup(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.data.augment import make_augmentation
-from pipeline.data.batch import Batch, ModelNeeds
+from pipeline.data.batch import Batch
 from pipeline.data.dataset import ShardedDataset
 from pipeline.data.info import PACKS_DIR
 from pipeline.data.prefetch import Prefetcher
@@ -173,7 +173,7 @@ def train_phase(
         told.begin(planned.first_step + resumed.step)
     look = _begin_looks(planned, made, resumed, told)
     with (
-        make_reader(job, planned, made.needs, resumed.step) as batches,
+        make_reader(job, planned, made, resumed.step) as batches,
         make_saver(planned.config, checkpoints, job.context, job.spans, resumed.step) as saver,
     ):
         setup = make_loop_setup(
@@ -263,11 +263,11 @@ def make_loop_setup(
     )
 
 
-def make_reader(job: Job, planned: PlannedPhase, needs: ModelNeeds, start_step: int) -> Prefetcher:
+def make_reader(job: Job, planned: PlannedPhase, made: SpreadModel, start_step: int) -> Prefetcher:
     """What reads the phase's batches of this rank ahead, from the step `start_step` on."""
     config, dataset, ranks = planned.config, planned.dataset, job.ranks
     options: dict[str, Any] = {
-        "needs": needs,
+        "needs": made.needs,
         "augment": make_augmentation(config.augment, config.seed),
         "gpu": job.workplace.device if job.workplace.device.type == "cuda" else None,
         "num_threads": config.num_loader_threads,
@@ -287,4 +287,6 @@ def make_reader(job: Job, planned: PlannedPhase, needs: ModelNeeds, start_step: 
         shuffle_buffer=config.stream.shuffle_buffer,
         start_step=start_step,
     )
-    return StreamReader(dataset.info, stream, planned.plan.layout, **options)
+    # Tokens of native images share positions, which a token count does not say.
+    limit = None if dataset.info.image_kind == "native" else made.spread.bare.max_positions
+    return StreamReader(dataset.info, stream, planned.plan.layout, max_tokens=limit, **options)

@@ -11,6 +11,7 @@ from pipeline.data.augment import check_augmentation
 from pipeline.data.dataset import ShardedDataset, open_dataset
 from pipeline.data.info import PACKS_DIR, DatasetInfo, read_dataset_info
 from pipeline.models import check_images
+from pipeline.preprocess.processors import hash_folder
 from pipeline.stage_in import Staged
 from pipeline.training.job import Job
 from pipeline.training.phases import Phase
@@ -18,6 +19,11 @@ from pipeline.training.staging import stage_together
 from slurm_jobs.common.context import TaskContext
 from slurm_jobs.common.dataset_names import PROCESSOR_DIR
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.processors.files import (
+    changed_files,
+    changed_processor,
+    processor_checksums,
+)
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 
@@ -61,10 +67,13 @@ def find_datasets(phases: Sequence[Phase], context: TaskContext) -> list[Path]:
 
     Raises:
         StageConfigError: one is not there, the model cannot take its images, they cannot be
-            changed as the config says, or it was made by another processor than the first phase's.
+            changed as the config says, it was made by another processor than the first phase's, or
+            the files of its processor were changed.
     """
     folders = [find_dataset(phase.config, context) for phase in phases]
     infos = {folder: read_dataset_info(folder) for folder in dict.fromkeys(folders)}
+    for folder, info in infos.items():
+        _check_processor(folder / PROCESSOR_DIR, info)
     made_by = {folder: info.preprocess["processor_xxh3"] for folder, info in infos.items()}
     for phase, folder in zip(phases, folders, strict=True):
         _check_images(phase, folder, infos[folder])
@@ -77,6 +86,21 @@ def find_datasets(phases: Sequence[Phase], context: TaskContext) -> list[Path]:
             )
             raise StageConfigError(message)
     return folders
+
+
+def _check_processor(folder: Path, info: DatasetInfo) -> None:
+    """Compare the files of the processor with the checksums that `consolidate` wrote.
+
+    Raises:
+        StageConfigError: a file is missing, or was changed or added.
+    """
+    found = hash_folder(folder) if folder.is_dir() else "no folder"
+    if found == info.preprocess["processor_xxh3"]:
+        return
+    changes = changed_files(info.processor_sha256 or {}, processor_checksums(folder))
+    if info.processor_sha256 is None or not changes:  # an older version noted no single files
+        changes = ["files were changed, added or removed"]
+    raise StageConfigError(changed_processor(folder, changes))
 
 
 def _check_images(phase: Phase, folder: Path, info: DatasetInfo) -> None:

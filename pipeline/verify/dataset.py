@@ -22,6 +22,7 @@ from pipeline.preprocess.processors import hash_folder
 from pipeline.verify.shards import Problem, Report, ShardReader, shard_problems
 from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.processors.files import changed_files, processor_checksums
 
 _BLOCK_BYTES = 8 << 20
 _BLOCK_ROWS = 1 << 20
@@ -149,7 +150,9 @@ def _other_problems(folder: Path, info: DatasetInfo) -> Iterator[Problem]:
     expected = info.preprocess["processor_xxh3"]
     found = f"xxh3 {hash_folder(processor)}" if processor.is_dir() else "missing"
     if found != f"xxh3 {expected}":
-        yield Problem(file=PROCESSOR_DIR, message=f"{found}, expected xxh3 {expected}")
+        changes = changed_files(info.processor_sha256 or {}, processor_checksums(processor))
+        named = f" ({', '.join(changes)})" if info.processor_sha256 and changes else ""
+        yield Problem(file=PROCESSOR_DIR, message=f"{found}, expected xxh3 {expected}{named}")
     rejects = folder / REJECTS_NAME
     num_expected = int(info.preprocess["num_rows"]) - info.num_samples
     found, xxh3 = "missing", ""

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 from slurm_jobs.common.path_expansion import expand_path
+from slurm_jobs.common.processors.files import processor_checksums
 from slurm_jobs.operations.tables import table_facts
 from slurm_jobs.spec.files import Beginning, Files
 
@@ -30,6 +31,7 @@ def disk_files(*, to_write: bool = False) -> Files:
         first_line=_first_line,
         beginning=_beginning,
         sizes_in=_sizes_in,
+        checksums_in=_checksums_in,
         table=table_facts,
         modules_in=_modules_in,
         has_module=_has_module,
@@ -83,6 +85,13 @@ def _sizes_in(folder: str) -> dict[str, int | None] | None:
         return {}
     except (OSError, ValueError):
         return None
+
+
+def _checksums_in(folder: str) -> dict[str, str]:
+    try:
+        return processor_checksums(Path(folder))
+    except (OSError, ValueError):
+        return {}
 
 
 def _size_of(entry: os.DirEntry[str]) -> int | None:

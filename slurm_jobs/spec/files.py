@@ -49,6 +49,8 @@ class Files:
     sizes_in: Callable[[str], Mapping[str, int | None] | None] = lambda _folder: None
     """Bytes of what lies in a folder, by name: None each where there is very much, -1 of a link to
     nowhere. Nothing where there is no such folder; None where nobody can look."""
+    checksums_in: Callable[[str], Mapping[str, str]] = lambda _folder: {}
+    """SHA-256 of the files of a processor folder, by name; empty where nobody can look."""
     table: Callable[[str], TableFacts | None] = lambda _path: None
     """What can be seen of a table; None of what is none, and where nobody looks."""
     modules_in: Callable[[str], Collection[str]] = lambda _folder: ()

@@ -130,7 +130,7 @@ def load_document(
         spec_dir=spec_dir,
         overrides=tuple(overrides),
         document=document,
-        notes=tuple(_notes(spec, views, configs, document)),
+        notes=tuple(_notes(spec, views, configs, document, marked=marked, files=files)),
     )
 
 
@@ -139,9 +139,16 @@ def _notes(
     views: Mapping[str, StageView],
     configs: Mapping[str, Any],
     document: YamlDocument,
+    *,
+    marked: Sequence[MarkedString],
+    files: Files,
 ) -> list[Problem]:
-    notes = [*idle_setting_notes(views, configs, document), *row_notes(views, configs, document)]
-    notes += unexpanded_notes(views, document)
+    paths = {item.given: item.resolved for item in marked}
+    notes = [
+        *idle_setting_notes(views, configs, document),
+        *row_notes(views, configs, document, paths, files),
+        *unexpanded_notes(views, document),
+    ]
     return _sorted([*notes, *resource_notes(spec, configs, document)])
 
 

@@ -1,10 +1,12 @@
-"""The files of a processor folder: which they are, and their checksum."""
+"""Checksum of the files of a processor folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import xxhash
+
+from slurm_jobs.common.processors.files import processor_files
 
 
 def hash_folder(folder: Path) -> str:
@@ -14,16 +16,3 @@ def hash_folder(folder: Path) -> str:
         digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def processor_files(folder: Path) -> list[Path]:
-    """The files of a processor folder by name: small texts, not the weights that may lie beside."""
-    suffixes = {".json", ".jinja", ".txt", ".model"}
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.is_file()
-        and path.suffix in suffixes
-        and not path.name.endswith(".index.json")
-        and not path.name.startswith(".")
-    )

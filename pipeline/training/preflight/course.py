@@ -115,6 +115,7 @@ def _plan(job: Job, phases: Sequence[Phase], folders: Sequence[Path], facts: Dat
     infos = {folder: read_dataset_info(folder) for folder in dict.fromkeys(folders)}
     return Planned(
         phases=phases,
+        folders=folders,
         infos=[infos[folder] for folder in folders],
         facts=facts,
         file=file,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from pipeline.data.index import open_index
 from pipeline.data.info import DatasetInfo
 from pipeline.models import DataFacts, VisionLanguageModel
 from pipeline.models.compiling import check_can_compile, check_towers
+from pipeline.models.positions import longest_sample, positions_problem
 from pipeline.models.weight_files import check_weight_files
 from pipeline.training.checkpoint.files import list_checkpoints
 from pipeline.training.evaluate import evaluation_dtype
@@ -41,7 +45,9 @@ from pipeline.training.spreading import make_shell
 from pipeline.training.strategies.loading import check_can_be_shared
 from pipeline.training.strategies.quantized_effect import check_dtypes
 from slurm_jobs.common.accelerate_file import AccelerateFile
+from slurm_jobs.common.dataset_names import INDEX_NAME
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.stage_config.model import ModelConfig
 from slurm_jobs.common.stage_config.train import TrainConfig
 
 
@@ -50,8 +56,10 @@ class Planned:
     """The training, as far as it is known before anything is staged in."""
 
     phases: Sequence[Phase]
-    infos: Sequence[DatasetInfo]
+    folders: Sequence[Path]
     """Data sets of the phases."""
+    infos: Sequence[DatasetInfo]
+    """Their descriptions."""
     facts: DataFacts
     file: AccelerateFile | None
     """That of `strategy: accelerate`."""
@@ -84,6 +92,7 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
     if config.strategy != "fsdp2" or job.ranks.rank == 0:  # who reads them
         check_weight_files(config.model)
     shell = _make_shell(job, planned)
+    _check_positions(planned, shell)
     sizes = read_sizes(shell, gathered_units(shell, config, planned.file))
     learned = what_learns(shell, planned.phases)
     needs = _needs(job, planned, sizes, learned)
@@ -120,6 +129,45 @@ def _make_shell(job: Job, planned: Planned) -> VisionLanguageModel:
     if config.strategy == "fsdp2" and job.ranks.num_ranks > 1:
         check_can_be_shared(shell)
     return shell
+
+
+def _check_positions(planned: Planned, shell: VisionLanguageModel) -> None:
+    """Compare the longest sample of each phase with the positions of the language model.
+
+    The index is not read where the data set's own limit proves that all samples fit.
+
+    Raises:
+        StageConfigError: a sample is longer.
+    """
+    limit = shell.max_positions
+    if limit is None:
+        return
+    for phase, folder, info in zip(planned.phases, planned.folders, planned.infos, strict=True):
+        if info.preprocess.get("max_tokens", math.inf) <= limit:
+            continue
+        index = open_index(folder / INDEX_NAME, info.index, num_samples=info.num_samples)
+        longest, num_over = longest_sample(index, info, limit)
+        problem = positions_problem(
+            longest=longest,
+            limit=limit,
+            num_over=num_over,
+            num_samples=info.num_samples,
+            source=_more_positions(phase.config.model, longest),
+        )
+        if problem:
+            message = f"{phase.key('dataset')} ({folder}): {problem}"
+            raise StageConfigError(message)
+
+
+def _more_positions(model: ModelConfig, longest: int) -> str:
+    """How to give the language model more positions."""
+    folder = model.path or model.name or model.language.path
+    if folder is None:
+        return f"set model.language.max_positions: {longest}"
+    return (
+        f"raise max_position_embeddings in a copy of {folder}/config.json, if the model is meant "
+        "to learn positions beyond those"
+    )
 
 
 def _needs(

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from slurm_jobs.common.dataset_names import INDEX_NAME, INFO_NAME, PROCESSOR_DIR, SHARDS_DIR
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.processors.files import changed_files, changed_processor
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.validation import path_text, problem_at
@@ -28,7 +29,7 @@ def dataset_problems(
         wrong = (
             f" is no finished data set, it has no {INFO_NAME}; {_instead(item.resolved, files)}"
             if files.lacks(f"{item.resolved}/{INFO_NAME}")
-            else _wrong_shards(item.resolved, files)
+            else _wrong_shards(item.resolved, files) or _wrong_processor(item.resolved, files)
         )
         if wrong:
             message = f"{path_text(item.path)}: {item.resolved}{wrong}"
@@ -54,6 +55,16 @@ def _wrong_shards(folder: str, files: Files) -> str:
         f"says; the first, {SHARDS_DIR}/{first}, {told}; `slurm-jobs verify {folder}` names all "
         "and what to do"
     )
+
+
+def _wrong_processor(folder: str, files: Files) -> str:
+    """Which files of the processor were changed since the data set was written."""
+    expected = files.json_values(f"{folder}/{INFO_NAME}").get("processor_sha256")
+    found = files.checksums_in(f"{folder}/{PROCESSOR_DIR}")
+    if not isinstance(expected, dict) or not found:
+        return ""
+    changes = changed_files(expected, found)
+    return f": {changed_processor(PurePosixPath(PROCESSOR_DIR), changes)}" if changes else ""
 
 
 def _shards_of(folder: str, files: Files) -> dict[str, int]:

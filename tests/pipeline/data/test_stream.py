@@ -66,6 +66,19 @@ def test_each_pass_of_a_rank_has_each_of_its_samples_once(dataset_dir: Path) -> 
         assert set(seen.values()) == {1}
 
 
+def test_a_sample_with_more_tokens_than_the_model_has_positions_is_named(
+    dataset_dir: Path,
+) -> None:
+    """The index says nothing of streamed shards."""
+    layout = BatchLayout(global_batch_size=8, num_lanes=2, num_ranks=1, num_microbatches=2)
+    info, samples = read_dataset_info(dataset_dir), stream(shards_of(dataset_dir))
+    with (
+        StreamReader(info, samples, layout, max_tokens=10) as batches,
+        pytest.raises(StageError, match=r"sample \d+: \d+ tokens, .* has 10 positions; preproc"),
+    ):
+        next(batches)
+
+
 class Slow:
     """A stream whose every sample comes late; nothing ever sets the event."""
 

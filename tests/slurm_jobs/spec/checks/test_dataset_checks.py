@@ -1,3 +1,4 @@
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -121,3 +122,26 @@ def test_of_very_many_shards_the_names_alone_are_looked_at(
     (line,) = check(SPEC.format(dataset="d"))
     assert "d: 1 of 4 shards missing or of another size" in line
     assert "shards/2.tar, is missing" in line
+
+
+def test_a_processor_file_that_was_changed_is_a_problem_at_the_line_of_the_data_set(
+    check: Check, tmp_path: Path
+) -> None:
+    finished(tmp_path / "d", {"a.tar": 10})
+    template = tmp_path / "d" / "processor" / "chat_template.jinja"
+    template.parent.mkdir()
+    template.write_text("{{ messages }}")
+    info = tmp_path / "d" / "dataset.json"
+    values = json.loads(info.read_text())
+    checksum = hashlib.sha256(template.read_bytes()).hexdigest()
+    info.write_text(json.dumps(values | {"processor_sha256": {template.name: checksum}}))
+    assert check(SPEC.format(dataset="d")) == []
+    template.write_text("{{ messages }} ")
+    (line,) = check(SPEC.format(dataset="d"))
+    assert line.startswith(
+        "10:16: stages.t.config.dataset: d: processor: chat_template.jinja was changed since "
+        "`consolidate`: "
+    )
+    assert "Put the files back, or run `consolidate` again" in line
+    info.write_text(json.dumps(values))  # of an older version
+    assert check(SPEC.format(dataset="d")) == []

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,51 @@ def test_a_limit_is_noted_where_it_is_said_though_a_phase_says_the_kind(tmp_path
     )
     (note,) = notes(tmp_path, phases)
     assert "stages.t.config.batching.max_tokens: a row holds 512" in note
+
+
+def test_fewer_positions_than_a_sample_may_have_tokens_are_noted(tmp_path: Path) -> None:
+    (line,) = notes(tmp_path, "num_steps: 1, model: {language: {max_positions: 10}}")
+    assert line == (
+        "13:93: stages.t.config.model.language.max_positions: the language model has 10 "
+        "positions, and stage `p` lets a sample have 1,024 tokens: one that has more than 10 ends "
+        "the training before its first step; preprocess with max_tokens: 10, or give the model "
+        "more positions"
+    )
+    assert notes(tmp_path, "num_steps: 1, model: {language: {max_positions: 1024}}") == []
+    (line,) = notes(tmp_path, "num_steps: 1", p="max_tokens: 5000")  # the default is 4,096
+    assert "the language model has 4,096 positions" in line
+
+
+@pytest.mark.parametrize(
+    ("config", "is_noted"),
+    [
+        ({"model_type": "llava", "text_config": {"max_position_embeddings": 512}}, True),
+        ({"model_type": "llava", "text_config": {"model_type": "llama"}}, False),
+        (
+            {
+                "model_type": "llava",
+                "text_config": {
+                    "max_position_embeddings": 512,
+                    "rope_scaling": {"type": "linear", "factor": 4.0},
+                },
+            },
+            False,
+        ),
+        ({"model_type": "qwen2_vl", "max_position_embeddings": 512}, False),
+    ],
+)
+def test_the_positions_of_a_folder_are_compared_where_its_config_gives_them(
+    tmp_path: Path, config: dict[str, object], is_noted: bool
+) -> None:
+    (tmp_path / "vlm").mkdir()
+    (tmp_path / "vlm" / "config.json").write_text(json.dumps(config))
+    dataset = tmp_path / "set"
+    dataset.mkdir()
+    (dataset / "dataset.json").write_text(json.dumps({"preprocess": {"max_tokens": 2048}}))
+    model = "model: {type: hugging_face, path: vlm}"
+    for more, source in (("", "stage `p`"), (", dataset: set", "the data set ")):
+        found = notes(tmp_path, f"num_steps: 1, {model}{more}", after="m" if more else "c")
+        assert len(found) == is_noted
+        if is_noted:
+            assert "the language model has 512 positions (max_position_embeddings in " in found[0]
+            assert f"{source}" in found[0]
