@@ -1,4 +1,4 @@
-"""Image bytes to upright RGB, by Pillow for whatever it opens and by libjpeg-turbo for JPEGs.
+"""Image bytes to upright RGB, by Pillow for the formats of image_formats.py and by libjpeg-turbo.
 
 EXIF orientation is applied, transparency is laid over white, 16-bit grey is scaled to 8 bits, CMYK
 and other colour models are converted without their ICC profile, and an animation gives its first
@@ -9,11 +9,15 @@ pictures are rejected whichever way they are decoded.
 from __future__ import annotations
 
 import io
+import re
+import warnings
 
 import numpy as np
 import simplejpeg
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from pipeline.preprocess.image_formats import FORMATS, check_icon, describe_foreign, recognise
+from pipeline.preprocess.image_metadata import is_read_while_decoding, without_metadata
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
 
 _UPRIGHT = {
@@ -30,48 +34,85 @@ _UPRIGHT = {
 SIDEWAYS = frozenset({5, 6, 7, 8})
 """Orientations of which the upright picture is as wide as the stored one is high."""
 
-_PNG_ORIENTATION = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
-"""Chunks of a PNG that may turn it. Pillow decodes all of it to look for them behind the pixels."""
-
 _DIRECT_MODES = frozenset({"RGB", "L", "1", "P", "CMYK", "YCbCr", "HSV"})
 _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
+_STRIP_PIXELS = 1 << 20
+
 _JPEG_FORMATS = frozenset({"JPEG", "MPO"})
 """MPO: a JPEG with further pictures behind it, as telephones write them."""
 
 
-def leave_pixel_limit_to_us() -> None:
-    """Switch off Pillow's own limit, which is one for the whole process and half a warning.
+_LEAST_PIXEL_LIMIT = 1 << 24
+"""Pillow's limit also holds for what this process cuts out, and is one for the whole process: below
+this many pixels `open_image` alone compares."""
 
-    `open_image` compares the size in the header with `max_pixels` before anything is decoded.
+
+def limit_inner_pixels(max_pixels: int) -> None:
+    """Have Pillow refuse pictures inside of files that have more pixels than allowed.
+
+    `open_image` compares the size in a file's header with `max_pixels`, but an icon, an animation
+    or a tile has sizes of its own. Pillow raises an error at twice its limit, and warns from once.
+    Its warnings, of broken metadata too, are left out: a picture is taken or rejected.
     """
-    Image.MAX_IMAGE_PIXELS = None
+    Image.MAX_IMAGE_PIXELS = max(max_pixels, _LEAST_PIXEL_LIMIT) // 2
+    warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 def open_image(data: bytes, *, max_pixels: int, name: str) -> Image.Image:
-    """The picture's header; nothing is decoded yet.
+    """Read the picture's header; nothing is decoded yet, except of an icon.
 
     Raises:
         SampleRejectedError: not an image, a broken header, or too many pixels.
     """
-    try:
-        image = Image.open(io.BytesIO(data))
-    except UnidentifiedImageError as error:
-        message = f"{name}: no image format that Pillow {Image.__version__} knows"
-        raise SampleRejectedError(reason="not_an_image", message=message) from error
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow's plugins raise anything on broken bytes
-        raise broken(error, name) from error
+    check_icon(data, name)
+    image = _identify(data, name=name, max_pixels=max_pixels)
     if image.width * image.height > max_pixels:
         message = f"{name}: {image.width} x {image.height} pixels, max_pixels is {max_pixels}"
         raise SampleRejectedError(reason="too_many_pixels", message=message)
     return image
 
 
+def _identify(data: bytes, *, name: str, max_pixels: int) -> Image.Image:
+    plain = without_metadata(data) if is_read_while_decoding(data) else data
+    try:
+        return Image.open(io.BytesIO(plain), formats=FORMATS)
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's plugins raise anything on broken bytes
+        plain = without_metadata(data)
+        if plain is not data:
+            try:
+                return Image.open(io.BytesIO(plain), formats=FORMATS)
+            except MemoryError:
+                raise
+            except Exception:  # noqa: BLE001, S110 - the first error says what is wrong
+                pass
+        raise _unopened(error, data, name=name, max_pixels=max_pixels) from error
+
+
+def _unopened(error: Exception, data: bytes, *, name: str, max_pixels: int) -> SampleRejectedError:
+    """Return the rejection of a file that Pillow did not open."""
+    if isinstance(error, Image.DecompressionBombError):
+        count = next(iter(re.findall(r"\d+", str(error))), "too many")
+        message = f"{name}: {count} pixels, max_pixels is {max_pixels}"
+        return SampleRejectedError(reason="too_many_pixels", message=message)
+    if not isinstance(error, UnidentifiedImageError):
+        return broken(error, name)
+    promised = recognise(data)
+    if promised:
+        message = f"{name}: a {promised} file whose header is broken or cut short"
+        return SampleRejectedError(reason="corrupt_image", message=message)
+    foreign = describe_foreign(data) or "no image format that is read here"
+    return SampleRejectedError(reason="not_an_image", message=f"{name}: {foreign}")
+
+
 def broken(error: Exception, name: str) -> SampleRejectedError:
-    """The rejection of a picture at which a decoder failed."""
+    """Return the rejection of a picture at which a decoder failed, with the error's type."""
+    if isinstance(error, Image.DecompressionBombError):
+        return SampleRejectedError(reason="too_many_pixels", message=f"{name}: {error}")
     reason: Reason = "truncated_image" if "truncated" in str(error).lower() else "corrupt_image"
-    return SampleRejectedError(reason=reason, message=f"{name}: {error}")
+    kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
+    return SampleRejectedError(reason=reason, message=f"{name}: {kind}{error}")
 
 
 def decode_upright(image: Image.Image, name: str) -> Image.Image:
@@ -102,21 +143,20 @@ def read_upright_size(data: bytes, *, max_pixels: int, name: str) -> tuple[int, 
     image = open_image(data, max_pixels=max_pixels, name=name)
     if image.format == "TIFF":  # which Pillow turns itself, and says so at once
         return image.size
-    if image.format == "PNG" and not any(chunk in data for chunk in _PNG_ORIENTATION):
-        return image.size
-    try:
-        orientation = orientation_of(image)
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow's plugins raise anything on broken bytes
-        raise broken(error, name) from error
     width, height = image.size
-    return (height, width) if orientation in SIDEWAYS else (width, height)
+    return (height, width) if orientation_of(image) in SIDEWAYS else (width, height)
 
 
 def orientation_of(image: Image.Image) -> int:
-    """EXIF's number of how the stored picture stands; 1 is upright."""
-    return image.getexif().get(ExifTags.Base.Orientation, 1)
+    """Return EXIF's number of how the stored picture is turned; 1, upright, if it is unreadable."""
+    try:
+        # not `image.getexif`, for which a PNG is decoded: what turns it is before its pixels
+        orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - raised by broken EXIF; the pixels may be whole
+        return 1
+    return orientation if orientation in _UPRIGHT else 1
 
 
 def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
@@ -168,9 +208,14 @@ def _over_white(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):  # a 16-bit PNG whose transparent grey is named by a chunk
         return _scale_16_bit(image)
     straight = {"La": "LA", "RGBa": "RGBA"}.get(image.mode, image.mode)
-    with_alpha = image.convert(straight).convert("RGBA")
-    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-    return Image.alpha_composite(white, with_alpha).convert("RGB")
+    flat = Image.new("RGB", image.size)
+    rows = max(1, _STRIP_PIXELS // max(1, image.width))
+    for top in range(0, image.height, rows):  # in strips: each step is a copy
+        box = (0, top, image.width, min(image.height, top + rows))
+        with_alpha = image.crop(box).convert(straight).convert("RGBA")
+        white = Image.new("RGBA", with_alpha.size, (255, 255, 255, 255))
+        flat.paste(Image.alpha_composite(white, with_alpha).convert("RGB"), (0, top))
+    return flat
 
 
 def _scale_16_bit(image: Image.Image) -> Image.Image:

@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.preprocess.chat_tokenizer import ChatTokenizer, TemplateRefusedError
 from pipeline.preprocess.control_tokens import compile_control_tokens, find_control_token
-from pipeline.preprocess.decode import leave_pixel_limit_to_us
+from pipeline.preprocess.decode import limit_inner_pixels
 from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.image_tokens import make_image_tokens
 from pipeline.preprocess.rejects import Reason, SampleRejectedError
@@ -90,7 +90,7 @@ class SampleEncoder:
             StageConfigError: the processor cannot be used.
             StageError: there is no `image_root` on this node.
         """
-        leave_pixel_limit_to_us()
+        limit_inner_pixels(max_pixels)
         _check_root(image_root)
         check_folder(processor_dir)
         tokenizer = load_tokenizer(processor_dir)

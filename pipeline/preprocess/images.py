@@ -20,7 +20,6 @@ from PIL import Image
 
 from pipeline.preprocess.decode import (
     SIDEWAYS,
-    broken,
     decode_jpeg,
     decode_upright,
     is_plain_jpeg,
@@ -150,7 +149,7 @@ def load_pixels(
     size = image.size
     pixels: np.ndarray | None = None
     if decoding != "exact" and is_plain_jpeg(image):
-        pixels = _load_jpeg(data, image, target, decoding, name=name)
+        pixels = _load_jpeg(data, image, target, decoding)
     if pixels is None:
         upright = decode_upright(image, name)
         resize = target(*upright.size)
@@ -166,19 +165,12 @@ def _load_jpeg(
     image: Image.Image,
     target: Target,
     decoding: ImageDecoding,
-    *,
-    name: str,
 ) -> np.ndarray | None:
     """A colour JPEG by libjpeg-turbo, as small as the target allows; None where Pillow must judge.
 
     It is resized as it is stored and turned after that, when there is less to turn.
     """
-    try:
-        orientation = orientation_of(image)
-    except MemoryError:
-        raise
-    except Exception as error:  # Pillow raises anything on a broken EXIF block
-        raise broken(error, name) from error
+    orientation = orientation_of(image)
     width, height = image.size
     sideways = orientation in SIDEWAYS
     upright = (height, width) if sideways else (width, height)

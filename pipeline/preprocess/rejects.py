@@ -23,6 +23,7 @@ Reason = Literal[
     "not_an_image",
     "truncated_image",
     "corrupt_image",
+    "unexpected_error",  # the decoder, or our own code, raised what nobody foresaw
     "too_many_pixels",  # as it is, or resized before the middle is cut out
     "unfit_size",  # the processor takes no image of such a shape
     "unsupported_mode",  # 32-bit, floating-point or LAB: how white is written is not known

@@ -18,6 +18,7 @@ from pipeline.preprocess.image_sources import ImageSource
 from pipeline.preprocess.images import load_pixels
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.resample import Resize
+from slurm_jobs.common.errors import StageError
 from slurm_jobs.common.manifests.rows import Content, ManifestRow
 from slurm_jobs.common.processors import ImagePlan, ProcessorInfo, UnfitImageError
 from slurm_jobs.common.processors.plan import Size
@@ -69,7 +70,7 @@ class RowImages:
         Raises:
             SampleRejectedError: an image cannot be used; it has the reason.
             StageConfigError: an image lies in an archive that is broken.
-            OSError: the file system failed.
+            StageError: the file system failed.
             MemoryError: naming row and image.
         """
         return tuple(self._plan_image(image, row) for image in row.images)
@@ -96,7 +97,7 @@ class RowImages:
     def _plan_image(self, image: Content, row: ManifestRow) -> PlannedImage:
         name = image.value
         with _naming_what_lacks_memory(row, name):
-            data = self.source.read(image)
+            data = self._read(image, row)
             size = read_upright_size(data, max_pixels=self.max_pixels, name=name)
         try:
             plan = self.processor.images.plan(size)
@@ -105,6 +106,13 @@ class RowImages:
             raise SampleRejectedError(reason="unfit_size", message=message) from error
         _check_resizes(plan, size, max_pixels=self.max_pixels, name=name)
         return PlannedImage(name=name, data=data, size=size, plan=plan)
+
+    def _read(self, image: Content, row: ManifestRow) -> bytes:
+        try:
+            return self.source.read(image)
+        except OSError as error:
+            message = f"{row.origin}: an image cannot be read: {error}"
+            raise StageError(message) from error
 
     def _make_image(self, planned: PlannedImage) -> list[np.ndarray]:
         first_sizes = {recipe.resizes[:1] for recipe in planned.plan.recipes}

@@ -184,8 +184,8 @@ def _write_samples(
     with contextlib.closing(worker.results(rows)) as results:  # a stop must end its threads too
         for num_done, result in enumerate(results, start=1):
             guard.check(num_done - 1, progress.total)
-            if result.rejection is not None:
-                tally.rejects.append(_reject(result))
+            if result.reject is not None:
+                tally.rejects.append(result.reject)
             else:
                 _add(builder, result, tally, worker)
             progress.update(num_done, detail=f"{len(tally.rejects)} rejected")
@@ -203,18 +203,6 @@ def _add(builder: PartBuilder, result: RowResult, tally: _Tally, worker: RowWork
     )
     worker.seconds.write += time.perf_counter() - start
     tally.num_truncated += result.tokens.truncated
-
-
-def _reject(result: RowResult) -> Reject:
-    assert result.rejection is not None
-    return Reject(
-        row=result.row.origin.row,
-        key=result.row.key,
-        source=result.row.source,
-        place=str(result.row.origin),
-        reason=result.rejection.reason,
-        message=str(result.rejection),
-    )
 
 
 def _keep_rejects(

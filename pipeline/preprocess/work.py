@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 from pipeline.data.sample_format import pack_sample
 from pipeline.preprocess.encode import EncodedTokens, SampleEncoder
-from pipeline.preprocess.rejects import SampleRejectedError
+from pipeline.preprocess.rejects import Reason, Reject, SampleRejectedError
 from pipeline.preprocess.row_images import EncodedImages
 from pipeline.preprocess.storage import MEMBER_SUFFIX, StoredPrice, image_to_bytes, price_of
 from pipeline.preprocess.token_rules import TokenSequence
-from slurm_jobs.common.errors import StageError
+from slurm_jobs.common.errors import StageError, StageStoppedError
 from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.stage_config.preprocess import ImageFormat
 
@@ -67,7 +67,7 @@ class RowResult:
     """Stored ones: of a tiled processor, all tiles."""
     num_pixels: int = 0
     """Of all stored images."""
-    rejection: SampleRejectedError | None = None
+    reject: Reject | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,10 +86,10 @@ class RowWorker:
         """One result a row, in the order of the rows.
 
         Raises:
-            StageError: the file system or the memory failed; another attempt may mend it.
+            StageError: the file system or the memory failed; another attempt may succeed.
             StageConfigError: a row is over a limit, and `too_long` is `error`.
         """
-        waiting: deque[tuple[ManifestRow, Future[StoredImages]] | RowResult] = deque()
+        waiting: deque[tuple[ManifestRow, Future[StoredImages | Reject]] | RowResult] = deque()
         pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="decode")
         try:
             for row in rows:
@@ -103,12 +103,12 @@ class RowWorker:
 
     def _start(
         self, row: ManifestRow, pool: ThreadPoolExecutor
-    ) -> tuple[ManifestRow, Future[StoredImages]] | RowResult:
+    ) -> tuple[ManifestRow, Future[StoredImages | Reject]] | RowResult:
         start = time.perf_counter()
         try:
             tokens = self.encoder.tokenise(row)
-        except SampleRejectedError as rejection:
-            return RowResult(row=row, rejection=rejection)
+        except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
+            return RowResult(row=row, reject=_reject(row, error))
         finally:
             self.seconds.tokenise += time.perf_counter() - start
         is_priced = len(self.prices) < _IMAGES_TO_PRICE
@@ -116,18 +116,27 @@ class RowWorker:
 
     def _store_images(
         self, row: ManifestRow, tokens: TokenSequence, *, is_priced: bool
-    ) -> StoredImages:
-        start = time.perf_counter()
+    ) -> StoredImages | Reject:
+        """Return what became of the row's images; a reject is a value, without any frame.
+
+        An exception that a future keeps holds the frames that it came through, and with them the
+        file and the pixels.
+        """
         try:
-            planned = self.encoder.images.plan(row)
-            expanded = self.encoder.expand(tokens, planned, row)  # before much time is spent on it
-            encoded = self.encoder.images.make(row, planned)
-        except OSError as error:
-            message = f"{row.origin}: an image cannot be read: {error}"
-            raise StageError(message) from error
+            return self._make_images(row, tokens, is_priced=is_priced)
         except MemoryError as error:
             message = f"{error}; raise resources.mem_gb, or lower num_threads or max_pixels"
             raise StageError(message) from error
+        except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
+            return _reject(row, error)
+
+    def _make_images(
+        self, row: ManifestRow, tokens: TokenSequence, *, is_priced: bool
+    ) -> StoredImages:
+        start = time.perf_counter()
+        planned = self.encoder.images.plan(row)
+        expanded = self.encoder.expand(tokens, planned, row)  # before much time is spent on it
+        encoded = self.encoder.images.make(row, planned)
         decoded = time.perf_counter()
         names = (
             image.name
@@ -149,15 +158,19 @@ class RowWorker:
             prices=[price_of(pixels, data, self.image_format) for pixels, data in pairs],
         )
 
-    def _finish(self, started: tuple[ManifestRow, Future[StoredImages]] | RowResult) -> RowResult:
+    def _finish(
+        self, started: tuple[ManifestRow, Future[StoredImages | Reject]] | RowResult
+    ) -> RowResult:
         if isinstance(started, RowResult):
             return started
         row, future = started
+        stored = future.result()
+        if isinstance(stored, Reject):
+            return RowResult(row=row, reject=stored)
         try:
-            stored = future.result()
             tokens = self.encoder.finish(stored.tokens, row)
-        except SampleRejectedError as rejection:
-            return RowResult(row=row, rejection=rejection)
+        except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
+            return RowResult(row=row, reject=_reject(row, error))
         self.seconds.decode += stored.decode_s
         self.seconds.store += stored.store_s
         self.prices.extend(stored.prices)
@@ -176,6 +189,35 @@ class RowWorker:
             num_images=len(stored.images),
             num_pixels=stored.encoded.num_pixels,
         )
+
+
+def _reject(row: ManifestRow, error: Exception) -> Reject:
+    """Return the reject of a row that an error belongs to.
+
+    What nobody foresaw has a reason of its own, and its message the error's type: it is counted,
+    and a fault of ours that hits many rows fails the slice by `max_reject_share`.
+
+    Raises:
+        StageError: an error of the operating system; an `OSError` of a decoder has no number.
+        Exception: the error itself, if it is the stage's own or a lack of memory.
+    """
+    if isinstance(error, (StageError, StageStoppedError, MemoryError)):
+        raise error
+    if isinstance(error, OSError) and error.errno is not None:
+        message = f"{row.origin}: {row.source}: {error}"
+        raise StageError(message) from error
+    reason: Reason = "unexpected_error"
+    message = f"{row.origin}: {row.source}: {type(error).__name__}: {error}"
+    if isinstance(error, SampleRejectedError):
+        reason, message = error.reason, str(error)
+    return Reject(
+        row=row.origin.row,
+        key=row.key,
+        source=row.source,
+        place=str(row.origin),
+        reason=reason,
+        message=message,
+    )
 
 
 def _meta(row: ManifestRow, tokens: EncodedTokens, images: EncodedImages) -> dict[str, object]:

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 
 from benchmarks.photographs import as_jpeg, make_photograph
 from pipeline.preprocess import images
-from pipeline.preprocess.decode import leave_pixel_limit_to_us
+from pipeline.preprocess.decode import limit_inner_pixels
 from pipeline.preprocess.rejects import SampleRejectedError
 from pipeline.preprocess.resample import Resize
 from slurm_jobs.common.stage_config.preprocess import ImageDecoding
@@ -219,9 +219,9 @@ def test_gigantic_picture_is_rejected_by_its_header_alone(
     data = bytearray(PHOTOGRAPH)
     frame = data.index(b"\xff\xc0")
     data[frame + 5 : frame + 9] = struct.pack(">HH", 65_500, 65_500)
-    leave_pixel_limit_to_us()
+    limit_inner_pixels(100_000_000)
     monkeypatch.delattr("PIL.ImageFile.ImageFile.load")
     monkeypatch.delattr(images, "decode_jpeg")
-    with pytest.raises(SampleRejectedError, match="65500 x 65500 pixels, max_pixels is") as raised:
+    with pytest.raises(SampleRejectedError, match="4290250000 pixels, max_pixels is") as raised:
         load(bytes(data), decoding, to(8, 8))
     assert raised.value.reason == "too_many_pixels"

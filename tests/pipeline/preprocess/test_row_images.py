@@ -146,5 +146,5 @@ def test_images_of_a_row_that_is_too_long_are_not_decoded(
             list(worker.results(rows))
         return
     (result,) = worker.results(rows)
-    assert result.rejection is not None
-    assert result.rejection.reason == "images_too_long"
+    assert result.reject is not None
+    assert result.reject.reason == "images_too_long"

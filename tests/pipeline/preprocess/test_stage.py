@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import tarfile
@@ -327,3 +328,49 @@ def test_what_a_killed_attempt_left_of_its_own_part_is_removed(tmp_path, process
     run(config, make_context(tmp_path / "run", config=config, num_slices=2))
     assert not own.exists()
     assert other.exists()
+
+
+@pytest.mark.parametrize("place", ["open_image", "read_upright_size", "load_pixels"])
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("division by zero"), RuntimeError("odd"), OSError("decoder error")]
+)
+def test_whatever_a_decoder_raises_is_a_reject_and_the_slice_goes_on(
+    tmp_path: Path,
+    processor_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    error: Exception,
+) -> None:
+    from pipeline.preprocess import images, row_images
+
+    module = images if place == "open_image" else row_images
+    really = getattr(module, place)
+    calls = iter(range(1000))
+
+    def fail_once(*args: Any, **options: Any) -> Any:
+        if next(calls) == 0:
+            raise error
+        return really(*args, **options)
+
+    monkeypatch.setattr(module, place, fail_once)
+    config = base_config(tmp_path, processor_dir)
+    result = run({**config, "num_threads": 1, "max_reject_share": 0.1}, make_context(tmp_path))
+    assert result["num_samples"] == 9
+    assert result["rejects_by_reason"] == {"unexpected_error": 1}
+    (path,) = (tmp_path / "output" / "parts").glob("*.rejects.jsonl")
+    message = json.loads(path.read_text())["message"]
+    assert message.endswith(f"red.png: {type(error).__name__}: {error}")
+    assert "train.csv:2" in message
+
+
+def test_an_error_of_the_operating_system_while_decoding_is_no_reject(
+    tmp_path: Path, processor_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline.preprocess import row_images
+
+    def fail(*_args: object, **_options: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(row_images, "load_pixels", fail)
+    with pytest.raises(StageError, match=r"train\.csv:2: .*Too many open files"):
+        run(base_config(tmp_path, processor_dir), make_context(tmp_path))

@@ -30,10 +30,8 @@ def test_upright_size_is_told_without_decoding_a_pixel(
     def load(_image: Image.Image) -> None:
         pytest.fail("decoded")
 
-    if kind != "PNG":  # Pillow looks for the orientation behind the pixels, too
-        monkeypatch.setattr("PIL.ImageFile.ImageFile.load", load)
-    assert read_upright_size(turned, max_pixels=10_000, name="x") == expected
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", load)
+    assert read_upright_size(turned, max_pixels=10_000, name="x") == expected
     assert read_upright_size(plain, max_pixels=10_000, name="x") == (16, 9)
 
 
