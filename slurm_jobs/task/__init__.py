@@ -37,6 +37,6 @@ def _run(verb: str, folder: str, *rest: str) -> int:
 
         return keep_rank(Path(folder))
     assert verb == "call", verb
-    from slurm_jobs.task.call import call_stage
+    from slurm_jobs.task.call import run_stage
 
-    return call_stage(Path(folder))
+    return run_stage(Path(folder))

@@ -25,6 +25,7 @@ from slurm_jobs.common.errors import (
 from slurm_jobs.common.files import write_text_atomic
 from slurm_jobs.common.outputs import outputs_problem
 from slurm_jobs.common.stop import install_stop_handler
+from slurm_jobs.task.late_exit import FAILED_PATIENCE_S, end_if_late, note_return, patience_s
 from slurm_jobs.task.rank import result_path, write_error
 
 BUILTIN_ENTRY_POINTS = {
@@ -47,19 +48,40 @@ def call_stage(context_path: Path) -> int:
     task_dir = context_path.parent
     run = os.environ["SLURM_JOBS_ENTRY_POINT"]
     install_stop_handler()
+    patience, code = FAILED_PATIENCE_S, 1
     try:
+        result_patience = patience_s()
         result = _called(run, context)
         write_text_atomic(result_path(task_dir, context.rank), result_text(run, result))
+        patience, code = result_patience, 0
     except StageStoppedError as error:
         print(f"stopped: {error}", file=sys.stderr, flush=True)
-        return error.exit_code
-    except (SystemExit, KeyboardInterrupt):
+        code = error.exit_code
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        note_return(task_dir, context.rank, code & 0xFF, patience)
+        raise
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever a stage raises is recorded, also what
         # is no Exception (torch's CheckpointException), and then ends it
         _record_error(task_dir, context.rank, error)
-        return error.exit_code if isinstance(error, StageConfigError) else 1
-    return 0
+        code = error.exit_code if isinstance(error, StageConfigError) else 1
+    note_return(task_dir, context.rank, code, patience)
+    return code
+
+
+def run_stage(context_path: Path) -> int:
+    """Call the stage's function in a process of its own, which ends in time after it.
+
+    Raises:
+        SystemExit: the function raised it.
+    """
+    rank = read_context(context_path).rank
+    try:
+        return call_stage(context_path)
+    finally:
+        end_if_late(context_path.parent, rank)
 
 
 def _called(run: str, context: TaskContext) -> Any:

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -26,11 +26,14 @@ from slurm_jobs.common.records import Outcome
 from slurm_jobs.common.stop import STOP_SIGNAL, noted_stop_time_s
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.task.environment import RANK_VARIABLES, JobEnvironment
+from slurm_jobs.task.late_exit import read_returned
 from slurm_jobs.task.rank import (
     PERHAPS_HALF_DONE,
     TERMINATED_EXIT_CODE,
     context_path,
+    error_path,
     exit_path,
+    result_path,
     started_path,
 )
 
@@ -207,6 +210,10 @@ def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
         for rank in range(num_ranks)
         if exit_path(task_dir, rank).exists()
     }
+    for rank in range(num_ranks):
+        if rank not in ends and (end := _without_keeper(task_dir, rank)) is not None:
+            ends[rank] = end
+            exit_codes = [0]  # of srun or the keeper: its death is explained
     failed = [e for e in ends.values() if e["exit_code"] != 0 and not e["stopped"]]
     if failed:
         return _failed(min(failed, key=lambda e: e["ended_unix_s"]))
@@ -219,7 +226,36 @@ def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
         code = _first_failure(exit_codes)
         reason = f"All ranks ended well, but the step ended with exit code {code}."
         return RanksEnd(outcome="failed", exit_code=code, reason=reason)
-    return RanksEnd(outcome="completed")
+    return RanksEnd(outcome="completed", reason=_late_reason(ends.values()))
+
+
+def _late_reason(ends: Iterable[Mapping[str, Any]]) -> str:
+    """What is to be said of ranks whose process outlived its function."""
+    late = [end for end in ends if end.get("note")]
+    if not late:
+        return ""
+    more = f" ({len(late) - 1} more ranks, too)" if len(late) > 1 else ""
+    return f"rank {late[0]['rank']} on {late[0]['node']}: {late[0]['note']}{more}"
+
+
+def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
+    """The end of a rank that left no exit record, but word of what its function came to."""
+    returned = read_returned(task_dir, rank)
+    if returned is None or not started_path(task_dir, rank).exists():
+        return None
+    code, error = returned["exit_code"], error_path(task_dir, rank)
+    if code == 0 and not result_path(task_dir, rank).exists():  # sys.exit(0)
+        return None
+    return {
+        "rank": rank,
+        "node": read_json(started_path(task_dir, rank))["node"],
+        "exit_code": code,
+        "signal": None,
+        "stopped": code == STOPPED_EXIT_CODE,
+        "ended_unix_s": returned["returned_unix_s"],
+        "error": read_json(error) if error.exists() else None,
+        "note": "its function had returned before its process and its keeper were killed",
+    }
 
 
 def _failed(end: Mapping[str, Any]) -> RanksEnd:

@@ -44,6 +44,7 @@ from slurm_jobs.common.stop import STOP_SIGNAL
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.task.environment import rank_variables
 from slurm_jobs.task.exit_span import note_exit
+from slurm_jobs.task.late_exit import LateExit, late_text, read_returned
 from slurm_jobs.task.noting import end_noting, start_noting
 from slurm_jobs.task.nsight import find_rank, nsight_command, require_nsys
 from slurm_jobs.task.rank_command import rank_command, rank_environment
@@ -100,15 +101,23 @@ def keep_rank(task_dir: Path) -> int:
         process, noting = _start(task_dir, context, asked)
     except OSError as error:  # a process that could only not be noted is killed with this one
         return _not_started(task_dir, context, _explained(error), 1)
+    late = LateExit(task_dir, context.rank, process.pid, asked)
+    if not _is_shell(task_dir):
+        late.watch()
     if not wait_with_group(process.pid, patience_s=GROUP_PATIENCE_S, spare=noting):
         print("slurm-jobs: a process of this rank cannot be killed", file=sys.stderr, flush=True)
+    late.stop()
     code, ended_unix_s = process.wait(), time.time()
     if code >= 0:
         said = [result_path(task_dir, context.rank), error_path(task_dir, context.rank)]
         note_exit(context, said, ended_unix_s)
+    note = ""
+    if (returned := read_returned(task_dir, context.rank)) is not None:
+        note = late_text(task_dir, context.rank, returned["exit_code"], code)
+        code = returned["exit_code"]
     code = _checked_code(task_dir, context, code, asked)
     stopped = code == STOPPED_EXIT_CODE and (bool(asked) or not _is_shell(task_dir))
-    _write_exit(task_dir, context, code, stopped=stopped)
+    _write_exit(task_dir, context, code, stopped=stopped, note=note)
     if noting is not None:
         end_noting(noting, context)
     return 0 if stopped else min(abs(code), 125)
@@ -197,7 +206,9 @@ def write_error(task_dir: Path, rank: int, error: BaseException) -> None:
     write_json_atomic(error_path(task_dir, rank), values)
 
 
-def _write_exit(task_dir: Path, context: TaskContext, code: int, *, stopped: bool) -> None:
+def _write_exit(
+    task_dir: Path, context: TaskContext, code: int, *, stopped: bool, note: str = ""
+) -> None:
     record: dict[str, Any] = {
         "rank": context.rank,
         "node": context.node_name,
@@ -206,6 +217,7 @@ def _write_exit(task_dir: Path, context: TaskContext, code: int, *, stopped: boo
         "stopped": stopped,
         "ended_unix_s": time.time(),
         "error": None,
+        "note": note,
     }
     if error_path(task_dir, context.rank).exists():
         record["error"] = read_json(error_path(task_dir, context.rank))

@@ -128,3 +128,50 @@ def until_released(config, context):
         if index in config["fails"] and context.attempt == 1:
             raise ValueError(f"slice {index} fails on purpose")
         (folder / f"out-{index}").write_text(str(index))
+
+
+def outlives(config, context):
+    """Return, raise or leave while something of the process goes on living."""
+    import atexit
+    import multiprocessing
+    import subprocess
+    import threading
+    from concurrent.futures import ProcessPoolExecutor
+
+    def forever():
+        while True:
+            time.sleep(0.05)
+
+    kept = config["kept_by"] if context.rank in config.get("ranks", [0]) else None
+    if kept == "thread":
+        threading.Thread(target=forever, name="uploader").start()
+    elif kept == "exit handler":
+        atexit.register(forever)
+    elif kept == "pool":
+        ProcessPoolExecutor(1).submit(time.sleep, 10_000)
+    elif kept == "child":
+        multiprocessing.Process(target=forever, name="loader").start()
+    elif kept == "pipe":
+        subprocess.Popen(["sleep", "10000"], stdout=sys.stdout, stderr=sys.stderr)
+    elif kept == "crash":
+        atexit.register(os.kill, os.getpid(), signal.SIGSEGV)
+    elif kept == "lock":  # nothing of Python can run: only the keeper can end it
+        atexit.register(_hold_the_interpreter)
+    return _ended(config, context)
+
+
+def _ended(config, context):
+    how = config.get("how", "return")
+    if how == "raise":
+        raise ValueError("a bad row")
+    if how == "exit":
+        sys.exit(config.get("code", 0))
+    if how == "os._exit":
+        os._exit(0)
+    return {"rank": context.rank}
+
+
+def _hold_the_interpreter():
+    import ctypes
+
+    ctypes.PyDLL(None).sleep(10_000)

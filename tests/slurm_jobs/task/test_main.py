@@ -9,7 +9,7 @@ CODE = """
 import atexit, os
 from slurm_jobs.task import call, main, rank, supervisor
 
-supervisor.supervise = rank.keep_rank = call.call_stage = lambda *_: 7
+supervisor.supervise = rank.keep_rank = call.run_stage = lambda *_: 7
 atexit.register(lambda: [os.kill(os.getpid(), number) for number in rank.FORWARDED])
 main(WORDS)
 """
