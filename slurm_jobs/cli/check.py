@@ -60,21 +60,29 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_cluster(loaded: LoadedSpec) -> tuple[str, ...]:
-    """Refuse what the spec's cluster would never run; what could not be asked is returned.
+    """Refuse what the spec's cluster would never run, and return notes.
+
+    They say what could not be asked, and what the shell's variables do.
 
     Raises:
         SpecError: with every limit that the spec breaks.
         SchedulerError: Slurm answered nothing at all.
     """
-    from slurm_jobs.operations.limits import limits_of, refuse_impossible, refuse_unreachable
+    from slurm_jobs.operations.limits import (
+        limits_of,
+        refuse_impossible,
+        refuse_unreachable,
+        shell_notes,
+    )
     from slurm_jobs.operations.load import profile_of
     from slurm_jobs.plan import make_plan
 
     profile = profile_of(loaded)
     limits = limits_of(profile)
     refuse_unreachable(limits)
-    refuse_impossible(loaded, make_plan(loaded.spec, profile, limits=limits), limits)
-    return limits.problems
+    plan = make_plan(loaded.spec, profile, limits=limits)
+    refuse_impossible(loaded, plan, limits)
+    return (*limits.problems, *shell_notes(plan, profile))
 
 
 def secret_notes(loaded: LoadedSpec) -> list[str]:

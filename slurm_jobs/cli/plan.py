@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan and print; what the cluster would never run is one error, in JSON the only answer."""
-    from slurm_jobs.operations.limits import limits_if_near, refuse_impossible
+    from slurm_jobs.operations.limits import limits_if_near, refuse_impossible, shell_notes
     from slurm_jobs.operations.load import load, profile_anywhere
     from slurm_jobs.operations.plan import plan_spec, render_scripts
     from slurm_jobs.run.connections import dependency_notes
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     plan = plan_spec(loaded, profile, limits)
     scripts = render_scripts(loaded, profile, plan)
     notes = [str(with_short_path(note)) for note in loaded.notes]
-    notes += [*dependency_notes(plan), *limits.problems]
+    notes += [*dependency_notes(plan), *limits.problems, *shell_notes(plan, profile)]
     if options.json:
         refuse_impossible(loaded, plan, limits)
         print_json(plan_values(plan, scripts, notes))

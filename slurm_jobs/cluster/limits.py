@@ -98,6 +98,8 @@ class ClusterLimits:
     """`TmpFS`: the folder of each node that the site takes for its local disk."""
     is_routed: bool = False
     """Whether a plugin of the site's chooses partitions for jobs that name none."""
+    shell_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Options that variables of the shell give to jobs whose spec leaves them open, by name."""
     num_queued: int = 0
     """The user's own jobs and array elements that are queued or running."""
     problems: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ class Placement:
 
 def place(resources: JobResources, limits: ClusterLimits) -> Placement:
     """Where jobs that ask for `resources` may go."""
-    names = _option(resources, "partition")
+    names = _option(resources, "partition", limits)
     listed = names.split(",") if names else []
     default = limits.default_partition()
     found = [limits.partitions[name] for name in listed if name in limits.partitions]
@@ -56,7 +56,7 @@ def place(resources: JobResources, limits: ClusterLimits) -> Placement:
         found = list(limits.partitions.values())
     elif not listed and default is not None:
         found = [default]
-    account, qos_name = _option(resources, "account"), _option(resources, "qos")
+    account, qos_name = _option(resources, "account", limits), _option(resources, "qos", limits)
     associations = limits.associations_with(account)
     places: list[Partition | None] = list(found) or [None]
     qos = {q.name: q for p in places for q in limits.qos_of(p, qos_name, associations)}
@@ -86,6 +86,6 @@ def job_room(all_resources: Iterable[JobResources], limits: ClusterLimits) -> in
     return None if most is None else max(1, most - limits.num_queued)
 
 
-def _option(resources: JobResources, name: str) -> str | None:
-    value = resources.slurm.get(name)
+def _option(resources: JobResources, name: str, limits: ClusterLimits) -> str | None:
+    value = resources.slurm.get(name, limits.shell_defaults.get(name))
     return None if value is None else str(value)

@@ -12,14 +12,13 @@ from slurm_jobs.cluster import slurm_tables as tables
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.schedulers.slurm_environment import shell_defaults
 
-_OVERRIDING = ("SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_ACCOUNT", "SBATCH_TIMELIMIT")
-"""Variables that sbatch prefers to the lines of a batch script."""
 _QUESTIONS = {
     "config": ["scontrol", "show", "config"],
     "partitions": ["scontrol", "-a", "show", "partition", "-o"],
     "kinds": ["sinfo", "--all", "--noheader", "--exact", "-o", tables.SINFO_FORMAT],
-    "queue": ["squeue", "--me", "--noheader", "--array", "-o", "%i"],
+    "queue": ["squeue", "--all", "--me", "--noheader", "--array", "-o", "%i"],
 }
 _ENFORCED = {"limits", "safe", "qos", "all"}
 """Words of AccountingStorageEnforce under which associations and QOS limit anybody."""
@@ -40,15 +39,11 @@ def probe_profile() -> ClusterProfile:
     return ClusterProfile()
 
 
-def ask_limits(profile: ClusterProfile, *, to_choose: bool = False) -> ClusterLimits:
+def ask_limits(profile: ClusterProfile) -> ClusterLimits:
     """What the profile's cluster allows this user: six short questions, side by side.
 
     What could not be asked stands in `problems`; its limits count as none. Where the controller
     answered nothing at all, `unreachable` says why.
-
-    Args:
-        profile: of the cluster.
-        to_choose: tell of the partitions also where variables have the last word on them.
     """
     if profile.scheduler == "local":
         return NO_LIMITS
@@ -62,8 +57,6 @@ def ask_limits(profile: ClusterProfile, *, to_choose: bool = False) -> ClusterLi
         answers, problems = {**answers, **more}, (*problems, *unanswered)
     kinds = tables.parse_kinds(answers.get("kinds", ""))
     partitions = tables.parse_partitions(answers.get("partitions", ""), kinds)
-    if said := _overriding():
-        partitions, problems = partitions if to_choose else {}, (*problems, said)
     return ClusterLimits(
         cluster_name=config.get("ClusterName") or None,
         max_array_size=_number(config, "MaxArraySize"),
@@ -75,16 +68,9 @@ def ask_limits(profile: ClusterProfile, *, to_choose: bool = False) -> ClusterLi
         qos=tables.parse_qos(answers.get("qos", "")),
         associations=tables.parse_associations(answers.get("associations", "")),
         num_queued=len(answers.get("queue", "").splitlines()),
+        shell_defaults=shell_defaults(os.environ),
         problems=problems,
     )
-
-
-def _overriding() -> str:
-    """That variables have the last word on partitions; empty where none is set."""
-    found = [name for name in _OVERRIDING if os.environ.get(name)]
-    if not found:
-        return ""
-    return f"{', '.join(found)} overrides what the spec says: partitions were not checked"
 
 
 def _number(config: Mapping[str, str], key: str) -> int | None:

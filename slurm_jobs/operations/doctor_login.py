@@ -26,6 +26,7 @@ from slurm_jobs.common.machine import mount_of
 from slurm_jobs.common.packages import installed_packages
 from slurm_jobs.doctor.judging_slurm import NEEDED
 from slurm_jobs.doctor.model import Asked, FolderLook, PythonLook, SlurmFacts
+from slurm_jobs.schedulers.slurm_environment import query_environment
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ def ask_slurm() -> SlurmFacts:
     others = {
         "partitions": ["scontrol", "-a", "show", "partition", "-o"],
         "nodes": ["sinfo", "--all", "--noheader", "-o", "%R|%a|%D|%T|%P"],
-        "queue": ["squeue", "--me", "--noheader", "-o", "%i"],
+        "queue": ["squeue", "--all", "--me", "--noheader", "-o", "%i"],
         "accounts": ["sacct", "-X", "-n", "-P", "-S", "now-1hours", "--format", "JobID"],
         "association": [
             *("sacctmgr", "-nP", "show", "assoc", "where", f"user={user}"),
@@ -71,7 +72,7 @@ def _asked(commands: dict[str, list[str]]) -> dict[str, Asked]:
         commands,
         limit_s=LIMIT_S,
         max_bytes=_MOST_BYTES,
-        env={**os.environ, "SLURM_TIME_FORMAT": "%s"},
+        env=query_environment(os.environ),
     )
     return {name: Asked(text=a.text, problem=a.problem) for name, a in answers.items()}
 

@@ -35,7 +35,7 @@ def look_at_cluster(
             message = f"--account and --partition are for Slurm, and {why}"
             raise InputError(message)
         return _this_machine()
-    limits = limits_of(ClusterProfile(), to_choose=True)
+    limits = limits_of(ClusterProfile())
     unknown = limits.unreachable
     if not any(partition.kinds for partition in limits.partitions.values()):
         unknown = unknown or "; ".join(limits.problems) or "sinfo tells of no partition with nodes"

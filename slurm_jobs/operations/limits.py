@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import InputError, SchedulerError, SpecError
 from slurm_jobs.plan import Plan
+from slurm_jobs.schedulers.batch_script import chosen_options
+from slurm_jobs.schedulers.slurm_environment import SHELL_DEFAULTS, ignored_by_sbatch
+from slurm_jobs.schedulers.surrounding_job import OWN_PREFIX, foreign_to_new_jobs
 from slurm_jobs.spec.loader import LoadedSpec
 from slurm_jobs.spec.validation import path_text, problem_at
 
+_MAX_SHOWN = 12
+"""Variables named in one note; an allocation sets forty."""
 
-def limits_of(profile: ClusterProfile, *, to_choose: bool = False) -> ClusterLimits:
-    """What the profile's cluster allows; what could not be asked stands in its `problems`.
 
-    `to_choose`: see `ask_limits`.
-    """
+def limits_of(profile: ClusterProfile) -> ClusterLimits:
+    """What the profile's cluster allows; what could not be asked stands in its `problems`."""
     if profile.scheduler == "local":
         return NO_LIMITS
     from slurm_jobs.cluster.probe import ask_limits
 
-    return ask_limits(profile, to_choose=to_choose)
+    return ask_limits(profile)
 
 
 def limits_if_near(profile: ClusterProfile) -> ClusterLimits:
@@ -31,6 +35,37 @@ def limits_if_near(profile: ClusterProfile) -> ClusterLimits:
     return ClusterLimits(
         problems=("the cluster's limits were not asked: there is no scontrol on this machine",)
     )
+
+
+def shell_notes(plan: Plan, profile: ClusterProfile) -> list[str]:
+    """Say which options the shell's variables give to the plan's jobs, and which have no effect."""
+    if profile.scheduler == "local":
+        return []
+    options = {job.stage: chosen_options(job.resources) for job in plan.jobs}
+    notes = []
+    ignored = {name for name in foreign_to_new_jobs(os.environ) if not name.startswith(OWN_PREFIX)}
+    for name in sorted(name for name in os.environ if name.startswith("SBATCH_")):
+        users = [
+            s
+            for s, given in options.items()
+            if not ignored_by_sbatch({name: os.environ[name]}, given)
+        ]
+        if users:
+            option = SHELL_DEFAULTS[name]
+            notes.append(
+                f"{name}={os.environ[name]} of this shell applies to {', '.join(users)}: the spec "
+                f"has no `{option}` there"
+            )
+        else:
+            ignored.add(name)
+    if ignored:
+        shown = sorted(ignored, key=lambda name: (not name.startswith("SBATCH_"), name))
+        more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
+        notes.append(
+            f"variables of this shell that jobs do not get: {', '.join(shown[:_MAX_SHOWN])}{more}; "
+            "write options of sbatch under `slurm:`, other variables under `environment:`"
+        )
+    return notes
 
 
 def refuse_unreachable(limits: ClusterLimits) -> None:

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.operations.limits import limits_of, refuse_impossible, refuse_unreachable
+from slurm_jobs.operations.limits import (
+    limits_of,
+    refuse_impossible,
+    refuse_unreachable,
+    shell_notes,
+)
 from slurm_jobs.operations.load import code_sources, profile_of
 from slurm_jobs.plan import Plan, make_plan
 from slurm_jobs.run.connections import Connections, SubmittedJob, dependency_notes
@@ -65,7 +70,12 @@ def submit(loaded: LoadedSpec, *, on_job: OnJob = lambda _job: None) -> Submissi
         undo.pop_all()  # there is a run from here on, and soon its jobs
         record_provenance(context, number, loaded.overrides)
         jobs = submit_plan(context, plan, Connections(), turn=turn, on_job=on_job)
-    notes = (*map(str, loaded.notes), *dependency_notes(plan), *limits.problems)
+    notes = (
+        *map(str, loaded.notes),
+        *dependency_notes(plan),
+        *limits.problems,
+        *shell_notes(plan, profile),
+    )
     return Submission(paths=paths, plan=plan, jobs=tuple(jobs), notes=notes)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from slurm_jobs.common.hidden import hidden_text
 from slurm_jobs.common.ranges import ranges_text
+from slurm_jobs.common.resources import JobResources
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.schedulers.protocol import JobDependencies
 
@@ -44,14 +45,13 @@ def array_text(order: JobOrder) -> str | None:
     return ranges_text(order.array_indices) + throttle
 
 
-def gpu_options(order: JobOrder) -> dict[str, Any]:
+def gpu_options(asked: JobResources) -> dict[str, Any]:
     """One type is named in the request; of several, all nodes are of whichever comes first.
 
     Several are features of the nodes, and so is the one of them that a job keeps to: its GPUs
     need not have a type of that name. A constraint of the user's is added to each type, in the
     form that sbatch's manual calls matching OR: `[(a100&ib)|(v100&ib)]`.
     """
-    asked = order.resources
     if not asked.gpus_per_node:
         return {}
     if len(asked.gpu) == 1:
@@ -93,13 +93,18 @@ def sbatch_options(order: JobOrder, dependencies: JobDependencies) -> dict[str, 
         "signal": f"B:{STOP_SIGNAL_NAME}@{order.resources.lead_s}",
         "time": time_limit_text(order.resources.timeout_min),
     }
-    options.update({key.replace("_", "-"): value for key, value in order.resources.slurm.items()})
-    options.update(gpu_options(order))
+    options.update(chosen_options(order.resources))
     if options.get("no-requeue"):
         del options["requeue"]
     return {
         key: value for key, value in options.items() if value is not None and value is not False
     }
+
+
+def chosen_options(asked: JobResources) -> dict[str, Any]:
+    """Return the options that the profile and the stage choose, without those of every job."""
+    own = {key.replace("_", "-"): value for key, value in asked.slurm.items()}
+    return {**own, **gpu_options(asked)}
 
 
 def setup_lines(order: JobOrder) -> list[str]:

@@ -31,7 +31,7 @@ from slurm_jobs.schedulers.local_state import (
     decide,
     not_started_reason,
 )
-from slurm_jobs.schedulers.surrounding_job import of_surrounding_job
+from slurm_jobs.schedulers.surrounding_job import foreign_to_new_jobs
 
 POLL_S = 0.05
 _START_VARIABLE = "SLURM_JOBS_LOCAL_START"
@@ -169,7 +169,7 @@ class Runner:
                 raise
 
     def _environment(self, order: JobOrder, job_id: str, task_id: str) -> dict[str, str]:
-        told = of_surrounding_job(os.environ, in_slurm_job=True)  # none of Slurm's is true here
+        told = foreign_to_new_jobs(os.environ)  # none of Slurm's is true here
         kept = {
             name: value
             for name, value in os.environ.items()

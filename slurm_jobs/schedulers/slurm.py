@@ -9,20 +9,23 @@ batch step (`use_srun=False`), and what it needs exists before sbatch is called.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.errors import SchedulerError, SubmissionUnknownError
+from slurm_jobs.common.files import write_bytes_atomic
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.schedulers import slurm_questions
 from slurm_jobs.schedulers.batch_script import sbatch_options, setup_lines, supervisor_command
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
+from slurm_jobs.schedulers.slurm_environment import sbatch_environment
 from slurm_jobs.schedulers.slurm_output import is_refusal
-from slurm_jobs.schedulers.surrounding_job import of_surrounding_job
 
+_SUBMITTED = re.compile(r"^Submitted batch job (\d+)", re.MULTILINE)
 _IDS_A_CALL = 400
 """Job ids of one scancel; a command line has its limits, and a request its size."""
 
@@ -45,36 +48,46 @@ class SlurmScheduler:
         return text
 
     def submit(self, order: JobOrder, dependencies: JobDependencies) -> str:
-        """Call sbatch through submitit and return the job's id."""
-        import submitit
-        from submitit.core.utils import FailedJobError, FailedSubmissionError
+        """Call sbatch with the rendered script and return the job's id.
 
-        folder = RunPaths(Path(order.run_dir)).job_dir(order.token)
+        submitit's own call is not used: it gives sbatch the whole environment of this process, and
+        fails on output that is not UTF-8.
+        """
+        script = RunPaths(Path(order.run_dir)).job_dir(order.token) / "submission.sh"
+        options = sbatch_options(order, dependencies)
         try:
-            executor = submitit.SlurmExecutor(folder)
-            executor.update_parameters(**_submitit_parameters(order, dependencies))
-            with _without_surrounding_job():
-                job = executor._submit_command(supervisor_command(order))  # noqa: SLF001 - see above
-        except FailedJobError as error:
-            reason = _last_line(error)
-            if is_refusal(str(error)):
-                message = f"sbatch refused the job of stage `{order.stage}`: {reason}"
-                raise SchedulerError(message) from error
-            message = f"sbatch left open whether it took the job of stage `{order.stage}`: {reason}"
-            raise SubmissionUnknownError(message) from error
-        except FailedSubmissionError as error:
-            message = (
-                f"whether sbatch took the job of stage `{order.stage}` is not known: it ended well "
-                f"and named no job, but said: {_quoted(error)}"
+            write_bytes_atomic(script, os.fsencode(self.render(order, dependencies)))
+        except OSError as error:
+            message = f"cannot write the batch script of stage `{order.stage}`: {error}"
+            raise SchedulerError(message) from error
+        try:
+            result = subprocess.run(
+                ["sbatch", str(script)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                check=False,
+                env=sbatch_environment(os.environ, options),
             )
-            raise SubmissionUnknownError(message) from error
-        except (FileNotFoundError, RuntimeError) as error:
+        except (FileNotFoundError, PermissionError) as error:
             message = f"sbatch could not be run for stage `{order.stage}`: {error}"
             raise SchedulerError(message) from error
-        except OSError as error:  # such as a full disk, when the job may be in the queue already
+        except OSError as error:
             message = f"whether sbatch took the job of stage `{order.stage}` is not known: {error}"
             raise SubmissionUnknownError(message) from error
-        return str(job.job_id)
+        if result.returncode != 0:
+            raise _failure(order.stage, result)
+        match = _SUBMITTED.search(result.stdout)
+        if match is None:
+            said = " ".join(result.stdout.split()) or "nothing"
+            message = (
+                f"whether sbatch took the job of stage `{order.stage}` is not known: it ended well "
+                f"and named no job, but said: {said}"
+            )
+            raise SubmissionUnknownError(message)
+        return match[1]
 
     def start(self) -> None:
         """Nothing to do: the jobs are in Slurm's hands, and no process stays here."""
@@ -120,35 +133,18 @@ def _underscored(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _without_surrounding_job() -> Iterator[None]:
-    """Call sbatch without the variables of the job that this process runs in, if it does.
-
-    sbatch passes them on, and the new job's srun, supervisor and ranks would take another job's
-    tasks, memory, restarts and ranks for their own. What a user sets for sbatch (SBATCH_...) stays,
-    but for the name: sbatch prefers it to the script's, by which a job without an id is looked up,
-    and told from strangers with the same id.
-    """
-    names = of_surrounding_job(os.environ, in_slurm_job="SLURM_JOB_ID" in os.environ)
-    foreign = {name: os.environ[name] for name in {*names, "SBATCH_JOB_NAME"} & os.environ.keys()}
-    for name in foreign:
-        del os.environ[name]
-    try:
-        yield
-    finally:
-        os.environ.update(foreign)
+def _failure(stage: str, result: subprocess.CompletedProcess[str]) -> SchedulerError:
+    text = result.stderr.strip() or result.stdout
+    reason = _last_line(text)
+    if result.returncode > 0 and is_refusal(text):  # one that was killed may have been heard
+        return SchedulerError(f"sbatch refused the job of stage `{stage}`: {reason}")
+    message = f"sbatch left open whether it took the job of stage `{stage}`: {reason}"
+    return SubmissionUnknownError(message)
 
 
-def _quoted(error: Exception) -> str:
-    """What sbatch said, which submitit quotes among advice on its own objects; in one line."""
-    text = str(error)
-    said = text[text.find('"') + 1 : text.rfind('"')]
-    return " ".join(said.split()) or "nothing"
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    wanted = [line for line in lines if "sbatch: error" in line] or [
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    wanted = [line for line in lines if "sbatch: error" in line or "sbatch: fatal" in line] or [
         line for line in lines if line.startswith("sbatch: ")
     ]
     return (wanted or lines or ["no reason given"])[-1]

@@ -43,6 +43,10 @@ _ARRAY_ID = re.compile(r"(\d+)_\[([^\]]+)\](?:%\d+)?")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 
+_OWN_REFUSAL = re.compile(
+    r"sbatch: fatal: |try \"sbatch --help\"|sbatch: (?:unrecognized|invalid|ambiguous) option"
+    r"|sbatch: option '[^']*' (?:requires|doesn't allow|is ambiguous)"
+)
 _OPEN_ENDS = ("timed out", "zero bytes were transmitted", "unable to contact", "connection")
 
 
@@ -50,14 +54,13 @@ def is_refusal(text: str) -> bool:
     """Whether what sbatch said on failing means that the job was certainly not taken.
 
     `Socket timed out` may come although the controller took the job
-    (nextflow#970): then only a look-up by the job's name can tell. On options
-    that sbatch does not know it prints no `error`, and asks nobody.
+    (nextflow#970): then only a look-up by the job's name can tell. What sbatch finds wrong
+    itself (`fatal`, an option that it does not know) it has asked nobody about.
     """
     lowered = text.lower()
-    is_usage = 'try "sbatch --help"' in lowered
-    return is_usage or (
-        "sbatch: error" in lowered and not any(words in lowered for words in _OPEN_ENDS)
-    )
+    if _OWN_REFUSAL.search(lowered):
+        return True
+    return "sbatch: error" in lowered and not any(words in lowered for words in _OPEN_ENDS)
 
 
 def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounting]:

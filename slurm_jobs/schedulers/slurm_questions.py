@@ -19,6 +19,7 @@ from slurm_jobs.cluster.slurm_tables import parse_config
 from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.schedulers.protocol import Answer, Question, is_of
+from slurm_jobs.schedulers.slurm_environment import query_environment
 from slurm_jobs.schedulers.slurm_output import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,
@@ -36,7 +37,8 @@ NO_ACCOUNTS = (
     "this cluster keeps no accounts (sacct is switched off): of a job that has ended Slurm tells "
     "only for some minutes; after that its records alone do"
 )
-_SQUEUE = ["squeue", "--noheader", "--states=all"]
+_SQUEUE = ["squeue", "--noheader", "--all", "--states=all"]
+"""`--all`: jobs in partitions that a site hides, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +64,7 @@ def find(job_names: Sequence[str]) -> Mapping[str, str]:
     found = _taken(text)
     missing = [name for name in job_names if name not in found]
     if missing:
-        command = ["sacct", "-X", "-n", "-P", "-S", "now-30days", "--name", ",".join(missing)]
+        command = [*_sacct_of_cluster(), "-X", "-S", "now-30days", "--name", ",".join(missing)]
         try:
             text = ask([*command, "--format", "JobID,State,NodeList,JobName"])
         except SchedulerError:
@@ -165,7 +167,13 @@ def _sacct_command(question: Question, *, details: bool) -> list[str]:
     ids = list(dict.fromkeys(question.jobs.values()))
     which = ["-j", ",".join(ids)] if len(ids) <= MAX_IDS_NAMED else ["-u", _users(question)]
     scope = ["--duplicates"] if details else ["-X"]
-    return ["sacct", "-n", "-P", "-S", since, *which, *scope, "--format", ",".join(SACCT_FIELDS)]
+    return [*_sacct_of_cluster(), "-S", since, *which, *scope, "--format", ",".join(SACCT_FIELDS)]
+
+
+def _sacct_of_cluster() -> list[str]:
+    """Return sacct for the cluster that the other commands ask: it alone ignores SLURM_CLUSTERS."""
+    clusters = os.environ.get("SLURM_CLUSTERS")
+    return ["sacct", "-n", "-P", *([f"--clusters={clusters}"] if clusters else [])]
 
 
 def _users(question: Question) -> str:
@@ -187,7 +195,9 @@ def _lines(text: str) -> list[str]:
 
 
 def ask(command: list[str]) -> str:
-    """Standard output of a Slurm command; times come as seconds since 1970.
+    """Return the standard output of a Slurm command, which no setting of the shell changes.
+
+    Times come as seconds since 1970; bytes that are not UTF-8 are replaced.
 
     Raises:
         SchedulerError: it is missing, failed, or did not answer in time.
@@ -197,9 +207,11 @@ def ask(command: list[str]) -> str:
             command,
             capture_output=True,
             text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=COMMAND_TIMEOUT_S,
             check=False,
-            env={**os.environ, "SLURM_TIME_FORMAT": "%s"},
+            env=query_environment(os.environ),
         )
     except FileNotFoundError as error:
         message = f"`{command[0]}` was not found; is this a login node of the cluster?"

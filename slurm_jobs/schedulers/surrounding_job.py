@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_OWN_PREFIX = "SLURM_JOBS_"
+OWN_PREFIX = "SLURM_JOBS_"
 _OF_THE_USER = frozenset({"SLURM_JOBS_RUNS_DIR"})
 """With our prefix, and yet a user's own setting."""
-_OF_THE_SITE = frozenset(
-    {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_EXIT_ERROR", "SLURM_TIME_FORMAT", "SLURM_UMASK"}
+SITE_SETTINGS = frozenset(
+    {
+        *("SLURM_CLUSTERS", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"),
+        *("SLURM_SACK_JWKS", "SLURM_SACK_KEY", "SLURM_SACK_SOCKET"),
+    }
 )
-"""Settings of Slurm's programs that stand in every environment, in a job or not."""
+"""Which Slurm is meant and how to log in to it: settings that hold in a job and outside of it."""
 _OF_A_RANK = frozenset(
     {
         "RANK",
@@ -39,13 +42,15 @@ def thread_variables(num_threads: int) -> dict[str, str]:
     return {THREADS: str(num_threads), _OWN_THREADS: str(num_threads)}
 
 
-def of_surrounding_job(variables: Mapping[str, str], *, in_slurm_job: bool) -> frozenset[str]:
-    """Names of those `variables` that tell of the job that this process runs in, if it does.
+def foreign_to_new_jobs(variables: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of those `variables` that no new job may inherit.
 
-    Outside of a job of Slurm's, its variables are the user's own; SBATCH_... always are.
+    Slurm's own describe another job or allocation, or are options of srun. They count whether or
+    not `SLURM_JOB_ID` is among them: a terminal that was opened from an allocation may have only
+    some of them. The SBATCH_... variables are the user's own, see `slurm_environment`.
     """
     in_stage = "SLURM_JOBS_STAGE" in variables
-    found = {name for name in variables if _tells_of_a_job(name, in_slurm_job=in_slurm_job)}
+    found = {name for name in variables if _is_foreign(name)}
     if in_stage:
         found |= _OF_A_RANK & variables.keys()
     if in_stage and variables.get(THREADS) == variables.get(_OWN_THREADS, ""):
@@ -53,7 +58,7 @@ def of_surrounding_job(variables: Mapping[str, str], *, in_slurm_job: bool) -> f
     return frozenset(found)
 
 
-def _tells_of_a_job(name: str, *, in_slurm_job: bool) -> bool:
-    if name.startswith(_OWN_PREFIX):
+def _is_foreign(name: str) -> bool:
+    if name.startswith(OWN_PREFIX):
         return name not in _OF_THE_USER
-    return in_slurm_job and name.startswith(("SLURM_", "SLURMD_")) and name not in _OF_THE_SITE
+    return name.startswith(("SLURM_", "SLURMD_", "SRUN_")) and name not in SITE_SETTINGS

@@ -25,6 +25,7 @@ from slurm_jobs.common.process import kill_session
 from slurm_jobs.common.records import Outcome
 from slurm_jobs.common.stop import STOP_SIGNAL, noted_stop_time_s
 from slurm_jobs.run.orders import JobOrder
+from slurm_jobs.schedulers.slurm_environment import step_environment
 from slurm_jobs.task.environment import RANK_VARIABLES, JobEnvironment
 from slurm_jobs.task.late_exit import read_returned
 from slurm_jobs.task.rank import (
@@ -175,6 +176,7 @@ class Ranks:
             f"--ntasks={asked.num_ranks}",
             f"--ntasks-per-node={asked.tasks_per_node}",
             f"--cpus-per-task={asked.cpus_per_task}",  # not inherited since Slurm 22.05
+            "--export=ALL",  # whatever the batch job was submitted with
             "--kill-on-bad-exit=1",
             "--unbuffered",
             f"--job-name={self._order.stage}",
@@ -184,14 +186,10 @@ class Ranks:
     def _variables(self, rank: int | None) -> dict[str, str]:
         """The environment, of rank `rank` or of a step's srun.
 
-        An inherited CPU binding would pin every rank to the same few cores, and ranks that srun
-        starts would believe an inherited word on who they are rather than srun's.
+        Ranks that srun starts would believe an inherited word on who they are rather than srun's.
         """
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("SLURM_CPU_BIND") and name not in RANK_VARIABLES
-        }
+        own = step_environment(os.environ, self._order.environment)
+        kept = {name: value for name, value in own.items() if name not in RANK_VARIABLES}
         kept["SLURM_JOBS_ENTRY_POINT"] = self._order.run
         if rank is None:
             return kept

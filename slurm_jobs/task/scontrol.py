@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+
+from slurm_jobs.schedulers.slurm_environment import query_environment
 
 COMMAND_TIMEOUT_S = 30
 
@@ -10,9 +13,7 @@ COMMAND_TIMEOUT_S = 30
 def output_of(command: list[str]) -> str | None:
     """Standard output; None if the command is missing, failed or did not answer."""
     try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
-        )
+        result = _run(command)
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return None
     return result.stdout if result.returncode == 0 else None
@@ -21,9 +22,7 @@ def output_of(command: list[str]) -> str | None:
 def told(command: list[str]) -> str | None:
     """Give an order; None, or why it was not carried out."""
     try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
-        )
+        result = _run(command)
     except FileNotFoundError:
         return f"{command[0]} is missing on this node; `slurm-jobs resume` runs it again"
     except subprocess.TimeoutExpired:
@@ -31,3 +30,16 @@ def told(command: list[str]) -> str | None:
     if result.returncode != 0:
         return f"{' '.join(command[:2])} failed: {result.stderr.strip()}"
     return None
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+        env=query_environment(os.environ),
+    )

@@ -218,9 +218,10 @@ class Cluster:
         unfit = {"DOWN", "DRAIN", "NOT_RESPONDING"}
         wait_until(lambda: not unfit & set(self.node_state(node)), f"node {node} to be back")
 
-    def create_partition(self, name: str, nodes: str) -> None:
+    def create_partition(self, name: str, nodes: str, *, hidden: bool = False) -> None:
         """Add a partition until `delete_partition`, or a restart of slurmctld."""
-        self._admin("scontrol", "create", f"PartitionName={name}", f"Nodes={nodes}")
+        words = [f"PartitionName={name}", f"Nodes={nodes}", f"Hidden={'YES' if hidden else 'NO'}"]
+        self._admin("scontrol", "create", *words)
 
     def delete_partition(self, name: str) -> None:
         """Remove one that was created."""

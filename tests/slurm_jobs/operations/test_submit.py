@@ -95,7 +95,7 @@ def test_where_slurm_has_no_programs_here_nothing_is_made_either(
     assert not (tmp_path / "runs").exists()
 
 
-def test_check_cluster_asks_the_other_questions_where_the_environment_names_the_partition(
+def test_check_cluster_says_where_the_environment_names_the_partition(
     slurm: FakeSlurm,
     spec: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -107,7 +107,7 @@ def test_check_cluster_asks_the_other_questions_where_the_environment_names_the_
     with pytest.raises(SystemExit) as ended:
         cli.main(["check", "--cluster", str(spec)])
     assert ended.value.code == 0
-    assert "SBATCH_PARTITION overrides what the spec says" in capsys.readouterr().out
+    assert "SBATCH_PARTITION=gpu of this shell applies to" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verb", ["check", "plan", "submit"])
@@ -219,7 +219,7 @@ def test_an_sbatch_that_answers_nonsense_is_said_and_the_intent_kept(
 
 @pytest.mark.parametrize(
     ("answer", "told"),
-    [("printf ''", "said: nothing"), (r"printf '\xff\n'", "sbatch left open whether")],
+    [("printf ''", "said: nothing"), (r"printf '\xff\n'", "named no job, but said: \ufffd")],
 )
 def test_an_sbatch_that_says_nothing_or_no_text_is_no_crash(
     nonsense: FakeSlurm, spec: Path, capsys: pytest.CaptureFixture[str], answer: str, told: str

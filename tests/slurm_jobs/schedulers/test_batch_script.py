@@ -222,7 +222,7 @@ def test_a_type_of_gpu_that_is_kept_is_asked_for_as_the_feature_that_it_was_chos
     """`--gpus-per-node=v100:4` is refused where GPUs have no types."""
     given = order(gpu=("a100", "v100"), slurm=own)
     kept = replace(given.resources, gpus_per_node=4, gpu_kept="v100")
-    options = gpu_options(replace(given, resources=kept))
+    options = gpu_options(kept)
     assert options == {"gpus-per-node": 4, "constraint": expected}
 
 

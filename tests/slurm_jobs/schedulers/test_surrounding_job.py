@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.common.context import ParentStage
-from slurm_jobs.schedulers.surrounding_job import of_surrounding_job, thread_variables
+from slurm_jobs.schedulers.surrounding_job import foreign_to_new_jobs, thread_variables
 from slurm_jobs.task.environment import RANK_VARIABLES
 from slurm_jobs.task.rank_command import rank_environment
 from tests.contexts import make_context
@@ -21,15 +21,20 @@ def test_all_that_a_rank_is_told_and_nothing_else_is_kept_from_the_jobs_that_it_
         patch.setattr("os.environ", OF_A_USER | dict.fromkeys((*OF_A_TASK, *RANK_VARIABLES), "0"))
         told = rank_environment(context, {"cpus_per_task": 3}, tmp_path)
     assert {"RANK", "OMP_NUM_THREADS", "SLURM_JOBS_CONFIG", "SLURM_JOBS_P_OUTPUT_DIR"} <= set(told)
-    assert told.keys() - of_surrounding_job(told, in_slurm_job=False) == OF_A_USER.keys()
+    assert told.keys() - foreign_to_new_jobs(told) == OF_A_USER.keys()
 
 
 def test_a_number_of_threads_that_the_user_set_is_told_to_all_jobs() -> None:
     own = {"SLURM_JOBS_STAGE": "s", **thread_variables(3)}
-    assert "OMP_NUM_THREADS" in of_surrounding_job(own, in_slurm_job=False)
+    assert "OMP_NUM_THREADS" in foreign_to_new_jobs(own)
     for given in ({**own, "OMP_NUM_THREADS": "4"}, {"OMP_NUM_THREADS": "3"}):
-        assert "OMP_NUM_THREADS" not in of_surrounding_job(given, in_slurm_job=False)
+        assert "OMP_NUM_THREADS" not in foreign_to_new_jobs(given)
 
 
 def test_outside_of_a_stage_torchs_variables_are_the_users_own() -> None:
-    assert of_surrounding_job({"RANK": "0", "MASTER_ADDR": "x"}, in_slurm_job=True) == frozenset()
+    assert foreign_to_new_jobs({"RANK": "0", "MASTER_ADDR": "x"}) == frozenset()
+
+
+def test_a_shell_with_some_of_an_allocations_variables_is_as_foreign_as_the_allocation() -> None:
+    of_a_terminal = {"SLURM_NTASKS": "4", "SRUN_CPUS_PER_TASK": "2", "SLURMD_NODENAME": "n1"}
+    assert foreign_to_new_jobs(of_a_terminal) == of_a_terminal.keys()

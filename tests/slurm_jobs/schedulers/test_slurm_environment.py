@@ -1,0 +1,136 @@
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from slurm_jobs.common.errors import SchedulerError, SubmissionUnknownError
+from slurm_jobs.schedulers import slurm_questions
+from slurm_jobs.schedulers.slurm import SlurmScheduler
+from slurm_jobs.schedulers.slurm_environment import (
+    query_environment,
+    sbatch_environment,
+    step_environment,
+)
+from tests.slurm_jobs.task.orders import order as make_order
+from tests.slurm_variables import NAMES
+
+HOSTILE = dict.fromkeys(NAMES, "1") | {"HOME": "/home/me", "PATH": os.environ["PATH"]}
+WHICH_SLURM = {"SLURM_CLUSTERS", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"}
+READ_IN_JOBS = ("SBATCH_", "SLURM_", "SLURMD_", "SRUN_")
+"""Of sbatch, and of srun and the supervisor in the job."""
+WHOSE = {"account", "constraint", "partition", "qos", "reservation", "wckey"}
+
+
+def _slurm_names(variables: Mapping[str, str]) -> set[str]:
+    return set(NAMES) & set(variables)
+
+
+def test_no_variable_of_the_shell_filters_or_formats_what_slurm_is_asked() -> None:
+    variables = query_environment(HOSTILE)
+    assert _slurm_names(variables) == WHICH_SLURM | {"SLURM_BITSTR_LEN", "SLURM_TIME_FORMAT"}
+    assert (variables["SLURM_TIME_FORMAT"], variables["SLURM_BITSTR_LEN"]) == ("%s", "0")
+    assert variables["HOME"] == "/home/me"
+
+
+def test_a_new_job_gets_of_the_shells_slurm_variables_where_it_runs_and_who_pays() -> None:
+    variables = sbatch_environment(HOSTILE, options=())
+    options = {name for name in _slurm_names(variables) if name.startswith(READ_IN_JOBS)}
+    assert options == WHICH_SLURM | {f"SBATCH_{o.upper()}" for o in WHOSE}
+    assert variables["HOME"] == "/home/me"
+
+
+@pytest.mark.parametrize("option", sorted(WHOSE))
+def test_what_a_spec_says_wins_over_the_variable_of_that_option(option: str) -> None:
+    name = f"SBATCH_{option.upper()}"
+    assert name in sbatch_environment(HOSTILE, options=())
+    assert name not in sbatch_environment(HOSTILE, options={option: "x"})
+    assert name not in sbatch_environment({name: ""}, options=())
+
+
+def test_srun_gets_what_the_job_itself_has_set() -> None:
+    job = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_MEM_PER_NODE": "100"}
+    hostile = {"SLURM_EXPORT_ENV": "NONE", "SRUN_EXPORT_ENV": "NONE", "SLURM_CPU_BIND_LIST": "0x1"}
+    assert step_environment({**job, **hostile, "SLURM_HOSTFILE": "/x"}, ()) == job
+
+
+def test_srun_keeps_a_variable_that_the_spec_sets() -> None:
+    assert step_environment({"SRUN_INPUT": "none"}, {"SRUN_INPUT": "none"}) == {
+        "SRUN_INPUT": "none"
+    }
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on PATH; each command that it gets writes its environment to `COMMAND.env`."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def _write_command(folder: Path, name: str, lines: str) -> None:
+    path = folder / name
+    path.write_text(f'#!/bin/sh\nenv > "{folder}/{name}.env"\n{lines}\n')
+    path.chmod(0o755)
+
+
+def _seen(folder: Path, name: str) -> set[str]:
+    lines = (folder / f"{name}.env").read_text().splitlines()
+    return {line.partition("=")[0] for line in lines}
+
+
+@pytest.mark.parametrize("command", ["squeue", "sacct", "scancel", "scontrol", "sacctmgr"])
+def test_every_question_is_asked_in_that_environment(
+    command: str, commands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SQUEUE_PARTITION", "SACCT_LOCAL", "SCANCEL_STATE", "SLURM_DEBUG_FLAGS"):
+        monkeypatch.setenv(name, "hidden")
+    _write_command(commands, command, "printf 'caf\\351\\n'")
+    assert slurm_questions.ask([command]) == "caf\ufffd\n"
+    assert _slurm_names(dict.fromkeys(_seen(commands, command), "")) == {
+        "SLURM_TIME_FORMAT",
+        "SLURM_BITSTR_LEN",
+    }
+
+
+def test_an_error_that_is_not_utf_8_is_reported_in_a_line(commands: Path) -> None:
+    _write_command(commands, "squeue", "printf 'squeue: error: caf\\351\\n' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="exit code 1: caf\ufffd"):
+        slurm_questions.ask(["squeue"])
+
+
+def _submit(tmp_path: Path) -> str:
+    order = make_order(tmp_path)
+    (tmp_path / "jobs" / order.token).mkdir(parents=True)
+    return SlurmScheduler().submit(order, {})
+
+
+def test_sbatch_is_called_in_the_environment_of_a_new_job(
+    commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SBATCH_OUTPUT", "SLURM_MEM_PER_CPU", "SRUN_EXPORT_ENV", "SBATCH_ACCOUNT"):
+        monkeypatch.setenv(name, "x")
+    _write_command(
+        commands, "sbatch", "printf 'notice for job 99: caf\\351\\nSubmitted batch job 7\\n'"
+    )
+    assert _submit(tmp_path) == "7"
+    assert _slurm_names(dict.fromkeys(_seen(commands, "sbatch"), "")) == {"SBATCH_ACCOUNT"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "words"),
+    [
+        ("echo 'sbatch: fatal: --mem and --mem-per-cpu' >&2; exit 1", SchedulerError, "refused"),
+        ("printf 'sbatch: error: caf\\351\\n' >&2; exit 1", SchedulerError, "refused"),
+        ("echo 'sbatch: error: retrying' >&2; kill -9 $$", SubmissionUnknownError, "left open"),
+        ("echo job 99", SubmissionUnknownError, "named no job"),
+    ],
+)
+def test_only_what_sbatch_says_itself_is_a_refusal(
+    commands: Path, tmp_path: Path, lines: str, error: type[SchedulerError], words: str
+) -> None:
+    _write_command(commands, "sbatch", lines)
+    with pytest.raises(SchedulerError, match=words) as raised:
+        _submit(tmp_path)
+    assert type(raised.value) is error
