@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from slurm_jobs.common.context import again_command
 from slurm_jobs.common.stage_config.preprocess import CHOSEN_REASONS
+from slurm_jobs.common.truncation import truncated
 
 Reason = Literal[
     "bad_row",  # the row itself cannot be understood
@@ -41,7 +42,7 @@ class SampleRejectedError(Exception):
     """A row cannot become a sample; the stage goes on without it."""
 
     def __init__(self, *, reason: Reason, message: str) -> None:
-        super().__init__(message)
+        super().__init__(truncated(message))
         self.reason: Reason = reason
 
 

@@ -130,13 +130,15 @@ def last_lines(log: Path, num_lines: int) -> list[str]:
     """The last lines of a log, however long it is, without their ends."""
     with log.open("rb") as stream:
         left = stream.seek(0, os.SEEK_END)
-        data = b""
-        while left and data.count(b"\n") <= num_lines:
+        blocks: list[bytes] = []
+        num_ends = 0
+        while left and num_ends <= num_lines:
             size = min(_BLOCK_BYTES, left)
             left -= size
             stream.seek(left)
-            data = stream.read(size) + data
-    lines = data.decode(errors="replace").split("\n")
+            blocks.append(stream.read(size))
+            num_ends += blocks[-1].count(b"\n")
+    lines = b"".join(reversed(blocks)).decode(errors="replace").split("\n")
     if lines[-1] == "":
         lines.pop()
     return [line.rstrip("\r") for line in lines[max(0, len(lines) - num_lines) :]]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from slurm_jobs.cli.screen import GuardedStream, unguarded
 from slurm_jobs.common.steering import plain
+from slurm_jobs.common.truncation import truncated_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +36,7 @@ def page_console(width: int | None = None, *, stderr: bool = False) -> Console:
     """
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
+    from rich.text import Text
 
     class LeavableConsole(Console):
         def on_broken_pipe(self) -> None:
@@ -43,6 +45,11 @@ def page_console(width: int | None = None, *, stderr: bool = False) -> Console:
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterator[Segment]:
+            # rich copies the rest of a text at each line that it breaks it into
+            if isinstance(renderable, str | Text):
+                whole = str(renderable)
+                short = truncated_lines(whole)
+                renderable = renderable if short == whole else Text(short)
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else plain(text), style, control)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from slurm_jobs.cli.arguments import command_text, shown_path
 from slurm_jobs.cli.log_files import failure_log, has_explaining_log, last_lines, rank_logs
 from slurm_jobs.common.records import CompletionRecord
+from slurm_jobs.common.truncation import truncated
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
 from slurm_jobs.schedulers.states import NEVER
@@ -214,7 +215,7 @@ def last_failure(run_dir: Path, status: RunStatus) -> Failure | None:
     return Failure(
         line=problem_line(run_dir, stage, part),
         log=log,
-        tail=tuple(last_lines(log, MAX_TAIL_LINES)) if log is not None else (),
+        tail=tuple(map(truncated, last_lines(log, MAX_TAIL_LINES))) if log is not None else (),
     )
 
 

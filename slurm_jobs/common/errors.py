@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slurm_jobs.common.truncation import truncated_lines
+
 STOPPED_EXIT_CODE = 75
 """EX_TEMPFAIL of sysexits.h: not an error, run me again."""
 
@@ -21,9 +23,12 @@ NO_RETRY_EXIT_CODE = 78
 
 
 class SlurmJobsError(Exception):
-    """Base of every error that slurm-jobs raises on purpose."""
+    """Base of every error that slurm-jobs raises on purpose; no line of its text is unbounded."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return truncated_lines(super().__str__())
 
 
 class InputError(SlurmJobsError, ValueError):
@@ -89,6 +94,9 @@ class Problem:
     """Counted from 1."""
     message: str
     """What is wrong, what was found, what is allowed, and the nearest known word."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", truncated_lines(self.message))
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, cast
 
 from slurm_jobs.common.json_values import is_count, is_moment
+from slurm_jobs.common.truncation import MAX_LINE_CHARS, truncated
 
 DependencyKind = Literal["afterok", "afterany", "afternotok", "aftercorr"]
 """Slurm's own words."""
@@ -148,7 +149,7 @@ def completion_from_json(values: Mapping[str, Any]) -> CompletionRecord:
     Raises:
         ValueError, TypeError, KeyError: it is damaged.
     """
-    record = CompletionRecord(**_known(CompletionRecord, values))
+    record = CompletionRecord(**_truncated(_known(CompletionRecord, values), "reason"))
     numbers = (record.exit_code, record.signal or 0)
     if not isinstance(record.reason, str) or not all(isinstance(n, int) for n in numbers):
         message = "its reason is no text, or its exit code or signal no whole number"
@@ -179,7 +180,7 @@ def _refuse(*, texts: tuple[Any, ...], counts: tuple[Any, ...], moments: tuple[A
         ValueError: a value is not what it should be.
     """
     kinds: tuple[tuple[str, tuple[Any, ...], Callable[[Any], bool]], ...] = (
-        ("a text that can be printed", texts, lambda v: isinstance(v, str) and v.isprintable()),
+        ("a text that can be printed", texts, _is_name),
         ("a count", counts, is_count),
         ("a moment", moments, is_moment),
     )
@@ -190,9 +191,20 @@ def _refuse(*, texts: tuple[Any, ...], counts: tuple[Any, ...], moments: tuple[A
             raise ValueError(message)
 
 
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_LINE_CHARS and value.isprintable()
+
+
+def _truncated(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The values, these texts among them truncated: a record may be old, or a stranger's."""
+    texts = {n: truncated(values[n]) for n in names if isinstance(values.get(n), str)}
+    return {**values, **texts}
+
+
 def accounting_from_json(values: Mapping[str, Any]) -> TaskAccounting:
     """The record that `record_to_json` described."""
-    return TaskAccounting(**known_fields(TaskAccounting, values))
+    known = known_fields(TaskAccounting, values)
+    return TaskAccounting(**_truncated(known, "job_name", "reason", "node_list"))
 
 
 def attempt_label(slice_index: int, attempt: int) -> str:

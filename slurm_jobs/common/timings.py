@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_jobs.common.json_values import END_OF_TIME_S, is_count, is_moment
 from slurm_jobs.common.step_headers import FORMAT_NAME, STRUCT_CODES, read_header
+from slurm_jobs.common.truncation import truncated
 
 if TYPE_CHECKING:
     import numpy as np
@@ -236,7 +237,7 @@ def read_spans(path: Path) -> tuple[list[dict[str, Any]], int]:
         except (ValueError, RecursionError):
             span = None
         if _is_span(span):
-            spans.append(span)
+            spans.append({**span, "name": truncated(span["name"])})
         else:
             num_damaged += 1
     return spans, num_damaged

@@ -29,6 +29,7 @@ from slurm_jobs.common.records import (
     Outcome,
     record_to_json,
 )
+from slurm_jobs.common.truncation import truncated
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.task.environment import JobEnvironment
@@ -93,7 +94,7 @@ class SliceTask:
             signal=end.signal,
             failed_rank=end.failed_rank,
             failed_node=end.failed_node,
-            reason=end.reason,
+            reason=truncated(end.reason),
             retryable=end.retryable,
             result=result,
         )

@@ -25,6 +25,7 @@ from slurm_jobs.common.errors import (
 from slurm_jobs.common.files import write_text_atomic
 from slurm_jobs.common.outputs import outputs_problem
 from slurm_jobs.common.stop import install_stop_handler
+from slurm_jobs.common.truncation import truncated_lines
 from slurm_jobs.task.late_exit import FAILED_PATIENCE_S, end_if_late, note_return, patience_s
 from slurm_jobs.task.rank import result_path, write_error
 
@@ -128,8 +129,8 @@ def _plain_number(value: Any) -> Any:
 def _record_error(task_dir: Path, rank: int, error: BaseException) -> None:
     if isinstance(error, SlurmJobsError):
         print(f"error: {error}", file=sys.stderr, flush=True)
-    traceback.print_exception(error)
-    sys.stderr.flush()
+    text = truncated_lines("".join(traceback.format_exception(error)))
+    print(text, end="", file=sys.stderr, flush=True)
     write_error(task_dir, rank, error)
 
 

@@ -41,6 +41,7 @@ from slurm_jobs.common.files import (
 from slurm_jobs.common.path_expansion import expand_path
 from slurm_jobs.common.process import adopt_orphans, dies_with_parent, wait_with_group
 from slurm_jobs.common.stop import STOP_SIGNAL
+from slurm_jobs.common.truncation import truncated, truncated_lines
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.task.environment import rank_variables
 from slurm_jobs.task.exit_span import note_exit
@@ -199,8 +200,8 @@ def _checked_code(task_dir: Path, context: TaskContext, code: int, asked: list[i
 def write_error(task_dir: Path, rank: int, error: BaseException) -> None:
     """Write down the exception that ended a rank."""
     values = {
-        "type": type(error).__name__,
-        "message": str(error),
+        "type": truncated(type(error).__name__),
+        "message": truncated_lines(str(error)),
         "retryable": not isinstance(error, StageConfigError),
     }
     write_json_atomic(error_path(task_dir, rank), values)

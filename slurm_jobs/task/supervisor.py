@@ -19,6 +19,7 @@ from slurm_jobs.common.errors import STOPPED_EXIT_CODE, SUPERSEDED_EXIT_CODE, St
 from slurm_jobs.common.files import make_private_dir, read_json, write_json_atomic
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord
 from slurm_jobs.common.references import substitute_references
+from slurm_jobs.common.truncation import truncated_lines
 from slurm_jobs.run.intents import Intent, intents, is_superseded
 from slurm_jobs.run.kinds import kind_begun_on
 from slurm_jobs.run.ledger import read_ledger
@@ -243,4 +244,4 @@ def _stopped(task: SliceTask, ranks: Ranks) -> int:
 
 def _say(text: str) -> None:
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"[{stamp}] slurm-jobs: {text}", file=sys.stderr, flush=True)
+    print(f"[{stamp}] slurm-jobs: {truncated_lines(text)}", file=sys.stderr, flush=True)

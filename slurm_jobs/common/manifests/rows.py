@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from slurm_jobs.common.truncation import truncated
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Content:
@@ -62,6 +64,10 @@ class ManifestRow:
     messages: tuple[Message, ...]
     problem: str = ""
     """Why the row cannot be used; empty for a good one."""
+
+    def __post_init__(self) -> None:
+        for name in ("source", "problem"):
+            object.__setattr__(self, name, truncated(getattr(self, name)))
 
     @property
     def key(self) -> str:

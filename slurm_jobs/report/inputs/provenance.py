@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from slurm_jobs.common.files import read_json
 from slurm_jobs.common.hidden import hidden_text, hidden_values, known_secrets
 from slurm_jobs.common.records import AttemptRecord, CompletionRecord
+from slurm_jobs.common.truncation import truncated_values
 from slurm_jobs.report.model.provenance import (
     PACKAGES_THAT_MATTER,
     NodeFacts,
@@ -82,7 +83,7 @@ def _read(
     path: Path, make: Callable[[Mapping[str, Any]], Facts], problems: list[str]
 ) -> Facts | None:
     try:
-        return make(read_json(path))
+        return make(truncated_values(read_json(path)))
     except FileNotFoundError:
         return None
     except _UNREADABLE as error:

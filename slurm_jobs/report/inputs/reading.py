@@ -23,6 +23,7 @@ from slurm_jobs.common.records import (
     parse_attempt_name,
     parse_completion_name,
 )
+from slurm_jobs.common.truncation import truncated, truncated_values
 from slurm_jobs.probes.reading import newest_probes
 from slurm_jobs.report.inputs.provenance import (
     read_nodes,
@@ -83,7 +84,7 @@ def read_inputs(
         pythons=read_pythons(paths, problems),
         probes=newest_probes(paths.run_dir.parent, problems),
         read_unix_s=time.time(),
-        problems=tuple(problems),
+        problems=tuple(map(truncated, problems)),
         profile=hidden_values(profile, secrets),
         price=_price(profile),
     )
@@ -240,5 +241,5 @@ def _read_completions(
         if result != record.result:
             problems.append(f"{path}: its result has values that are damaged; they are left out")
             record = replace(record, result=result)
-        found.append(record)
+        found.append(replace(record, result=truncated_values(record.result)))
     return tuple(sorted(found, key=lambda c: (c.slice_index, c.attempt)))

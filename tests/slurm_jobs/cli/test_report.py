@@ -16,7 +16,9 @@ import pytest
 
 from slurm_jobs.cli import report
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.hidden import hidden_text
 from slurm_jobs.common.timings import read_steps, steps_path
+from slurm_jobs.common.truncation import MAX_LINE_CHARS
 from slurm_jobs.schedulers.protocol import Answer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # tests are no package
@@ -54,6 +56,26 @@ def test_a_report_that_cannot_be_kept_is_printed_and_the_reason_is_said(unwritab
     assert "Where a step's time goes" in out
     assert "page:" not in out
     assert "no page was kept" in err
+
+
+@pytest.mark.parametrize("word", ["abc ", "/9j/4AAQ", "TOKEN=abc "])
+def test_a_report_of_unbounded_records_is_bounded(tmp_path, monkeypatch, capsys, word):
+    """Redaction, too, gets a bounded text."""
+    monkeypatch.setattr("slurm_jobs.run.observe.accounting_of", lambda _run_dir: Answer())
+    hidden, hide = [], hidden_text
+    monkeypatch.setattr(
+        "slurm_jobs.report.inputs.provenance.hidden_text",
+        lambda text, known: hidden.append(len(text)) or hide(text, known),
+    )
+    paths, _ = fabricate_run.fabricate(tmp_path / "run", fabricate_run.Scenario())
+    reason = f"rank 0: {word * (2_000_000 // len(word))}the end"
+    for path in paths.completions_dir("preprocess").iterdir():
+        values = json.loads(path.read_text())
+        path.write_text(json.dumps({**values, "reason": reason}))
+    report.run(asked(paths, as_json=False))
+    assert max(hidden) <= MAX_LINE_CHARS
+    assert len(capsys.readouterr().out) < 60_000
+    assert sum(path.stat().st_size for path in paths.report_dir.iterdir()) < 2_000_000
 
 
 def test_json_that_cannot_be_kept_is_printed_whole(unwritable_run, capsys):

@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_jobs import cli
+from slurm_jobs.cli.output import page_console, table_of
 from slurm_jobs.common.steering import plain, plain_json
+from slurm_jobs.common.truncation import MAX_LINE_CHARS
 from slurm_jobs.run.paths import RunPaths
 from tests.slurm_jobs.run.fabricate import end, make_run, submit
 from tests.slurm_jobs.schedulers.fake_slurm import make_fake_slurm
@@ -136,6 +138,25 @@ def test_no_colour_is_sent_where_none_is_wanted(run: RunPaths, verb: str, enviro
     assert colours == set()
     if "TERM" in environment:
         assert "\x1b" not in sent
+
+
+@pytest.mark.parametrize("verb", ["status", "runs", "watch"])
+@pytest.mark.parametrize("word", ["abc ", "/9j/4AAQ", "TOKEN=abc "])
+def test_an_unbounded_reason_in_a_record_is_printed_bounded(
+    run: RunPaths, verb: str, word: str
+) -> None:
+    for path in run.completions_dir("a").iterdir():
+        values = json.loads(path.read_text())
+        reason = f"rank 0: {word * (2_000_000 // len(word))}the end"
+        path.write_text(json.dumps({**values, "reason": reason}))
+    sent = on_terminal([verb, str(run.run_dir.parent if verb == "runs" else run.run_dir)])
+    assert len(sent) < 60_000
+    assert "Traceback" not in sent
+
+
+def test_a_page_breaks_no_unbounded_text_into_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    page_console(width=80).print(table_of(["a", "b"], [["x" * 3_000_000, "y " * 1_000_000]]))
+    assert len(capsys.readouterr().out) < 10 * MAX_LINE_CHARS
 
 
 def test_a_wrong_word_is_told_plain(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from slurm_jobs.common.records import (
     parse_completion_name,
     record_to_json,
 )
+from slurm_jobs.common.truncation import MAX_LINE_CHARS
 
 ATTEMPT = AttemptRecord(
     stage="train",
@@ -87,3 +88,17 @@ def test_other_files_are_no_records(name: str) -> None:
 )
 def test_a_record_of_a_later_version_is_read_without_what_is_new(record, from_json):
     assert from_json({**record_to_json(record), "of_tomorrow": 1}) == record
+
+
+def test_an_unbounded_reason_of_an_old_record_is_read_truncated() -> None:
+    values = {**record_to_json(COMPLETION), "reason": "rank 0: ValueError: " + "x" * 3_000_000}
+    reason = completion_from_json(values).reason
+    assert reason.startswith("rank 0: ValueError: ")
+    assert len(reason) <= MAX_LINE_CHARS
+
+
+@pytest.mark.parametrize("name", ["host", "job_id", "token", "scheduler"])
+def test_an_unbounded_name_is_damage(name: str) -> None:
+    values = {**record_to_json(ATTEMPT), name: "x" * 3_000_000}
+    with pytest.raises(ValueError, match="damaged"):
+        attempt_from_json(values)

@@ -12,6 +12,7 @@ import pytest
 from slurm_jobs.common.context import context_to_json
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import read_json, write_json_atomic
+from slurm_jobs.common.truncation import MAX_LINE_CHARS
 from slurm_jobs.task import call
 from slurm_jobs.task.rank import error_path
 from tests.contexts import make_context
@@ -54,6 +55,20 @@ def test_whatever_ends_a_stage_is_recorded(
     recorded = read_json(error_path(tmp_path, 0))
     assert (recorded["type"], recorded["message"]) == (type(error).__name__, "no such row")
     assert recorded["retryable"]
+
+
+@pytest.mark.parametrize("error", [ValueError("x" * 3_000_000), StageConfigError("x " * 2_000_000)])
+def test_an_unbounded_message_is_neither_recorded_nor_logged_whole(
+    tmp_path: Path,
+    call_raising: Callable[[BaseException], int],
+    error: BaseException,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call_raising(error)
+    assert error_path(tmp_path, 0).stat().st_size < 2 * MAX_LINE_CHARS
+    logged = capsys.readouterr().err
+    assert max(map(len, logged.splitlines())) <= MAX_LINE_CHARS + len("error: ")
+    assert "characters left out" in logged
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
