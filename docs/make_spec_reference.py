@@ -26,6 +26,7 @@ SECTIONS = {
     "OnResume": "`on_resume`",
     "PreprocessConfig": "`config` of `run: preprocess`",
     "ComposedProcessor": "`processor` of `run: preprocess`",
+    "ImagePixels": "`image_pixels` of `run: preprocess`",
     "ConsolidateConfig": "`config` of `run: consolidate`",
     "TrainConfig": "`config` of `run: train`",
     "ModelConfig": "`model` of `run: train`",

@@ -151,6 +151,11 @@ def about_places(counts: Mapping[str, int], *, root: Path, command: str) -> str:
             f". No list may bring in files from elsewhere than {root} unasked; if this one may: "
             f"`{command}.images_within=FOLDER`, one that holds them all"
         )
+    if "too_many_pixels" in counts:
+        told += (
+            ". max_pixels rejects image files of more pixels and makes none smaller; "
+            "image_pixels.max is the limit that images are resized to"
+        )
     return told
 
 

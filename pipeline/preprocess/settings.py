@@ -20,7 +20,7 @@ def part_settings(
     stage: PreprocessConfig, manifest: Manifest, processor_dir: Path
 ) -> dict[str, Any]:
     """What the samples depend on but the bytes of images, and nothing of slices or places."""
-    return {
+    settings = {
         "manifest": manifest.path.name,
         "manifest_xxh3": manifest.fingerprint,
         "num_rows": manifest.num_rows,
@@ -36,6 +36,9 @@ def part_settings(
         "max_pixels": stage.max_pixels,
         "versions": {name: version(name).partition("+")[0] for name in _DECIDE_PIXELS_AND_TOKENS},
     }
+    if stage.image_pixels is not None:  # left out otherwise: older parts do not have it
+        settings["image_pixels"] = {"min": stage.image_pixels.min, "max": stage.image_pixels.max}
+    return settings
 
 
 def model_inputs(encoder: SampleEncoder) -> dict[str, Any]:

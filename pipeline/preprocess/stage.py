@@ -24,6 +24,7 @@ from pipeline.preprocess.part import (
     write_rejects,
 )
 from pipeline.preprocess.processors.composed import write_composed
+from pipeline.preprocess.processors.folder import write_with_pixels
 from pipeline.preprocess.rejects import (
     CHOSEN_REASONS,
     Reject,
@@ -114,11 +115,14 @@ def _index_dir(context: TaskContext) -> Path:
 
 
 def _find_processor(stage: PreprocessConfig, context: TaskContext) -> Path:
-    """The processor's folder; one that is made of two lies beside the parts, for `consolidate`."""
-    if isinstance(stage.processor, str):
-        return Path(stage.processor)
-    tokenizer = load_tokenizer(Path(stage.processor.text))
-    return write_composed(stage.processor, tokenizer, context.output_dir / "processors")
+    """Return the processor's folder; one written here is next to the parts, for `consolidate`."""
+    root = context.output_dir / "processors"
+    if not isinstance(stage.processor, str):
+        tokenizer = load_tokenizer(Path(stage.processor.text))
+        return write_composed(stage.processor, tokenizer, root)
+    if stage.image_pixels is not None:
+        return write_with_pixels(Path(stage.processor), stage.image_pixels, root)
+    return Path(stage.processor)
 
 
 def _make_encoder(

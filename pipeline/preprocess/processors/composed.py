@@ -12,16 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import xxhash
-
 from pipeline.preprocess.processors.chatml import (
     TURN_TOKENS,
     find_difference,
     find_system_prompt,
     make_chatml,
 )
+from pipeline.preprocess.processors.folder import write_folder
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.files import dump_json, make_private_dir, write_bytes_atomic
+from slurm_jobs.common.files import dump_json
 from slurm_jobs.common.processors.reading import (
     check_folder,
     find_images,
@@ -72,10 +71,7 @@ def write_composed(
         "chat_template.jinja": _make_template(parts, tokenizer).encode(),
         **_tokenizer_files(parts),
     }
-    folder = root / _name(files)
-    make_private_dir(folder)
-    for name, data in files.items():
-        write_bytes_atomic(folder / name, data)
+    folder = write_folder(files, root)
     _check_size(folder, parts, side)
     return folder
 
@@ -179,11 +175,3 @@ def _check_token(
         f"{', '.join(known[:_MOST_TOKENS])}{more})"
     )
     raise StageConfigError(message)
-
-
-def _name(files: Mapping[str, bytes]) -> str:
-    digest = xxhash.xxh3_64()
-    for name, data in sorted(files.items()):
-        digest.update(f"{name}\0{len(data)}\0".encode())
-        digest.update(data)
-    return digest.hexdigest()

@@ -58,6 +58,27 @@ class ComposedProcessor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ImagePixels:
+    """How many pixels an image has after the processor resized it: width times height."""
+
+    min: Count | None = None
+    """Smaller images are enlarged to this area; by default the processor's own limit."""
+
+    max: Count | None = None
+    """Larger images are reduced to this area; by default the processor's own limit."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits that say nothing or contradict each other."""
+        check_bounds(self)
+        if self.min is None and self.max is None:
+            message = "image_pixels: set min, max or both, in pixels (width times height)"
+            raise ValueError(message)
+        if self.min is not None and self.max is not None and self.min > self.max:
+            message = f"image_pixels: min is {self.min}, more than max, which is {self.max}"
+            raise ValueError(message)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PreprocessConfig:
     """How the rows of a manifest become tokens and resized images."""
 
@@ -85,6 +106,13 @@ class PreprocessConfig:
 
     max_images: CountOrZero = DEFAULT_MAX_IMAGES
     """Most images in one sample; `too_long` says what becomes of one with more."""
+
+    image_pixels: ImagePixels | None = None
+    """Pixels of an image after it is resized, in place of the processor's own limits (`min_pixels`
+    and `max_pixels`, or `size.shortest_edge` and `size.longest_edge`): `{max: 1003520}` gives at
+    most 1,280 tokens for an image of Qwen2.5-VL. For processors that keep the proportions of
+    images (Qwen2-VL, Qwen2.5-VL, Qwen3-VL). The data set, evaluation and the exported model use
+    the same limits."""
 
     too_long: TooLong = "drop"
     """What becomes of a sample over `max_tokens` or `max_images`: `drop` leaves it out,
@@ -123,11 +151,18 @@ class PreprocessConfig:
     """For captions: the system message; empty for none."""
 
     max_pixels: Count = DEFAULT_MAX_PIXELS
-    """Images with more pixels than this are rejected before they are decoded."""
+    """Image files with more pixels than this are rejected before they are decoded. It protects
+    memory and makes no image smaller: see `image_pixels` for that."""
 
     num_threads: Count | None = None
     """Threads that decode images; by default one for each CPU that the task may use."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds."""
+        """Refuse numbers out of bounds, and image limits for images of one size."""
         check_bounds(self)
+        if self.image_pixels is not None and isinstance(self.processor, ComposedProcessor):
+            message = (
+                "image_pixels: a processor of two folders resizes every image to the one size of "
+                "its encoder; leave image_pixels out"
+            )
+            raise ValueError(message)

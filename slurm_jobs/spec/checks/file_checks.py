@@ -8,7 +8,7 @@ from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.checks.accelerate_checks import accelerate_problems
 from slurm_jobs.spec.checks.dataset_checks import dataset_problems
-from slurm_jobs.spec.checks.image_checks import image_problems
+from slurm_jobs.spec.checks.image_checks import image_pixels_problems, image_problems
 from slurm_jobs.spec.checks.image_place_checks import image_place_problems
 from slurm_jobs.spec.checks.manifest_checks import manifest_problems
 from slurm_jobs.spec.checks.model_checks import model_problems
@@ -38,6 +38,7 @@ def file_problems(
         *model_problems(marked, document, files),
         *target_problems(document, marked, files),
         *image_problems(marked, document, files),
+        *image_pixels_problems(marked, document, files),
         *accelerate_problems(marked, document, files),
         *runs_dir_problems(marked, document, files.write_obstacle),
     ]

@@ -1,6 +1,6 @@
-"""Whether a training's model takes the images that a `preprocess` of its spec makes. PURE.
+"""Whether a `preprocess` makes images that its processor and the training's model allow. PURE.
 
-Compared is what kind of images both have, where the processor's folder and the model's lie here.
+Compared is what kind of images both have, where the processor's folder and the model's are here.
 What one kind has more (sizes, tokens) is left to the job, as is what a folder does not say.
 """
 
@@ -20,6 +20,8 @@ from slurm_jobs.common.model_kinds import (
     ImageKind,
     image_processor_class,
 )
+from slurm_jobs.common.processors.budget import PixelLimitsError, with_image_pixels
+from slurm_jobs.common.stage_config.preprocess import ImagePixels
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.graph import StageView, Views, preprocess_of, stage_views
 from slurm_jobs.spec.markers import MarkedString
@@ -60,6 +62,30 @@ def image_problems(
             place, is_set = _place(name, source, dataset, document)
             message = f"{path_text(place)}: {_difference(model, made, source)}"
             problems.append(problem_at(document, place, message, at_key=not is_set))
+    return problems
+
+
+def image_pixels_problems(
+    marked: Sequence[MarkedString], document: YamlDocument, files: Files
+) -> list[Problem]:
+    """Return the `image_pixels` that their processor does not have, or that leave no size."""
+    folders = {item.path: item for item in marked}
+    problems = []
+    for name, view in stage_views(document.value).items():
+        config = (view.config if view.run == "preprocess" else None) or {}
+        given = config.get("image_pixels")
+        images, _ = _images_of(name, view, folders, files)
+        if not isinstance(given, Mapping) or not images:
+            continue
+        if isinstance(config.get("processor"), Mapping):  # the config itself refuses these
+            continue
+        try:
+            with_image_pixels(images, ImagePixels(**given))
+        except PixelLimitsError as error:
+            place: Path = ("stages", name, "config", "image_pixels")
+            problems.append(problem_at(document, place, f"{path_text(place)}: {error}"))
+        except (TypeError, ValueError):  # the config itself is refused elsewhere
+            continue
     return problems
 
 
@@ -119,19 +145,30 @@ def _processor_of(
     name: str, view: StageView, folders: Mapping[Path, MarkedString], files: Files
 ) -> _Side | None:
     """What makes the images of a `preprocess`; None where that cannot be known."""
+    images, folder = _images_of(name, view, folders, files)
+    found = image_processor_class(images)
+    if found not in MADE_IMAGES:
+        return None
+    return _Side(kind=MADE_IMAGES[found], name=found, folder=folder)
+
+
+def _images_of(
+    name: str, view: StageView, folders: Mapping[Path, MarkedString], files: Files
+) -> tuple[Mapping[str, Any], str]:
+    """Return the values of a stage's image processor, and its folder as the spec names it.
+
+    Empty where they cannot be seen.
+    """
     place: Path = ("stages", name, "config", "processor")
     processor = (view.config or {}).get("processor")
     whole = not isinstance(processor, Mapping)
     item = folders.get(place if whole else (*place, "images"))
     if item is None:
-        return None
+        return {}, ""
     images = files.json_values(f"{item.resolved}/processor_config.json").get("image_processor")
     if not isinstance(images, dict) or not images:
         images = files.json_values(f"{item.resolved}/preprocessor_config.json")
-    found = image_processor_class(images)
-    if found not in MADE_IMAGES:
-        return None
-    return _Side(kind=MADE_IMAGES[found], name=found, folder=item.given)
+    return images, item.given
 
 
 def _preprocesses(views: Views, name: str) -> dict[str, Path]:

@@ -191,6 +191,29 @@ OWN_KEYS: tuple[tuple[str, OwnKey], ...] = (
         OwnKey(path="image_root", value="data/images", stage="preprocess"),
     ),
     (
+        (
+            "image_max_pixels max_image_pixels max_pixels longest_edge "
+            "image_longest_edge image_resolution image_size max_image_size image_max_size resize "
+            "image_resize resized_height resized_width total_pixels max_image_tokens"
+        ),
+        OwnKey(
+            path="image_pixels.max",
+            value="1003520",
+            note="the area (width times height) that larger images are reduced to; `max_pixels` of "
+            "`preprocess` is another limit, which rejects image files with more pixels",
+            stage="preprocess",
+        ),
+    ),
+    (
+        "image_min_pixels min_image_pixels min_pixels shortest_edge",
+        OwnKey(
+            path="image_pixels.min",
+            value="3136",
+            note="the area (width times height) that smaller images are enlarged to",
+            stage="preprocess",
+        ),
+    ),
+    (
         "output_dir logging_dir overwrite_output_dir",
         OwnKey(note="leave it out: what a stage makes lies in the folder of its run"),
     ),

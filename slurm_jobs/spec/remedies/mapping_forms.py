@@ -39,6 +39,7 @@ FORMS: Mapping[str, Form] = {
     "EvaluateConfig": Form(
         text="{manifest: VALUE}", key="manifest", example="data/heldout.jsonl", off=""
     ),
+    "ImagePixels": Form(text="{max: VALUE}", key="max", example="1003520", off=""),
     "LanguageConfig": Form(text="{path: VALUE}", key="path", example="models/Qwen2.5-0.5B"),
     "LevelConfig": Form(text="{name: VALUE}", key="name", example="caption"),
     "ModelConfig": Form(

@@ -135,3 +135,46 @@ def test_each_data_set_of_phases_is_looked_at(check: Check) -> None:
     text = spec("smolvlm", HF).replace("num_steps: 1", phases, 1)
     assert len(check(text)) == 1
     assert check(text.replace("num_steps: 1}]", "num_steps: 1, dataset: .}]")) == []
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize(
+    ("processor", "limits", "words"),
+    [
+        ("smolvlm", "{max: 1003520}", "this is a SmolVLMImageProcessor: its limit is size.longes"),
+        ("llava", "{max: 1003520}", "this is a CLIPImageProcessor: its limit is size and crop_siz"),
+        ("unknown", "{max: 1003520}", "this is a NewImageProcessor: it has none of these"),
+        ("qwen3_vl", "{max: 300}", "image_pixels.max is 300, less than one token"),
+        ("qwen3_vl", "{max: 3000}", "set image_pixels.min, too"),
+    ],
+)
+def test_limits_of_images_that_the_processor_does_not_have_are_refused(
+    check: Check, processor: str, limits: str, words: str
+) -> None:
+    text = spec(processor, f"{{type: hugging_face, path: {processor}}}")
+    given = text.replace(
+        f"processor: {processor}}}", f"processor: {processor}, image_pixels: {limits}}}"
+    )
+    assert given != text
+    lines = [line for line in check(given) if "image_pixels" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("6:")
+    assert words in lines[0]
+    assert [line for line in check(text) if "image_pixels" in line] == []
+
+
+@pytest.mark.usefixtures("models")
+def test_limits_that_a_processor_has_are_taken(check: Check) -> None:
+    text = spec("qwen3_vl", HF)
+    taken = text.replace(
+        "processor: qwen3_vl}", "processor: qwen3_vl, image_pixels: {max: 1003520}}"
+    )
+    assert check(taken) == []
+
+
+@pytest.mark.usefixtures("models")
+def test_limits_for_a_processor_of_two_folders_are_refused(check: Check) -> None:
+    parts = "{images: siglip_vision_model, text: qwen2}"
+    text = spec(parts, SMALL).replace(parts, f"{parts}, image_pixels: {{max: 9000}}")
+    (line,) = check(text)
+    assert "a processor of two folders resizes every image to the one size" in line

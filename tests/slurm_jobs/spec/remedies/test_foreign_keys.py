@@ -1,5 +1,6 @@
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from slurm_jobs.spec.remedies.foreign_words import OWN_KEYS, OwnKey
 from slurm_jobs.spec.stage_configs import config_class
 from slurm_jobs.spec.validation import validate_values
 from slurm_jobs.spec.yaml_values import read_yaml
+from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC as PREPROCESS
+from tests.slurm_jobs.spec.checks.preprocess_spec import write_processor
 
 Check = Callable[..., list[str]]
 
@@ -244,3 +247,33 @@ def test_words_of_training_mean_nothing_in_other_stages(check: Check) -> None:
 def test_in_a_matrix_the_hint_has_the_name_in_the_file_and_is_told_once(check: Check) -> None:
     (line,) = check(f"{SPEC}      lr: 1\n    matrix: {{seed: [1, 2]}}\n")
     assert "here it is `stages.train.config.optimizer.learning_rate`" in line
+
+
+@pytest.mark.parametrize(
+    ("key", "place", "example"),
+    [
+        *(
+            (key, "image_pixels.max", "image_pixels: {max: 1003520}")
+            for key in (
+                *("image_max_pixels", "max_image_pixels", "longest_edge", "image_resolution"),
+                *("resize", "image_size", "MAX_PIXELS", "total_pixels"),
+            )
+        ),
+        *(
+            (key, "image_pixels.min", "image_pixels: {min: 3136}")
+            for key in ("min_pixels", "image_min_pixels", "MIN_PIXELS", "shortest_edge")
+        ),
+    ],
+)
+def test_a_limit_of_resized_images_is_not_taken_for_the_one_that_rejects(
+    check: Check, tmp_path: Path, key: str, place: str, example: str
+) -> None:
+    (tmp_path / "rows.csv").write_text("image_path,text\na.png,red\n")
+    write_processor(tmp_path)
+    text = PREPROCESS.replace("{name}", "rows.csv")
+    (line,) = check(f"{text}      {key}: 1003520\n")
+    assert f"unknown key `{key}`; here it is `stages.p.config.{place}`: write `{example}`" in line
+    if place.endswith("max"):
+        assert "`max_pixels` of `preprocess` is another limit, which rejects image files" in line
+    (below,) = check(f"{text}      image_pixels: {{max_pixels: 9, max: 1003520}}\n")
+    assert "unknown key `max_pixels`; here it is `stages.p.config.image_pixels.max`" in below
