@@ -13,7 +13,7 @@ from typing import Any
 from slurm_jobs.cluster.limits import NO_LIMITS, ClusterLimits
 from slurm_jobs.cluster.placement import job_room
 from slurm_jobs.cluster.profile import ClusterProfile
-from slurm_jobs.common.resources import JobResources
+from slurm_jobs.common.resources import JobResources, gpus_of_options
 from slurm_jobs.dependencies import Dependency, Slices, stage_dependencies
 from slurm_jobs.fingerprints import deciding_fields, hash_of
 from slurm_jobs.missing import Missing, missing_parts
@@ -22,6 +22,7 @@ from slurm_jobs.run.elements import array_indices
 from slurm_jobs.spec.graph import stage_order
 from slurm_jobs.spec.matrices.matrix_names import matrix_variables, origin_of
 from slurm_jobs.spec.model import RunSpec, Stage
+from slurm_jobs.spec.value_types import SlurmValue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,7 +145,7 @@ def _planned_stage(
     name: str, stage: Stage, spec: RunSpec, profile: ClusterProfile, *, fields: Mapping[str, str]
 ) -> PlannedStage:
     asked = stage.resources
-    gpu_options = profile.gpu_slurm if asked.gpus_per_node else {}
+    options = options_of(stage, profile)
     resources = JobResources(
         nodes=asked.nodes,
         tasks_per_node=asked.tasks_per_node,
@@ -154,7 +155,7 @@ def _planned_stage(
         mem_gb=asked.mem_gb,
         timeout_min=asked.timeout_min,
         signal_lead_s=asked.signal_lead_s,
-        slurm={**profile.slurm, **gpu_options, **asked.slurm},
+        slurm=options,
     )
     return PlannedStage(
         name=name,
@@ -176,6 +177,14 @@ def _planned_stage(
         resources=resources,
         nsight=stage.nsight,
     )
+
+
+def options_of(stage: Stage, profile: ClusterProfile) -> dict[str, SlurmValue]:
+    """Return the stage's options of sbatch, with those of the profile that hold for it."""
+    asked = stage.resources
+    own = {**profile.slurm, **asked.slurm}
+    asks_for_gpus = asked.gpus_per_node or gpus_of_options(own, asked.tasks_per_node)
+    return {**profile.slurm, **(profile.gpu_slurm if asks_for_gpus else {}), **asked.slurm}
 
 
 def _environment(stage: Stage, spec: RunSpec, profile: ClusterProfile) -> Mapping[str, str]:
@@ -235,5 +244,5 @@ def _jobs_of(
 
 def gpu_hours_asked(job: PlannedJob) -> float:
     """GPU-hours that a job may use until its time limit, over all its array tasks."""
-    gpus = job.resources.nodes * job.resources.gpus_per_node
+    gpus = job.resources.nodes * job.resources.num_gpus
     return gpus * job.num_tasks * job.resources.timeout_min / 60

@@ -164,3 +164,22 @@ def test_the_compute_nodes_entry_needs_the_standard_library_alone(module: str) -
     command = [sys.executable, "-I", "-S", "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("package", ["slurm_jobs", "pipeline"])
+def test_output_of_every_program_is_decoded_whatever_bytes_it_has(package: str) -> None:
+    """A site's wrapper, a plugin or a message in a locale of its own may write any bytes."""
+    strict = [
+        f"{path}:{node.lineno}"
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call)
+        and _is_true(given := {word.arg: word.value for word in node.keywords})
+        and not {"errors", "encoding"} <= given.keys()
+    ]
+    assert strict == []
+
+
+def _is_true(given: dict[str | None, ast.expr]) -> bool:
+    values = [given.get("text"), given.get("universal_newlines")]
+    return any(isinstance(value, ast.Constant) and value.value is True for value in values)

@@ -170,7 +170,7 @@ def _most_nodes(partition: Partition, placement: Placement) -> int:
 
 def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProblem]:
     asked = job.resources
-    if not asked.gpus_per_node:
+    if not asked.num_gpus:
         return
     types = sorted({name for kind in partition.kinds for name in kind.gpus if name})
     features = {name for kind in partition.kinds for name in kind.features}
@@ -183,14 +183,15 @@ def _gpu_problems(job: PlannedJob, partition: Partition) -> Iterator[LimitProble
             yield LimitProblem(path=_at(job, "resources", "gpu"), message=message)
             return
     most = max(_most_gpus(kind, asked) for kind in partition.kinds)
-    if asked.gpus_per_node > most:
+    if asked.num_gpus > most:
         kind = f"{' or '.join(asked.gpu_choice)} " if asked.gpu else ""
-        plural = "s" if asked.gpus_per_node > 1 else ""
+        plural = "s" if asked.num_gpus > 1 else ""
         message = (
-            f"{asked.gpus_per_node} {kind}GPU{plural} a node: more than the {most} of any node of "
+            f"{asked.num_gpus} {kind}GPU{plural} a node: more than the {most} of any node of "
             f"partition `{partition.name}`"
         )
-        yield LimitProblem(path=_at(job, "resources", "gpus_per_node"), message=message)
+        key = ("gpus_per_node",) if asked.gpus_per_node else ("slurm",)
+        yield LimitProblem(path=_at(job, "resources", *key), message=message)
 
 
 def _most_gpus(kind: NodeKind, asked: JobResources) -> int:
@@ -209,5 +210,5 @@ def _fits(kind: NodeKind, asked: JobResources, gpu_type: str | None) -> bool:
             or bool(asked.slurm.get("overcommit"))
         )
         and (asked.mem_gb is None or kind.mem_mb >= asked.mem_gb * 1024)
-        and kind.num_gpus(gpu_type) >= asked.gpus_per_node
+        and kind.num_gpus(gpu_type) >= asked.num_gpus
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,30 @@ from dataclasses import dataclass
 def lead_within(timeout_min: float, asked_s: int) -> int:
     """Seconds before a time limit at which ranks are told, of `asked_s`: never over half of it."""
     return min(asked_s, int(timeout_min * 60 / 2))
+
+
+_GPU_REQUEST = re.compile(r"(?:gres[/:])?gpu(?:[:=][^:=,]*?[A-Za-z_-][^:=,]*)?(?:[:=](\d+))?")
+
+
+def gpus_of_options(slurm: Mapping[str, object], tasks_per_node: int) -> int:
+    """Return the GPUs on each node that options of sbatch ask for under their own names.
+
+    `gres: gpu:a100:4`, `tres-per-task: gres/gpu:1`, and `gpus-per-socket` with `sockets-per-node`.
+    """
+    options = {key.replace("_", "-"): value for key, value in slurm.items()}
+    found = _num_gpus(options.get("gres"))
+    found += tasks_per_node * _num_gpus(options.get("tres-per-task"))
+    a_socket = options.get("gpus-per-socket")
+    if a_socket:
+        sockets = str(options.get("sockets-per-node", 1)).partition("-")[0]
+        found += _num_gpus(f"gpu:{a_socket}") * (int(sockets) if sockets.isdecimal() else 1)
+    return found
+
+
+def _num_gpus(text: object) -> int:
+    """Return the GPUs of `gpu`, `gpu:4`, `gpu:a100:4`, `gres/gpu=2`, alone or in a list."""
+    matches = [_GPU_REQUEST.fullmatch(part.strip()) for part in str(text or "").split(",")]
+    return sum(int(match[1] or 1) for match in matches if match)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +57,11 @@ class JobResources:
     def gpu_choice(self) -> tuple[str, ...]:
         """Types of GPU that the job may get; empty for any that there is."""
         return (self.gpu_kept,) if self.gpu_kept else self.gpu
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs on each node, by whatever key they are asked for."""
+        return self.gpus_per_node or gpus_of_options(self.slurm, self.tasks_per_node)
 
     @property
     def lead_s(self) -> int:

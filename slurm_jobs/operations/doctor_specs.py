@@ -22,6 +22,7 @@ from slurm_jobs.operations.one_stage import (
     num_named_nodes,
     one_stage_spec,
 )
+from slurm_jobs.plan import options_of
 from slurm_jobs.run.find import default_runs_dir
 from slurm_jobs.spec.loader import LoadedSpec, load_spec
 from slurm_jobs.spec.model import Resources, RunSpec, Stage
@@ -92,9 +93,7 @@ def spec_facts(loaded: LoadedSpec, profile: ClusterProfile, source: str) -> Spec
 
 def _options(stage: Stage, profile: ClusterProfile) -> dict[str, Any]:
     """Options of sbatch, as a job of the stage gets them."""
-    gpu_options = profile.gpu_slurm if stage.resources.gpus_per_node else {}
-    given = {**profile.slurm, **gpu_options, **stage.resources.slurm}
-    return {key.replace("_", "-"): value for key, value in given.items()}
+    return {key.replace("_", "-"): value for key, value in options_of(stage, profile).items()}
 
 
 def node_spec(

@@ -13,6 +13,7 @@ from typing import Any
 from slurm_jobs.cluster.checks import limit_problems
 from slurm_jobs.cluster.profile import ClusterProfile
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.resources import gpus_of_options
 from slurm_jobs.operations.limits import limits_of
 from slurm_jobs.plan import make_plan
 from slurm_jobs.probes.node_names import num_named
@@ -53,7 +54,12 @@ def source_stage(spec: RunSpec, name: str | None) -> str:
     stages = spec.stages
     for found in (
         [n for n, stage in stages.items() if stage.run == "train"],
-        [n for n, stage in stages.items() if stage.resources.gpus_per_node],
+        [
+            n
+            for n, stage in stages.items()
+            if stage.resources.gpus_per_node
+            or gpus_of_options(stage.resources.slurm, stage.resources.tasks_per_node)
+        ],
         list(stages),
     ):
         if found and _are_alike([stages[n] for n in found]):

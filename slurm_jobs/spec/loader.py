@@ -17,6 +17,7 @@ from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import PathExpansionError, Problem, SpecError
 from slurm_jobs.spec.checks.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.checks.idle_settings import idle_setting_notes
+from slurm_jobs.spec.checks.option_conflicts import ProfileOptions, conflict_problems
 from slurm_jobs.spec.checks.path_checks import unexpanded_notes
 from slurm_jobs.spec.checks.resource_notes import resource_notes
 from slurm_jobs.spec.checks.row_notes import row_notes
@@ -115,6 +116,8 @@ def load_document(
     values, marked = _resolve(spec, views, configs, document, around)
     problems += [*more, *_agreement_problems(views, configs, document, marked)]
     profile, profile_problems = _load_profile(document, around, files)
+    options: ProfileOptions = (profile.slurm, profile.gpu_slurm) if profile else ({}, {})
+    problems += _elsewhere(problems, conflict_problems(views, document, options))
     problems += entry_point_problems(views, document, spec_dir, files.read_text)
     if not profile_problems:
         problems += module_problems(views, document, spec_dir, files, profile)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from slurm_jobs.common.resources import gpus_of_options
 from slurm_jobs.common.stretches import MIN_STEPS
 from slurm_jobs.report import words
 from slurm_jobs.report.inputs.records import StageInputs
@@ -189,13 +190,15 @@ def _course(
     median, longest = stage.queue_wait_median_s.value, stage.queue_wait_max_s.value
     running = [b for b in bars if b.stage == stage.name and b.outcome == "running"]
     asked = {name: int(inputs.resources.get(name) or 0) for name in _COUNTED}
+    options = inputs.resources.get("slurm") or {}
+    num_gpus = asked["gpus_per_node"] or gpus_of_options(options, max(1, asked["tasks_per_node"]))
     num_tasks = max(1, asked["nodes"]) * max(1, asked["tasks_per_node"])
     return _Course(
         startup_s=numbers.start_s + (numbers.pace.warmup_s if numbers.pace else 0.0),
         limit_s=stage.time_limit_s.value or _asked_limit_s(inputs),
         wait=None if median is None or longest is None else Span(low=median, high=longest),
         running_since_s=max((_runs_for_s(bar, begun) for bar in running), default=None),
-        num_gpus=max(1, asked["nodes"]) * asked["gpus_per_node"],
+        num_gpus=max(1, asked["nodes"]) * num_gpus,
         num_cpus=num_tasks * max(1, asked["cpus_per_task"]),
     )
 

@@ -13,6 +13,7 @@ OWN_SLURM_KEYS = {
     "array": "array.num_slices and array.max_running",
     "chdir": "nothing: jobs start in the spec's folder",
     "clusters": "nothing: the jobs of a run depend on each other, so they share one cluster",
+    "cpus-per-gpu": "resources.cpus_per_task",
     "cpus-per-task": "resources.cpus_per_task",
     "dependency": "after",
     "error": "nothing: logs go to the run folder",
@@ -25,13 +26,17 @@ OWN_SLURM_KEYS = {
     "mem": "resources.mem_gb",
     "nodes": "resources.nodes",
     "ntasks": "resources.tasks_per_node",
+    "ntasks-per-gpu": "resources.tasks_per_node",
     "ntasks-per-node": "resources.tasks_per_node",
     "open-mode": "nothing: logs are appended to",
     "output": "nothing: logs go to the run folder",
     "parsable": "nothing: slurm-jobs reads sbatch's answer itself",
+    "quiet": "nothing: slurm-jobs reads sbatch's answer itself",
     "signal": "resources.signal_lead_s",
     "test-only": "the verb `plan`, which submits nothing",
     "time": "resources.timeout_min",
+    "usage": "nothing: see `sbatch --help`",
+    "version": "nothing: `sbatch --version` prints it",
     "wait": "the verb `run`, which follows the jobs to the end",
     "wrap": "shell",
 }
@@ -50,12 +55,12 @@ FORMS = {
 
 _NAMES = """
     account acctg-freq batch bb bbf begin cluster-constraint comment consolidate-segments constraint
-    container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu deadline
+    container container-id contiguous core-spec cores-per-socket cpu-freq deadline
     delay-boot distribution exclude exclusive export export-file extra extra-node-info get-user-env
     gid gpu-bind gpu-freq gpus-per-socket gres gres-flags hint hold ignore-pbs input licenses
     mail-type mail-user mcs-label mem-bind mem-per-cpu mem-per-gpu mincpus network nice no-kill
-    no-requeue nodefile nodelist ntasks-per-core ntasks-per-gpu ntasks-per-socket oom-kill-step
-    overcommit oversubscribe partition power prefer priority profile propagate qos quiet reboot
+    no-requeue nodefile nodelist ntasks-per-core ntasks-per-socket oom-kill-step
+    overcommit oversubscribe partition power prefer priority profile propagate qos reboot
     requeue reservation resv-ports segment share sockets-per-node spread-job spread-segments stepmgr
     switches thread-spec threads-per-core time-min tmp tres-bind tres-per-task uid use-min-nodes
     verbose wait-all-nodes wckey
