@@ -69,6 +69,22 @@ def _header_of(template: str, special_tokens: str) -> str:
     return find_header(text, prompt)
 
 
+def _check_printed(messages: ChatMessages, text: str) -> None:
+    """Refuse a template that leaves out a text, such as a second system message.
+
+    White space is not compared: many templates strip texts. Neither are answers before the last:
+    templates of models that think aloud shorten them.
+    """
+    printed = "".join(text.split())
+    for number, message in enumerate(messages):
+        if message["role"] == "assistant" and number < len(messages) - 1:
+            continue
+        for item in message["content"]:
+            if item["type"] == "text" and "".join(item["text"].split()) not in printed:
+                error = f"it leaves out a text of the {message['role']} (turn {number + 1})"
+                raise TemplateRefusedError(error)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatTokenizer:
     """A tokenizer, and a chat template by which the assistant's words are told from others."""
@@ -76,8 +92,13 @@ class ChatTokenizer:
     tokenizer: PreTrainedTokenizerBase
     image_token_id: int
     pad_token_id: int
+    closes_each_text: bool = False
+    """Whether the template ends the turn after each text of a message, as LLaVA-NeXT's for Llama 3:
+    then it takes messages of one text alone."""
 
-    def encode_conversation(self, messages: ChatMessages) -> TokenSequence:
+    def encode_conversation(
+        self, messages: ChatMessages, *, must_print_all: bool = False
+    ) -> TokenSequence:
         """Tokens of a whole conversation, one token for each image.
 
         What is learned is found by the tokens' offsets: the mask of `apply_chat_template` lacks
@@ -85,9 +106,13 @@ class ChatTokenizer:
         offsets were trimmed.
 
         Raises:
-            TemplateRefusedError: the template takes no such messages.
+            TemplateRefusedError: the template takes no such messages, or, with `must_print_all`,
+                leaves out a text.
         """
+        self._check_texts(messages)
         text, spans = self._render_answers(messages)
+        if must_print_all:
+            _check_printed(messages, text)
         encoded = self._tokenise(text, return_offsets_mapping=True)
         offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         return TokenSequence(
@@ -96,19 +121,35 @@ class ChatTokenizer:
             of_image=np.zeros(len(offsets), dtype=bool),
         )
 
-    def encode_prompt(self, messages: ChatMessages) -> TokenSequence:
+    def encode_prompt(
+        self, messages: ChatMessages, *, must_print_all: bool = False
+    ) -> TokenSequence:
         """Tokens up to the place where the assistant starts to speak; none is learned.
 
         Raises:
-            TemplateRefusedError: the template takes no such messages.
+            TemplateRefusedError: as `encode_conversation`.
         """
+        self._check_texts(messages)
         text, _ = self._render(messages, add_generation_prompt=True)
+        if must_print_all:
+            _check_printed(messages, text)
         if not text.endswith(self._header()):
             message = f"the prompt for an answer does not end with {self._header()!r}"
             raise TemplateRefusedError(message)
         input_ids = np.asarray(self._tokenise(text)["input_ids"], dtype=np.int32)
         nothing = np.zeros(len(input_ids), dtype=bool)
         return TokenSequence(input_ids=input_ids, supervised=nothing, of_image=nothing)
+
+    def _check_texts(self, messages: ChatMessages) -> None:
+        if not self.closes_each_text:
+            return
+        for message in messages:
+            if sum(item["type"] == "text" for item in message["content"]) > 1:
+                error = (
+                    f"it ends the turn of the {message['role']} after each of its texts, and an "
+                    "image stands between them; put images before or after the whole text"
+                )
+                raise TemplateRefusedError(error)
 
     def _render_answers(self, messages: ChatMessages) -> tuple[str, Sequence[tuple[int, int]]]:
         """The text, and what of it the assistant says: as the template marks it, or by its turns.

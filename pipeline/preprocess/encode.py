@@ -7,6 +7,7 @@ each image's token makes room for all that stand for it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -123,7 +124,9 @@ class SampleEncoder:
             raise SampleRejectedError(reason="too_many_images", message=problem)
         asked, answer = row.messages[:-1], row.messages[-1]
         with _template_rejects(row):
-            tokens = self.chat.encode_prompt([_to_chat(message) for message in asked])
+            tokens = self.chat.encode_prompt(
+                [_to_chat(message) for message in asked], must_print_all=True
+            )
         self._check_image_tokens(tokens, row)
         planned = self.images.plan(row)
         expanded = self._image_tokens.expand(tokens, [image.plan for image in planned])
@@ -153,7 +156,9 @@ class SampleEncoder:
         if problem:
             self._leave_out("too_many_images", problem, limit="max_images")
         with _template_rejects(row):
-            tokens = self.chat.encode_conversation([_to_chat(message) for message in row.messages])
+            tokens = self.chat.encode_conversation(
+                [_to_chat(message) for message in row.messages], must_print_all=True
+            )
         self._check_image_tokens(tokens, row)
         if not tokens.supervised[tokens.input_ids != self.chat.image_token_id].any():
             message = f"{row.origin}: the assistant says nothing"
@@ -266,9 +271,16 @@ def _template_rejects(row: ManifestRow) -> Iterator[None]:
 
 
 def _to_chat(message: Message) -> dict[str, Any]:
-    """The message as chat templates take it."""
-    content = [
-        {"type": "image"} if item.kind == "image" else {"type": "text", "text": item.value}
-        for item in message.content
-    ]
-    return {"role": message.role, "content": content}
+    """Return the message as chat templates take it.
+
+    Texts that follow each other are one item, because published templates print only the first, or
+    end the turn after each. A message without content has an empty text: templates look at the
+    first item.
+    """
+    content: list[dict[str, str]] = []
+    for kind, items in itertools.groupby(message.content, key=lambda item: item.kind):
+        if kind == "image":
+            content += [{"type": "image"} for _ in items]
+        else:
+            content.append({"type": "text", "text": "".join(item.value for item in items)})
+    return {"role": message.role, "content": content or [{"type": "text", "text": ""}]}

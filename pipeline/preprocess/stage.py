@@ -25,6 +25,7 @@ from pipeline.preprocess.part import (
 )
 from pipeline.preprocess.processors.composed import write_composed
 from pipeline.preprocess.processors.folder import write_with_pixels
+from pipeline.preprocess.processors.templates import prepare_folder
 from pipeline.preprocess.rejects import (
     CHOSEN_REASONS,
     Reject,
@@ -120,9 +121,10 @@ def _find_processor(stage: PreprocessConfig, context: TaskContext) -> Path:
     if not isinstance(stage.processor, str):
         tokenizer = load_tokenizer(Path(stage.processor.text))
         return write_composed(stage.processor, tokenizer, root)
+    folder = prepare_folder(Path(stage.processor), root, stage.chat_template)
     if stage.image_pixels is not None:
-        return write_with_pixels(Path(stage.processor), stage.image_pixels, root)
-    return Path(stage.processor)
+        return write_with_pixels(folder, stage.image_pixels, root)
+    return folder
 
 
 def _make_encoder(

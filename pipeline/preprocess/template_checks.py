@@ -18,29 +18,24 @@ from typing import Any
 import numpy as np
 
 from pipeline.preprocess.answer_spans import marks_answers
-from pipeline.preprocess.chat_tokenizer import ChatMessages, ChatTokenizer, TemplateRefusedError
+from pipeline.preprocess.chat_tokenizer import (
+    ChatMessages,
+    ChatTokenizer,
+    TemplateRefusedError,
+    render,
+)
+from pipeline.preprocess.processors.templates import find_replacement
 from pipeline.preprocess.token_rules import TokenSequence, count_token
 from slurm_jobs.common.errors import StageConfigError
 
-_RULE, _QUESTION, _ANSWER, _MORE = "testrule", "testquestion", "testanswer", "testmore"
+_RULE, _QUESTION, _ANSWER = "testrule", "testquestion", "testanswer"
 _DOUBT, _REPLY, _BEFORE, _BETWEEN = "testdoubt", "testreply", "testbefore", "testbetween"
-_WORDS = (_RULE, _QUESTION, _ANSWER, _MORE, _DOUBT, _REPLY, _BEFORE, _BETWEEN)
+_WORDS = (_RULE, _QUESTION, _ANSWER, _DOUBT, _REPLY, _BEFORE, _BETWEEN)
 """Words that no template has of its own: a default system prompt may well say "question"."""
 _LIST_MARK = re.compile(r"""['"]type['"]""")
 """In a rendered text: a content item as Python or JSON writes it."""
 _END_TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 """Where a folder says its `eos_token`; the second, which older ones have, comes first."""
-
-
-def check_is_one(template: object, place: Path) -> None:
-    """See that there is a template.
-
-    Raises:
-        StageConfigError: there is none, or several by name.
-    """
-    if not isinstance(template, str):
-        message = f"{place}: no one `chat_template`; add the one that the model was trained with"
-        raise StageConfigError(message)
 
 
 def check_template(chat: ChatTokenizer, place: Path) -> None:
@@ -59,9 +54,10 @@ def check_template(chat: ChatTokenizer, place: Path) -> None:
     problem = problem or _find_prompt_problem(chat, asked)
     if problem:
         message = (
-            f"{place}: the `chat_template` {problem}; it must take `content` as a list of items, "
-            f"of the assistant's messages too, print every one, mark nothing else as theirs, and "
-            f"with `add_generation_prompt` end where the assistant starts to speak"
+            f"{place}: the `chat_template` {problem}; {_instead(chat, asked[:-1])}it must "
+            f"take `content` as a list of items, of the assistant's messages too, print every one, "
+            f"mark nothing else as theirs, and with `add_generation_prompt` end where the "
+            f"assistant starts to speak"
         )
         raise StageConfigError(message)
     for messages, _ in _probes():
@@ -85,7 +81,7 @@ def _probes() -> list[tuple[list[dict[str, Any]], tuple[str, ...]]]:
     again = [_message("user", _DOUBT), _message("assistant", _REPLY)]
     mixed = [
         _message("user", _BEFORE, image, _BETWEEN, image, _QUESTION),
-        _message("assistant", _ANSWER, _MORE),
+        _message("assistant", _ANSWER),
     ]
     return [
         (asked, (_ANSWER,)),
@@ -190,13 +186,61 @@ def _check_end_of_turn(chat: ChatTokenizer, messages: ChatMessages, place: Path)
         is_marked = marks_answers(chat.tokenizer.chat_template)
         mend = "print the end-of-turn token once, before `{% endgeneration %}`, and " * is_marked
         files = " and ".join(name for name in _END_TOKEN_FILES if (place.parent / name).exists())
+        instead = _instead(chat, messages[:1])
         message = (
             f"{place}: by the `chat_template` {chat.tokenizer.decode(span)!r} is what the "
             f"assistant says, which does not end with the tokenizer's `eos_token` "
-            f"({chat.tokenizer.eos_token!r}), where generation stops; {mend}set `eos_token` to "
+            f"({chat.tokenizer.eos_token!r}), where generation stops; {instead}{mend}set "
+            f"`eos_token` to "
             f"{'it' if mend else 'the token that ends turns'} in {files}"
         )
         raise StageConfigError(message)
+
+
+def _instead(chat: ChatTokenizer, asked: ChatMessages) -> str:
+    """Name the replacement that renders this question as the template does, if there is one."""
+    tokens = chat.tokenizer.special_tokens_map
+
+    def renders_alike(own: str, other: str) -> bool:
+        with suppress(TemplateRefusedError):
+            return render(own, asked, tokens)[0] == render(other, asked, tokens)[0]
+        return False
+
+    name = find_replacement(chat.tokenizer.chat_template, renders_alike)
+    if name is None:
+        return ""
+    return (
+        f"set `chat_template: {name}` in the config of this stage, which renders questions alike "
+        "and ends answers as the model was trained; or change the template: "
+    )
+
+
+def closes_each_text(chat: ChatTokenizer) -> bool:
+    """Check whether the template prints more around two texts of a message than around one."""
+    image, words = {"type": "image"}, (_BEFORE, _BETWEEN)
+    one, two = (image, "".join(words)), (words[0], image, words[1])
+    return any(
+        _around(chat, role, one, words) != _around(chat, role, two, words)
+        for role in ("user", "assistant")
+    )
+
+
+def _around(
+    chat: ChatTokenizer,
+    role: str,
+    items: Sequence[dict[str, str] | str],
+    words: Sequence[str],
+) -> str | None:
+    """Return what is printed besides these words and white space; None if it is refused."""
+    others = {"user": _QUESTION, "assistant": _ANSWER}
+    messages = [_message(r, *(items if r == role else (text,))) for r, text in others.items()]
+    try:
+        printed = chat.tokenizer.decode(chat.encode_conversation(messages).input_ids)
+    except TemplateRefusedError:
+        return None
+    for word in words:
+        printed = printed.replace(word, "", 1)
+    return "".join(printed.split())
 
 
 def _learned_spans(tokens: TokenSequence) -> list[np.ndarray]:
@@ -217,5 +261,4 @@ def _are_answers(learned: Sequence[str], answers: Sequence[str]) -> bool:
     if not all(text.startswith(answer) for text, answer in zip(texts, expected, strict=True)):
         return False
     endings = {text.removeprefix(a) for text, a in zip(texts, expected, strict=True)}
-    others = (word for word in _WORDS if word != _MORE)
-    return len(endings) == 1 and not any(word in next(iter(endings)) for word in others)
+    return len(endings) == 1 and not any(word in next(iter(endings)) for word in _WORDS)

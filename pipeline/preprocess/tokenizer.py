@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.preprocess.chat_tokenizer import ChatTokenizer
-from pipeline.preprocess.template_checks import check_is_one, check_template
+from pipeline.preprocess.processors.templates import find_template
+from pipeline.preprocess.template_checks import check_template, closes_each_text
 from slurm_jobs.common.errors import StageConfigError
 
 if TYPE_CHECKING:
@@ -64,8 +66,8 @@ def make_chat_tokenizer(
     Raises:
         StageConfigError: no usable template, or no image token.
     """
-    place = _template_file(folder)
-    check_is_one(tokenizer.chat_template, place)
+    found = find_template(folder, tokenizer)
+    tokenizer.chat_template = found.text
     image_token_id = tokenizer.convert_tokens_to_ids(image_token)
     if image_token_id is None or image_token_id == tokenizer.unk_token_id:
         message = (
@@ -78,17 +80,11 @@ def make_chat_tokenizer(
         image_token_id=image_token_id,
         pad_token_id=_pad_token_id(tokenizer),
     )
-    check_template(chat, place)
-    return chat
+    check_template(chat, found.place)
+    return dataclasses.replace(chat, closes_each_text=closes_each_text(chat))
 
 
 def _pad_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """The padding token, else the end token: padding is masked, so any known token serves."""
     ids = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
     return next(token_id for token_id in ids if token_id is not None)
-
-
-def _template_file(folder: Path) -> Path:
-    """Where the chat template stands: the file of its own comes first for transformers, too."""
-    own = folder / "chat_template.jinja"
-    return own if own.exists() else folder / "tokenizer_config.json"

@@ -139,6 +139,7 @@ def _branch(branches: list[Any], value: Any) -> Any:
         if (
             (isinstance(value, dict) and takes_keys)
             or (isinstance(value, str) and origin is str)
+            or (origin is typing.Literal and value in typing.get_args(bare))
             or (isinstance(value, (list, tuple)) and origin in {list, tuple})
         ):
             return branch

@@ -19,6 +19,7 @@ from pipeline.preprocess.processors.chatml import (
     make_chatml,
 )
 from pipeline.preprocess.processors.folder import write_folder
+from pipeline.preprocess.processors.templates import read_text
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.files import dump_json
 from slurm_jobs.common.processors.reading import (
@@ -138,7 +139,7 @@ def _end_answers(data: bytes) -> bytes:
 def _make_template(parts: ComposedProcessor, tokenizer: PreTrainedTokenizerBase) -> str:
     _check_token(tokenizer, parts.image_token, parts, "set processor.image_token to one that has")
     if parts.template is not None:
-        return Path(parts.template).read_text(encoding="utf-8")
+        return read_text(Path(parts.template))
     for token in TURN_TOKENS:
         _check_token(tokenizer, token, parts, "turns are not ChatML: give processor.template")
     own = _own_template(tokenizer)
@@ -160,7 +161,7 @@ def _own_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
     own = tokenizer.chat_template
     if isinstance(own, Mapping):  # several, by name
         own = own.get("default")
-    return own
+    return own and own.removeprefix("\ufeff")
 
 
 def _check_token(

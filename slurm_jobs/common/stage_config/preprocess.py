@@ -33,6 +33,8 @@ DEFAULT_MAX_PIXELS = 100_000_000
 TooLong = Literal["drop", "truncate_text", "error"]
 ImageFormat = Literal["png", "jpeg", "webp", "webp_lossless", "raw"]
 ImageDecoding = Literal["exact", "fine", "fast"]
+ChatTemplateName = Literal["llava-1.5", "llava-next-mistral"]
+"""Chat templates that come with this package (`pipeline.preprocess.processors.templates`)."""
 
 DEFAULT_IMAGE_DECODING: ImageDecoding = "fine"
 
@@ -91,6 +93,13 @@ class PreprocessConfig:
     """Local folder with the tokenizer, its chat template, and `preprocessor_config.json`; no hub
     is asked. Or the folders of a small model's two parts: `{images: models/siglip, text:
     models/Qwen2.5-0.5B-Instruct}`."""
+
+    chat_template: ChatTemplateName | InputPath | None = None
+    """Chat template to use instead of the one in the processor's folder: a file (Jinja), or one
+    that comes with this package: `llava-1.5` (also for LLaVA-NeXT with Vicuna) or
+    `llava-next-mistral`. The published templates of these models print no end of turn after an
+    answer, so that a model would never learn to stop. The data set and the exported model get this
+    template. For a processor of two folders see its `template`."""
 
     image_root: InputPath | None = None
     """Folder that relative image paths start from; the manifest's own folder if not given. Members
@@ -158,11 +167,19 @@ class PreprocessConfig:
     """Threads that decode images; by default one for each CPU that the task may use."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds, and image limits for images of one size."""
+        """Refuse numbers out of bounds, and keys that a processor of two folders has otherwise."""
         check_bounds(self)
-        if self.image_pixels is not None and isinstance(self.processor, ComposedProcessor):
+        if not isinstance(self.processor, ComposedProcessor):
+            return
+        if self.image_pixels is not None:
             message = (
                 "image_pixels: a processor of two folders resizes every image to the one size of "
                 "its encoder; leave image_pixels out"
+            )
+            raise ValueError(message)
+        if self.chat_template is not None:
+            message = (
+                f"chat_template is {self.chat_template}, and processor is made of two folders: "
+                f"give `processor.template` instead"
             )
             raise ValueError(message)

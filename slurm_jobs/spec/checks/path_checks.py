@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.references import REFERENCE, referenced_stage
+from slurm_jobs.common.stage_config.preprocess import ChatTemplateName
 from slurm_jobs.spec.graph import Views
 from slurm_jobs.spec.markers import MarkedString, NodePathMarker, ProgramMarker
 from slurm_jobs.spec.validation import path_text, problem_at
@@ -80,11 +81,13 @@ def _missing(item: MarkedString, shown: str, *, runs_here: bool) -> str | None:
         return f"nothing at {item.resolved}{shown}, and the jobs run on this machine"
     if not item.marker.must_exist:
         return None
-    return f"nothing at {item.resolved}{shown}{_hub_hint(item)}"
+    return f"nothing at {item.resolved}{shown}{_other_hint(item)}"
 
 
-def _hub_hint(item: MarkedString) -> str:
-    """A word on hubs, where a folder of a model is named as hubs name models."""
+def _other_hint(item: MarkedString) -> str:
+    """What else can be given, where that is no path; or a word on names of models on hubs."""
+    if item.path[-1:] == ("chat_template",):
+        return f"; the names of templates are {', '.join(get_args(ChatTemplateName))}"
     is_model = item.path[-1:] == ("processor",) or item.path[-2:] in _MODEL_FOLDERS
     if not is_model or not _HUB_NAME.fullmatch(item.given):
         return ""

@@ -122,10 +122,6 @@ DEFAULT_PROMPT = "{{ 'Be helpful: each question has an answer.' }}"
             "loses 'testbefore', a text of the user",
         ),
         (
-            (ANSWERS_ITEMS, "{{ message['content'][0]['text'] + '<|end|>' }}"),
-            "loses 'testmore', a text of the assistant",
-        ),
-        (
             (USERS_ITEMS, "{% if message['role'] == 'user' %}" + USERS_ITEMS + "{% endif %}"),
             "loses 'testrule', a text of the system",
         ),
@@ -185,10 +181,6 @@ END = "{{ '<|end|>' }}{% endgeneration %}"
         ((END, "{% endgeneration %}{{ '<|end|>' }}"), "testanswer"),
         ((END, "{% endgeneration %}"), "testanswer"),
         ((END, "{{ '<|start|>' }}{% endgeneration %}"), r"testanswer<\|start\|>"),
-        (
-            (ANSWERS_ITEMS, ANSWERS_ITEMS.replace("['text'] }}", "['text'] + '<|end|>' }}")),
-            r"testanswer<\|end\|>testmore<\|end\|><\|end\|>",
-        ),
     ],
 )
 def test_template_whose_learned_turns_do_not_end_where_generation_stops_is_refused(
