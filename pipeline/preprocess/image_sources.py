@@ -62,6 +62,9 @@ class ImageSource:
         """
         if image.data is not None:
             return _filled(image.data, image.value)
+        if image.problem:
+            message = f"{image.value}: {image.problem}"
+            raise SampleRejectedError(reason="corrupt_image", message=message)
         file, member = self._allowed_place(image.value)
         if member is None:
             return read_image_bytes(file, name=image.value, root=self.root)

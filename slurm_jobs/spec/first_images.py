@@ -15,6 +15,7 @@ from typing import Any
 
 from slurm_jobs.common.csv_columns import CSV_COLUMNS
 from slurm_jobs.common.image_places import lies_within, place_of
+from slurm_jobs.common.inline_images import is_inline_image
 from slurm_jobs.spec.files import Beginning
 
 _TURNS = ("messages", "conversations")
@@ -64,7 +65,7 @@ def _of_csv(text: str, *, is_whole: bool) -> Iterator[str]:
         return
     index = rows[0].index(column)
     for row in rows[1:] if is_whole else rows[1:-1]:
-        if index < len(row) and row[index].strip():
+        if index < len(row) and row[index].strip() and _is_path(row[index]):
             yield row[index]
 
 
@@ -100,8 +101,12 @@ def _of_items(items: Sequence[Any]) -> Iterator[str]:
         name = item
         if isinstance(item, Mapping):
             name = next((item[key] for key in _NAMES if item.get(key)), None)
-        if isinstance(name, str) and 0 < len(name) < _LONGEST_PATH:
+        if _is_path(name):
             yield name
+
+
+def _is_path(name: object) -> bool:
+    return isinstance(name, str) and 0 < len(name) < _LONGEST_PATH and not is_inline_image(name)
 
 
 def _is_image(item: object) -> bool:

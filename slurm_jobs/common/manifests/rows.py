@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from slurm_jobs.common.inline_images import inline_image, is_inline_image
 from slurm_jobs.common.truncation import truncated
+
+_SHOWN_CHARS = 40
+"""Of a picture that is text, in messages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Content:
-    """A piece of text, or an image: by its path as the manifest writes it, or as bytes."""
+    """A piece of text, or an image: by its path as the manifest writes it, or as bytes.
+
+    A `data:` URI, or base64, in the place of a path becomes bytes.
+    """
 
     kind: Literal["text", "image"]
     value: str
@@ -23,6 +30,19 @@ class Content:
     else its number among the images of the row."""
     data: bytes | None = None
     """The content of the image's file, where the manifest holds it."""
+    problem: str = ""
+    """Why a picture that the manifest holds as text cannot be used."""
+
+    def __post_init__(self) -> None:
+        """Decode a picture that is in the place of a path."""
+        if self.kind != "image" or not is_inline_image(self.value):
+            return
+        try:
+            data, value, problem = inline_image(self.value), "", ""
+        except ValueError as error:
+            data, value, problem = None, f"{self.value.lstrip()[:_SHOWN_CHARS]}...", str(error)
+        for name, found in (("data", data), ("value", value), ("problem", problem)):
+            object.__setattr__(self, name, found)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

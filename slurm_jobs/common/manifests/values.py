@@ -48,7 +48,8 @@ def row_from_csv(origin: RowOrigin, image: str, text: str, words: CaptionWords) 
     if not image.strip() or not text.strip():
         empty = "image_path" if not image.strip() else "text"
         return bad_row(origin, f"`{empty}` is empty", source=image)
-    return _caption(origin, image, Content(kind="image", value=image), text, words)
+    content = Content(kind="image", value=image)
+    return _caption(origin, content.value, content, text, words)
 
 
 def _caption(

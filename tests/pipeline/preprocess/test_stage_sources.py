@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pipeline.preprocess import run
@@ -167,3 +170,46 @@ def test_archive_that_changes_while_a_slice_is_made_gives_no_part_but_another_at
     with pytest.raises(StageError, match=r"t\.tar: changed since its members were") as caught:
         run(config, make_context(tmp_path))
     assert not isinstance(caught.value, StageConfigError)
+
+
+def write_inline(manifest: Path, encode: Callable[[bytes], str]) -> Path:
+    """The rows of `write_files`, each with its picture as text."""
+    manifest.parent.mkdir()
+    if manifest.suffix == ".csv":
+        lines = [f'"{encode(picture(row))}",caption {row}' for row in range(NUM_ROWS)]
+        manifest.write_text("\n".join(["image_path,text", *lines]))
+        return manifest
+    table = captions(NUM_ROWS)
+    texts = pa.array([encode(picture(row)) for row in range(NUM_ROWS)])
+    return write_parquet(
+        manifest, table.set_column(table.schema.get_field_index("image"), "image", texts)
+    )
+
+
+def data_uri(data: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.parquet"])
+@pytest.mark.parametrize("encode", [data_uri, lambda data: base64.b64encode(data).decode()])
+def test_samples_are_the_same_whether_pictures_are_files_or_text_of_the_manifest(
+    tmp_path: Path, processor_dir: Path, name: str, encode: Callable[[bytes], str]
+) -> None:
+    expected = preprocess(tmp_path / "a", write_files(tmp_path / "files"), processor_dir)
+    manifest = write_inline(tmp_path / "inline" / name, encode)
+    assert len(preprocess(tmp_path / "b", manifest, processor_dir, 3)) == NUM_ROWS == len(expected)
+
+
+@pytest.mark.parametrize("value", ["data:image/png;base64,!", "http://a/", "", "x/"])
+def test_a_list_of_rejects_holds_no_unbounded_text(
+    tmp_path: Path, processor_dir: Path, value: str
+) -> None:
+    manifest = tmp_path / "m.jsonl"
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    row = {"messages": turns, "images": [value + "AAAA" * 100_000]}
+    manifest.write_text((json.dumps(row) + "\n") * 20)
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "max_reject_share": 1.0}
+    _, output = run_preprocess(tmp_path / "out", config)
+    rejects = PartPaths(output_dir=output, slice_index=0).rejects.read_text().splitlines()
+    assert len(rejects) == 20
+    assert max(map(len, rejects)) < 5000

@@ -1,0 +1,81 @@
+"""Pictures that a manifest holds as text: `data:` URIs (RFC 2397), and base64 alone. PURE.
+
+Base64 alone is taken for a picture only if the whole text is base64 and begins with the signature
+of an image format. No file with a suffix has such a name: base64 has no dot.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from urllib.parse import unquote_to_bytes
+
+_MIN_BARE_CHARS = 64
+_SIGNATURES = (
+    b"\xff\xd8\xff",
+    b"\x89PNG\r\n\x1a\n",
+    b"GIF87a",
+    b"GIF89a",
+    b"II*\x00",
+    b"MM\x00*",
+)
+_BLANKS = re.compile(r"\s+")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+_SIGNATURE_CHARS = 24
+"""Of base64: 18 bytes, which hold every signature."""
+
+
+def is_inline_image(text: str) -> bool:
+    """Check whether the text of an image is the picture itself, and no name of a file."""
+    text = text.lstrip()
+    return text[:5].lower() == "data:" or _is_bare(text)
+
+
+def inline_image(text: str) -> bytes:
+    """Return the bytes that a text holds for which `is_inline_image` is true.
+
+    Raises:
+        ValueError: it is broken; the message is short.
+    """
+    text = text.strip()
+    if text[:5].lower() != "data:":
+        return _from_base64(text)
+    header, comma, content = text[5:].partition(",")
+    if not comma:
+        message = "a data URI without a comma before its content"
+        raise ValueError(message)
+    media_type, *parameters = (word.strip().lower() for word in header.split(";"))
+    if media_type and not media_type.startswith("image/") and "octet-stream" not in media_type:
+        message = f"a data URI of {media_type[:40]}, not of an image"
+        raise ValueError(message)
+    if "base64" not in parameters:
+        return unquote_to_bytes(content)
+    return _from_base64(unquote_to_bytes(content).decode("latin-1") if "%" in content else content)
+
+
+def _is_bare(text: str) -> bool:
+    if len(text) < _MIN_BARE_CHARS:
+        return False
+    try:
+        head = _from_base64(_BLANKS.sub("", text[: 2 * _SIGNATURE_CHARS])[:_SIGNATURE_CHARS])
+    except ValueError:
+        return False
+    is_riff = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
+    if not (head.startswith(_SIGNATURES) or is_riff or head[4:8] == b"ftyp"):
+        return False
+    return _BASE64.fullmatch(_BLANKS.sub("", text)) is not None
+
+
+def _from_base64(text: str) -> bytes:
+    """Decode either alphabet; blanks, and missing padding, say nothing else."""
+    text = _BLANKS.sub("", text)
+    if not _BASE64.fullmatch(text):
+        wrong = next(c for c in text.rstrip("=") + "=" if not re.match(r"[A-Za-z0-9+/_-]", c))
+        message = f"broken base64: {wrong!r} among {len(text):,} characters"
+        raise ValueError(message)
+    text = text.rstrip("=")
+    if len(text) % 4 == 1:
+        message = f"broken base64: {len(text):,} characters, one more than whole bytes have"
+        raise ValueError(message)
+    padded = text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4)
+    return binascii.a2b_base64(padded)
