@@ -133,7 +133,7 @@ class Runner:
             end_unix_s=None,
             node_list="local",
             num_cpus=job.num_cpus,
-            num_gpus=asked.nodes * asked.num_gpus,
+            num_gpus=asked.nodes * asked.gpus_per_node,
             requested_mem_bytes=asked.mem_gb * 2**30 if asked.mem_gb is not None else None,
             time_limit_s=limit_s,
         )
