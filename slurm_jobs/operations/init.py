@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slurm_jobs.common.errors import FileError, InputError
@@ -18,7 +18,7 @@ from slurm_jobs.report.words import number_of
 from slurm_jobs.shipped import shipped_path
 from slurm_jobs.spec.editing import edit_text
 from slurm_jobs.starter import data as data_files
-from slurm_jobs.starter import recipes, weights
+from slurm_jobs.starter import image_folder, recipes, weights
 from slurm_jobs.starter.changes import (
     Change,
     fitting_changes,
@@ -167,19 +167,36 @@ def _own(
 
 
 def _look_at_data(path: Path, folder: Path, name: str) -> tuple[Data, dict[str, bytes], list[str]]:
-    """The data, a manifest where one must be written, and what is to be said of both."""
+    """Return the data, manifests where some must be written, and what is said of both."""
     if data_files.is_image_folder(path):
-        text, num_images, num_left = data_files.captions_of(path)
-        root = _as_named(path, folder)
-        data = Data(manifest=f"{name}.csv", image_root=root, num_rows=num_images)
-        left = f"; {num_left} without words are left out" if num_left else ""
-        said = [f"data: {number_of('image', num_images)} of {path} with their words{left}"]
-        return data, {f"{name}.csv": text.encode()}, said
+        manifest, held_out = image_folder.metadata_files(path)
+        if manifest is None:
+            return _captioned(path, folder, name)
+        data = data_files.look_at(manifest, as_named=_as_named(manifest, folder))
+        said = [f"data: {manifest}, the list of {path}; other files there are not read"]
+        if held_out is not None:
+            said.append(f"evaluation: {held_out}")
+            data = replace(data, evaluation=_as_named(held_out, folder))
+        return data, {}, said
     data = data_files.look_at(path, as_named=_as_named(path, folder))
     if data.num_rows is None:
         return data, {}, [f"data: {path}; its rows were not counted"]
     about = "" if data.is_exact else "about "
     return data, {}, [f"data: {path}, {about}{data.num_rows:,} rows"]
+
+
+def _captioned(path: Path, folder: Path, name: str) -> tuple[Data, dict[str, bytes], list[str]]:
+    """Return the data of a folder of images, and a manifest of those trained on and evaluated."""
+    found = image_folder.read_image_folder(path)
+    num_rows = len(found.train.files)
+    data = Data(manifest=f"{name}.csv", image_root=_as_named(path, folder), num_rows=num_rows)
+    texts = {f"{name}.csv": found.train.manifest(path).encode()}
+    said = [f"data: {number_of('image', num_rows)} of {path} with their words"]
+    if found.evaluation is not None:
+        data = replace(data, evaluation=f"{name}-heldout.csv")
+        texts[f"{name}-heldout.csv"] = found.evaluation.manifest(path).encode()
+        said.append(f"evaluation: {number_of('image', len(found.evaluation.files))}")
+    return data, texts, [*said, *found.notes]
 
 
 def _as_named(path: Path, folder: Path) -> str:

@@ -65,6 +65,8 @@ def own_changes(name: str, profile: str, data: Data, model: Model, place: Place)
         found.append(((*_TRAIN, "config", "num_epochs"), _epochs(data, place.gpu)))
     if data.image_root is not None:
         found.append((("stages", "preprocess", "config", "image_root"), data.image_root))
+    if data.evaluation is not None:
+        found.append(((*_TRAIN, "config", "evaluate"), _evaluate(data, place.gpu)))
     if model.is_on_hub:
         found.append((("stages", "models", "config", "models", "vlm"), model.name))
     if model.is_small_vlm:
@@ -94,6 +96,15 @@ def _epochs(data: Data, room: Room | None) -> int:
     """Of few rows, as many as make some steps; more than a hundred teach nothing new."""
     steps = max(1, data.num_rows or 1) / _batch(data, room)
     return max(1, min(100, math.ceil(_STEPS / steps)))
+
+
+def _evaluate(data: Data, room: Room | None) -> dict[str, Any]:
+    """About five looks at the held-out rows, where the number of steps is known."""
+    steps = _epochs(data, room) * (data.num_rows or 0) // _batch(data, room)
+    asked: dict[str, Any] = {"manifest": data.evaluation}
+    if data.image_root is not None:
+        asked["image_root"] = data.image_root
+    return {**asked, "every_steps": max(1, min(100, steps // 5 or 100))}
 
 
 def _is_small(data: Data) -> bool:

@@ -1,23 +1,16 @@
-"""Looks at what a user calls their data: a manifest, or a folder of images that becomes one."""
+"""Looks at what a user calls their data: a manifest, or a folder of images."""
 
 from __future__ import annotations
 
-import csv
-import io
-import os
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from slurm_jobs.common.csv_columns import CSV_COLUMNS
 from slurm_jobs.common.errors import InputError, PathExpansionError
 from slurm_jobs.common.path_expansion import expand_typed
 from slurm_jobs.common.steering import plain
 from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
+from slurm_jobs.starter.image_folder import IMAGE_SUFFIXES, has_images, refuse_unwritable
 from slurm_jobs.starter.model import Data
 
-IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".jp2"}
-)
 _HUGE_BYTES = 4 * 2**30
 """A longer text is not read to count its rows: seconds a gigabyte on a busy file server."""
 _PIECE_BYTES = 2**20
@@ -46,7 +39,7 @@ def look_at(manifest: Path, *, as_named: str) -> Data:
     Raises:
         InputError: it is not there, cannot be read, or is an image or a folder that is no table.
     """
-    _refuse_unwritable([manifest])
+    refuse_unwritable([manifest])
     if manifest.suffix.lower() in IMAGE_SUFFIXES and manifest.is_file():
         message = f"{manifest} is an image: name the folder that it lies in, or a manifest"
         raise InputError(message)
@@ -97,82 +90,12 @@ def _table_rows(table: TableFiles) -> int | None:
 
 
 def is_image_folder(folder: Path) -> bool:
-    """A folder that is no table, and holds images."""
+    """Check whether a path is a folder that is no table and holds images."""
     if not folder.is_dir():
         return False
     try:
         return find_table(folder) is None
     except NoTableError:
-        return next(_images(folder), None) is not None
+        return has_images(folder)
     except OSError:
         return False
-
-
-def captions_of(folder: Path) -> tuple[str, int, int]:
-    """A CSV manifest of the images in a folder, each with the words that go with it.
-
-    Words are those of a text file of the same name (`cat.txt` beside `cat.jpg`); where no image has
-    one, the name of the folder that an image lies in, as folders of classes have them.
-
-    Returns:
-        The CSV, how many images it has, and how many have no words and are left out.
-
-    Raises:
-        InputError: there are no images with words, or a text cannot be read.
-    """
-    images = sorted(_images(folder))
-    _refuse_unwritable(images)
-    texts = {image: image.with_suffix(".txt") for image in images}
-    if any(text.is_file() for text in texts.values()):
-        words = {image: _words(text) for image, text in texts.items()}
-    else:
-        words = {i: i.parent.name.replace("_", " ") if i.parent != folder else "" for i in images}
-    found = [(image, text) for image, text in words.items() if text]
-    if not found:
-        message = (
-            f"{folder} has {len(images)} images and no words for them: put a text file beside each "
-            "(cat.txt beside cat.jpg), sort them into folders named after what they show, or name "
-            "a manifest (docs/data.md says what one looks like)"
-        )
-        raise InputError(message)
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    writer.writerows((image.relative_to(folder).as_posix(), text) for image, text in found)
-    return buffer.getvalue(), len(found), len(images) - len(found)
-
-
-def _refuse_unwritable(images: Iterable[Path]) -> None:
-    """Raise where a name is no UTF-8, which a manifest is in."""
-    broken = next((image for image in images if not _is_utf8(str(image))), None)
-    if broken is not None:
-        message = f"{str(broken)!a}: its name is no UTF-8, and no manifest can hold it; rename it"
-        raise InputError(message)
-
-
-def _is_utf8(text: str) -> bool:
-    """Bytes that are none stand in the text as surrogates."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def _images(folder: Path) -> Iterator[Path]:
-    """Every image below a folder; what begins with a dot is not looked at."""
-    for here, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in files:
-            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES:
-                yield Path(here) / name
-
-
-def _words(text: Path) -> str:
-    """What a text file says, on one line; empty where it is not there."""
-    try:
-        return " ".join(text.read_text(encoding="utf-8-sig").split())
-    except FileNotFoundError:
-        return ""
-    except UnicodeDecodeError as error:
-        message = f"{text}: no UTF-8 (byte {error.start}); save it as UTF-8"
-        raise InputError(message) from error
-    except OSError as error:
-        message = f"{text}: {error.strerror}"
-        raise InputError(message) from error

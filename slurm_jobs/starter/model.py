@@ -59,6 +59,8 @@ class Data:
     """None: nobody counted."""
     is_exact: bool = True
     """Whether `num_rows` was counted row by row; lines may hold less than a row each."""
+    evaluation: str | None = None
+    """Manifest of held-out rows, whose images are in `image_root` as well; None: there is none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

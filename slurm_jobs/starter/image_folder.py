@@ -1,0 +1,433 @@
+"""A folder of images to rows of an image and its words: captions next to images, or classes.
+
+Everything in the folder is either taken or counted and named: images that cannot be opened,
+captions without an image, label files of other tasks, and the splits that are not trained on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm_jobs.common.errors import InputError
+
+_JPEG = ".jpg .jpeg .jpe .jfif .jif .jfi .pjpeg .mpo"
+_JPEG_2000 = ".jp2 .j2k .j2c .jpc .jpf .jpx"
+_OTHERS = (
+    ".png .apng .webp .gif .bmp .dib .tif .tiff .avif .avifs .ico .ppm .pgm .pbm .pnm .pfm .qoi "
+    ".psd .dds .sgi .rgb .rgba .bw .pcx .tga .icb .vda .vst"
+)
+IMAGE_SUFFIXES = frozenset(f"{_JPEG} {_JPEG_2000} {_OTHERS}".split())
+"""Of the formats that `preprocess` opens; a test compares them with its list."""
+
+_RAW = ".raw .cr2 .cr3 .crw .nef .nrw .arw .sr2 .srf .dng .orf .rw2 .raf .pef .srw .x3f"
+_UNOPENED: Mapping[str, str] = {
+    ".heic .heif .hif": "convert to JPEG, as `heif-convert` does",
+    _RAW: "convert to JPEG by the raw converter of the camera",
+    ".svg .svgz .eps .ps .ai .pdf .wmf .emf": "render as PNG",
+    ".jxl .jxr .psb .xcf .exr .hdr .icns .cur .xpm .xbm": "convert to PNG",
+    ".fits .fit .dcm .nii .npy .h5 .hdf5": "store as PNG",
+    ".mp4 .mov .avi .mkv .webm .m4v .mpg .mpeg .wmv .flv": "store frames as JPEG",
+    ".zip .tar .gz .tgz .7z .rar .bz2 .xz .zst": "unpack, or list members in a manifest",
+}
+_REMEDIES = {suffix: remedy for words, remedy in _UNOPENED.items() for suffix in words.split()}
+"""Files that hold pictures and cannot be opened as one, and what to do about them."""
+
+_TRAIN, _VALIDATION, _TEST = "train", "validation", "test"
+_SPLITS: Mapping[str, str] = {
+    **dict.fromkeys(("train", "training"), _TRAIN),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), _VALIDATION),
+    **dict.fromkeys(("test", "testing"), _TEST),
+}
+_AFTER_SPLIT = re.compile(r"[-_]?(?:set|images?|imgs?|data|\d{4})?$")
+"""`train2017`, `test_images`."""
+_PLAIN = (
+    "images image imgs img photos photo pictures picture pics pic data dataset jpegimages jpegs "
+    "jpeg jpg png files raw all unlabeled unlabelled"
+)
+_PLAIN_NAMES = frozenset(_PLAIN.split())
+"""Names of folders that say nothing of what an image shows."""
+_METADATA = ("metadata.jsonl", "metadata.csv")
+"""Manifests of Hugging Face's ImageFolder."""
+_CAPTION_SUFFIXES = (".txt", ".caption")
+_YOLO = re.compile(r"\s*\d+(?:\s+[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?){4,}\s*")
+"""A class and at least four coordinates."""
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """Images of one split with their words."""
+
+    files: tuple[Path, ...]
+    words: tuple[str, ...]
+
+    def manifest(self, root: Path) -> str:
+        """Return the rows as CSV, with paths relative to `root`."""
+        buffer = io.StringIO(newline="")
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(("image_path", "text"))
+        names = (file.relative_to(root).as_posix() for file in self.files)
+        writer.writerows(zip(names, self.words, strict=True))
+        return buffer.getvalue()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageFolder:
+    """What a folder of images holds for a training."""
+
+    train: Rows
+    evaluation: Rows | None
+    """None where there is no split for it."""
+    notes: tuple[str, ...]
+    """What was chosen and what was left out, for people."""
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The files below a folder, by what their names say."""
+
+    images: list[Path] = field(default_factory=list)
+    captions: list[Path] = field(default_factory=list)
+    others: list[Path] = field(default_factory=list)
+    """Sidecars and lists: JSON, XML, CSV."""
+    unopened: list[Path] = field(default_factory=list)
+
+
+def has_images(folder: Path) -> bool:
+    """Check whether there are files below a folder that are named as pictures are."""
+    return any(file.suffix.lower() in {*IMAGE_SUFFIXES, *_REMEDIES} for file in _files(folder))
+
+
+def metadata_files(folder: Path) -> tuple[Path | None, Path | None]:
+    """Return the manifests of Hugging Face's ImageFolder for training and evaluation.
+
+    Raises:
+        InputError: a folder has two of them.
+    """
+    own = _metadata_of(folder)
+    if own is not None:
+        return own, None
+    found: dict[str, Path] = {}
+    for child in sorted(path for path in folder.iterdir() if path.is_dir()):
+        manifest = _metadata_of(child) if _split_name(child.name) else None
+        if manifest is not None:
+            found.setdefault(_split_name(child.name), manifest)
+    return found.get(_TRAIN), found.get(_VALIDATION) or found.get(_TEST)
+
+
+def _metadata_of(folder: Path) -> Path | None:
+    found = [folder / name for name in _METADATA if (folder / name).is_file()]
+    if len(found) > 1:
+        names = " and ".join(path.name for path in found)
+        message = f"{folder} has {names}: name one of them as the manifest"
+        raise InputError(message)
+    return found[0] if found else None
+
+
+def read_image_folder(folder: Path) -> ImageFolder:
+    """Read the images below a folder and the words that go with each.
+
+    Words are those of a text file next to the image (`cat.txt`, `cat.jpg.txt` or `cat.caption` for
+    `cat.jpg`). Where no image has one, they are the name of the folder that the image is in.
+    Subfolders named train, val and test are splits: `train` is trained on, `val` evaluated.
+
+    Raises:
+        InputError: no image has words, words are labels of another task or contradict each other,
+            or there are splits and none to train on.
+    """
+    listing = _list(folder)
+    refuse_unwritable([*listing.images, *listing.captions])
+    splits = _split(folder, listing.images)
+    chosen, notes = _choose(folder, splits)
+    used = [image for images in chosen.values() for image in images]
+    captions = _match(listing.images, listing.captions)
+    next_to = sorted({file for image in listing.images for file in captions.get(image, ())})
+    texts = {file: _text(file) for file in next_to or listing.captions}
+    _refuse_labels(folder, texts)
+    words, more = _words_of(folder, used, captions, texts, has_splits=len(splits) > 1)
+    notes += more
+    rows = {
+        name: _rows(images, words, name if len(splits) > 1 else "", notes)
+        for name, images in chosen.items()
+    }
+    notes += _about_files(listing, texts if next_to else {})
+    evaluation = rows.get("evaluation")
+    if not rows["train"].files:
+        raise _no_words(folder, listing, notes)
+    return ImageFolder(
+        train=rows["train"],
+        evaluation=evaluation if evaluation is not None and evaluation.files else None,
+        notes=tuple(notes),
+    )
+
+
+def refuse_unwritable(files: Iterable[Path]) -> None:
+    """Refuse names that are no UTF-8, which a manifest is in.
+
+    Raises:
+        InputError: there is such a name.
+    """
+    broken = next((f for f in files if any("\ud800" <= c <= "\udfff" for c in str(f))), None)
+    if broken is not None:
+        message = f"{str(broken)!a}: its name is no UTF-8, and no manifest can hold it; rename it"
+        raise InputError(message)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield every file below a folder, through links to folders too, each folder once.
+
+    What begins with a dot is left out, as are the folders that archives of macOS add.
+    """
+    seen: set[str] = set()
+    for here, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(here)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(n for n in folders if not n.startswith(".") and n != "__MACOSX")
+        yield from (Path(here) / name for name in sorted(files) if not name.startswith("."))
+
+
+def _list(folder: Path) -> _Listing:
+    listing = _Listing()
+    for file in _files(folder):
+        suffix = file.suffix.lower()
+        if suffix in IMAGE_SUFFIXES:
+            listing.images.append(file)
+        elif suffix in _CAPTION_SUFFIXES:
+            listing.captions.append(file)
+        elif suffix in _REMEDIES:
+            listing.unopened.append(file)
+        elif suffix in {".json", ".jsonl", ".csv", ".tsv", ".xml", ".parquet"}:
+            listing.others.append(file)
+    listing.images.sort()
+    return listing
+
+
+def _split_name(name: str) -> str:
+    """The split that a folder's name stands for (`Train`, `val2017`, `test-set`), or nothing."""
+    return _SPLITS.get(_AFTER_SPLIT.sub("", name.lower()), "")
+
+
+def _split(folder: Path, images: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return the images by the split that their folder names; all under "" where none does.
+
+    Splits are folders of the first level, or of the second (`images/train`). A class may be called
+    `train` or `test`: such names are splits only next to each other or alone.
+    """
+    for level in (0, 1):
+        names = {image: _part(image, folder, level) for image in images}
+        kinds = {name: _split_name(name) for name in set(names.values()) if name}
+        found = set(filter(None, kinds.values()))
+        if not found or (found == {_TRAIN} and len(kinds) > 1 and level == 0):
+            continue
+        if _TRAIN not in found and not all(kinds.values()):
+            continue
+        splits: dict[str, list[Path]] = {}
+        for image, name in names.items():
+            splits.setdefault(kinds.get(name, ""), []).append(image)
+        return splits
+    return {"": list(images)}
+
+
+def _part(image: Path, folder: Path, level: int) -> str:
+    parts = image.relative_to(folder).parts[:-1]
+    return parts[level] if len(parts) > level else ""
+
+
+def _choose(
+    folder: Path, splits: Mapping[str, list[Path]]
+) -> tuple[dict[str, list[Path]], list[str]]:
+    """Return the images to train on and to evaluate, and what is said of the splits."""
+    if set(splits) == {""}:
+        return {"train": splits[""]}, []
+    if _TRAIN not in splits and "" in splits:
+        splits = {_TRAIN if name == "" else name: images for name, images in splits.items()}
+    if _TRAIN not in splits:
+        names = " and ".join(sorted(name for name in splits if name))
+        message = (
+            f"{folder} has images for {names} and none for training: name the folder to train on, "
+            "or add a folder `train`"
+        )
+        raise InputError(message)
+    chosen = {"train": splits[_TRAIN]}
+    held = _VALIDATION if _VALIDATION in splits else _TEST
+    if held in splits:
+        chosen["evaluation"] = splits[held]
+        notes = [f"splits: {_TRAIN} is trained on, {held} is evaluated"]
+    else:
+        notes = [f"splits: {_TRAIN} is trained on, and there is none to evaluate"]
+    for name, images in splits.items():
+        if name not in {_TRAIN, held}:
+            where = name or "neither train nor evaluation"
+            notes.append(f"left out: {_number(len(images), 'image')} of {where}")
+    return chosen, notes
+
+
+def _match(images: Sequence[Path], captions: Sequence[Path]) -> dict[Path, list[Path]]:
+    """Return the caption files of each image, and those of none under the caption itself."""
+    by_stem: dict[Path, list[Path]] = {}
+    for image in images:
+        for name in {image.with_suffix(""), image}:
+            by_stem.setdefault(name, []).append(image)
+    matched: dict[Path, list[Path]] = {}
+    for caption in captions:
+        for image in by_stem.get(caption.with_suffix(""), [caption]):
+            matched.setdefault(image, []).append(caption)
+    return matched
+
+
+def _refuse_labels(folder: Path, texts: Mapping[Path, str]) -> None:
+    """Refuse boxes of objects, which are no words; also where they are in a folder of their own.
+
+    Raises:
+        InputError: a text file has lines of numbers alone.
+    """
+    labels = [file for file, text in texts.items() if is_yolo_label(text)]
+    if labels:
+        line = texts[labels[0]].strip().splitlines()[0][:60]
+        message = (
+            f"{labels[0]}: `{line}` is a YOLO label (class and box), not words; so are "
+            f"{len(labels)} of {_number(len(texts), 'text file')} in {folder}. Write captions "
+            "instead, or name a manifest with the words of each image (docs/data.md)"
+        )
+        raise InputError(message)
+
+
+def is_yolo_label(text: str) -> bool:
+    """Check whether every line is a class and coordinates, as object detectors are trained on."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return bool(lines) and all(_YOLO.fullmatch(line) for line in lines)
+
+
+def _words_of(
+    folder: Path,
+    images: Sequence[Path],
+    captions: Mapping[Path, list[Path]],
+    texts: Mapping[Path, str],
+    *,
+    has_splits: bool,
+) -> tuple[dict[Path, str], list[str]]:
+    """Return the words of each image, and what is said of them."""
+    if any(image in captions for image in images):
+        words = {image: _caption(image, captions.get(image, ()), texts) for image in images}
+        return words, _about_shared(images, captions)
+    words = {}
+    for image in images:
+        name = image.parent.name if image.parent != folder else ""
+        is_class = name.lower() not in _PLAIN_NAMES and not (has_splits and _split_name(name))
+        words[image] = name.replace("_", " ") if is_class else ""
+    return words, []
+
+
+def _caption(image: Path, files: Sequence[Path], texts: Mapping[Path, str]) -> str:
+    """Return the words of an image on one line; empty where there are none.
+
+    Raises:
+        InputError: two files say different things of it.
+    """
+    said = {words for words in (" ".join(texts[file].split()) for file in files) if words}
+    if len(said) > 1:
+        names = " and ".join(sorted(file.name for file in files))
+        message = f"{image} has two captions that differ, {names}: keep one of them"
+        raise InputError(message)
+    return next(iter(said), "")
+
+
+def _about_shared(images: Sequence[Path], captions: Mapping[Path, list[Path]]) -> list[str]:
+    users = Counter(file for image in images for file in captions.get(image, ()))
+    shared = sorted(file for file, count in users.items() if count > 1)
+    if not shared:
+        return []
+    told = _number(len(shared), "caption")
+    return [f"{told} shared by images of one name, as the words of each ({_named(shared)})"]
+
+
+def _rows(images: Sequence[Path], words: Mapping[Path, str], name: str, notes: list[str]) -> Rows:
+    """Return the rows of the images that have words, and note how many have none."""
+    kept = [image for image in images if words[image]]
+    without = [image for image in images if not words[image]]
+    if without:
+        where = f" of {name}" if name else ""
+        notes.append(
+            f"left out: {_number(len(without), 'image')}{where} without words ({_named(without)})"
+        )
+    return Rows(files=tuple(kept), words=tuple(words[image] for image in kept))
+
+
+def _about_files(listing: _Listing, texts: Mapping[Path, str]) -> list[str]:
+    """Say what else is in the folder: files that are not read, and why.
+
+    Args:
+        listing: All files.
+        texts: Of the captions next to images.
+    """
+    notes = []
+    by_suffix: dict[str, list[Path]] = {}
+    for file in listing.unopened:
+        by_suffix.setdefault(file.suffix.lower(), []).append(file)
+    for suffix, files in sorted(by_suffix.items()):
+        notes.append(
+            f"left out: {_number(len(files), f'{suffix} file')}, not opened as images "
+            f"({_named(files)}): {_REMEDIES[suffix]}"
+        )
+    alone = [file for file in listing.captions if file not in texts]
+    if alone:
+        notes.append(
+            f"left out: {_number(len(alone), 'text file')} without image ({_named(alone)})"
+        )
+    empty = [file for file, text in texts.items() if not text.strip()]
+    if empty:
+        notes.append(f"{_number(len(empty), 'caption')} empty ({_named(empty)})")
+    if listing.others:
+        notes.append(
+            f"not read: {_number(len(listing.others), 'file')} of lists or labels "
+            f"({_named(listing.others)}); to use one, name it as the manifest (docs/data.md)"
+        )
+    return notes
+
+
+def _no_words(folder: Path, listing: _Listing, notes: Sequence[str]) -> InputError:
+    told = "".join(f". {note}" for note in notes if "without words" not in note)
+    if not listing.images:
+        return InputError(f"{folder} has no image that can be opened{told}")
+    message = (
+        f"{folder} has {_number(len(listing.images), 'image')} and no words for them: put a text "
+        "file beside each (cat.txt beside cat.jpg), sort them into folders named after what they "
+        f"show, or name a manifest (docs/data.md says what one looks like){told}"
+    )
+    return InputError(message)
+
+
+def _text(file: Path) -> str:
+    """Return the content of a caption file.
+
+    Raises:
+        InputError: it cannot be read, or is no UTF-8.
+    """
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"{file}: no UTF-8 (byte {error.start}); save it as UTF-8"
+        raise InputError(message) from error
+    except OSError as error:
+        message = f"{file}: {error.strerror}"
+        raise InputError(message) from error
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _named(files: Sequence[Path]) -> str:
+    more = len(files) - _MOST_NAMED
+    names = ", ".join(file.name for file in files[:_MOST_NAMED])
+    return names + (f" and {more:,} more" if more > 0 else "")

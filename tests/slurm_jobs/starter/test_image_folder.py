@@ -1,0 +1,277 @@
+"""What `init` makes of a folder of images: nothing is misread or left out in silence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.preprocess.image_formats import FORMATS
+from slurm_jobs.common.errors import InputError
+from slurm_jobs.starter.data import is_image_folder
+from slurm_jobs.starter.image_folder import (
+    IMAGE_SUFFIXES,
+    is_yolo_label,
+    metadata_files,
+    read_image_folder,
+)
+
+
+def touch(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def write(folder: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def rows(folder: Path) -> dict[str, str]:
+    train = read_image_folder(folder).train
+    names = [file.relative_to(folder).as_posix() for file in train.files]
+    return dict(zip(names, train.words, strict=True))
+
+
+def notes(folder: Path) -> str:
+    return "\n".join(read_image_folder(folder).notes)
+
+
+def test_every_suffix_of_a_format_that_is_opened_is_taken() -> None:
+    from PIL import Image
+
+    Image.init()
+    registered = Image.registered_extensions().items()
+    opened = {suffix for suffix, kind in registered if kind in FORMATS}
+    closed = {suffix for suffix, kind in registered if kind not in {*FORMATS, "MPO"}}
+    assert opened - IMAGE_SUFFIXES == set()
+    assert IMAGE_SUFFIXES & closed == set()
+
+
+def test_texts_next_to_images_are_their_words(tmp_path: Path) -> None:
+    touch(tmp_path, "b/dog.PNG", "cat.jpg", "none.webp", ".hidden/x.jpg", "notes.md")
+    (tmp_path / "cat.txt").write_text('a "cat",\n on a mat\n')
+    (tmp_path / "b" / "dog.txt").write_text("\ufeffein Hund")
+    assert is_image_folder(tmp_path)
+    found = read_image_folder(tmp_path)
+    text = found.train.manifest(tmp_path)
+    assert text == 'image_path,text\nb/dog.PNG,ein Hund\ncat.jpg,"a ""cat"", on a mat"\n'
+    assert found.notes == ("left out: 1 image without words (none.webp)",)
+
+
+@pytest.mark.parametrize(
+    ("image", "caption"),
+    [
+        ("k.jpg", "k.TXT"),
+        ("k.jpg", "k.Txt"),
+        ("i.jpg", "i.jpg.txt"),
+        ("i.JPG", "i.JPG.TXT"),
+        ("a.b.png", "a.b.txt"),
+        ("a.b.png", "a.b.png.txt"),
+        ("c.jfif", "c.caption"),
+        ("d.avif", "d.txt"),
+        ("e.jpe", "e.jpe.caption"),
+    ],
+)
+def test_captions_have_several_names(tmp_path: Path, image: str, caption: str) -> None:
+    touch(tmp_path, image)
+    (tmp_path / caption).write_text("a cup")
+    assert rows(tmp_path) == {image: "a cup"}
+
+
+def test_two_captions_that_differ_are_refused_and_equal_ones_taken(tmp_path: Path) -> None:
+    touch(tmp_path, "i.jpg")
+    write(tmp_path, **{"i.txt": "a cup", "i.jpg.txt": "a  cup\n"})
+    assert rows(tmp_path) == {"i.jpg": "a cup"}
+    write(tmp_path, **{"i.jpg.txt": "a mug"})
+    with pytest.raises(InputError, match=r"two captions that differ, i\.jpg\.txt and i\.txt: keep"):
+        read_image_folder(tmp_path)
+
+
+def test_a_caption_that_two_images_share_is_said(tmp_path: Path) -> None:
+    touch(tmp_path, "i.jpg", "i.png")
+    write(tmp_path, **{"i.txt": "a cup"})
+    assert rows(tmp_path) == {"i.jpg": "a cup", "i.png": "a cup"}
+    assert "1 caption shared by images of one name, as the words of each (i.txt)" in notes(tmp_path)
+
+
+def test_what_is_left_out_is_counted_and_named(tmp_path: Path) -> None:
+    touch(tmp_path, "a.jpg", "b.jpg", "c.jpg", "d.heic", "e.HEIC", "f.cr2", "g.svg", "h.mp4")
+    write(tmp_path, **{"a.txt": "a cup", "b.txt": " ", "z.txt": "alone", "a.json": "{}"})
+    told = notes(tmp_path)
+    assert rows(tmp_path) == {"a.jpg": "a cup"}
+    assert "left out: 2 images without words (b.jpg, c.jpg)" in told
+    assert "left out: 2 .heic files, not opened as images (d.heic, e.HEIC): convert" in told
+    assert "left out: 1 .cr2 file" in told
+    assert "left out: 1 .svg file" in told
+    assert "left out: 1 .mp4 file" in told
+    assert "left out: 1 text file without image (z.txt)" in told
+    assert "1 caption empty (b.txt)" in told
+    assert "not read: 1 file of lists or labels (a.json); to use one, name it" in told
+
+
+def test_a_folder_of_images_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
+    touch(tmp_path, "a.heic", "b.HEIF")
+    assert is_image_folder(tmp_path)
+    with pytest.raises(InputError, match=r"no image that can be opened\. left out: 1 \.heic file"):
+        read_image_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("train", "held", "kind"),
+    [
+        ("train", "val", "validation"),
+        ("Train", "Validation", "validation"),
+        ("TRAIN", "VALID", "validation"),
+        ("training", "dev", "validation"),
+        ("train", "eval", "validation"),
+        ("train", "test", "test"),
+        ("train2017", "val2017", "validation"),
+        ("train_images", "test_images", "test"),
+        ("images/train", "images/val", "validation"),
+    ],
+)
+@pytest.mark.parametrize("has_texts", [True, False])
+def test_train_is_trained_on_and_another_split_evaluated(
+    tmp_path: Path, train: str, held: str, kind: str, has_texts: bool
+) -> None:
+    for split in (train, held):
+        for name in ("cat", "dog"):
+            touch(tmp_path, f"{split}/{name}/1.jpg")
+            if has_texts:
+                write(tmp_path, **{f"{split}/{name}/1.txt": f"a {name}"})
+    found = read_image_folder(tmp_path)
+    words = ("a cat", "a dog") if has_texts else ("cat", "dog")
+    assert rows(tmp_path) == {
+        f"{train}/cat/1.jpg": words[0],
+        f"{train}/dog/1.jpg": words[1],
+    }
+    assert found.evaluation is not None
+    assert found.evaluation.files == tuple(tmp_path / held / n / "1.jpg" for n in ("cat", "dog"))
+    assert found.evaluation.words == words
+    assert f"splits: train is trained on, {kind} is evaluated" in found.notes
+
+
+def test_of_three_splits_the_test_is_left_for_the_end(tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        touch(tmp_path, f"{split}/cat/1.jpg", f"{split}/cat/2.jpg", f"{split}/dog/1.jpg")
+    touch(tmp_path, "readme.png", "extra/1.jpg")
+    found = read_image_folder(tmp_path)
+    assert {file.parts[-3] for file in found.train.files} == {"train"}
+    assert found.evaluation is not None
+    assert {file.parts[-3] for file in found.evaluation.files} == {"val"}
+    assert "left out: 3 images of test" in found.notes
+    assert "left out: 2 images of neither train nor evaluation" in found.notes
+
+
+def test_splits_without_one_to_train_on_are_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "val/cat/1.jpg", "test/cat/1.jpg")
+    with pytest.raises(InputError, match="images for test and validation and none for training"):
+        read_image_folder(tmp_path)
+
+
+def test_images_outside_of_the_held_out_split_are_trained_on(tmp_path: Path) -> None:
+    touch(tmp_path, "1.jpg", "val/2.jpg")
+    write(tmp_path, **{"1.txt": "one", "val/2.txt": "two"})
+    assert rows(tmp_path) == {"1.jpg": "one"}
+    found = read_image_folder(tmp_path)
+    assert found.evaluation is not None
+    assert found.evaluation.words == ("two",)
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    touch(tmp_path, "car/1.jpg", "bus/1.jpg", "train/1.jpg")
+    assert rows(tmp_path) == {"bus/1.jpg": "bus", "car/1.jpg": "car", "train/1.jpg": "train"}
+    assert read_image_folder(tmp_path).evaluation is None
+
+
+def test_folders_of_classes_are_the_words_where_there_are_no_texts(tmp_path: Path) -> None:
+    touch(tmp_path, "red_square/1.jpg", "x/deep/2.jpg", "3.jpg")
+    assert rows(tmp_path) == {"red_square/1.jpg": "red square", "x/deep/2.jpg": "deep"}
+    assert "left out: 1 image without words (3.jpg)" in notes(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["images", "JPEGImages", "photos", "data"])
+def test_a_folder_that_holds_images_of_anything_is_no_class(tmp_path: Path, name: str) -> None:
+    touch(tmp_path, f"{name}/1.jpg")
+    with pytest.raises(InputError, match="1 image and no words for them"):
+        read_image_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_label"),
+    [
+        ("0 0.5 0.5 0.25 0.3\n", True),
+        ("0 0.5 0.5 0.25 0.3\n\n12 1 0 1e-3 .5\n", True),
+        ("0 0.5 0.5 0.25 0.3 0.9\n", True),
+        ("3 0.1 0.1 0.2 0.1 0.2 0.2 0.1 0.2\n", True),
+        ("42\n", False),
+        ("", False),
+        ("12 people and 3 dogs\n", False),
+        ("0 0.5 0.5 0.25 0.3\na cup\n", False),
+    ],
+)
+def test_labels_of_boxes_are_told_from_words(text: str, is_label: bool) -> None:
+    assert is_yolo_label(text) == is_label
+
+
+@pytest.mark.parametrize("labels", ["images", "labels"])
+def test_boxes_of_objects_are_no_captions(tmp_path: Path, labels: str) -> None:
+    for split in ("train", "val"):
+        touch(tmp_path, f"images/{split}/1.jpg", f"images/{split}/2.jpg")
+        write(tmp_path, **{f"{labels}/{split}/1.txt": "0 0.5 0.5 0.2 0.3\n"})
+        write(tmp_path, **{f"{labels}/{split}/2.txt": ""})
+    with pytest.raises(InputError, match=r"`0 0\.5 0\.5 0\.2 0\.3` is a YOLO label .*2 of 4 text"):
+        read_image_folder(tmp_path)
+
+
+def test_lists_of_annotations_are_named_where_there_are_no_words(tmp_path: Path) -> None:
+    touch(tmp_path, "images/1.jpg")
+    write(tmp_path, **{"annotations/captions_train2017.json": "{}", "images/1.xml": "<a/>"})
+    with pytest.raises(InputError, match=r"not read: 2 files of lists .*captions_train2017\.json"):
+        read_image_folder(tmp_path)
+
+
+def test_the_lists_of_an_image_folder_are_its_manifests(tmp_path: Path) -> None:
+    assert metadata_files(tmp_path) == (None, None)
+    write(tmp_path, **{"Train/metadata.jsonl": "{}", "validation/metadata.csv": "a"})
+    lists = (tmp_path / "Train/metadata.jsonl", tmp_path / "validation/metadata.csv")
+    assert metadata_files(tmp_path) == lists
+    write(tmp_path, **{"metadata.csv": "a"})
+    assert metadata_files(tmp_path) == (tmp_path / "metadata.csv", None)
+    write(tmp_path, **{"metadata.jsonl": "a"})
+    with pytest.raises(InputError, match=r"has metadata\.jsonl and metadata\.csv: name one"):
+        metadata_files(tmp_path)
+
+
+def test_folders_behind_links_are_read_once(tmp_path: Path) -> None:
+    touch(tmp_path, "elsewhere/cat/1.jpg")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "cat" / "loop").symlink_to(tmp_path / "elsewhere")
+    assert rows(data) == {"train/cat/1.jpg": "cat"}
+
+
+def test_images_without_any_words_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    touch(tmp_path, "1.jpg")
+    with pytest.raises(InputError, match="1 image and no words for them: put a text file"):
+        read_image_folder(tmp_path)
+
+
+def test_a_text_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    touch(tmp_path, "1.jpg")
+    (tmp_path / "1.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(InputError, match=r"1\.txt: no UTF-8 \(byte 3\)"):
+        read_image_folder(tmp_path)
+
+
+def test_a_name_that_no_manifest_can_hold_is_refused(tmp_path: Path) -> None:
+    touch(tmp_path / "cat", os.fsdecode(b"caf\xe9.jpg"))
+    with pytest.raises(InputError, match=r"caf\\udce9\.jpg': its name is no UTF-8"):
+        read_image_folder(tmp_path)
