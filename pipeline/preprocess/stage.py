@@ -50,6 +50,7 @@ from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.manifests.values import CaptionWords
 from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.progress import Progress
+from slurm_jobs.common.rows_in_progress import RowsInProgress
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
 
 
@@ -79,7 +80,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
     mine = slice_range(manifest.num_rows, context.slice_index, context.num_slices)
     paths = PartPaths(output_dir=context.output_dir, slice_index=context.slice_index)
     _make_folder(paths)
-    worker = _make_worker(stage, encoder)
+    worker = _make_worker(stage, encoder, context)
     progress = Progress(context.task_dir, "samples", len(mine))
     tally = _Tally(rejects=[])
     with atomic_writer(paths.tar) as stream:
@@ -143,12 +144,15 @@ def _make_encoder(
     )
 
 
-def _make_worker(stage: PreprocessConfig, encoder: SampleEncoder) -> RowWorker:
+def _make_worker(
+    stage: PreprocessConfig, encoder: SampleEncoder, context: TaskContext
+) -> RowWorker:
     return RowWorker(
         encoder=encoder,
         image_format=stage.image_format,
         image_quality=stage.image_quality,
         num_threads=stage.num_threads or len(os.sched_getaffinity(0)),
+        in_progress=RowsInProgress(context.task_dir),
     )
 
 

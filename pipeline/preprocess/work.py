@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from pipeline.data.sample_format import pack_sample
@@ -22,6 +23,7 @@ from pipeline.preprocess.storage import MEMBER_SUFFIX, StoredPrice, image_to_byt
 from pipeline.preprocess.token_rules import TokenSequence
 from slurm_jobs.common.errors import StageError, StageStoppedError
 from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.rows_in_progress import RowsInProgress
 from slurm_jobs.common.stage_config.preprocess import ImageFormat
 
 _ROWS_AHEAD_PER_THREAD = 4
@@ -81,6 +83,8 @@ class RowWorker:
     seconds: Seconds = field(default_factory=Seconds)
     prices: list[StoredPrice] = field(default_factory=list)
     """Of the first images of the rows."""
+    in_progress: RowsInProgress | None = None
+    """Where the rows that are worked on are noted."""
 
     def results(self, rows: Iterable[ManifestRow]) -> Generator[RowResult, None, None]:
         """One result a row, in the order of the rows.
@@ -100,13 +104,16 @@ class RowWorker:
                 yield self._finish(waiting.popleft())
         finally:
             pool.shutdown(cancel_futures=True)
+            if self.in_progress is not None:
+                self.in_progress.close()
 
     def _start(
         self, row: ManifestRow, pool: ThreadPoolExecutor
     ) -> tuple[ManifestRow, Future[StoredImages | Reject]] | RowResult:
         start = time.perf_counter()
         try:
-            tokens = self.encoder.tokenise(row)
+            with self._noting(row):
+                tokens = self.encoder.tokenise(row)
         except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
             return RowResult(row=row, reject=_reject(row, error))
         finally:
@@ -123,12 +130,18 @@ class RowWorker:
         file and the pixels.
         """
         try:
-            return self._make_images(row, tokens, is_priced=is_priced)
+            with self._noting(row):
+                return self._make_images(row, tokens, is_priced=is_priced)
         except MemoryError as error:
             message = f"{error}; raise resources.mem_gb, or lower num_threads or max_pixels"
             raise StageError(message) from error
         except Exception as error:  # noqa: BLE001 - `_reject` raises what is not the row's
             return _reject(row, error)
+
+    def _noting(self, row: ManifestRow) -> AbstractContextManager[None]:
+        if self.in_progress is None:
+            return nullcontext()
+        return self.in_progress.working_on(f"{row.origin}: {row.source[:100]}")
 
     def _make_images(
         self, row: ManifestRow, tokens: TokenSequence, *, is_priced: bool

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from slurm_jobs.cli.arguments import command_text, shown_path
 from slurm_jobs.cli.log_files import failure_log, has_explaining_log, last_lines, rank_logs
 from slurm_jobs.common.records import CompletionRecord
+from slurm_jobs.common.rows_in_progress import rows_in_progress
 from slurm_jobs.common.truncation import truncated
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
@@ -180,7 +181,11 @@ def reason_of(run_dir: Path, stage: str, part: SliceStatus) -> str:
     """Why a slice is not complete: its own record's words where it has one."""
     record = _record(run_dir, stage, part)
     if record is None:
-        return part.reason
+        rows = ""
+        if part.attempt and part.status in {"failed", "unknown"}:  # the supervisor was killed too
+            task_dir = RunPaths(run_dir).task_dir(stage, part.slice_index, part.attempt)
+            rows = rows_in_progress(task_dir)
+        return f"{part.reason}; {rows}" if rows else part.reason
     attempt = f"attempt {record.attempt}: " if record.attempt > 1 else ""
     return f"{attempt}{record.reason}"
 

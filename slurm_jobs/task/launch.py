@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +23,7 @@ from slurm_jobs.common.files import read_json
 from slurm_jobs.common.own_python import script_command
 from slurm_jobs.common.process import kill_session
 from slurm_jobs.common.records import Outcome
+from slurm_jobs.common.rows_in_progress import rows_in_progress
 from slurm_jobs.common.stop import STOP_SIGNAL, noted_stop_time_s
 from slurm_jobs.run.orders import JobOrder
 from slurm_jobs.schedulers.slurm_environment import step_environment
@@ -214,10 +215,10 @@ def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
             exit_codes = [0]  # of srun or the keeper: its death is explained
     failed = [e for e in ends.values() if e["exit_code"] != 0 and not e["stopped"]]
     if failed:
-        return _failed(min(failed, key=lambda e: e["ended_unix_s"]))
+        return _naming_rows(_failed(min(failed, key=lambda e: e["ended_unix_s"])), task_dir)
     missing = [rank for rank in range(num_ranks) if rank not in ends]
     if missing:
-        return _missing(task_dir, missing, num_ranks, exit_codes)
+        return _naming_rows(_missing(task_dir, missing, num_ranks, exit_codes), task_dir)
     if any(end["stopped"] for end in ends.values()):
         return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
     if any(exit_codes):  # every rank ended well, and yet srun complains: do not hide it
@@ -254,6 +255,12 @@ def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
         "error": read_json(error) if error.exists() else None,
         "note": "its function had returned before its process and its keeper were killed",
     }
+
+
+def _naming_rows(end: RanksEnd, task_dir: Path) -> RanksEnd:
+    """Add the rows that a killed process worked on; one that ends itself removes their record."""
+    rows = rows_in_progress(task_dir)
+    return replace(end, reason=f"{end.reason}; {rows}") if rows else end
 
 
 def _failed(end: Mapping[str, Any]) -> RanksEnd:

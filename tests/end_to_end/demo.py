@@ -77,7 +77,7 @@ def kill_preprocess_and_train(driver: Driver, run_dir: Path) -> None:
     preprocess = stage_of(status, "preprocess")
     assert preprocess["slices_by_status"] == {"completed": "0-1,3", "failed": "2"}
     assert "rank 0 on" in preprocess["slices"][2]["reason"]
-    assert preprocess["slices"][2]["reason"].endswith("was killed by SIGKILL")
+    assert "was killed by SIGKILL" in preprocess["slices"][2]["reason"]
     assert {stage_of(status, n)["status"] for n in ("consolidate", "train")} == {"stranded"}
     assert stage_of(status, "report")["status"] == "completed"  # it tells of the failure
 
