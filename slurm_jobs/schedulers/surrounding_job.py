@@ -31,6 +31,10 @@ _OF_A_RANK = frozenset(
     }
 )
 """Without our prefix, what every rank of a stage is told."""
+_FAKE_CLOCK = "libfaketime"
+"""A library that shifts the clock of a command. Jobs have the clock of their node. The library's
+shared memory is gone when they start, and each of their programs would fail at once."""
+_FAKE_CLOCK_PREFIXES = ("FAKETIME", "NO_FAKE_", "DONT_FAKE_")
 THREADS = "OMP_NUM_THREADS"
 """Set for a rank to its cores, unless its environment has it."""
 _OWN_THREADS = "SLURM_JOBS_OMP_NUM_THREADS"
@@ -51,6 +55,8 @@ def foreign_to_new_jobs(variables: Mapping[str, str]) -> frozenset[str]:
     """
     in_stage = "SLURM_JOBS_STAGE" in variables
     found = {name for name in variables if _is_foreign(name)}
+    if _FAKE_CLOCK in variables.get("LD_PRELOAD", ""):
+        found |= {"LD_PRELOAD", *(n for n in variables if n.startswith(_FAKE_CLOCK_PREFIXES))}
     if in_stage:
         found |= _OF_A_RANK & variables.keys()
     if in_stage and variables.get(THREADS) == variables.get(_OWN_THREADS, ""):

@@ -17,6 +17,11 @@ from slurm_jobs.schedulers.local_book import LocalBook
 from slurm_jobs.task.gpu_kind import keep_kind, kind_of_node
 from slurm_jobs.task.scontrol import output_of, told
 
+_CLOCKS_DIFFER_S = 2.0
+"""A node whose clock is that far behind the controller's has a clock of its own."""
+_LONGEST_START_S = 300.0
+"""Between a job's start by Slurm's record and its first process: prologs take seconds, rarely
+minutes."""
 RANK_VARIABLES = (
     "SLURM_JOBS_RANK",
     "SLURM_JOBS_LOCAL_RANK",
@@ -84,9 +89,19 @@ def _slices(order: JobOrder, index: str) -> tuple[int, ...]:
 
 
 def _deadline(order: JobOrder, variables: Mapping[str, str]) -> float:
-    """Slurm says it since 23.02; before that, the job's limit from now is a close upper bound."""
-    end = variables.get("SLURM_JOB_END_TIME", "")
-    return float(end) if end.isdecimal() else time.time() + order.resources.timeout_min * 60
+    """Return when the job must end, by this node's clock.
+
+    Slurm says it since 23.02, by the controller's clock. Where the two clocks cannot agree (the job
+    would start in the future, or minutes ago), and before 23.02, the limit from now on is a close
+    upper bound: Slurm's own signal then comes first.
+    """
+    now_s = time.time()
+    start, end = (variables.get(f"SLURM_JOB_{word}_TIME", "") for word in ("START", "END"))
+    if not end.isdecimal():
+        return now_s + order.resources.timeout_min * 60
+    if start.isdecimal() and not -_CLOCKS_DIFFER_S <= now_s - float(start) <= _LONGEST_START_S:
+        return now_s + float(end) - float(start)
+    return float(end)
 
 
 def _host_names(variables: Mapping[str, str]) -> tuple[str, ...]:

@@ -203,3 +203,15 @@ def test_a_rank_learns_who_it_is_from_srun_or_the_supervisor(
 def test_a_free_port_can_be_listened_on() -> None:
     with socket.socket() as listener:
         listener.bind(("", free_port()))
+
+
+@pytest.mark.parametrize(
+    ("clock_s", "expected"), [(1000.0, 1600.0), (1120.0, 1600.0), (400.0, 1000.0), (1600.0, 2200.0)]
+)
+def test_the_deadline_is_by_the_clock_of_the_node(
+    monkeypatch: pytest.MonkeyPatch, clock_s: float, expected: float
+) -> None:
+    monkeypatch.setattr("time.time", lambda: clock_s)
+    variables = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "n1", "SLURM_JOB_START_TIME": "1000"}
+    found = read_environment(order(nodes=1), {**variables, "SLURM_JOB_END_TIME": "1600"})
+    assert found.deadline_unix_s == expected
