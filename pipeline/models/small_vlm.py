@@ -277,7 +277,7 @@ def read_model_config(folder: Path) -> SmallVLMConfig:
         StageConfigError: `folder` holds no model of this type.
     """
     try:
-        values = json.loads((folder / "config.json").read_text())
+        values = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError) as error:
         message = f"model folder {folder}: no readable config.json ({error})"
         raise StageConfigError(message) from error

@@ -94,7 +94,8 @@ def _message(
     stem = PurePosixPath(spec_dir, *module.split("."))
     for file in (f"{stem}.py", f"{stem}/__init__.py"):
         try:
-            tree = ast.parse(read_text(file), file)
+            # Python imports a module that begins with a byte order mark.
+            tree = ast.parse(read_text(file).removeprefix("\ufeff"), file)
         except (OSError, UnicodeDecodeError):
             continue
         except (SyntaxError, ValueError) as error:

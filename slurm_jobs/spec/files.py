@@ -81,7 +81,8 @@ class Files:
     def json_values(self, file: str) -> Mapping[str, Any]:
         """The keys and values of a JSON file; empty where there are none to be seen."""
         try:
-            values = json.loads(self.read_text(file)) if self.holds(file) else {}
+            text = self.read_text(file) if self.holds(file) else "{}"
+            values = json.loads(text.removeprefix("\ufeff"))
         except (OSError, ValueError, RecursionError):
             return {}
         return values if isinstance(values, dict) else {}

@@ -89,3 +89,26 @@ def test_a_module_that_may_come_from_elsewhere_is_left_to_the_job(
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "wordcuont.py").write_text("")
     assert problems(tmp_path, "wordcuont:count", override) == []
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+def test_a_module_with_a_byte_order_mark_is_read_as_python_does(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_bytes(BOM + b"def make(config, context): ...\n")
+    assert problems(tmp_path, "mine:make") == []
+    (message,) = problems(tmp_path, "mine:mak")
+    assert message.endswith("did you mean `make`?")
+
+
+def test_a_spec_and_a_profile_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_bytes(BOM + b"scheduler: local\n")
+    spec = tmp_path / "spec.yaml"
+    spec.write_bytes(BOM + b"name: a\ncluster: site.yaml\nstages:\n  s: {shell: 'true'}\n")
+    loaded = load(spec)
+    assert loaded.spec.name == "a"
+    assert loaded.profile.scheduler == "local"
+    spec.write_bytes(BOM + b"nmae: a\ncluster: site.yaml\nstages:\n  s: {shell: 'true'}\n")
+    with pytest.raises(SpecError) as caught:
+        load(spec)
+    assert {(p.line, p.column) for p in caught.value.problems} == {(1, 1)}

@@ -41,6 +41,11 @@ def test_each_template_passes(check: Check, name: str) -> None:
         ("{distributed_type: MULTI_GPU, num_processes: 4}", "", "4, and the stage has 8 ranks"),
         ("{distributed_type: MULTI_GPU, num_machines: 1}", "", "1, and the stage has 2 nodes"),
         (
+            "\ufeff{distributed_type: MULTI_GPU, num_machines: 1}",
+            "",
+            "1, and the stage has 2 nodes",
+        ),
+        (
             "{distributed_type: MULTI_GPU, mixed_precision: fp16}",
             "precision: bf16",
             "mixed_precision is fp16, and the stage's precision is bf16",

@@ -178,3 +178,12 @@ def test_limits_for_a_processor_of_two_folders_are_refused(check: Check) -> None
     text = spec(parts, SMALL).replace(parts, f"{parts}, image_pixels: {{max: 9000}}")
     (line,) = check(text)
     assert "a processor of two folders resizes every image to the one size" in line
+
+
+def test_a_byte_order_mark_hides_no_setting_of_a_processor(check: Check, models: Path) -> None:
+    file = models / "smolvlm" / "processor_config.json"
+    spec = SPEC.replace("PROCESSOR", "smolvlm").replace("MODEL", SMALL)
+    expected = check(spec)
+    assert expected
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert check(spec) == expected
