@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -53,8 +53,13 @@ def stage_cause(after: Mapping[str, str], parents: Mapping[str, StageStatus]) ->
         is_met = kind != "afterok" and (above.is_not_needed or not above.is_stuck)
         if kind == "aftercorr" or is_met:
             continue
-        if above.status == "stranded":
-            return above.reason or f"`{parent}` can never start"
+        waits = above.counts["running"] or above.counts["waiting"]
+        if above.status == "stranded" or (above.is_stuck and not waits):
+            return (
+                _stuck_cause(f"`{parent}`", above.slices)
+                or above.reason
+                or f"`{parent}` can never start"
+            )
         if kind != "afterok":
             continue
         if above.status in {"failed", "cancelled"}:
@@ -100,7 +105,7 @@ def with_causes(
 
     found = [(part, why(part)) for part in slices]
     return tuple(
-        part if reason is None else replace(part, status="stranded", reason=reason)
+        part if reason is None else replace(part, status="stranded", reason=reason, wait="")
         for part, reason in found
     )
 
@@ -123,10 +128,24 @@ def _element_cause(
             continue
         above = parents[parent].slices[part.slice_index]
         if above.status == "stranded":
-            return above.reason
+            return _stuck_cause(f"`{parent}` slice {above.slice_index}", [above]) or above.reason
         if above.status in {"failed", "cancelled"}:
             return f"`{parent}` slice {above.slice_index} {above.status}"
     return None
+
+
+def is_stuck_itself(slices: Iterable[SliceStatus]) -> bool:
+    """Check whether a job is in the queue that is held, or over a limit."""
+    return any(s.status == "stranded" and s.wait and s.reason != NEVER for s in slices)
+
+
+def _stuck_cause(parent: str, slices: Iterable[SliceStatus]) -> str | None:
+    """Return `` `count` is held (JobHeldUser) `` where a job of the parent's does not start."""
+    stuck = [s for s in slices if is_stuck_itself([s])]
+    if not stuck:
+        return None
+    is_held = stuck[0].wait in {"held", "held_by_admin"}
+    return f"{parent} {'is ' if is_held else ''}{stuck[0].reason}"
 
 
 def _lost_cause(

@@ -11,12 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from slurm_jobs.causes import NOT_NEEDED, AwaitedJobs, stage_cause, with_causes
+from slurm_jobs.causes import (
+    NOT_NEEDED,
+    AwaitedJobs,
+    is_stuck_itself,
+    stage_cause,
+    with_causes,
+)
 from slurm_jobs.run.intents import Intent, latest_intents
 from slurm_jobs.run.model import RunRecords, StageSummary
 from slurm_jobs.run.outdated import Ages, ages_of, outdated_slices
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.schedulers.states import NEVER
 from slurm_jobs.slice_status import (
     NOT_SUBMITTED,
     SliceStatus,
@@ -63,8 +68,8 @@ class StageStatus:
     slices: tuple[SliceStatus, ...]
     reason: str = ""
     is_stuck: bool = False
-    """Whether the scheduler leaves jobs in the queue that can never start, as it does with those
-    of earlier versions, so that what comes `afterany` of them never starts either."""
+    """Whether the scheduler leaves jobs in the queue that no wait will start (held, over a limit,
+    or those of earlier versions), so that what comes `afterany` of them does not start either."""
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -124,7 +129,14 @@ def reconcile(run: RunRecords, answer: Answer) -> RunStatus:
         newest, records = latest_intents(run.intents, name), run.records[name]
         outdated = outdated_slices(after, newest, ages)
         slices = tuple(
-            slice_status(i, newest.get(i), records, answer, is_submitting=run.is_submitting)
+            slice_status(
+                i,
+                newest.get(i),
+                records,
+                answer,
+                is_submitting=run.is_submitting,
+                several_partitions="," in summary.partition,
+            )
             for i in range(summary.num_slices)
         )
         slices = tuple(
@@ -175,7 +187,7 @@ def _stage_status(
 ) -> StageStatus:
     cause = stage_cause(summary.after, parents)
     above = [parents[parent] for parent, kind in summary.after.items() if kind == "afterok"]
-    is_stuck = any(s.reason == NEVER for s in slices) or (
+    is_stuck = any(s.status == "stranded" and s.wait for s in slices) or (
         any(parent.is_stuck for parent in above) and any(s.status == "waiting" for s in slices)
     )
     slices = with_causes(slices, summary.after, parents, cause, jobs, is_silent=is_silent)
@@ -189,8 +201,8 @@ def _stage_status(
         has_begun = status != "stranded" and (counts["completed"] or counts["failed"])
         status = "running" if has_begun else "waiting"
     why = cause or next((s.reason for s in slices if s.status == "stranded"), "")
-    has_elements_after = "aftercorr" in summary.after.values()
-    reason = why if status == "stranded" and (cause or has_elements_after) else ""
+    is_told = cause or "aftercorr" in summary.after.values() or is_stuck_itself(slices)
+    reason = why if status == "stranded" and is_told else ""
     return StageStatus(
         stage=summary, status=status, slices=slices, reason=reason, is_stuck=is_stuck
     )

@@ -16,14 +16,18 @@ from slurm_jobs.run.intents import Intent
 from slurm_jobs.run.model import StageRecords
 from slurm_jobs.schedulers.local_state import NO_RUNNER
 from slurm_jobs.schedulers.protocol import Answer
-from slurm_jobs.schedulers.states import LIVING_STATES, NEVER, PENDING_STATES, RUNNING_STATES
+from slurm_jobs.schedulers.states import (
+    LIVING_STATES,
+    NEVER,
+    PENDING_STATES,
+    RUNNING_STATES,
+    Wait,
+    wait_of,
+)
 
 Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stranded", "unknown"]
 
-NEVER_REASONS = {
-    NEVER: NEVER,
-    NO_RUNNER: "the local runner has ended; `resume` starts one",
-}
+RUNNER_STARTS_ANEW = "the local runner has ended; `resume` starts one"
 NOT_SUBMITTED = "not submitted"
 CANCELLED_UNSEEN = "an array task that was cancelled while it waited looks like this"
 """squeue forgets one within minutes, and sacct of Slurm 22.05 never hears of it."""
@@ -48,6 +52,8 @@ class SliceStatus:
     """Of a completed slice, or of the failure that `reason` should tell of: names its record."""
     start_unix_s: float | None = None
     """Of a pending task: expected; of a running one: when it started."""
+    wait: Wait = ""
+    """Of a pending task that waiting does not cure: why not."""
 
     @property
     def may_live(self) -> bool:
@@ -81,8 +87,19 @@ def slice_status(
     answer: Answer,
     *,
     is_submitting: bool = False,
+    several_partitions: bool = False,
 ) -> SliceStatus:
-    """Status of one slice; `is_submitting`: a command is about to submit what is not yet."""
+    """Return the status of one slice.
+
+    Args:
+        index: of the slice.
+        intent: the newest of the slice.
+        records: of its stage.
+        answer: of the scheduler.
+        is_submitting: a command is about to submit what is not submitted yet.
+        several_partitions: its job may start in any of them, and is pending for the reason of the
+            one that was tried last.
+    """
     if intent is None or intent.refused is not None:
         if is_submitting:
             return _not_submitted(index, "waiting", NOT_SUBMITTED + " yet")
@@ -104,6 +121,8 @@ def slice_status(
     failed = _own_ending(index, intent, records, "failed")
     if task is not None:
         known = _from_scheduler(status, task, intent, failed)
+        if several_partitions and known.wait in {"never", "blocked"} and task.reason != NEVER:
+            known = replace(known, status="waiting", reason=task.reason, wait="")
         if _was_not_started(task):
             return known
         return _stopped_and_left(_in_its_turn(known, intent, records, failed), intent, records)
@@ -137,9 +156,7 @@ def _from_scheduler(
             return replace(known, status="failed", source="record", ending=failed)
         return replace(known, status="running")
     if task.state in PENDING_STATES:
-        if task.reason in NEVER_REASONS:
-            return replace(known, status="stranded", reason=NEVER_REASONS[task.reason])
-        return replace(known, status="waiting", reason=task.reason)
+        return _pending(known, task)
     if task.state != "CANCELLED" and has_failed:
         return replace(known, status="failed", ending=failed)
     is_ours = status.slice_index in intent.cancelled_slices
@@ -156,6 +173,26 @@ def _from_scheduler(
     else:
         reason = f"{task.state} without a completion record"
     return replace(known, status="failed", reason=reason)
+
+
+def _pending(known: SliceStatus, task: TaskAccounting) -> SliceStatus:
+    """The status of a task in the queue; accounting's word on why is as old as its submission."""
+    if task.reason == NO_RUNNER:
+        return replace(known, status="stranded", reason=RUNNER_STARTS_ANEW)
+    if task.reason == NEVER:
+        return replace(known, status="stranded", reason=NEVER, wait="never")
+    wait, meaning = wait_of(task.state, task.reason) if task.source == "squeue" else ("", "")
+    words = task.reason or task.state
+    words = f"{words}: {meaning}" if meaning else words
+    if wait == "held":
+        reason = f"held ({words})"
+    elif wait == "held_by_admin":
+        reason = f"held by an administrator ({words})"
+    elif wait == "never":
+        reason = f"can never start ({words})"
+    else:
+        return replace(known, status="waiting", reason=words if wait else task.reason, wait=wait)
+    return replace(known, status="stranded", reason=reason, wait=wait)
 
 
 def _runner_ended(task: TaskAccounting) -> bool:

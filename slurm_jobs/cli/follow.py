@@ -125,5 +125,6 @@ def lines_of(seen: Seen) -> dict[str, str]:
 
 def _stage_line(stage: StageStatus) -> str:
     """`train: running (0/1, 1 running)`; of what can never start also why, as in `status`."""
-    why = reason_to_wait(stage) if stage.status == "stranded" else ""
+    is_stuck = stage.status == "stranded" or any(part.wait for part in stage.slices)
+    why = reason_to_wait(stage) if is_stuck else ""
     return f"{stage.stage.name}: {stage.status} ({tasks_text(stage)})" + (f": {why}" if why else "")

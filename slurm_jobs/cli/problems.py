@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import command_text, shown_path
 from slurm_jobs.cli.log_files import failure_log, has_explaining_log, last_lines, rank_logs
+from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.common.records import CompletionRecord
 from slurm_jobs.common.rows_in_progress import rows_in_progress
 from slurm_jobs.common.truncation import truncated
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_completion
-from slurm_jobs.schedulers.states import NEVER
+from slurm_jobs.schedulers.states import NEVER, Wait
 
 if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
@@ -77,8 +78,47 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         f"{name} stranded: what it comes after is complete by its records, failed for the scheduler"
         for name in barred
     ]
+    lines += _stuck_lines(status)
     lines += _ways_on(run_dir, status, failed, is_barred=bool(barred))
     return lines
+
+
+def _stuck_lines(status: RunStatus) -> list[str]:
+    """Return what is in the queue and does not start by waiting, a line for each stage and why."""
+    groups: dict[tuple[str, str], list[SliceStatus]] = {}
+    for stage in status.stages:
+        for part in stage.slices:
+            if part.wait and part.reason != NEVER:
+                groups.setdefault((stage.stage.name, part.reason), []).append(part)
+    lines = []
+    for (name, reason), parts in groups.items():
+        is_array = status.stage(name).stage.is_array
+        slices = f" slice {ranges_text(p.slice_index for p in parts)}" if is_array else ""
+        lines.append(f"{name}{slices} {_REMEDIES[parts[0].wait].format(reason, _ids_text(parts))}")
+    return lines
+
+
+_REMEDIES: dict[Wait, str] = {
+    "held": "{0}: `scontrol release {1}` lets it start",
+    "held_by_admin": "{0}: only an administrator can release it (`scontrol release {1}`)",
+    "never": "{0}: job {1} needs other settings; give them to the resume with `--set KEY=VALUE` "
+    "or `--update-spec`",
+    "blocked": "does not start by waiting ({0}): job {1} starts when an administrator changes that",
+}
+
+
+def _ids_text(parts: Sequence[SliceStatus]) -> str:
+    """Return job ids as scontrol takes them: `12_[0-3,7]`."""
+    jobs: dict[str, list[str]] = {}
+    for part in parts:
+        job_id, _, index = (part.job_id or "").partition("_")
+        jobs.setdefault(job_id, []).append(index)
+    texts = []
+    for job_id, indices in jobs.items():
+        listed = ranges_text(sorted({int(i) for i in indices if i}))
+        text = f"[{listed}]" if len(set(indices)) > 1 else listed
+        texts.append(f"{job_id}_{text}" if listed else job_id)
+    return ",".join(texts)
 
 
 def _shortened(
@@ -146,10 +186,13 @@ def _ways_on(
             where = [name, *(["--slice", str(part.slice_index)] if stage.stage.is_array else [])]
             where += ["--supervisor"] if has_explaining_log(paths, name, part) else []
             return [f"next: {command_text('logs', folder, *where)}", *mends, f"then: {resume}"]
-    slices = (part for stage in status.stages for part in stage.slices)
-    renews = any(part.status == "stranded" and "`resume`" in part.reason for part in slices)
-    if failed or is_barred or renews:
+    slices = [part for stage in status.stages for part in stage.slices]
+    stranded = [part for part in slices if part.status == "stranded"]
+    waits = {part.wait for part in stranded}
+    if failed or is_barred or "never" in waits or any("`resume`" in p.reason for p in stranded):
         return [*mends, f"next: {resume}"]
+    if waits & {"held", "held_by_admin"}:
+        return [f"or: {resume} (cancels it, and submits it again)"]
     return []
 
 

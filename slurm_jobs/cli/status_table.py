@@ -98,6 +98,7 @@ def detail_text(seen: Seen, stage: StageStatus, now_unix_s: float) -> str:
 def reason_to_wait(stage: StageStatus) -> str:
     """Why a stage waits, or can never start: its own reason, or that of its first such slice."""
     waits = [part for part in stage.slices if part.status == stage.status]
+    waits.sort(key=lambda part: not part.wait)
     return stage.reason or (waits or stage.slices)[0].reason
 
 

@@ -44,6 +44,8 @@ class StageSummary:
     """Kind of dependency by parent."""
     origin: str = ""
     """Its name in the file, where it is one combination of a matrix; else empty."""
+    partition: str = ""
+    """As asked for; with several, Slurm gives the reason of the one that it tried last."""
 
 
 def stages_called(name: str, origins: Mapping[str, str]) -> list[str]:

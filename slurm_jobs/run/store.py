@@ -85,7 +85,8 @@ def read_run(run_dir: Path, *, also: Sequence[str] = ()) -> RunRecords:
 
 
 def _summary(values: Mapping[str, Any]) -> StageSummary:
-    return StageSummary(**known_fields(StageSummary, values))
+    partition = values.get("resources", {}).get("slurm", {}).get("partition", "")
+    return StageSummary(**{**known_fields(StageSummary, values), "partition": str(partition)})
 
 
 def _former_stages(

@@ -223,6 +223,10 @@ class Cluster:
         words = [f"PartitionName={name}", f"Nodes={nodes}", f"Hidden={'YES' if hidden else 'NO'}"]
         self._admin("scontrol", "create", *words)
 
+    def limit_partition(self, name: str, max_min: int) -> None:
+        """Allow jobs of a partition no more than `max_min` minutes; pending ones, too."""
+        self._admin("scontrol", "update", f"PartitionName={name}", f"MaxTime={max_min}")
+
     def delete_partition(self, name: str) -> None:
         """Remove one that was created."""
         self._admin("scontrol", "delete", f"PartitionName={name}")

@@ -175,6 +175,7 @@ def run(
     done: set[str],
     *,
     problems: tuple[str, ...] = (),
+    source: str = "squeue",
 ) -> RunStatus:
     """A run of plain stages; job ids are the stages' names."""
     summaries = tuple(
@@ -193,7 +194,7 @@ def run(
         n: records((1,), {1: "completed"}, f"t-{n}") if n in done else records() for n in stages
     }
     tasks = {
-        name: TaskAccounting(job_id=name, state=state, source="squeue", reason=reason)
+        name: TaskAccounting(job_id=name, state=state, source=source, reason=reason)
         for name, (state, reason) in said.items()
     }
     return reconcile(
@@ -240,6 +241,79 @@ def test_what_comes_afterany_of_a_job_that_stays_in_the_queue_for_ever_never_run
     found = run(CHAIN, said | {"r": ("PENDING", "Dependency")}, set())
     assert statuses(found)["r"] == "stranded"
     assert (found.stage("r").reason, found.status) == ("`a` failed", "failed")
+
+
+OVER_LIMIT = "PartitionTimeLimit: its time limit is longer than its partition allows"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "own"),
+    [
+        ("PENDING", "JobHeldUser", "held (JobHeldUser)"),
+        ("REQUEUE_HOLD", "job requeued in held state", "held (job requeued in held state)"),
+        ("PENDING", "JobHeldAdmin", "held by an administrator (JobHeldAdmin)"),
+        ("PENDING", "PartitionTimeLimit", f"can never start ({OVER_LIMIT})"),
+    ],
+)
+def test_what_is_held_or_can_never_start_and_all_that_waits_for_it_is_stranded_and_says_why(
+    state: str, reason: str, own: str
+) -> None:
+    said = {"b": (state, reason), "c": ("PENDING", "Dependency"), "r": ("PENDING", "Dependency")}
+    found = run(CHAIN, said, {"a"})
+    assert statuses(found) == {
+        "a": "completed", "b": "stranded", "c": "stranded", "r": "stranded"
+    }  # fmt: skip
+    word = "is " if own.startswith("held") else ""
+    assert [s.reason for s in found.stages] == ["", own, *[f"`b` {word}{own}"] * 2]
+    assert found.status == "stranded"
+
+
+def test_a_reason_that_only_an_administrator_ends_is_explained_and_the_job_still_waits() -> None:
+    said = {"a": ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-3]")}
+    part = run({"a": {}}, said, set()).stage("a").slices[0]
+    assert (part.status, part.wait) == ("waiting", "blocked")
+    assert part.reason == (
+        "ReqNodeNotAvail, UnavailableNodes:n[1-3]: the nodes that it needs are down or drained"
+    )
+
+
+def test_accounting_which_keeps_the_reason_of_the_submission_holds_nothing() -> None:
+    found = run({"a": {}}, {"a": ("PENDING", "JobHeldUser")}, set(), source="sacct")
+    assert statuses(found) == {"a": "waiting"}
+
+
+def test_of_several_partitions_one_that_does_not_take_a_job_strands_nothing() -> None:
+    said = answer("PENDING", "PartitionTimeLimit", "squeue")
+    for several, expected in ((True, "waiting"), (False, "stranded")):
+        part = slice_status(0, intent(), records(), said, several_partitions=several)
+        assert part.status == expected
+
+
+def test_what_comes_after_a_job_with_a_held_element_and_a_failed_one_never_starts() -> None:
+    """Else it would wait for ever: `afterany` is not met before the held one has run."""
+    held = answer("PENDING", "JobHeldUser", "squeue", "12_0").tasks
+    failed = answer("FAILED", "", "sacct", "12_1").tasks
+    waits = answer("PENDING", "Dependency", "squeue", "13").tasks
+    summary = {"run": "x", "retries": 0, "fingerprint": "f"}
+    found = reconcile(
+        RunRecords(
+            meta=META,
+            stages=(
+                StageSummary(name="a", num_slices=2, is_array=True, after={}, **summary),  # type: ignore[arg-type]
+                StageSummary(
+                    name="b", num_slices=1, is_array=False, after={"a": "afterany"}, **summary
+                ),  # type: ignore[arg-type]
+            ),
+            intents=(
+                intent("a", slices=(0, 1), is_array=True),
+                intent("b", number=2, job_id="13"),
+            ),
+            records={"a": StageRecords(attempts={}, endings={}), "b": records()},
+        ),
+        Answer(tasks={**held, **failed, **waits}),
+    )
+    assert statuses(found) == {"a": "failed", "b": "stranded"}
+    assert found.stage("b").reason == "`a` is held (JobHeldUser)"
 
 
 def test_what_was_taken_away_after_work_that_is_complete_by_its_records_is_stranded() -> None:

@@ -103,6 +103,7 @@ def _summary(stage: StageInputs) -> StageSummary:
         retries=0,
         fingerprint="",
         after={} if stage.is_former else stage.after,  # what it waited for may be another now
+        partition=str(stage.resources.get("slurm", {}).get("partition", "")),
     )
 
 

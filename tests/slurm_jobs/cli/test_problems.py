@@ -136,3 +136,58 @@ def test_no_resume_is_offered_for_what_is_not_needed(tmp_path: Path) -> None:
     )
     status = RunStatus(status="completed", stages=stages, asked_unix_s=1.0)
     assert problem_lines(tmp_path / "run", status) == []
+
+
+NEEDS_OTHERS = (
+    ": job 7 needs other settings; give them to the resume with `--set KEY=VALUE` or "
+    "`--update-spec`"
+)
+BY_ADMIN = ": only an administrator can release it (`scontrol release 7`)"
+
+
+@pytest.mark.parametrize(
+    ("wait", "shown"),
+    [
+        ("held", ("held (JobHeldUser)", ": `scontrol release 7` lets it start", "or: {}")),
+        ("held_by_admin", ("held by an administrator (JobHeldAdmin)", BY_ADMIN, "or: {}")),
+        ("never", ("can never start (InvalidQOS)", NEEDS_OTHERS, "next: {}")),
+    ],
+)
+def test_of_a_job_that_waiting_does_not_start_the_way_on_is_shown(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wait: str,
+    shown: tuple[str, str, str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reason, line, way_on = shown
+    stages = (
+        stage("a", ["stranded"], wait=wait, reason=reason),
+        _after("a", stage("b", ["stranded"], reason=f"`a` {reason}")),
+    )
+    status = RunStatus(status="stranded", stages=stages, asked_unix_s=1.0)
+    last = way_on.format(command_text("resume", "run"))
+    last += " (cancels it, and submits it again)" if way_on.startswith("or") else ""
+    assert problem_lines(tmp_path / "run", status) == [f"a {reason}{line}", last]
+
+
+def test_elements_that_are_held_are_released_with_one_command(tmp_path: Path) -> None:
+    held = stage("a", ["stranded"] * 4, wait="held", reason="held (JobHeldUser)")
+    slices = tuple(
+        dataclasses.replace(part, job_id=f"7_{part.slice_index}", wait="" if n == 1 else "held")
+        for n, part in enumerate(held.slices)
+    )
+    status = RunStatus(status="stranded", stages=(dataclasses.replace(held, slices=slices),))
+    assert problem_lines(tmp_path, status)[0] == (
+        "a slice 0,2-3 held (JobHeldUser): `scontrol release 7_[0,2-3]` lets it start"
+    )
+
+
+def test_a_job_that_waits_for_an_administrator_is_named(tmp_path: Path) -> None:
+    blocked = stage("a", ["waiting"], wait="blocked", reason="PartitionDown: its partition is down")
+    status = RunStatus(status="waiting", stages=(blocked,))
+    (line,) = problem_lines(tmp_path, status)
+    assert line == (
+        "a does not start by waiting (PartitionDown: its partition is down): job 7 starts when an "
+        "administrator changes that"
+    )

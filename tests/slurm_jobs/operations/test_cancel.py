@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_jobs.common.errors import InputError, SchedulerError
-from slurm_jobs.operations.cancel import cancel
+from slurm_jobs.operations.cancel import cancel, is_anything_to_cancel
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_run
@@ -125,3 +125,9 @@ def test_a_matrix_stages_own_name_means_all_its_combinations(
     slurm.says("squeue", "".join(queue_row(job_id, "RUNNING") for job_id in "123"))
     assert cancel(made.run_dir, stage="a") == ["1", "2"]
     assert cancel(made.run_dir, stage="z") == ["3"]
+
+
+def test_a_job_that_is_held_is_cancelled(slurm: FakeSlurm, paths: RunPaths) -> None:
+    slurm.says("squeue", queue_row("1", "PENDING", "JobHeldAdmin"))
+    assert is_anything_to_cancel(paths.run_dir)
+    assert cancel(paths.run_dir) == ["1"]

@@ -239,6 +239,20 @@ def test_stranded_jobs_are_cancelled() -> None:
     assert all(ids == () for ids in found.connections.ending.values())
 
 
+@pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin", "PartitionTimeLimit"])
+def test_a_held_job_is_cancelled_with_all_that_waits_for_it_and_does_no_work_if_released(
+    reason: str,
+) -> None:
+    found = sorted_out(
+        [stage("a", 2), stage("b", a="afterany")],
+        [intent(1, "a", "12", 2), intent(2, "b", "13")],
+        {"12_0": "RUNNING", "12_1": f"PENDING:{reason}", "13": "PENDING:Dependency"},
+    )
+    assert found.cancel == ("12_1", "13")
+    assert found.done.active["a"] == {0}
+    assert found.taken_away == {"t1": {1}, "t2": {0}}
+
+
 def test_no_id_is_cancelled_of_a_stranded_job_that_slurm_has_forgotten() -> None:
     """So it is without accounts; the id may be a stranger's by now."""
     found = sorted_out(
