@@ -13,6 +13,7 @@ thousands of rows and fails the stage.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from pathlib import Path
 
@@ -27,7 +28,13 @@ from pipeline.preprocess.archives.zip_members import DamagedMemberError
 from pipeline.preprocess.images import read_image_bytes
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.image_places import lies_within, place_of
+from slurm_jobs.common.image_places import (
+    lies_within,
+    normal_forms,
+    other_suffixes,
+    place_of,
+    strange_name,
+)
 from slurm_jobs.common.manifests.rows import Content
 
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
@@ -65,11 +72,54 @@ class ImageSource:
         if image.problem:
             message = f"{image.value}: {image.problem}"
             raise SampleRejectedError(reason="corrupt_image", message=message)
-        file, member = self._allowed_place(image.value)
-        if member is None:
-            return read_image_bytes(file, name=image.value, root=self.root)
         try:
-            return self._read_member(file, member, image.value)
+            return self._read_named(image.value)
+        except SampleRejectedError as rejection:
+            if rejection.reason != "missing_image":
+                raise
+            return self._read_normal_form(image.value, rejection)
+
+    def _read_normal_form(self, name: str, rejection: SampleRejectedError) -> bytes:
+        """Read the one file whose name is the same text in another normal form of Unicode.
+
+        Raises:
+            SampleRejectedError: there is none, or two; it says what is strange about the name.
+        """
+        contents = []
+        for form in normal_forms(name):
+            with contextlib.suppress(SampleRejectedError):
+                contents.append(self._read_named(form))
+        if len(contents) == 1:
+            return contents[0]
+        hint = self._hint(name)
+        raise SampleRejectedError(
+            reason=rejection.reason, message=f"{rejection}{'; ' if hint else ''}{hint}"
+        )
+
+    def _hint(self, name: str) -> str:
+        """What is strange about the name of a missing file, and which file may be meant."""
+        strange, meant = strange_name(name)
+        if strange and not meant:
+            return strange
+        near = [meant] if strange else other_suffixes(name)
+        there = next((other for other in near if self._exists(other)), None)
+        if there is None:
+            return f"{strange}: write the plain path" if strange else ""
+        return f"{f'{strange}; ' if strange else ''}write `{there}`, which is there"
+
+    def _exists(self, name: str) -> bool:
+        try:
+            file, member = self._allowed_place(name)
+            return member is None and file.is_file()
+        except (SampleRejectedError, OSError, ValueError):
+            return False
+
+    def _read_named(self, name: str) -> bytes:
+        file, member = self._allowed_place(name)
+        if member is None:
+            return read_image_bytes(file, name=name, root=self.root)
+        try:
+            return self._read_member(file, member, name)
         except BrokenArchiveError as error:
             message = f"{file}: {error}"
             if not isinstance(error, CompressedArchiveError):

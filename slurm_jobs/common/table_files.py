@@ -14,6 +14,8 @@ ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
 _OF_SPLIT = re.compile(r"(.+?)-\d{4,}-of-\d{4,}\b.*\.parquet")
 """Names of the files of a split, as the Hub has them: `train-00000-of-00005.parquet`."""
 
+_PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
+
 
 class NoTableError(ValueError):
     """A folder that is no manifest; the message follows its path."""
@@ -63,6 +65,11 @@ def _in_folder(folder: Path) -> TableFiles:
             " is a folder without `*.parquet` files, and none that `save_to_disk` of `datasets` "
             "wrote (it has no state.json)"
         )
+        if any(path.suffix.lower() in _PICTURES for path in folder.iterdir()):
+            message += (
+                "; it holds pictures: a manifest lists them with their texts, as CSV "
+                "(`image_path,text`) or JSON lines"
+            )
         raise NoTableError(message)
     names = sorted({found[1] for path in files if (found := _OF_SPLIT.fullmatch(path.name))})
     if len(names) > 1:

@@ -15,7 +15,7 @@ from slurm_jobs.common.manifests.json_lines import JsonLines
 from slurm_jobs.common.manifests.json_list import JsonList
 from slurm_jobs.common.manifests.values import CaptionWords
 from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
-from slurm_jobs.common.text_formats import UNKNOWN_FORMAT
+from slurm_jobs.common.text_formats import HEAD_BYTES, foreign_format, unknown_format
 
 _TABLES: dict[str, OpenTable] = {"parquet": ParquetTable, "arrow": ArrowTable}
 
@@ -63,6 +63,12 @@ def _find_table(path: Path) -> TableFiles | None:
 
 
 def _text_format(path: Path, words: CaptionWords) -> TextFormat:
+    with path.open("rb") as stream:
+        head = stream.read(HEAD_BYTES)
+    foreign = foreign_format(path.name, head)
+    if foreign:
+        message = f"{path}: {foreign}"
+        raise StageConfigError(message)
     first = _first_byte(path)
     if not first:
         return JsonLines(path)  # blank: no rows, whatever its name
@@ -72,7 +78,7 @@ def _text_format(path: Path, words: CaptionWords) -> TextFormat:
         return JsonList(path)
     if first == b"{":
         return JsonLines(path)
-    message = f"{path}: {UNKNOWN_FORMAT}"
+    message = f"{path}: {unknown_format(path.name, head)}"
     raise StageConfigError(message)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from slurm_jobs.common.csv_columns import wrong_columns
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.common.table_columns import wrong_table_columns
-from slurm_jobs.common.text_formats import UNKNOWN_FORMAT
+from slurm_jobs.common.text_formats import HEAD_BYTES, foreign_format, unknown_format
 from slurm_jobs.spec.files import Beginning, Files, TableFacts
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.model import RunSpec
@@ -62,6 +62,9 @@ def _wrong(manifest: str, verb: str, files: Files) -> str:
         return table.problem or _wrong_table(table, verb)
     is_csv = manifest.lower().endswith(".csv")
     beginning = files.beginning(manifest)
+    foreign = foreign_format(manifest, beginning.data[:HEAD_BYTES]) if beginning else ""
+    if foreign:
+        return f": {foreign}"
     wrong = _wrong_encoding(beginning, is_csv=is_csv) if beginning else ""
     if wrong:
         return wrong
@@ -70,7 +73,7 @@ def _wrong(manifest: str, verb: str, files: Files) -> str:
         return f" has no rows; there is nothing to {verb}"
     line = files.first_line(manifest)
     if not is_csv:
-        return _wrong_format(text if text is not None else line)
+        return _wrong_format(manifest, text if text is not None else line)
     if line is None or (text is None and not line.strip()):  # the whole file may be blank
         return ""
     try:
@@ -97,11 +100,11 @@ def _wrong_encoding(beginning: Beginning, *, is_csv: bool) -> str:
     return ""
 
 
-def _wrong_format(beginning: str | None) -> str:
+def _wrong_format(manifest: str, beginning: str | None) -> str:
     start = (beginning or "").lstrip(_BLANKS)
     if not start or start.startswith(_MAY_BE_ONE):
         return ""
-    return f": {UNKNOWN_FORMAT}"
+    return f": {unknown_format(manifest, start[:HEAD_BYTES].encode())}"
 
 
 def _wrong_table(table: TableFacts, verb: str) -> str:

@@ -263,3 +263,66 @@ def test_no_row_is_left_out_by_a_damaged_index(tmp_path: Path) -> None:
         for name in names:
             with contextlib.suppress(ArchiveChangedError):
                 assert source.read(image(f"t.tar::{name}")) == b"x" * 600
+
+
+NFC, NFD = "caf\u00e9.jpg", "cafe\u0301.jpg"
+
+
+@pytest.mark.parametrize(
+    ("there", "name"),
+    [
+        (NFD, NFC),
+        (NFC, NFD),
+        ("a b.jpg", "file://{root}/a%20b.jpg"),
+        ("a.jpg", "file://localhost{root}/a.jpg"),
+        ("a.jpg", "./a.jpg"),
+    ],
+)
+def test_a_name_that_can_mean_one_file_alone_is_read(tmp_path: Path, there: str, name: str) -> None:
+    (tmp_path / there).write_bytes(b"it")
+    assert ImageSource(tmp_path).read(image(name.format(root=tmp_path))) == b"it"
+
+
+@pytest.mark.parametrize("name", ["file:///etc/passwd", "file://{root}/../a.jpg"])
+def test_a_file_url_leads_nowhere_else(tmp_path: Path, name: str) -> None:
+    assert reason(ImageSource(tmp_path), name.format(root=tmp_path))[0] == "image_outside"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("https://example.org/a.jpg", "https:// is not fetched: download the files"),
+        ("s3://bucket/a.jpg", "s3:// is not fetched"),
+        ("gs://bucket/a.jpg", "gs:// is not fetched"),
+        ("hf://datasets/a/b/c.jpg", "hf:// is not fetched"),
+        (" HTTP://example.org/a.jpg", "http:// is not fetched"),
+        ("file://server/a.jpg", "a file:// URL that names a machine"),
+        ("~/a.jpg", "`~` is not expanded in a manifest"),
+        ("C:\\data\\a.jpg", "a path of Windows"),
+        ("d:/data/a.jpg", "a path of Windows"),
+        ("sub\\a.jpg", "it has backslashes; write `sub/a.jpg`, which is there"),
+        ("sub\\gone.jpg", "it has backslashes: write the plain path"),
+        ("sub/b%20c.jpg", "it has codes of a URL (`%20`); write `sub/b c.jpg`, which is there"),
+        (" sub/a.jpg", "it has blanks or quotes around it; write `sub/a.jpg`, which is there"),
+        ('"sub/a.jpg"', "it has blanks or quotes around it; write `sub/a.jpg`, which is there"),
+        ("sub/a.jpg\n", "it has blanks or quotes around it; write `sub/a.jpg`, which is there"),
+        ("sub/a.JPG", "write `sub/a.jpg`, which is there"),
+        ("sub/a.jpeg", "write `sub/a.jpg`, which is there"),
+        (" sub\\b%20c.jpg", "around it and backslashes and codes of a URL (`%20`); write `sub/b c"),
+    ],
+)
+def test_a_missing_image_with_a_strange_name_has_a_remedy(
+    tmp_path: Path, name: str, words: str
+) -> None:
+    (tmp_path / "sub").mkdir()
+    for file in ("a.jpg", "b c.jpg"):
+        (tmp_path / "sub" / file).write_bytes(b"it")
+    why, message = reason(ImageSource(tmp_path), name)
+    assert why == "missing_image"
+    assert words in message
+
+
+def test_a_remedy_names_no_file_outside(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"it")
+    (tmp_path / "root").mkdir()
+    assert "which is there" not in reason(ImageSource(tmp_path / "root"), "..\\a.jpg")[1]

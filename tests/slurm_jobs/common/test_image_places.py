@@ -19,6 +19,11 @@ from slurm_jobs.common.image_places import lies_within, place_of
         ("t.tar::../../a.jpg", "/data/t.tar"),
         ("../t.tar::a.jpg", "/t.tar"),
         ("a::b.jpg", "/data/a::b.jpg"),
+        ("file:///data/a%20b.jpg", "/data/a b.jpg"),
+        ("FILE://localhost/etc/passwd", "/etc/passwd"),
+        ("file:/data/%2e%2e/etc/passwd", "/etc/passwd"),
+        ("file:///data/t.tar::a.jpg", "/data/t.tar"),
+        ("file://server/a.jpg", "/data/file:/server/a.jpg"),
     ],
 )
 def test_a_name_means_one_absolute_path_without_dots(name: str, path: str) -> None:

@@ -1,3 +1,4 @@
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,17 +137,32 @@ def test_held_out_rows_are_looked_at_as_those_to_preprocess_are(
     assert line.startswith(f"11:28: stages.t.config.evaluate.manifest: {name}{wrong}")
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("m.csv.gz", gzip.compress(ROWS.encode()), "`gunzip -k m.csv.gz`"),
+        ("m.csv", gzip.compress(ROWS.encode()), "compressed with gzip"),
+        ("m.jsonl", b"version https://git-lfs.github.com/spec/v1\n", "`git lfs pull`"),
+    ],
+)
+def test_a_compressed_manifest_is_named_before_anything_is_queued(
+    check: Check, tmp_path: Path, name: str, data: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    (message,) = check(SPEC.format(name=name))
+    assert words in message
+
+
 @pytest.mark.parametrize("rows", ["", ROWS])
 @pytest.mark.parametrize("start", ["image_path,text\n", "\ufeff a,b\n", '"a"\n', "- a\n"])
 def test_a_file_of_no_known_format_is_a_problem_at_its_line(
     check: Check, tmp_path: Path, start: str, rows: str
 ) -> None:
-    assert found(check, tmp_path, "m.tsv", start + rows) == [
-        (
-            "7:17: stages.p.config.manifest: m.tsv: neither a `.csv` file, nor JSON lines (first "
-            "character `{`), nor a JSON list (`[`), nor Parquet"
-        )
-    ]
+    (message,) = found(check, tmp_path, "m.tsv", start + rows)
+    assert message.startswith(
+        "7:17: stages.p.config.manifest: m.tsv: neither a `.csv` file, nor JSON lines (first "
+        "character `{`), nor a JSON list (`[`), nor Parquet"
+    )
 
 
 @pytest.mark.parametrize("text", ["\ufeff\n {}\n", "[{}]", '{"messages": []}\n' + ROWS])
