@@ -52,3 +52,20 @@ def test_a_submit_needs_slurm_and_says_so(spec: Path, capsys: pytest.CaptureFixt
     assert run("submit", str(spec)) == 3
     assert "`sbatch` was not found" in capsys.readouterr().err
     assert not (spec.parent / "runs").exists()
+
+
+def test_a_plan_says_which_variables_of_the_shell_apply_and_which_do_not(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec.write_text(SPEC.replace("gpus_per_node: 1", "slurm: {partition: cpu}"))
+    for name in ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_OUTPUT", "SLURM_MEM_PER_CPU"):
+        monkeypatch.setenv(name, "x")
+    assert run("plan", str(spec), "--no-scripts") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        "note: SBATCH_ACCOUNT=x of this shell applies to a: the spec has no `account` there"
+        in lines
+    )
+    (ignored,) = [line for line in lines if "jobs do not get" in line]
+    assert "SBATCH_OUTPUT, SBATCH_PARTITION" in ignored
+    assert "SLURM_MEM_PER_CPU" in ignored
