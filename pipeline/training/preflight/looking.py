@@ -93,6 +93,7 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
         check_weight_files(config.model)
     shell = _make_shell(job, planned)
     _check_positions(planned, shell)
+    position_warnings = _warn_of_answers(job, planned, shell)
     sizes = read_sizes(shell, gathered_units(shell, config, planned.file))
     learned = what_learns(shell, planned.phases)
     needs = _needs(job, planned, sizes, learned)
@@ -103,7 +104,12 @@ def look(job: Job, planned: Planned, device: DeviceFacts) -> Findings:
     attention = _attention(job, planned, shell)
     disk_warnings, disk = _disk(job, planned, sizes, learned)
     return Findings(
-        warnings=(*warnings, *_attention_warnings(attention, planned, device), *disk_warnings),
+        warnings=(
+            *warnings,
+            *position_warnings,
+            *_attention_warnings(attention, planned, device),
+            *disk_warnings,
+        ),
         notes=tuple(attention_note(found) for found in attention),
         repeats_keys=any(found.repeats_keys for found in attention),
         values={
@@ -157,6 +163,27 @@ def _check_positions(planned: Planned, shell: VisionLanguageModel) -> None:
         if problem:
             message = f"{phase.key('dataset')} ({folder}): {problem}"
             raise StageConfigError(message)
+
+
+def _warn_of_answers(job: Job, planned: Planned, shell: VisionLanguageModel) -> list[str]:
+    """Say if the evaluation may generate beyond the positions of the language model.
+
+    A warning, because held-out rows may be shorter than the limit of `preprocess`.
+    """
+    evaluate, limit, info = job.config.evaluate, shell.max_positions, planned.infos[0]
+    prompt = info.preprocess.get("max_tokens")
+    if evaluate.manifest is None or limit is None or prompt is None:
+        return []
+    if info.image_kind == "native":  # tokens of an image share positions
+        return []
+    if prompt + evaluate.max_new_tokens <= limit:
+        return []
+    warning = (
+        f"held-out prompts may have {prompt:,} tokens (max_tokens of preprocess), with answers of "
+        f"up to {evaluate.max_new_tokens:,} (evaluate.max_new_tokens), but the language model has "
+        f"{limit:,} positions: answers beyond them mean nothing"
+    )
+    return [warning]
 
 
 def _more_positions(model: ModelConfig, longest: int) -> str:

@@ -44,6 +44,19 @@ def test_samples_longer_than_the_positions_of_the_language_model_are_refused(
     assert run.run_here()["num_steps"] == 1
 
 
+def test_answers_of_the_evaluation_beyond_the_positions_are_warned_of(
+    dataset, demo_data, make_train_run
+):
+    evaluate = {"manifest": str(demo_data / "render" / "heldout.jsonl"), "max_new_tokens": 2}
+    for positions, is_warned in ((longest(dataset), True), (4096, False)):
+        model = small(positions)
+        run = make_train_run(dataset=str(dataset), model=model, num_steps=1, evaluate=evaluate)
+        warnings = run.run_here()["preflight"]["warnings"]
+        assert is_warned == any(
+            f"the language model has {positions:,} positions" in warning for warning in warnings
+        )
+
+
 def test_the_limit_of_a_folder_is_named_by_its_file(dataset, make_train_run):
     first = make_train_run(dataset=str(dataset), num_steps=1)
     first.run_here()
