@@ -14,6 +14,7 @@ from pathlib import Path
 from slurm_jobs.common.errors import FileError, InputError
 from slurm_jobs.common.files import write_bytes_atomic
 from slurm_jobs.common.path_expansion import literal_path
+from slurm_jobs.operations import image_sizes
 from slurm_jobs.report.words import number_of
 from slurm_jobs.shipped import shipped_path
 from slurm_jobs.spec.editing import edit_text
@@ -25,10 +26,13 @@ from slurm_jobs.starter.changes import (
     gpu_stages,
     own_changes,
     with_download,
+    with_lengths,
 )
+from slurm_jobs.starter.lengths import RowSize, choose_lengths
 from slurm_jobs.starter.model import Data, Place, Room
 from slurm_jobs.starter.profile_text import profile_options, profile_text
 
+_Seen = tuple[Data, dict[str, bytes], list[RowSize], list[str]]
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -153,8 +157,11 @@ def _own(
 ) -> tuple[dict[str, bytes], list[str]]:
     text = shipped_path("templates", "starter", "finetune.yaml").read_text(encoding="utf-8")
     name = request.name or "finetune"
-    data, manifest, said = _look_at_data(path, request.folder, name)
+    data, manifest, rows, said = _look_at_data(path, request.folder, name)
     model = weights.look_at(request.model, as_named=_as_named(Path(request.model), request.folder))
+    lengths = choose_lengths(rows, weights.image_rules(request.model))
+    said += lengths.notes
+    text = with_lengths(text, lengths)
     if model.is_on_hub:
         text = with_download(text)
         said.append(f"model: {model.name}, which the stage `models` downloads on a node")
@@ -166,8 +173,8 @@ def _own(
     return {**modules, **manifest, f"{name}.yaml": text.encode()}, said
 
 
-def _look_at_data(path: Path, folder: Path, name: str) -> tuple[Data, dict[str, bytes], list[str]]:
-    """Return the data, manifests where some must be written, and what is said of both."""
+def _look_at_data(path: Path, folder: Path, name: str) -> _Seen:
+    """Return the data, manifests where some must be written, sizes, and what is said of all."""
     if data_files.is_image_folder(path):
         manifest, held_out = image_folder.metadata_files(path)
         if manifest is None:
@@ -177,15 +184,15 @@ def _look_at_data(path: Path, folder: Path, name: str) -> tuple[Data, dict[str, 
         if held_out is not None:
             said.append(f"evaluation: {held_out}")
             data = replace(data, evaluation=_as_named(held_out, folder))
-        return data, {}, said
+        return data, {}, [], said
     data = data_files.look_at(path, as_named=_as_named(path, folder))
     if data.num_rows is None:
-        return data, {}, [f"data: {path}; its rows were not counted"]
+        return data, {}, [], [f"data: {path}; its rows were not counted"]
     about = "" if data.is_exact else "about "
-    return data, {}, [f"data: {path}, {about}{data.num_rows:,} rows"]
+    return data, {}, [], [f"data: {path}, {about}{data.num_rows:,} rows"]
 
 
-def _captioned(path: Path, folder: Path, name: str) -> tuple[Data, dict[str, bytes], list[str]]:
+def _captioned(path: Path, folder: Path, name: str) -> _Seen:
     """Return the data of a folder of images, and a manifest of those trained on and evaluated."""
     found = image_folder.read_image_folder(path)
     num_rows = len(found.train.files)
@@ -196,7 +203,24 @@ def _captioned(path: Path, folder: Path, name: str) -> tuple[Data, dict[str, byt
         data = replace(data, evaluation=f"{name}-heldout.csv")
         texts[f"{name}-heldout.csv"] = found.evaluation.manifest(path).encode()
         said.append(f"evaluation: {number_of('image', len(found.evaluation.files))}")
-    return data, texts, [*said, *found.notes]
+    rows, unread = _row_sizes(found.train)
+    return data, texts, rows, [*said, *found.notes, *unread]
+
+
+def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
+    """Return the sizes of at most 1,000 rows, and what is said where some could not be read."""
+    if not image_sizes.can_read_sizes():
+        note = "image sizes were not read: this Python has no Pillow (slurm-jobs[train] brings it)"
+        return [], [note]
+    places = image_sizes.spread(len(rows.files))
+    sizes = [image_sizes.read_size(rows.files[place]) for place in places]
+    found = [
+        RowSize(images=(size,), num_text_bytes=len(rows.words[place].encode()))
+        for place, size in zip(places, sizes, strict=True)
+        if size is not None
+    ]
+    unread = len(sizes) - len(found)
+    return found, [f"{unread} of {len(sizes)} image headers could not be read"] if unread else []
 
 
 def _as_named(path: Path, folder: Path) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.common.model_kinds import SMALL_VLM
+from slurm_jobs.common.stage_config.preprocess import DEFAULT_MAX_TOKENS
 from slurm_jobs.common.stage_config.train import DEFAULT_NUM_LANES
 from slurm_jobs.spec.yaml_values import Path
 from slurm_jobs.starter.choices import (
@@ -16,11 +17,14 @@ from slurm_jobs.starter.choices import (
     num_slices,
     train_mem_gb,
 )
+from slurm_jobs.starter.lengths import Lengths
 from slurm_jobs.starter.model import Data, Model, Place, Room
 
 Change = tuple[Path, Any]
 _TRAIN: Path = ("stages", "train")
 _BATCH = 32
+_PACK_TOKENS = 4096
+"""Of a row of packed samples, as the starter has it."""
 _STEPS = 20
 """Of a training, at least: of fewer nothing can be learned, or read off the report."""
 _LOADER_CORES = 8
@@ -42,6 +46,21 @@ def with_download(text: str) -> str:
     after = after.replace("    run: preprocess\n", "    run: preprocess\n    after: models\n", 1)
     before = before.replace("runs_dir:", "code: [shapes_demo.py]\nruns_dir:", 1)
     return f"{before}{line}{DOWNLOAD}{after}"
+
+
+def with_lengths(text: str, lengths: Lengths) -> str:
+    """The starter's text with other limits of lengths, and the reason in a comment."""
+    line = next(line for line in text.splitlines() if line.startswith("      max_tokens: "))
+    new = line.replace(f"max_tokens: {DEFAULT_MAX_TOKENS}", f"max_tokens: {lengths.max_tokens}", 1)
+    if lengths.image_pixels is not None:
+        key = f"      image_pixels: {{max: {lengths.image_pixels}}}"
+        new += f"\n{key:<39}# {lengths.reason}"
+    elif lengths.reason:
+        new += f"; {lengths.reason}"
+    text = text.replace(line, new, 1)
+    packed = "batching: {kind: packed, max_tokens: "
+    most = max(_PACK_TOKENS, lengths.max_tokens)
+    return text.replace(f"{packed}{_PACK_TOKENS}}}", f"{packed}{most}}}", 1)
 
 
 def own_changes(name: str, profile: str, data: Data, model: Model, place: Place) -> list[Change]:

@@ -6,11 +6,65 @@ import json
 import re
 from pathlib import Path
 
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.errors import InputError, StageConfigError
 from slurm_jobs.common.model_kinds import SMALL_VLM
+from slurm_jobs.common.processors import ImageRules, read_processor
+from slurm_jobs.common.processors.fixed import FixedImages
+from slurm_jobs.common.processors.idefics import IdeficsTiles
+from slurm_jobs.common.processors.llava_next import LlavaNextTiles
+from slurm_jobs.common.processors.native import NativeImages
 from slurm_jobs.starter.data import expanded
 from slurm_jobs.starter.model import Model
 
+_GRIDS = ((672, 336), (336, 672), (672, 672), (336, 1008), (1008, 336))
+
+
+def _native(*, patch_size: int, pixels: tuple[int, int]) -> NativeImages:
+    return NativeImages(
+        patch_size=patch_size,
+        merge_size=2,
+        temporal_patch_size=2,
+        min_pixels=pixels[0],
+        max_pixels=pixels[1],
+        image_token="",
+        wrapping=("", ""),
+    )
+
+
+def _tiles(*, longest_edge: int, tile_size: int, num_image_tokens: int) -> IdeficsTiles:
+    return IdeficsTiles(
+        longest_edge=longest_edge,
+        tile_size=tile_size,
+        split=True,
+        image_token="",
+        fake_token="",
+        global_token="",
+        num_image_tokens=num_image_tokens,
+    )
+
+
+_HUB_RULES: tuple[tuple[str, ImageRules], ...] = (
+    (r"qwen2(\.5)?-vl", _native(patch_size=14, pixels=(3_136, 12_845_056))),
+    (r"qwen3-vl", _native(patch_size=16, pixels=(65_536, 16_777_216))),
+    (r"smolvlm", _tiles(longest_edge=1536, tile_size=384, num_image_tokens=81)),
+    (r"idefics3", _tiles(longest_edge=1456, tile_size=364, num_image_tokens=169)),
+    (
+        r"llava-(v1\.6|next)",
+        LlavaNextTiles(
+            tile_size=336,
+            grids=_GRIDS,
+            patch_size=14,
+            num_additional_tokens=1,
+            drops_first_token=True,
+            image_token="",
+        ),
+    ),
+    (
+        r"llava-v?1\.5",
+        FixedImages(height=336, width=336, shortest_edge=336, image_token="", num_image_tokens=576),
+    ),
+)
+"""What published models make of images, by their names on the hub: their processors' own limits."""
 _ON_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _BILLIONS = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
 DEFAULT_MODEL = "Qwen/Qwen2.5-VL-3B-Instruct"
@@ -46,6 +100,22 @@ def look_at(name: str, *, as_named: str) -> Model:
         raise InputError(message)
     found = _BILLIONS.search(name)
     return Model(name=name, is_on_hub=True, weights_gb=2 * float(found[1]) if found else None)
+
+
+def image_rules(name: str) -> ImageRules | None:
+    """Return what a model's processor makes of images; None where that is not known.
+
+    Args:
+        name: A folder, or a name on the hub, of whose models some are known.
+    """
+    folder = expanded(Path(name))
+    if not folder.is_dir():
+        found = (rules for words, rules in _HUB_RULES if re.search(words, name.lower()))
+        return next(found, None)
+    try:
+        return read_processor(folder).images
+    except (StageConfigError, OSError):  # `check` says what is wrong with it
+        return None
 
 
 def _model_type(config: Path) -> str:
