@@ -27,6 +27,7 @@ SECTIONS = {
     "PreprocessConfig": "`config` of `run: preprocess`",
     "ComposedProcessor": "`processor` of `run: preprocess`",
     "ImagePixels": "`image_pixels` of `run: preprocess`",
+    "Columns": "`columns` of `run: preprocess`",
     "ConsolidateConfig": "`config` of `run: consolidate`",
     "TrainConfig": "`config` of `run: train`",
     "ModelConfig": "`model` of `run: train`",

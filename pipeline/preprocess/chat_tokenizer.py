@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -97,13 +97,22 @@ class ChatTokenizer:
     then it takes messages of one text alone."""
 
     def encode_conversation(
-        self, messages: ChatMessages, *, must_print_all: bool = False
+        self,
+        messages: ChatMessages,
+        *,
+        must_print_all: bool = False,
+        unlearned: Collection[int] = (),
     ) -> TokenSequence:
         """Tokens of a whole conversation, one token for each image.
 
         What is learned is found by the tokens' offsets: the mask of `apply_chat_template` lacks
         the last bytes of a character of several tokens, and all that follows a blank of which the
         offsets were trimmed.
+
+        Args:
+            messages: all of them.
+            must_print_all: refuse a conversation of which the template leaves out a text.
+            unlearned: numbers of answers, from 0, that are context alone.
 
         Raises:
             TemplateRefusedError: the template takes no such messages, or, with `must_print_all`,
@@ -113,6 +122,12 @@ class ChatTokenizer:
         text, spans = self._render_answers(messages)
         if must_print_all:
             _check_printed(messages, text)
+        if unlearned:
+            num_answers = sum(message["role"] == "assistant" for message in messages)
+            if len(spans) != num_answers:
+                error = f"it marks {len(spans)} texts for {num_answers} answers, not all learned"
+                raise TemplateRefusedError(error)
+            spans = [span for number, span in enumerate(spans) if number not in unlearned]
         encoded = self._tokenise(text, return_offsets_mapping=True)
         offsets = np.asarray(encoded["offset_mapping"], dtype=np.int64).reshape(-1, 2)
         return TokenSequence(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -122,6 +122,7 @@ class SampleEncoder:
         problem = self._too_many_images(row)
         if problem:
             raise SampleRejectedError(reason="too_many_images", message=problem)
+        row = _up_to_last_learned(row)
         asked, answer = row.messages[:-1], row.messages[-1]
         with _template_rejects(row):
             tokens = self.chat.encode_prompt(
@@ -149,7 +150,11 @@ class SampleEncoder:
             StageConfigError: it has more images than `max_images`, and `too_long` is `error`.
         """
         self._check_row(row)
-        if not any(turn.role == "assistant" and turn.text.strip() for turn in row.messages):
+        answers = [turn for turn in row.messages if turn.role == "assistant"]
+        if not any(turn.is_learned for turn in answers):
+            message = f"{row.origin}: no turn is learned, all are marked as not to be"
+            raise SampleRejectedError(reason="nothing_supervised", message=message)
+        if not any(turn.is_learned and turn.text.strip() for turn in answers):
             message = f"{row.origin}: the assistant says nothing but white space"
             raise SampleRejectedError(reason="nothing_supervised", message=message)
         problem = self._too_many_images(row)
@@ -157,7 +162,9 @@ class SampleEncoder:
             self._leave_out("too_many_images", problem, limit="max_images")
         with _template_rejects(row):
             tokens = self.chat.encode_conversation(
-                [_to_chat(message) for message in row.messages], must_print_all=True
+                [_to_chat(message) for message in row.messages],
+                must_print_all=True,
+                unlearned=[number for number, turn in enumerate(answers) if not turn.is_learned],
             )
         self._check_image_tokens(tokens, row)
         if not tokens.supervised[tokens.input_ids != self.chat.image_token_id].any():
@@ -268,6 +275,16 @@ def _template_rejects(row: ManifestRow) -> Iterator[None]:
     except TemplateRefusedError as error:
         message = f"{row.origin}: the chat template refuses it: {error}"
         raise SampleRejectedError(reason="refused_by_template", message=message) from error
+
+
+def _up_to_last_learned(row: ManifestRow) -> ManifestRow:
+    """The row without what comes after its last answer that is learned."""
+    answers = (n for n, turn in enumerate(row.messages) if turn.role == "assistant")
+    last = max((n for n in answers if row.messages[n].is_learned), default=None)
+    if last is None:
+        message = f"{row.origin}: no turn is learned, all are marked as not to be"
+        raise SampleRejectedError(reason="nothing_supervised", message=message)
+    return replace(row, messages=row.messages[: last + 1])
 
 
 def _to_chat(message: Message) -> dict[str, Any]:

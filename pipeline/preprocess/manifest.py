@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pipeline.preprocess.manifests.opening import open_manifest
 from slurm_jobs.common.manifests.rows import ManifestRow
-from slurm_jobs.common.manifests.values import CaptionWords
-from slurm_jobs.common.stage_config.preprocess import DEFAULT_PROMPT
+from slurm_jobs.common.manifests.values import RowOptions
+from slurm_jobs.common.stage_config.preprocess import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
 
 
 def slice_range(num_rows: int, slice_index: int, num_slices: int) -> range:
@@ -33,11 +33,12 @@ def read_manifest(
     *,
     prompt: str = DEFAULT_PROMPT,
     system_prompt: str = "",
+    columns: Columns = KNOWN_COLUMNS,
 ) -> list[ManifestRow]:
     """The first `limit` rows of a manifest, or all; raises as `open_manifest`.
 
-    `prompt` and `system_prompt` surround the text of a caption.
+    `prompt`, `system_prompt` and `columns` are as in the config of `preprocess`.
     """
-    words = CaptionWords(prompt=prompt, system_prompt=system_prompt)
-    manifest = open_manifest(path, limit=limit, words=words)
+    options = RowOptions(prompt=prompt, system_prompt=system_prompt, columns=columns)
+    manifest = open_manifest(path, limit=limit, options=options)
     return list(manifest.rows(range(manifest.num_rows)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from pipeline.preprocess.encode import SampleEncoder
 from pipeline.preprocess.manifests.model import Manifest
 from pipeline.preprocess.processors import hash_folder
 from pipeline.preprocess.storage import LOSSY_FORMATS
-from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
+from slurm_jobs.common.stage_config.preprocess import KNOWN_COLUMNS, PreprocessConfig
 
 _DECIDE_PIXELS_AND_TOKENS = ("pillow", "simplejpeg", "tokenizers", "torch", "transformers")
 """Packages whose version a sample depends on; which build of a version (`+cpu`) does not matter."""
@@ -33,6 +34,7 @@ def part_settings(
         "image_quality": stage.image_quality if stage.image_format in LOSSY_FORMATS else None,
         "prompt": stage.prompt,
         "system_prompt": stage.system_prompt,
+        **({"columns": asdict(stage.columns)} if stage.columns != KNOWN_COLUMNS else {}),
         "max_pixels": stage.max_pixels,
         "versions": {name: version(name).partition("+")[0] for name in _DECIDE_PIXELS_AND_TOKENS},
     }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,16 @@ from slurm_jobs.common.files import (
     remove_leftovers,
 )
 from slurm_jobs.common.manifests.rows import ManifestRow
-from slurm_jobs.common.manifests.values import CaptionWords
+from slurm_jobs.common.manifests.values import RowOptions
 from slurm_jobs.common.outputs import describe_outputs
 from slurm_jobs.common.progress import Progress
 from slurm_jobs.common.rows_in_progress import RowsInProgress
 from slurm_jobs.common.stage_config.preprocess import PreprocessConfig
+
+log = logging.getLogger(__name__)
+
+_MAX_IGNORED = 100
+"""Names of keys that are counted; rows may have any number."""
 
 
 @dataclass(slots=True)
@@ -60,6 +66,14 @@ class _Tally:
 
     rejects: list[Reject]
     num_truncated: int = 0
+    ignored: Counter[str] = field(default_factory=Counter)
+    """Rows of each key that is neither read nor known to be metadata."""
+
+    def count_ignored(self, row: ManifestRow) -> None:
+        """Count the keys of a row that are not read."""
+        for key in row.ignored:
+            if key in self.ignored or len(self.ignored) < _MAX_IGNORED:
+                self.ignored[key] += 1
 
 
 def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
@@ -99,6 +113,9 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             max_reject_share=stage.max_reject_share,
         )
     write_part(paths, index, builder.samples)
+    if tally.ignored:
+        counts = ", ".join(f"`{key}` ({count} rows)" for key, count in tally.ignored.most_common())
+        log.warning("%s: keys that are not read: %s", stage.manifest, counts)
     return _result(paths, index, builder.samples, tally, worker)
 
 
@@ -157,9 +174,11 @@ def _make_worker(
 
 
 def _open_rows(stage: PreprocessConfig, context: TaskContext) -> Manifest:
-    words = CaptionWords(prompt=stage.prompt, system_prompt=stage.system_prompt)
+    options = RowOptions(
+        prompt=stage.prompt, system_prompt=stage.system_prompt, columns=stage.columns
+    )
     manifest = open_manifest(
-        Path(stage.manifest), limit=context.limit, words=words, index_dir=_index_dir(context)
+        Path(stage.manifest), limit=context.limit, options=options, index_dir=_index_dir(context)
     )
     if not manifest.num_rows:
         message = f"{stage.manifest}: no rows; there is nothing to preprocess"
@@ -194,6 +213,7 @@ def _write_samples(
     with contextlib.closing(worker.results(rows)) as results:  # a stop must end its threads too
         for num_done, result in enumerate(results, start=1):
             guard.check(num_done - 1, progress.total)
+            tally.count_ignored(result.row)
             if result.reject is not None:
                 tally.rejects.append(result.reject)
             else:
@@ -270,6 +290,7 @@ def _result(
         "num_samples": index.num_samples,
         "num_rejected": len(tally.rejects),
         "rejects_by_reason": by_reason,
+        "ignored_keys": dict(tally.ignored.most_common()),
         "num_too_long": sum(by_reason.get(reason, 0) for reason in CHOSEN_REASONS),
         "num_truncated": tally.num_truncated,
         "num_tokens": int(samples["num_tokens"].sum()),

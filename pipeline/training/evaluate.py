@@ -25,6 +25,7 @@ from slurm_jobs.common.files import write_json_atomic, write_text_atomic
 from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.stage_config.evaluate import EvaluateConfig
 from slurm_jobs.common.stage_config.levels import LevelConfig
+from slurm_jobs.common.stage_config.preprocess import Columns
 
 log = logging.getLogger(__name__)
 
@@ -200,6 +201,7 @@ def read_rows(
         config.num_samples,
         prompt=preprocess["prompt"],
         system_prompt=preprocess["system_prompt"],
+        columns=config.columns or Columns(**preprocess.get("columns", {})),
     )
 
 

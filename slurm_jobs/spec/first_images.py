@@ -13,7 +13,6 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from slurm_jobs.common.csv_columns import CSV_COLUMNS
 from slurm_jobs.common.image_places import lies_within, place_of
 from slurm_jobs.common.inline_images import is_inline_image
 from slurm_jobs.spec.files import Beginning
@@ -60,7 +59,7 @@ def _of_csv(text: str, *, is_whole: bool) -> Iterator[str]:
         rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     except csv.Error:
         return
-    column = CSV_COLUMNS[0]
+    column = "image_path"
     if not rows or column not in rows[0]:
         return
     index = rows[0].index(column)

@@ -14,9 +14,9 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.preprocess.manifests.parquet_table import broken_file
-from pipeline.preprocess.manifests.table_manifest import rows_a_batch
+from pipeline.preprocess.manifests.table_manifest import looked_at, rows_a_batch, unread_names
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.table_columns import TABLE_COLUMNS
+from slurm_jobs.common.manifests.values import RowOptions
 
 _END = b"\xff\xff\xff\xff\0\0\0\0"
 """Of a stream. Without it a stream that is cut between two batches would pass for a whole one."""
@@ -25,7 +25,7 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"
 class ArrowTable:
     """One stream of record batches in a file. See `TableFile`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: RowOptions) -> None:
         """Map it, and find its batches.
 
         Raises:
@@ -38,6 +38,9 @@ class ArrowTable:
             self._batches = _read_batches(path, source)
             schema = self._batches[0].schema if self._batches else _schema(source)
             self.names = schema.names
+            self._columns = [name for name in schema.names if options.reads(name)]
+            self._looked_at = looked_at(schema, options)
+            self.names_unread = unread_names(self.names, self._looked_at, options)
         self.head_xxh3 = xxhash.xxh3_64_intdigest(schema.remove_metadata().serialize())
         self.piece_rows = [batch.num_rows for batch in self._batches]
 
@@ -49,17 +52,13 @@ class ArrowTable:
             _hash(batch.column(name), digest)
         return digest.intdigest()
 
-    @property
-    def _columns(self) -> list[str]:
-        return [name for name in self.names if name in TABLE_COLUMNS]
-
     def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
         """See `TableFile.batches`.
 
         Raises:
             StageConfigError: values would lie outside of the batch.
         """
-        batch = self._batches[piece].select(self._columns)
+        batch = self._batches[piece].select(self._looked_at)
         with broken_file(self._path, "Arrow stream"):
             _check_places(batch)
         step = rows_a_batch(batch.num_rows, batch.get_total_buffer_size())

@@ -13,7 +13,7 @@ from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.manifests.csv_file import CsvFile
 from slurm_jobs.common.manifests.json_lines import JsonLines
 from slurm_jobs.common.manifests.json_list import JsonList
-from slurm_jobs.common.manifests.values import CaptionWords
+from slurm_jobs.common.manifests.values import RowOptions
 from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
 from slurm_jobs.common.text_formats import HEAD_BYTES, foreign_format, unknown_format
 
@@ -24,7 +24,7 @@ def open_manifest(
     path: Path,
     *,
     limit: int | None = None,
-    words: CaptionWords | None = None,
+    options: RowOptions | None = None,
     index_dir: Path | None = None,
 ) -> Manifest:
     """The manifest at `path`, its rows counted.
@@ -32,19 +32,19 @@ def open_manifest(
     Args:
         path: a file, or the folder of a table.
         limit: only so many rows.
-        words: for captions.
+        options: what the config says about rows.
         index_dir: where what was found out by looking through it is kept for other slices.
 
     Raises:
         StageConfigError: the file is missing, of no known format, or no longer
             of its format somewhere. One that is blank has no rows.
     """
-    words = words or CaptionWords()
+    options = options or RowOptions()
     table = _find_table(path)
     if table is not None:
         opening = _TABLES[table.kind]
-        return TableManifest(path, table.files, opening, words, limit=limit, index_dir=index_dir)
-    text_format = _text_format(path, words)
+        return TableManifest(path, table.files, opening, options, limit=limit, index_dir=index_dir)
+    text_format = _text_format(path, options)
     return TextManifest(text_format, limit=limit, index_dir=index_dir)
 
 
@@ -62,7 +62,7 @@ def _find_table(path: Path) -> TableFiles | None:
         raise StageConfigError(message) from error
 
 
-def _text_format(path: Path, words: CaptionWords) -> TextFormat:
+def _text_format(path: Path, options: RowOptions) -> TextFormat:
     with path.open("rb") as stream:
         head = stream.read(HEAD_BYTES)
     foreign = foreign_format(path.name, head)
@@ -71,13 +71,13 @@ def _text_format(path: Path, words: CaptionWords) -> TextFormat:
         raise StageConfigError(message)
     first = _first_byte(path)
     if not first:
-        return JsonLines(path)  # blank: no rows, whatever its name
+        return JsonLines(path, options)  # blank: no rows, whatever its name
     if path.suffix.lower() == ".csv":
-        return CsvFile(path, words)
+        return CsvFile(path, options)
     if first == b"[":
-        return JsonList(path)
+        return JsonList(path, options)
     if first == b"{":
-        return JsonLines(path)
+        return JsonLines(path, options)
     message = f"{path}: {unknown_format(path.name, head)}"
     raise StageConfigError(message)
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from pipeline.preprocess.manifests.table_manifest import rows_a_batch
+from pipeline.preprocess.manifests.table_manifest import looked_at, rows_a_batch, unread_names
 from slurm_jobs.common.errors import StageConfigError
-from slurm_jobs.common.table_columns import TABLE_COLUMNS
+from slurm_jobs.common.manifests.values import RowOptions
 
 _TAIL_BYTES = 8
 """Length of the footer, and the mark."""
@@ -31,7 +31,7 @@ _BUFFER_BYTES = 1024 * 1024
 class ParquetTable:
     """One Parquet file. See `TableFile`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: RowOptions) -> None:
         """Read its footer.
 
         Raises:
@@ -47,7 +47,10 @@ class ParquetTable:
                 page_checksum_verification=True,
             )
         self._metadata = self._file.metadata
+        self._options = options
         self.names = self._file.schema_arrow.names
+        self._looked_at = looked_at(self._file.schema_arrow, options)
+        self.names_unread = unread_names(self.names, self._looked_at, options)
         self.head_xxh3 = xxhash.xxh3_64_intdigest(_footer(path))
         groups = range(self._metadata.num_row_groups)
         self.piece_rows = [self._metadata.row_group(group).num_rows for group in groups]
@@ -68,7 +71,7 @@ class ParquetTable:
             chunk = group.column(index)
             column = self._metadata.schema.column(index)
             is_binary = chunk.physical_type == "BYTE_ARRAY" and column.logical_type.type == "NONE"
-            if not is_binary and chunk.path_in_schema.split(".")[0] in TABLE_COLUMNS:
+            if not is_binary and self._options.reads(chunk.path_in_schema.split(".")[0]):
                 places = (chunk.dictionary_page_offset, chunk.data_page_offset)
                 start = min(place for place in places if place)
                 if start < 0 or chunk.total_compressed_size < 0:
@@ -82,7 +85,7 @@ class ParquetTable:
         found = self._file.iter_batches(
             batch_size=rows_a_batch(group.num_rows, group.total_byte_size),
             row_groups=[piece],
-            columns=[name for name in self.names if name in TABLE_COLUMNS],
+            columns=self._looked_at,
             use_threads=False,
         )
         while True:

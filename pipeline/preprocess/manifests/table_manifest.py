@@ -22,9 +22,9 @@ import xxhash
 from pipeline.preprocess.file_facts import FileFacts, KeptFile, facts_of, kept_file
 from pipeline.preprocess.manifests.model import changed
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.manifests.keys import may_hold_content
 from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin, bad_row
-from slurm_jobs.common.manifests.values import CaptionWords, row_from_table
-from slurm_jobs.common.table_columns import wrong_table_columns
+from slurm_jobs.common.manifests.values import RowOptions, read_row
 
 BATCH_BYTES = 32 * 1024 * 1024
 """Of a table's rows that are in memory at once, as Arrow has them; one row may be more."""
@@ -37,6 +37,8 @@ class TableFile(Protocol):
 
     names: Sequence[str]
     """Of its columns."""
+    names_unread: Sequence[str]
+    """Of columns whose values are not looked at: numbers, or what the config ignores."""
     head_xxh3: int
     """Of what it says of itself: its schema, or its footer."""
     piece_rows: Sequence[int]
@@ -47,11 +49,11 @@ class TableFile(Protocol):
         ...
 
     def batches(self, piece: int) -> Iterator[pa.RecordBatch]:
-        """The columns of `TABLE_COLUMNS` that there are, some megabytes at a time."""
+        """The columns that are looked at, some megabytes at a time."""
         ...
 
 
-OpenTable = Callable[[Path], TableFile]
+OpenTable = Callable[[Path, RowOptions], TableFile]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +71,7 @@ class TableManifest:
         path: Path,
         files: Sequence[Path],
         open_table: OpenTable,
-        words: CaptionWords,
+        options: RowOptions,
         *,
         limit: int | None,
         index_dir: Path | None,
@@ -82,9 +84,9 @@ class TableManifest:
         self.path = path
         self._paths = files
         self._open = open_table
-        self._words = words
+        self._options = options
         self._facts = self._facts_now()
-        about = getattr(open_table, "__name__", "")
+        about = f"{getattr(open_table, '__name__', '')} 2 {options.columns}"
         self._kept = kept_file(index_dir, "manifest", self._facts, about=about)
         self._files = _load(self._kept) or self._look_through()
         self.fingerprint = _fingerprint(self._files)
@@ -95,7 +97,7 @@ class TableManifest:
         return [facts_of(path) for path in self._paths]
 
     def _look_through(self) -> tuple[_File, ...]:
-        files = tuple(_look_into(path, self._open(path)) for path in self._paths)
+        files = tuple(self._look_into(path) for path in self._paths)
         self._kept.save_checked(_dump(files))
         return files
 
@@ -123,7 +125,7 @@ class TableManifest:
     def _reopen(self, path: Path, file: _File) -> TableFile:
         if not path.is_file():
             raise changed(self.path, f"{path.name} is gone")
-        table = self._open(path)
+        table = self._open(path, self._options)
         counted = [num_rows for num_rows, _ in file.pieces]
         if table.head_xxh3 != file.head_xxh3 or list(table.piece_rows) != counted:
             self._kept.remove()
@@ -143,32 +145,59 @@ class TableManifest:
                     if isinstance(value, str):
                         yield bad_row(origin, value)
                     else:
-                        yield row_from_table(origin, value, self._words)
+                        yield read_row(origin, value, self._options, unread=table.names_unread)
             first += batch.num_rows
             if first >= wanted.stop:
                 return
+
+    def _look_into(self, path: Path) -> _File:
+        table = self._open(path, self._options)
+        wrong = self._options.wrong_columns(table.names)
+        if wrong:
+            message = f"{path}: {wrong}"
+            raise StageConfigError(message)
+        rows = enumerate(table.piece_rows)
+        pieces = tuple((num_rows, table.piece_xxh3(piece)) for piece, num_rows in rows)
+        return _File(head_xxh3=table.head_xxh3, pieces=pieces)
 
     def fingerprint_now(self) -> str | None:
         """See `Manifest.fingerprint_now`. Files are looked through only if times have changed."""
         with suppress(OSError, StageConfigError):
             if self._facts_now() == self._facts:
                 return self.fingerprint
-            return _fingerprint([_look_into(path, self._open(path)) for path in self._paths])
+            return _fingerprint([self._look_into(path) for path in self._paths])
         return None
+
+
+def looked_at(schema: pa.Schema, options: RowOptions) -> list[str]:
+    """Columns whose values are needed: those that are read, and those that may hold content."""
+    names = []
+    for name in dict.fromkeys(schema.names):
+        kinds = [schema.field(index).type for index in schema.get_all_field_indices(name)]
+        may_be = may_hold_content(name) or any(map(_may_hold_content, kinds))
+        if options.reads(name) or (options.looks_at(name) and may_be and len(kinds) == 1):
+            names.append(name)
+    return names
+
+
+def unread_names(names: Sequence[str], looked_at: Sequence[str], options: RowOptions) -> list[str]:
+    """Columns whose values are not looked at, without those that the user said to ignore."""
+    return [name for name in names if name not in looked_at and not options.ignores(name)]
+
+
+def _may_hold_content(kind: pa.DataType) -> bool:
+    """Whether values of a type can be a text or bytes, or have such within."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if kind.num_fields:
+        return any(_may_hold_content(kind.field(index).type) for index in range(kind.num_fields))
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return is_text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
 def rows_a_batch(num_rows: int, num_bytes: int) -> int:
     """How many rows of a piece of this size are read at once."""
     return max(1, min(MAX_BATCH_ROWS, BATCH_BYTES * num_rows // max(1, num_bytes)))
-
-
-def _look_into(path: Path, table: TableFile) -> _File:
-    wrong = wrong_table_columns(table.names)
-    if wrong:
-        message = f"{path}: {wrong}"
-        raise StageConfigError(message)
-    pieces = tuple((rows, table.piece_xxh3(piece)) for piece, rows in enumerate(table.piece_rows))
-    return _File(head_xxh3=table.head_xxh3, pieces=pieces)
 
 
 def _values(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | str]:

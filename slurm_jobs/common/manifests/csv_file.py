@@ -1,4 +1,4 @@
-"""CSV with the columns `image_path` and `text`; a text in quotes may go over lines."""
+"""CSV whose first line names its columns; a text in quotes may go over lines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from slurm_jobs.common.csv_columns import CSV_COLUMNS, wrong_columns
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.manifests.csv_swallowed import find_row
 from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin, bad_row
 from slurm_jobs.common.manifests.text_format import BLOCK_BYTES, Block, Found
-from slurm_jobs.common.manifests.values import CaptionWords, row_from_csv
+from slurm_jobs.common.manifests.values import RowOptions, read_row
 
 _BOM = b"\xef\xbb\xbf"
 _MOST_CHARACTERS = 2**31 - 1
@@ -109,12 +108,16 @@ def _has_newlines(path: Path) -> bool:
         return stream.readline().endswith(b"\n")
 
 
+_Shape = tuple[int, int]
+"""Number of columns, and which of them has pictures."""
+
+
 class CsvFile:
     """The format of CSV."""
 
-    def __init__(self, path: Path, words: CaptionWords) -> None:
+    def __init__(self, path: Path, options: RowOptions) -> None:
         self.path = path
-        self._words = words
+        self._options = options
 
     def find(self, stream: IO[bytes]) -> Iterator[Found]:
         """Blocks of whole records, without the first line.
@@ -128,10 +131,11 @@ class CsvFile:
         if lines.refill() and lines.taken[0].startswith(_BOM):
             lines.taken[0] = lines.taken[0].removeprefix(_BOM)
             offset = len(_BOM)
-        header, line = _header(lines, path)
+        header, line = self._read_header(lines)
+        shape = self._shape(header)
         num_before = lines.num_given_bytes
         while lines.taken:
-            num_rows, num_lines = _count(lines, path, line, header)
+            num_rows, num_lines = _count(lines, path, line, shape)
             data = b"".join(lines.taken)[num_before:]
             decoded(data, path)
             offset += num_before
@@ -142,10 +146,10 @@ class CsvFile:
     def parse(self, data: bytes, block: Block, header: tuple[str, ...], /) -> Iterator[ManifestRow]:
         """The rows of a block; one with too many or too few cells is a bad row."""
         lines = _Lines(io.BytesIO(data), self.path)
-        image, text = (header.index(name) for name in CSV_COLUMNS)
+        shape = self._shape(header)
         row, line = block.first_row, block.line
         while True:
-            cells, num_lines = _read_record(lines, self.path, line, header)
+            cells, num_lines = _read_record(lines, self.path, line, shape)
             if cells is None:
                 return
             if cells:  # none of an empty line
@@ -155,23 +159,37 @@ class CsvFile:
                 elif len(cells) != len(header):
                     yield bad_row(origin, _wrong_number(cells, header))
                 else:
-                    yield row_from_csv(origin, cells[image], cells[text], self._words)
+                    value = dict(zip(header, cells, strict=True))
+                    yield read_row(origin, value, self._options)
                 row += 1
             line += num_lines
 
+    def _read_header(self, lines: _Lines) -> tuple[tuple[str, ...], int]:
+        """The cells of the first line, and the line after it."""
+        first, num_lines = _read_record(lines, self.path, 1)
+        header = tuple(first if isinstance(first, list) else [""])
+        if isinstance(first, str):
+            message = f"{self.path}:1: {first}"
+            raise StageConfigError(message)
+        self._shape(header)
+        return header, 1 + num_lines
 
-def _header(lines: _Lines, path: Path) -> tuple[tuple[str, ...], int]:
-    """The cells of the first line, which must name both columns, and the line after it."""
-    first, num_lines = _read_record(lines, path, 1)
-    header = tuple(first if isinstance(first, list) else [""])
-    wrong = first if isinstance(first, str) else wrong_columns(header)
-    if wrong:
-        message = f"{path}:1: {wrong}"
-        raise StageConfigError(message)
-    return header, 1 + num_lines
+    def _shape(self, header: tuple[str, ...]) -> _Shape | None:
+        """How rows of this header look; None without a column of pictures.
+
+        Raises:
+            StageConfigError: its columns make no samples.
+        """
+        wrong = self._options.wrong_columns(header)
+        if wrong:
+            message = f"{self.path}:1: {wrong}"
+            raise StageConfigError(message)
+        pictures = (n for n, name in enumerate(header) if self._options.holds_picture(name))
+        column = next(pictures, None)
+        return None if column is None else (len(header), column)
 
 
-def _count(lines: _Lines, path: Path, line: int, header: Sequence[str]) -> tuple[int, int]:
+def _count(lines: _Lines, path: Path, line: int, shape: _Shape | None) -> tuple[int, int]:
     """Rows and lines of what was taken and not given; a record that goes on behind it is whole."""
     plain = lines.skip_all_plain()
     if plain:
@@ -183,7 +201,7 @@ def _count(lines: _Lines, path: Path, line: int, header: Sequence[str]) -> tuple
             num_rows += one not in {b"\n", b"\r\n"}
             num_lines += 1
         else:
-            cells, num_more = _read_record(lines, path, line + num_lines, header)
+            cells, num_more = _read_record(lines, path, line + num_lines, shape)
             num_rows += bool(cells)
             num_lines += num_more
     return num_rows, num_lines
@@ -196,7 +214,7 @@ def _wrong_number(cells: Sequence[str], header: Sequence[str]) -> str:
 
 
 def _read_record(
-    lines: _Lines, path: Path, line: int, header: Sequence[str] = ()
+    lines: _Lines, path: Path, line: int, shape: _Shape | None = None
 ) -> tuple[list[str] | str | None, int]:
     """The cells of the next record, or what is wrong with it, and the lines that it takes.
 
@@ -212,7 +230,7 @@ def _read_record(
         except csv.Error as error:
             found = error
         is_long = isinstance(found, csv.Error) and "field limit" in str(found)
-        _check_text(taken[1:-1] if is_long else _lines_within(found), header, path, line)
+        _check_text(taken[1:-1] if is_long else _lines_within(found), shape, path, line)
         if not isinstance(found, csv.Error):
             return (_CUT if found and lines.drop_rest() else found), len(taken)
         if not is_long:
@@ -230,8 +248,8 @@ def _lines_within(found: list[str] | csv.Error | None) -> list[str]:
     return [line for cell in cells for line in cell.splitlines()[1:]]
 
 
-def _check_text(within: Sequence[str], header: Sequence[str], path: Path, line: int) -> None:
-    row = find_row(within, header)
+def _check_text(within: Sequence[str], shape: _Shape | None, path: Path, line: int) -> None:
+    row = find_row(within, *shape) if shape else ""
     if row:
         problem = f"its text goes over lines, and one of them is a row by itself: {row}"
         message = f"{_not_closed(path, line, problem)}; a text that is meant so: as JSON lines"

@@ -10,8 +10,7 @@ import csv
 import re
 from collections.abc import Iterator, Sequence
 
-from slurm_jobs.common.csv_columns import CSV_COLUMNS
-from slurm_jobs.common.manifests.turns import shorten
+from slurm_jobs.common.manifests.keys import shorten
 
 _IMAGE_NAME = re.compile(
     r"\.(avif|bmp|gif|heic|jp2|jpe|jpeg|jpg|png|ppm|tif|tiff|webp)$", re.IGNORECASE
@@ -20,19 +19,18 @@ _FEWEST_LINES = 5
 """From which lines that look like rows outweigh those that do not."""
 
 
-def find_row(lines: Sequence[str], header: Sequence[str]) -> str:
+def find_row(lines: Sequence[str], num_columns: int, column: int) -> str:
     """A line that is a row by itself, for a message; empty if none is.
 
-    `lines` are those of a text, but for its first. One is a row if it has as many cells as the
-    header and names a picture where rows do; names without an ending are believed where most
+    `lines` are those of a text, but for its first. One is a row if it has `num_columns` cells and
+    names a picture in `column`, where rows do; names without an ending are believed where most
     lines have such, and no poem is taken for rows, because its lines have blanks there.
     """
-    if not lines or not header:
+    if not lines:
         return ""
-    column = header.index(CSV_COLUMNS[0])
     found = []
     for line, cells in zip(lines, _cells(lines), strict=True):
-        name = cells[column].strip() if len(cells) == len(header) else ""
+        name = cells[column].strip() if len(cells) == num_columns else ""
         if _IMAGE_NAME.search(name):
             return shorten(line.rstrip())
         if name and not any(character.isspace() for character in name):

@@ -9,7 +9,7 @@ from typing import IO
 
 from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin, bad_row
 from slurm_jobs.common.manifests.text_format import BLOCK_BYTES, Block, Found
-from slurm_jobs.common.manifests.values import TOO_DEEP, row_from_json
+from slurm_jobs.common.manifests.values import TOO_DEEP, RowOptions, read_row
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -17,8 +17,9 @@ _BOM = b"\xef\xbb\xbf"
 class JsonLines:
     """The format of JSON lines."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: RowOptions) -> None:
         self.path = path
+        self._options = options
 
     def find(self, stream: IO[bytes]) -> Iterator[Found]:
         """Blocks of whole lines."""
@@ -40,7 +41,7 @@ class JsonLines:
             text = _content(line)
             if text:
                 origin = RowOrigin(row=row, line=block.line + index, manifest=self.path)
-                yield _row(origin, text)
+                yield _row(origin, text, self._options)
                 row += 1
 
 
@@ -48,9 +49,9 @@ def _content(line: bytes) -> bytes:
     return line.removeprefix(_BOM).strip()
 
 
-def _row(origin: RowOrigin, text: bytes) -> ManifestRow:
+def _row(origin: RowOrigin, text: bytes, options: RowOptions) -> ManifestRow:
     try:
-        return row_from_json(origin, json.loads(text))
+        return read_row(origin, json.loads(text), options)
     except ValueError as error:
         return bad_row(origin, f"no valid JSON ({error})")
     except RecursionError:

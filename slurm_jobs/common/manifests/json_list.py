@@ -11,7 +11,7 @@ from typing import IO
 from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin
 from slurm_jobs.common.manifests.text_format import BLOCK_BYTES, Block, Found
-from slurm_jobs.common.manifests.values import TOO_DEEP, row_from_json
+from slurm_jobs.common.manifests.values import TOO_DEEP, RowOptions, read_row
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK = re.compile(r"[ \t\n\r]*")
@@ -20,8 +20,9 @@ _BLANK = re.compile(r"[ \t\n\r]*")
 class JsonList:
     """The format of one JSON list."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, options: RowOptions) -> None:
         self.path = path
+        self._options = options
 
     def find(self, stream: IO[bytes]) -> Iterator[Found]:
         """Blocks of whole elements, the commas between them included.
@@ -53,7 +54,8 @@ class JsonList:
         except RecursionError as error:
             raise _too_deep(self.path) from error
         for row, value in enumerate(values, start=block.first_row):
-            yield row_from_json(RowOrigin(row=row, line=None, manifest=self.path), value)
+            origin = RowOrigin(row=row, line=None, manifest=self.path)
+            yield read_row(origin, value, self._options)
 
 
 def _too_deep(path: Path) -> StageConfigError:

@@ -52,6 +52,8 @@ class Message:
     role: str
     """`system`, `user` or `assistant`."""
     content: tuple[Content, ...]
+    is_learned: bool = True
+    """Whether an answer is learned; other turns never are."""
 
     @property
     def text(self) -> str:
@@ -84,6 +86,8 @@ class ManifestRow:
     messages: tuple[Message, ...]
     problem: str = ""
     """Why the row cannot be used; empty for a good one."""
+    ignored: tuple[str, ...] = ()
+    """Keys that are neither read nor known to be metadata."""
 
     def __post_init__(self) -> None:
         for name in ("source", "problem"):

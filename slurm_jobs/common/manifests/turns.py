@@ -1,15 +1,22 @@
-"""Turns and images as manifests write them, to messages in which every image has its place.
-
-Lists and mappings are those of JSON; bytes come from tables alone.
-"""
+"""Turns of a conversation to messages with texts and images."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from slurm_jobs.common.manifests.keys import (
+    LOSS_KEYS,
+    SPELLINGS,
+    BadRowError,
+    is_empty,
+    is_learned,
+    normal,
+    shorten,
+    unread_keys,
+)
 from slurm_jobs.common.manifests.rows import Content, Message
 
 IMAGE_MARK = "<image>"
@@ -17,36 +24,37 @@ IMAGE_MARK = "<image>"
 
 _ROLES = {"human": "user", "gpt": "assistant", "user": "user", "assistant": "assistant"}
 _ROLES["system"] = "system"
-_MAX_SHOWN = 200
-"""Characters of a manifest's value in a message."""
-
-
-class BadRowError(ValueError):
-    """A row that cannot be understood."""
-
-
-def listed_images(value: Mapping[str, Any]) -> list[list[Content]]:
-    """The images that the row lists: none, one list, or two that contradict each other.
-
-    Exporters write both keys and leave one of them null or empty.
-    """
-    given = [value[key] for key in ("images", "image") if value.get(key) is not None]
-    filled = [item for item in given if item] or given[:1]
-    lists = [_images(item) for item in filled]
-    return lists[:1] if lists and all(images == lists[0] for images in lists) else lists
-
-
-def _images(listed: Any) -> list[Content]:
-    return [image_of(item) for item in (listed if isinstance(listed, list) else [listed])]
+_ROLE_KEYS = ("role", "from")
+_CONTENT_KEYS = ("content", "value")
+_TURN_KEYS = frozenset({*_ROLE_KEYS, *_CONTENT_KEYS, *LOSS_KEYS})
+_PAIR_KEYS = frozenset({"user", "assistant", *LOSS_KEYS})
+_NAME_KEYS = (
+    "path",
+    *(name for name, meaning in SPELLINGS.items() if meaning == "image"),
+    "url",
+    "file_name",
+)
+"""Of an image that is a mapping."""
+_ITEM_KEYS = frozenset({"type", "text", "bytes", *_NAME_KEYS, *LOSS_KEYS})
+_LEARNING_WORDS = frozenset({"loss", "train", "training", "trainable", "masked", "learn"})
 
 
 def image_of(item: Any) -> Content:
-    """An image from a path, its bytes or a mapping of them; without a name where none is given."""
+    """An image from a path, its bytes or a mapping of them; without a name where none is given.
+
+    Raises:
+        BadRowError: it has two names that differ.
+    """
     if isinstance(item, bytes):
         return Content(kind="image", value="", data=item)
     if not isinstance(item, Mapping):
         return Content(kind="image", value=item if isinstance(item, str) else "")
-    inner = next((item[key] for key in ("path", "image", "url") if item.get(key)), "")
+    given = {key: item[key] for key in _NAME_KEYS if item.get(key)}
+    names = {value for value in given.values() if isinstance(value, str)}
+    if len(names) > 1:
+        message = f"an image with several names: {shorten(given)}"
+        raise BadRowError(message)
+    inner = next(iter(given.values()), "")
     found = image_of(inner) if isinstance(inner, bytes | Mapping) else _named(inner)
     data = item.get("bytes")
     return replace(found, data=data) if isinstance(data, bytes) else found
@@ -88,33 +96,98 @@ def turns_of(value: Any) -> list[Any]:
     return value
 
 
-def read_turn(turn: Any, role_key: str, content_key: str) -> Message:
-    """One turn as a message.
+def read_turns(
+    turn: Any, *, wanted: tuple[str, str], ignore: Collection[str] = ()
+) -> tuple[list[Message], list[str]]:
+    """A turn as messages, and its keys that are not read; a pair of `user` and `assistant` is two.
+
+    Args:
+        turn: the value.
+        wanted: keys of a role and its content, for the message about a turn without them.
+        ignore: keys that the user said to ignore.
 
     Raises:
-        BadRowError: it has no role and content that are known.
+        BadRowError: it has no role and content that are known, or says what is not supported.
     """
-    if not isinstance(turn, Mapping) or role_key not in turn or content_key not in turn:
-        message = f"a turn without `{role_key}` and `{content_key}`"
-        raise BadRowError(message)
-    given = turn[role_key]
-    role = _ROLES.get(given) if isinstance(given, str) else None
+    if not isinstance(turn, Mapping):
+        raise BadRowError(_without(wanted))
+    given = {key: item for key, item in turn.items() if key not in ignore}
+    if all(given.get(key) is None for key in _ROLE_KEYS) and "user" in wanted:
+        return _read_pair(given)
+    role_key, given_role = _only(given, _ROLE_KEYS, wanted)
+    content_key, content = _only(given, _CONTENT_KEYS, wanted)
+    role = _ROLES.get(given_role) if isinstance(given_role, str) else None
+    ignored = _check_keys(given, _TURN_KEYS)
     if role is None:
-        message = f"{role_key} {shorten(given)}; allowed are {', '.join(_ROLES)}"
+        problem = f"{role_key} {shorten(given_role)}; allowed are {', '.join(_ROLES)}"
+        raise BadRowError(problem)
+    learned = is_learned(given, role)
+    items, unread = _read_content(content_key, content, ignore)
+    message = Message(role=role, content=items, is_learned=learned)
+    return [message], [*ignored, *unread]
+
+
+def _read_pair(pair: Mapping[str, Any]) -> tuple[list[Message], list[str]]:
+    if not {"user", "assistant"} & pair.keys():
+        raise BadRowError(_without(("user", "assistant")))
+    ignored = _check_keys(pair, _PAIR_KEYS)
+    messages = []
+    for role in ("user", "assistant"):
+        learned = is_learned(pair, role) if role == "assistant" else True
+        items, unread = _read_content("content", pair.get(role), ())
+        messages.append(Message(role=role, content=items, is_learned=learned))
+        ignored += unread
+    return messages, ignored
+
+
+def _only(
+    turn: Mapping[str, Any], keys: tuple[str, ...], wanted: tuple[str, str]
+) -> tuple[str, Any]:
+    """The one of these keys that the turn has, and its value."""
+    present = {key: turn[key] for key in keys if key in turn}
+    filled = {key: value for key, value in present.items() if value is not None} or present
+    if not filled:
+        raise BadRowError(_without(wanted))
+    if len(filled) > 1 and len({repr(value) for value in filled.values()}) > 1:
+        message = f"a turn with {' and '.join(f'`{key}`' for key in filled)}, which differ"
         raise BadRowError(message)
-    content = turn[content_key]
+    return next(iter(filled.items()))
+
+
+def _without(wanted: tuple[str, str]) -> str:
+    return f"a turn without `{wanted[0]}` and `{wanted[1]}`"
+
+
+def _check_keys(turn: Mapping[str, Any], read: frozenset[str]) -> list[str]:
+    """Keys of a turn that are not read; raises BadRowError if one of them means something."""
+    ignored = []
+    for key, _ in unread_keys(turn, read):
+        if not _LEARNING_WORDS.isdisjoint(normal(key).split("_")):
+            message = f"`{key}` of a turn is not supported; write `loss: false` for a whole turn"
+            raise BadRowError(message)
+        ignored.append(key)
+    return ignored
+
+
+def _read_content(
+    key: str, content: Any, ignore: Collection[str]
+) -> tuple[tuple[Content, ...], list[str]]:
     if isinstance(content, str):
-        return Message(role=role, content=tuple(_split_marks(content)))
+        return tuple(split_marks(content)), []
     if not isinstance(content, list):
-        message = f"{content_key} is a {type(content).__name__}, expected a string or a list"
+        message = f"{key} is a {type(content).__name__}, expected a string or a list"
         raise BadRowError(message)
-    return Message(
-        role=role, content=tuple(found for item in content for found in _read_item(item))
-    )
+    items: list[Content] = []
+    ignored: list[str] = []
+    for item in content:
+        items += _read_item(item)
+        unread = unread_keys({k: v for k, v in item.items() if k not in ignore}, _ITEM_KEYS)
+        ignored += [key for key, _ in unread]
+    return tuple(items), ignored
 
 
-def _split_marks(text: str) -> list[Content]:
-    """A string of LLaVA's kind; the line break beside an image mark belongs to the mark."""
+def split_marks(text: str) -> list[Content]:
+    """A string of LLaVA's kind; the line break next to an image mark belongs to the mark."""
     items: list[Content] = []
     for index, piece in enumerate(text.split(IMAGE_MARK)):
         if index:
@@ -129,12 +202,24 @@ def _split_marks(text: str) -> list[Content]:
 def _read_item(item: Any) -> list[Content]:
     kind = item.get("type") if isinstance(item, Mapping) else None
     if kind == "text" and isinstance(item.get("text"), str):
+        _check_item(item, [key for key in _NAME_KEYS if not is_empty(item.get(key))])
         text = item["text"]
-        return _split_marks(text) if IMAGE_MARK in text else [Content(kind="text", value=text)]
-    if kind == "image":
+        return split_marks(text) if IMAGE_MARK in text else [Content(kind="text", value=text)]
+    if kind in ("image", "image_url"):
+        _check_item(item, [key for key in ("text", "source") if not is_empty(item.get(key))])
         return [image_of(item)]
     message = f"content item of type {shorten(kind)}; allowed are `text` (with `text`) and `image`"
     raise BadRowError(message)
+
+
+def _check_item(item: Mapping[str, Any], unread: Sequence[str]) -> None:
+    if unread:
+        message = f"`{unread[0]}` of a content item of type `{item['type']}` is not read"
+        raise BadRowError(message)
+    keys = [key for key in item if normal(key) in LOSS_KEYS and item[key] is not None]
+    if keys and not is_learned(item, "assistant"):
+        message = f"`{keys[0]}` of a part of a turn is not supported; only whole turns are left out"
+        raise BadRowError(message)
 
 
 def fill_images(messages: list[Message], listed: Sequence[Content]) -> tuple[Message, ...]:
@@ -172,7 +257,7 @@ def _images_first(messages: list[Message], listed: Sequence[Content]) -> tuple[M
     if user is None:
         message = "images are listed, but no turn of the user could show them"
         raise BadRowError(message)
-    shown = Message(role="user", content=(*listed, *messages[user].content))
+    shown = replace(messages[user], content=(*listed, *messages[user].content))
     return (*messages[:user], shown, *messages[user + 1 :])
 
 
@@ -207,9 +292,3 @@ def check_characters(messages: tuple[Message, ...]) -> None:
 def printable(text: str) -> str:
     """The text as UTF-8 can hold it."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def shorten(value: Any) -> str:
-    """The value as Python writes it, for a message."""
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -1,14 +1,30 @@
-"""Values of a manifest to rows: captions, `messages`, `conversations` and `texts`.
+"""Values of a row to messages: captions, questions with answers, and conversations.
 
-Each format of files reads values in its own way; what they mean is said here, once.
+Each format of files reads values in its own way; what they mean is decided here, for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import difflib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from slurm_jobs.common.manifests.keys import (
+    FILE_NAMES,
+    LOSS_KEYS,
+    SPELLINGS,
+    TURN_KEYS,
+    BadRowError,
+    Meaning,
+    foreign_mark,
+    is_empty,
+    is_metadata,
+    looks_like_picture,
+    normal,
+    shorten,
+    unread_problem,
+)
 from slurm_jobs.common.manifests.rows import (
     Content,
     ManifestRow,
@@ -17,145 +33,402 @@ from slurm_jobs.common.manifests.rows import (
     bad_row,
 )
 from slurm_jobs.common.manifests.turns import (
-    BadRowError,
     check_characters,
     fill_images,
     image_of,
-    is_open,
-    listed_images,
     name_images,
-    names_of,
     printable,
-    read_turn,
-    shorten,
+    read_turns,
+    split_marks,
     turns_of,
 )
-from slurm_jobs.common.stage_config.preprocess import DEFAULT_PROMPT
+from slurm_jobs.common.stage_config.preprocess import DEFAULT_PROMPT, KNOWN_COLUMNS, Columns
+
+TOO_DEEP = "lists or mappings are nested too deeply to be read"
+_MAPPED: tuple[tuple[str, Meaning], ...] = (
+    ("image", "image"),
+    ("text", "text"),
+    ("prompt", "prompt"),
+    ("system", "system"),
+    ("messages", "turns"),
+)
+"""Keys of the config `columns`, and what the columns that they name hold."""
+_WEB = ("http://", "https://")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CaptionWords:
-    """What surrounds a caption; the other formats bring their own words."""
+class RowOptions:
+    """What the config says about rows."""
 
     prompt: str = DEFAULT_PROMPT
-    """The user's, beside the image."""
+    """Of the user, next to the image of a caption whose row has none."""
     system_prompt: str = ""
-    """Empty for no system message."""
+    """Of captions and questions whose row has none; empty for no system message."""
+    columns: Columns = KNOWN_COLUMNS
+    _meanings: dict[str, Meaning | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def meaning(self, key: str) -> Meaning | None:
+        """What a column holds; None if it is not read."""
+        if key not in self._meanings:
+            self._meanings[key] = self._find_meaning(key)
+        return self._meanings[key]
+
+    def _find_meaning(self, key: str) -> Meaning | None:
+        given = {getattr(self.columns, name): meaning for name, meaning in _MAPPED}
+        given.pop(None, None)
+        if key in given:
+            return given[key]
+        meaning = SPELLINGS.get(normal(key))
+        return None if meaning in given.values() or self.ignores(key) else meaning
+
+    def ignores(self, key: str) -> bool:
+        """Whether the user said to leave a column out, or named another for what it holds."""
+        if key in self.columns.ignore:
+            return True
+        is_picture = SPELLINGS.get(normal(key)) == "image" or normal(key) in FILE_NAMES
+        return is_picture and self.columns.image not in (None, key)
+
+    def reads(self, key: str) -> bool:
+        """Whether a column makes part of samples."""
+        return self.meaning(key) is not None or (
+            normal(key) in FILE_NAMES and not self.ignores(key)
+        )
+
+    def holds_picture(self, key: str) -> bool:
+        """Whether a column has pictures, or names of their files."""
+        return self.reads(key) and self.meaning(key) in (None, "image")
+
+    def looks_at(self, key: str) -> bool:
+        """Whether the values of a column are needed: to be read, or to see if it holds content."""
+        return self.reads(key) or not self.ignores(key)
+
+    def wrong_columns(self, names: Sequence[str]) -> str:
+        """What is wrong with the columns of a table or CSV; empty if samples can be made of them.
+
+        Columns of a meaning that several have are left to the rows, of which all but one may be
+        empty.
+        """
+        missing = missing_columns(self.columns, names)
+        if missing:
+            return missing
+        twice = sorted({name for name in names if self.reads(name) and names.count(name) > 1})
+        if twice:
+            return f"column {', '.join(twice)} named twice"
+        held = {self.meaning(name) for name in names}
+        if any(map(self.holds_picture, names)):
+            held.add("image")
+        if "turns" in held or {"text", "image"} <= held or {"text", "prompt"} <= held:
+            return ""
+        key = "image" if "text" in held else "text"
+        lacks = {
+            "image": "no column has images (`image`, `image_path`, `file_name`, ...)",
+            "text": "no column has turns (`messages`, `conversations`, `texts`) or answers "
+            "(`text`, `caption`, `answer`, ...)",
+        }[key]
+        found = ", ".join(names) or "nothing"
+        if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+            return f"{lacks}; found: {found}. Put commas between the columns"
+        return f"{lacks}; found: {found}. Name it in the config: `columns: {{{key}: NAME}}`"
 
 
-def row_from_csv(origin: RowOrigin, image: str, text: str, words: CaptionWords) -> ManifestRow:
-    """A CSV row: the prompt beside the image, `text` as the answer."""
-    if not image.strip() or not text.strip():
-        empty = "image_path" if not image.strip() else "text"
-        return bad_row(origin, f"`{empty}` is empty", source=image)
-    content = Content(kind="image", value=image)
-    return _caption(origin, content.value, content, text, words)
+def missing_columns(columns: Columns, names: Collection[str]) -> str:
+    """Which columns of the config do not exist; empty if all do. `ignore` may name any."""
+    for key, _ in _MAPPED:
+        name = getattr(columns, key)
+        if name is not None and name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            meant = f"; did you mean `{near[0]}`?" if near else ""
+            return (
+                f"no column `{name}`, which `columns.{key}` names{meant}"
+                f"{'' if meant else ';'} found: {', '.join(names) or 'nothing'}"
+            )
+    return ""
 
 
-def _caption(
-    origin: RowOrigin, source: str, image: Content, text: str, words: CaptionWords
+def read_row(
+    origin: RowOrigin, value: object, options: RowOptions, *, unread: Iterable[str] = ()
 ) -> ManifestRow:
-    messages = []
-    if words.system_prompt:
-        messages.append(_text_message("system", words.system_prompt))
-    question = Content(kind="text", value=words.prompt)
-    messages.append(Message(role="user", content=(image, question)))
-    messages.append(_text_message("assistant", text))
-    return ManifestRow(origin=origin, source=source, messages=name_images(tuple(messages)))
+    """A row of any format; one that cannot be used has its `problem`.
 
-
-def row_from_json(origin: RowOrigin, value: object) -> ManifestRow:
-    """A row of a JSON format: `messages`, with images inline or in a list, or `conversations`."""
-    try:
-        if isinstance(value, dict) and "messages" in value:
-            return row_from_turns(origin, value, value["messages"])
-        if isinstance(value, dict) and "conversations" in value:
-            return row_from_turns(origin, value, value["conversations"], "from", "value")
-    except RecursionError:  # printing what was only just parsed
-        return bad_row(origin, TOO_DEEP)
-    return bad_row(origin, "neither `messages` nor `conversations`")
-
-
-TOO_DEEP = "lists or mappings are nested too deeply to be read"
-
-
-def row_from_table(origin: RowOrigin, value: Mapping[str, Any], words: CaptionWords) -> ManifestRow:
-    """A row of a table, whose cells may be null: of what it can be, the first that is not.
-
-    `texts` is the layout of The Cauldron and FineVision: pairs of `user` and `assistant`.
+    Args:
+        origin: where the row is.
+        value: the mapping of its columns or keys.
+        options: what the config says.
+        unread: columns whose values were not looked at.
     """
-    if value.get("messages") is not None:
-        return row_from_turns(origin, value, value["messages"])
-    if value.get("conversations") is not None:
-        return row_from_turns(origin, value, value["conversations"], "from", "value")
-    if value.get("texts") is not None:
-        return row_from_turns(origin, value, value["texts"], "", "")
-    if "text" in value:
-        return _caption_from_table(origin, value, words)
-    own_id = value.get("id")
-    source = "" if own_id is None else printable(str(own_id))
-    return bad_row(origin, "no turns: the cell is null", source=source)
-
-
-def _caption_from_table(
-    origin: RowOrigin, value: Mapping[str, Any], words: CaptionWords
-) -> ManifestRow:
-    images = [image_of(value.get(name)) for name in ("image", "image_path")]
-    image = next((image for image in images if not is_open(image)), images[0])
-    own_id, text = value.get("id"), value["text"]
-    source = printable(image.value if own_id is None else str(own_id))
-    if is_open(image) or (image.data is None and not image.value.strip()):
-        return bad_row(origin, "no image: neither a path nor bytes", source=source)
-    if not isinstance(text, str):
-        kind = "null" if text is None else f"a {type(text).__name__}"
-        return bad_row(origin, f"`text` is {kind}, expected a string", source=source)
-    if not text.strip():
-        return bad_row(origin, "`text` is empty", source=source)
-    return _caption(origin, source, image, text, words)
-
-
-def row_from_turns(
-    origin: RowOrigin,
-    value: Mapping[str, Any],
-    turns: Any,
-    role_key: str = "role",
-    content_key: str = "content",
-) -> ManifestRow:
-    """A row of turns; without keys they are pairs of `user` and `assistant`."""
-    listed = listed_images(value)
-    images = listed[0] if listed else []
-    first_image, own_id = images[0].value if images else "", value.get("id")
-    source = printable(first_image if own_id is None else str(own_id))
+    if not isinstance(value, Mapping):
+        problem = f"a {type(value).__name__}, expected a mapping with `messages` or the like"
+        return bad_row(origin, problem)
+    row = _Row(value, options)
+    source = ""
     try:
-        if len(listed) > 1:
-            first, second = (shorten(names_of(images)) for images in listed)
-            message = f"`images` lists {first}, `image` {second}"
-            raise BadRowError(message)
-        found = turns_of(turns)
-        if role_key:
-            messages = [read_turn(turn, role_key, content_key) for turn in found]
-        else:
-            messages = [message for pair in found for message in _pair(pair)]
+        pictures = row.pictures()
+        source = row.source(pictures)
+        messages = row.messages(pictures)
+        row.check_unread(has_picture=bool(pictures) or _has_image(messages))
+        _check_marks(messages)
+        check_characters(messages)
+    except BadRowError as error:
+        return bad_row(origin, printable(str(error)), source=source)
+    except RecursionError:  # printing what was only just parsed
+        return bad_row(origin, TOO_DEEP, source=source)
+    if not source:
+        images = (item for message in messages for item in message.content)
+        source = next((printable(item.value) for item in images if item.kind == "image"), "")
+    ignored = dict.fromkeys((*row.ignored, *(key for key in unread if not is_metadata(key))))
+    return ManifestRow(
+        origin=origin,
+        source=source,
+        messages=name_images(messages),
+        ignored=tuple(printable(key) for key in ignored),
+    )
+
+
+class _Row:
+    """The values of one row by what they mean."""
+
+    def __init__(self, value: Mapping[str, Any], options: RowOptions) -> None:
+        self._value = value
+        self._options = options
+        self._held: dict[Meaning, dict[str, Any]] = {}
+        self._others: dict[str, Any] = {}
+        self.ignored: list[str] = []
+        for key, item in value.items():
+            if not isinstance(key, str):
+                continue
+            meaning = options.meaning(key)
+            if meaning is not None:
+                self._held.setdefault(meaning, {})[key] = item
+            elif not options.ignores(key):
+                self._others[key] = item
+
+    def source(self, pictures: Sequence[Content]) -> str:
+        """The row's own `id`, else its first image, else empty."""
+        own_id = next((v for v in self._held.get("id", {}).values() if v is not None), None)
+        if own_id is not None:
+            return printable(str(own_id))
+        return printable(pictures[0].value) if pictures else ""
+
+    def pictures(self) -> list[Content]:
+        """Images that the row lists, whichever column holds them.
+
+        Exporters write several columns, and leave all but one null or empty.
+
+        Raises:
+            BadRowError: two columns contradict each other.
+        """
+        given = {key: v for key, v in self._held.get("image", {}).items() if v is not None}
+        lists = {key: _images(value) for key, value in given.items() if value} or {
+            key: _images(value) for key, value in list(given.items())[:1]
+        }
+        on_disk = {key: images for key, images in lists.items() if not _is_web(key, images)}
+        lists = on_disk or lists
+        if any(lists.values()):
+            self.ignored += [key for key in given if key not in lists and given[key]]
+        named = {
+            key: _images(value)
+            for key, value in self._others.items()
+            if normal(key) in FILE_NAMES and looks_like_picture(value)
+        }
+        for key in named:
+            del self._others[key]
+        return _agreed({**lists, **named}, loose=named.keys())
+
+    def messages(self, pictures: Sequence[Content]) -> tuple[Message, ...]:
+        """The conversation that the row is.
+
+        Raises:
+            BadRowError: there is none, or it cannot be understood.
+        """
+        turns = self._held.get("turns", {})
+        order = [key for name in TURN_KEYS for key in turns if normal(key) == name] or list(turns)
+        key = next((key for key in order if turns[key] not in (None, "")), None)
+        if key is not None:
+            self._ignore("text", "prompt")
+            self.ignored += [k for k in order if k != key and not is_empty(turns[k])]
+            return self._conversation(normal(key), turns[key], pictures)
+        answers = self._held.get("text", {})
+        if not answers:
+            raise BadRowError(self._no_turns(is_null=bool(turns)))
+        return self._answer(answers, pictures)
+
+    def _no_turns(self, *, is_null: bool) -> str:
+        if is_null:
+            return "no turns: the cell is null"
+        keys = shorten([key for key in self._value if isinstance(key, str)])
+        return (
+            "neither `messages` nor `conversations`, nor an answer (`text`, `caption`, `answer`, "
+            f"...); found: {keys}"
+        )
+
+    def _conversation(
+        self, column: str, value: Any, pictures: Sequence[Content]
+    ) -> tuple[Message, ...]:
+        wanted = {"conversations": ("from", "value"), "texts": ("user", "assistant")}
+        messages: list[Message] = []
+        for turn in turns_of(value):
+            found, ignored = read_turns(
+                turn,
+                wanted=wanted.get(column, ("role", "content")),
+                ignore=self._options.columns.ignore,
+            )
+            messages += found
+            self.ignored += [f"{column}[].{key}" for key in ignored]
+        system = self._text("system")
+        if system:
+            messages = _with_system(messages, system)
         if messages[-1].role != "assistant":
             message = f"the last turn is the {messages[-1].role}'s, expected the assistant's"
             raise BadRowError(message)
-        filled = fill_images(messages, images)
-        check_characters(filled)
-    except BadRowError as error:
-        return bad_row(origin, str(error), source=source)
-    row = ManifestRow(origin=origin, source=source, messages=filled)
-    if not source and row.images:
-        row = replace(row, source=row.images[0].value)
-    return replace(row, messages=name_images(filled))
+        return fill_images(messages, pictures)
+
+    def _answer(
+        self, answers: Mapping[str, Any], pictures: Sequence[Content]
+    ) -> tuple[Message, ...]:
+        """A caption, or a question and its answer."""
+        has_column = "image" in self._held and any(
+            value is not None for value in self._held["image"].values()
+        )
+        if has_column and any(p.data is None and not p.value.strip() for p in pictures):
+            raise BadRowError(self._no_image())
+        question = self._text("prompt")
+        answer = self._text("text")
+        if not answer:
+            name = next(iter(answers))
+            is_null = answers[name] is None
+            message = f"`{name}` is {'null, expected a string' if is_null else 'empty'}"
+            raise BadRowError(message)
+        if not pictures and (not question or has_column):
+            raise BadRowError(self._no_image())
+        system = self._text("system") or self._options.system_prompt
+        messages = [_text_message("system", system)] if system else []
+        words = split_marks(question) if question else [_text(self._options.prompt)]
+        messages += [Message(role="user", content=tuple(words)), _text_message("assistant", answer)]
+        return fill_images(messages, pictures)
+
+    def _no_image(self) -> str:
+        names = [key for key, value in self._held.get("image", {}).items() if value == ""]
+        return f"`{names[0]}` is empty" if names else "no image: neither a path nor bytes"
+
+    def _ignore(self, *meanings: Meaning) -> None:
+        for meaning in meanings:
+            held = self._held.get(meaning, {})
+            self.ignored += [key for key, value in held.items() if not is_empty(value)]
+
+    def _text(self, meaning: Meaning) -> str:
+        """The one text of a meaning; empty if there is none but blanks.
+
+        Raises:
+            BadRowError: columns contradict each other, or one is no text.
+        """
+        held = {key: v for key, v in self._held.get(meaning, {}).items() if not is_empty(v)}
+        for key, value in held.items():
+            if not isinstance(value, str):
+                message = f"`{key}` is a {type(value).__name__}, expected a string"
+                raise BadRowError(message)
+        held = {key: value for key, value in held.items() if value.strip()}
+        if len(set(held.values())) > 1:
+            names = " and ".join(f"`{key}`" for key in held)
+            message = (
+                f"{names} differ, and each could be the {_NAMES[meaning]}; set "
+                f"`columns: {{{meaning}: {next(iter(held))}}}` in the config, or another of them"
+            )
+            raise BadRowError(message)
+        return next(iter(held.values()), "")
+
+    def check_unread(self, *, has_picture: bool) -> None:
+        """Note the keys that are not read.
+
+        Raises:
+            BadRowError: one holds content, so that the rest of the row means something else.
+        """
+        for key, value in self._others.items():
+            if is_empty(value):
+                continue
+            problem = unread_problem(key, value, has_picture=has_picture)
+            if not problem and normal(key) in LOSS_KEYS and value in (False, 0):
+                problem = f"`{key}` of a whole row is not read; leave the row out"
+            if problem:
+                message = f"{problem}; set `columns: {{ignore: [{key}]}}` to leave it out"
+                raise BadRowError(message)
+            if not is_metadata(key):
+                self.ignored.append(key)
 
 
-def _pair(pair: Any) -> list[Message]:
-    if not isinstance(pair, Mapping):
-        message = "a turn without `user` and `assistant`"
+_NAMES: Mapping[Meaning, str] = {
+    "text": "assistant's answer",
+    "prompt": "user's words",
+    "system": "system message",
+}
+
+
+def _images(listed: Any) -> list[Content]:
+    return [image_of(item) for item in (listed if isinstance(listed, list) else [listed])]
+
+
+def _is_web(key: str, images: Sequence[Content]) -> bool:
+    """Whether a column has the addresses of pictures alone."""
+    is_url = normal(key) in ("image_url", "image_urls")
+    return is_url and all(image.data is None and image.value.startswith(_WEB) for image in images)
+
+
+def _agreed(lists: Mapping[str, list[Content]], *, loose: Collection[str]) -> list[Content]:
+    """The images of several columns, those with bytes if any has; `loose` ones are file names."""
+    if not lists:
+        return []
+    first_key, first = next(iter(lists.items()))
+    for key, images in lists.items():
+        same = _same_name if key in loose or first_key in loose else _same_image
+        if len(images) != len(first) or not all(map(same, images, first)):
+            message = f"`{first_key}` lists {_shown(first)}, `{key}` {_shown(images)}"
+            raise BadRowError(message)
+    return next((images for images in lists.values() if any(i.data for i in images)), first)
+
+
+def _shown(images: Sequence[Content]) -> str:
+    return shorten([image.value for image in images])
+
+
+def _same_image(image: Content, other: Content) -> bool:
+    if (image.data is None) != (other.data is None):
+        return _same_name(image, other)
+    return image == other
+
+
+def _same_name(image: Content, other: Content) -> bool:
+    """Whether two columns may mean the same picture; bytes without a name may be any."""
+    names = [item.value.replace("\\", "/").rsplit("/", 1)[-1] for item in (image, other)]
+    return names[0] == names[1] or not all(names)
+
+
+def _with_system(messages: list[Message], system: str) -> list[Message]:
+    given = next((message for message in messages if message.role == "system"), None)
+    if given is None:
+        return [_text_message("system", system), *messages]
+    if given.text.strip() != system.strip():
+        message = f"`system` is {shorten(system)}, and a turn of the system {shorten(given.text)}"
         raise BadRowError(message)
-    turns = ({"role": role, "content": pair.get(role)} for role in ("user", "assistant"))
-    return [read_turn(turn, "role", "content") for turn in turns]
+    return messages
+
+
+def _has_image(messages: Iterable[Message]) -> bool:
+    return any(item.kind == "image" for message in messages for item in message.content)
+
+
+def _check_marks(messages: Iterable[Message]) -> None:
+    """Refuse a text with a mark for media that are not read: it would be learned as words."""
+    has_images = _has_image(messages)
+    for message in messages:
+        for item in message.content:
+            mark = foreign_mark(item.value, has_images=has_images) if item.kind == "text" else ""
+            if mark:
+                problem = f"a text of the {message.role} has the mark {mark}, which is not read"
+                raise BadRowError(problem)
+
+
+def _text(words: str) -> Content:
+    return Content(kind="text", value=words)
 
 
 def _text_message(role: str, text: str) -> Message:
-    return Message(role=role, content=(Content(kind="text", value=text),))
+    return Message(role=role, content=(_text(text),))

@@ -12,6 +12,7 @@ from slurm_jobs.common.config_values import (
     check_bounds,
     refuse,
 )
+from slurm_jobs.common.stage_config.preprocess import Columns
 
 _NUM_ANSWERS = 16
 
@@ -23,6 +24,8 @@ class EvaluateConfig:
     manifest: InputPath | None = None
     """Held-out rows in the manifest format of `preprocess`; null leaves evaluation out. Prompts
     and limits are those that the data set was preprocessed with."""
+    columns: Columns | None = None
+    """Columns of that manifest; those of `preprocess` if not given."""
     image_root: InputPath | None = None
     """Folder that its relative image paths start from; the manifest's own folder if not given."""
     images_within: NamedPath | None = None

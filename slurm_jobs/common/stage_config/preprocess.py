@@ -81,13 +81,46 @@ class ImagePixels:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Columns:
+    """Which columns, or keys of a JSON row, hold what; those left out are known by their names."""
+
+    image: str | None = None
+    """Picture, or list of pictures: paths, or bytes."""
+
+    text: str | None = None
+    """Answer of the assistant to `prompt`."""
+
+    prompt: str | None = None
+    """Words of the user; without such a column those of the config."""
+
+    system: str | None = None
+    """System message."""
+
+    messages: str | None = None
+    """Conversation: turns of `role` and `content`, of `from` and `value`, or pairs of `user` and
+    `assistant`."""
+
+    ignore: tuple[str, ...] = ()
+    """Columns, or keys of turns, to leave out without a word: a row whose other keys hold content
+    that is not read (a video, a second picture, tools) is rejected without this."""
+
+
+KNOWN_COLUMNS = Columns()
+"""Columns that are known by their names alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PreprocessConfig:
     """How the rows of a manifest become tokens and resized images."""
 
     manifest: InputPath
-    """The list of samples: CSV with the columns `image_path` and `text`, JSON lines with chat
-    `messages`, a LLaVA JSON list of `conversations`, Parquet (a file or a folder of them), or a
-    folder that `save_to_disk` of `datasets` wrote."""
+    """The list of samples: CSV, JSON lines, a JSON list, Parquet (a file or a folder of them), or a
+    folder that `save_to_disk` of `datasets` wrote. A row has a picture with a caption, a question
+    with its answer, chat `messages`, or LLaVA's `conversations`."""
+
+    columns: Columns = KNOWN_COLUMNS
+    """Columns by which the rows are read, where their names alone do not say it: `{image: photo,
+    text: description}`."""
 
     processor: InputPath | ComposedProcessor
     """Local folder with the tokenizer, its chat template, and `preprocessor_config.json`; no hub
@@ -153,11 +186,11 @@ class PreprocessConfig:
     none."""
 
     prompt: str = DEFAULT_PROMPT
-    """For captions (CSV, tables with `text`): the user's words beside the image; `text` is the
+    """For captions without words of the user: these words follow the image, and the caption is the
     assistant's answer."""
 
     system_prompt: str = ""
-    """For captions: the system message; empty for none."""
+    """For captions and questions whose row has no `system`: the system message; empty for none."""
 
     max_pixels: Count = DEFAULT_MAX_PIXELS
     """Image files with more pixels than this are rejected before they are decoded. It protects

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from slurm_jobs.common.errors import Problem
@@ -53,8 +52,6 @@ def idle_setting_notes(
         if run == "train":
             notes += _phase_notes(config, place, document)
             notes += _look_notes(config, place, document)
-        if run == "preprocess":
-            notes += _prompt_notes(config, place, configs, document)
     return notes
 
 
@@ -86,7 +83,6 @@ _ROWS_WHY = (
     "out"
 )
 _PHASES_WHY = "each phase has its own; change those, or leave it out"
-_PROMPT_WHY = "rows of JSON have their own words; give captions (CSV), or leave it out"
 
 
 def _phase_notes(config: Any, place: Path, document: YamlDocument) -> Iterator[Problem]:
@@ -132,20 +128,6 @@ def _look_notes(config: Any, place: Path, document: YamlDocument) -> Iterator[Pr
     for key in _LOOKS:
         if getattr(evaluate, key) > evaluate.num_samples:
             yield from _notes(config, place, f"evaluate.{key}", why, document)
-
-
-def _prompt_notes(
-    config: Any, place: Path, configs: Mapping[str, Any], document: YamlDocument
-) -> Iterator[Problem]:
-    """Of a prompt for captions, where no manifest has any: held-out rows take it, too."""
-    evaluated = [getattr(one, "evaluate", None) for one in configs.values()]
-    manifests = [config.manifest, *(one.manifest for one in evaluated if one is not None)]
-    if all(_is_json(manifest) for manifest in manifests if manifest is not None):
-        yield from _each(config, place, ("prompt", "system_prompt"), _PROMPT_WHY, document)
-
-
-def _is_json(manifest: str) -> bool:
-    return PurePosixPath(manifest).suffix.lower() in {".json", ".jsonl"}
 
 
 def _each(

@@ -9,12 +9,14 @@ import codecs
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
-from slurm_jobs.common.csv_columns import wrong_columns
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.common.table_columns import wrong_table_columns
+from slurm_jobs.common.manifests.values import RowOptions
+from slurm_jobs.common.stage_config.preprocess import Columns
 from slurm_jobs.common.text_formats import HEAD_BYTES, foreign_format, unknown_format
 from slurm_jobs.spec.files import Beginning, Files, TableFacts
+from slurm_jobs.spec.graph import preprocess_of, stage_views
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.model import RunSpec
 from slurm_jobs.spec.validation import path_text, problem_at
@@ -48,18 +50,44 @@ def manifest_problems(
     problems = []
     for item in marked:
         verb = MANIFESTS.get(item.path[2:])
-        wrong = _wrong(item.resolved, verb, files) if verb and item.given else ""
+        if not verb or not item.given:
+            continue
+        options = RowOptions(columns=_columns(item.path, document))
+        wrong = _wrong(item.resolved, verb, files, options)
         if wrong:
             message = f"{path_text(item.path)}: {item.resolved}{wrong}"
             problems.append(problem_at(document, item.path, message))
     return problems
 
 
-def _wrong(manifest: str, verb: str, files: Files) -> str:
+def _columns(place: Path, document: YamlDocument) -> Columns:
+    """The `columns` of a manifest's stage, as far as they are valid."""
+    views = stage_views(document.value)
+    name = str(place[1])
+    config: object = views[name].config or {}
+    for key in place[3:-1]:
+        config = config.get(key) if isinstance(config, Mapping) else None
+    given = config.get("columns") if isinstance(config, Mapping) else None
+    if given is None and "evaluate" in place:
+        whole = views[name].config or {}
+        source = preprocess_of(views, name, whole.get("dataset"))
+        given = (views[source].config or {}).get("columns") if source else None
+    values = given if isinstance(given, Mapping) else {}
+    names = {
+        field.name: values[field.name]
+        for field in fields(Columns)
+        if isinstance(values.get(field.name), str) and field.name != "ignore"
+    }
+    ignore = values.get("ignore")
+    ignored = [key for key in ignore if isinstance(key, str)] if isinstance(ignore, list) else []
+    return Columns(**names, ignore=tuple(ignored))
+
+
+def _wrong(manifest: str, verb: str, files: Files, options: RowOptions) -> str:
     """What to say after the manifest's name; nothing if it may hold rows, or cannot be read."""
     table = files.table(manifest)
     if table is not None:
-        return table.problem or _wrong_table(table, verb)
+        return table.problem or _wrong_table(table, verb, options)
     is_csv = manifest.lower().endswith(".csv")
     beginning = files.beginning(manifest)
     foreign = foreign_format(manifest, beginning.data[:HEAD_BYTES]) if beginning else ""
@@ -80,7 +108,7 @@ def _wrong(manifest: str, verb: str, files: Files) -> str:
         header = next(csv.reader([line], strict=True), [])
     except csv.Error:
         return ""
-    wrong = wrong_columns(header)
+    wrong = options.wrong_columns(header)
     return f":1: {wrong}" if wrong else ""
 
 
@@ -107,8 +135,8 @@ def _wrong_format(manifest: str, beginning: str | None) -> str:
     return f": {unknown_format(manifest, start[:HEAD_BYTES].encode())}"
 
 
-def _wrong_table(table: TableFacts, verb: str) -> str:
-    wrong = wrong_table_columns(table.names)
+def _wrong_table(table: TableFacts, verb: str, options: RowOptions) -> str:
+    wrong = options.wrong_columns(table.names)
     if wrong:
         return f": {wrong}"
     return "" if table.has_rows else f" has no rows; there is nothing to {verb}"

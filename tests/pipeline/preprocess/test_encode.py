@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -278,3 +279,47 @@ def test_lack_of_memory_names_row_and_image(
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lack)
     with pytest.raises(MemoryError, match=r"rows\.jsonl:1: a\.png: no memory"):
         encode_images(make_encoder(processor_dir, tmp_path), row)
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_turn_that_is_marked_as_not_learned_is_context(
+    tmp_path: Path, processor_dir: Path, marks: bool
+) -> None:
+    folder = processor_dir if marks else tmp_path / "plain"
+    if not marks:
+        shutil.copytree(processor_dir, folder)
+        (folder / "chat_template.jinja").write_text(
+            CHAT_TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+        )
+    turns = [user("one?"), assistant("first"), user("two?"), assistant("second")]
+    encoder = make_encoder(folder, tmp_path)
+    whole = encode_tokens(encoder, make_row(tmp_path, *turns))
+    left = {**turns[1], "loss": False}
+    masked = encode_tokens(encoder, make_row(tmp_path, turns[0], left, *turns[2:]))
+    assert np.array_equal(masked.input_ids, whole.input_ids)
+    assert "first" in learned(encoder, whole.labels)
+    assert "first" not in learned(encoder, masked.labels)
+    both = learned(encoder, whole.labels)
+    assert learned(encoder, masked.labels) == both[both.index("second") :]
+
+
+def test_a_row_whose_turns_are_all_marked_as_not_learned_is_rejected(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    encoder = make_encoder(processor_dir, tmp_path)
+    row = make_row(tmp_path, user("one?"), {**assistant("first"), "weight": 0})
+    with pytest.raises(SampleRejectedError, match="no turn is learned") as caught:
+        encoder.tokenise(row)
+    assert caught.value.reason == "nothing_supervised"
+    with pytest.raises(SampleRejectedError, match="no turn is learned"):
+        encoder.encode_prompt(row)
+
+
+def test_a_prompt_ends_before_the_last_answer_that_is_learned(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    encoder = make_encoder(processor_dir, tmp_path)
+    turns = [user("one?"), assistant("first"), user("two?"), {**assistant("no"), "loss": False}]
+    prompt = encoder.encode_prompt(make_row(tmp_path, *turns))
+    assert prompt.reference == "first"
+    assert "two" not in encoder.chat.tokenizer.decode(prompt.input_ids)

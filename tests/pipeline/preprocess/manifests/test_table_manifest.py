@@ -208,7 +208,7 @@ def test_text_that_is_no_utf_8_hides_no_other_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize("write", LAYOUTS)
 def test_columns_that_make_no_sample_are_told(tmp_path: Path, write: Write) -> None:
     folder = write(tmp_path / "m", [pa.table({"caption": ["a"], "url": ["b"]})])
-    with pytest.raises(StageConfigError, match=r"columns of samples missing.*found: caption, url"):
+    with pytest.raises(StageConfigError, match=r"no column has images .*found: caption, url"):
         open_manifest(folder)
 
 
@@ -380,7 +380,7 @@ def test_index_is_made_once_and_read_by_the_next(
     def refuse(*_: object) -> None:
         raise AssertionError("looked through again")
 
-    monkeypatch.setattr(table_manifest, "_look_into", refuse)
+    monkeypatch.setattr(table_manifest.TableManifest, "_look_into", refuse)
     second = open_manifest(folder, index_dir=tmp_path / "indexes")
     assert second.fingerprint == first.fingerprint
     assert [row.source for row in second.rows(range(18, 20))] == ["18.png", "19.png"]

@@ -164,7 +164,7 @@ def test_rows_are_noted_in_the_phase_that_has_none(notes: Notes) -> None:
     [
         ("image_quality: 80", "", "m.csv", ["p.config.image_quality"]),
         ("image_quality: 80, image_format: jpeg", "", "m.csv", []),
-        ("prompt: Say it", "", "m.jsonl", ["p.config.prompt"]),
+        ("prompt: Say it", "", "m.jsonl", []),
         ("prompt: Say it", "", "m.csv", []),
         ("prompt: Say it", "", "m.parquet", []),
         ("", "shard_mb: 8, num_shards: 3", "m.csv", ["c.config.shard_mb"]),
@@ -176,11 +176,6 @@ def test_what_the_stages_before_do_not_read_is_noted(
 ) -> None:
     found = notes(p=p, c=c, manifest=manifest)
     assert [note.split(": ")[1] for note in found] == [f"stages.{key}" for key in keys]
-
-
-def test_a_prompt_that_held_out_captions_take_is_read(notes: Notes) -> None:
-    held_out = "num_steps: 1, evaluate: {manifest: '${m.output_dir}/h.csv'}"
-    assert notes(held_out, p="prompt: Say it", manifest="m.jsonl") == []
 
 
 def test_an_override_that_leaves_settings_idle_is_taken_and_noted(notes: Notes) -> None:

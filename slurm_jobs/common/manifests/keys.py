@@ -1,0 +1,307 @@
+"""Keys of a row, a turn and a content item: which are read, and what becomes of the others.
+
+Every key is one of four. It is read; or it is known to be metadata; or its name or value says that
+it holds content (a video, a tool, a rejected answer, another picture), and the row is refused,
+because training on the rest of the row would teach something else; or it is unknown, and is counted
+and shown. Names are compared without case, and `-` and blanks count as `_`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from slurm_jobs.common.inline_images import is_inline_image
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+Meaning = Literal["image", "text", "prompt", "system", "id", "turns"]
+
+TURN_KEYS = ("messages", "conversations", "texts")
+"""Columns of conversations. The first that is not null is read."""
+
+_READ: Mapping[Meaning, str] = {
+    "image": """image images image_path image_paths image_file image_files img imgs img_path
+        img_paths image_url image_urls image_name image_names image_filename image_filenames
+        image_file_name image_file_names""",
+    "text": "text caption answer response output completion",
+    "prompt": "prompt question query instruction",
+    "system": "system system_prompt",
+    "id": "id",
+    "turns": " ".join(TURN_KEYS),
+}
+SPELLINGS: Mapping[str, Meaning] = {
+    name: meaning for meaning, names in _READ.items() for name in names.split()
+}
+"""What is read of a row, by the name of its column."""
+
+FILE_NAMES = _words(
+    """file_name filename file file_path filepath path file_names filenames file_paths paths"""
+)
+"""Columns that name the picture if no other column does, as `file_name` of Hugging Face's
+ImageFolder: elsewhere they are metadata of a picture that another column holds."""
+
+_METADATA = _words(
+    """id _id ids idx index uid uuid guid key row row_id sample_id question_id image_id img_id
+    item_id conversation_id turn_id message_id source sources data_source dataset
+    dataset_name origin subset split category categories task task_type type url urls
+    coco_url flickr_url source_url page_url license licence copyright author created
+    created_at timestamp date time width height size resolution image_width image_height
+    image_size num_images md5 sha1 sha256 hash phash language lang version name
+    index_level_0 __index_level_0__"""
+)
+"""Keys that are known to say nothing that a sample could hold."""
+
+_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(["video", "videos", "clip", "clips", "mp4"], "video, which is not read"),
+    **dict.fromkeys(
+        ["audio", "audios", "sound", "sounds", "speech", "wav", "mp3"], "audio, which is not read"
+    ),
+    **dict.fromkeys(["tools", "tool", "functions", "function"], "tools, which are not supported"),
+    **dict.fromkeys(
+        ["chosen", "rejected", "reject", "kto"], "preference data, which is not supported"
+    ),
+    **dict.fromkeys(
+        ["reasoning", "thinking", "thoughts"], "a thought before the answer, which is not rendered"
+    ),
+    **dict.fromkeys(
+        ["objects", "bbox", "bboxes", "boxes", "grounding"],
+        "places in the picture, which are not put into the text",
+    ),
+    **dict.fromkeys(["kwargs"], "settings of the template, which are not passed on"),
+    **dict.fromkeys(["history"], "earlier turns, which are not read here; write `messages`"),
+}
+"""Words in the name of a key that hold content, and what a message says of it."""
+
+_PICTURE_WORDS = _words(
+    """image images img imgs picture pictures photo photos pic pics screenshot screenshots
+    frame frames pixel pixels thumbnail mask masks depth"""
+)
+_DESCRIBING_WORDS = _words(
+    """id ids width height size sizes shape format mode hash md5 sha256 license licence source
+    caption captions description alt title text count num number total index idx fps
+    duration length has is quality score aspect ratio category type names token tokens
+    dataset url urls sec seconds start end rate"""
+)
+"""Words that make a key say something about a picture or video, instead of holding it."""
+
+_PICTURE_NAME = re.compile(
+    r"\.(avif|bmp|gif|heic|heif|jfif|jp2|jpe|jpeg|jpg|png|ppm|tif|tiff|webp)([?#].*)?$",
+    re.IGNORECASE,
+)
+_MEDIA_NAME = re.compile(
+    r"\.(avi|flac|m4a|m4v|mkv|mov|mp3|mp4|mpeg|mpg|ogg|opus|wav|webm|wmv)([?#].*)?$", re.IGNORECASE
+)
+_LONGEST_NAME = 1000
+"""Characters. A text that is longer is no file's name, whatever its end."""
+
+_UNLEARNED = frozenset({"masked"})
+"""Keys of turns that say the opposite of the others."""
+LOSS_KEYS = _words(
+    """loss train training trainable weight train_on_turn train_on loss_weight loss_mask
+    loss_scale learn masked compute_loss calculate_loss"""
+)
+"""Keys of turns, in the formats of other tools, that say whether the turn is learned."""
+
+_MEDIA_MARK = re.compile(
+    r"<(video|audio|speech|bbox|ref-object|image[ _-]?\d+|image_placeholder|ImageHere|img)>"
+)
+"""Marks of other tools in a text; `<image>` alone is read."""
+_HTML_TAGS = frozenset({"video", "audio", "img"})
+
+
+class BadRowError(ValueError):
+    """A row that cannot be used; the message says why."""
+
+
+@functools.lru_cache(maxsize=4096)
+def normal(key: str) -> str:
+    """The name as it is compared."""
+    return key.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a value says nothing: null, or an empty text, list or mapping."""
+    if isinstance(value, Mapping):
+        return all(is_empty(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return all(is_empty(item) for item in value)
+    return value is None or value in ("", b"")
+
+
+def looks_like_picture(value: Any) -> bool:
+    """Whether a value is a picture: its bytes, the name of its file, or a list of such."""
+    return _looks_like(value, _PICTURE_NAME, ("data:image/",))
+
+
+def _looks_like_media(value: Any) -> bool:
+    return _looks_like(value, _MEDIA_NAME, ("data:video/", "data:audio/"))
+
+
+def _looks_like(value: Any, names: re.Pattern[str], starts: tuple[str, ...]) -> bool:
+    if isinstance(value, str):
+        is_bare = names is _PICTURE_NAME and not value.lower().startswith("data:")
+        if value.startswith(starts) or (is_bare and is_inline_image(value)):
+            return True
+        return len(value) <= _LONGEST_NAME and names.search(value) is not None
+    if isinstance(value, bytes):
+        return names is _PICTURE_NAME
+    if isinstance(value, list):
+        return any(_looks_like(item, names, starts) for item in value[:3])
+    if isinstance(value, Mapping):
+        held = (value.get(key) for key in ("bytes", "path", "image", "url"))
+        return any(item is not None and _looks_like(item, names, starts) for item in held)
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _content_word(name: str) -> str:
+    """What the name of a key says that it holds; empty if nothing that is not read."""
+    words = name.split("_")
+    describes = not (_DESCRIBING_WORDS - {"url", "urls"}).isdisjoint({words[0], words[-1]})
+    for word in words:
+        says = _WORDS.get(word, "")
+        if says and not (describes and ("video" in says or "audio" in says)):
+            return says
+    return ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_picture(name: str) -> bool:
+    words = name.split("_")
+    describes = not _DESCRIBING_WORDS.isdisjoint({words[0], words[-1]})
+    return not describes and not _PICTURE_WORDS.isdisjoint(
+        {word.rstrip("0123456789") for word in words}
+    )
+
+
+def unread_problem(key: str, value: Any, *, has_picture: bool) -> str:
+    """Why a row cannot be used that has this key, which is not read; empty if it can.
+
+    Args:
+        key: as the manifest writes it.
+        value: not empty.
+        has_picture: whether the row has a picture that is read. Then an address or a file name
+            elsewhere says where that one comes from.
+    """
+    name = normal(key)
+    says = _content_word(name)
+    held = isinstance(value, str | bytes | list | tuple | Mapping)
+    if says and held:
+        return f"`{key}` holds {says}"
+    if name == "label" and isinstance(value, bool):
+        return f"`{key}` holds {_WORDS['kto']}"
+    if name in _METADATA or not held:
+        says = "video or audio" if _looks_like_media(value) else ""
+        says = says or ("a picture" if looks_like_picture(value) else "")
+        return f"`{key}` names {says}, which is not read" if says and not has_picture else ""
+    if _looks_like_media(value):
+        return f"`{key}` names video or audio, which is not read"
+    if looks_like_picture(value) or _names_picture(name):
+        if has_picture and normal(key).rsplit("_", 1)[-1] in _DESCRIBING_WORDS:
+            return ""
+        return f"`{key}` names a picture, which is not read"
+    return ""
+
+
+def is_metadata(key: str) -> bool:
+    """Whether a key is known to say nothing that a sample could hold."""
+    return normal(key) in _METADATA
+
+
+def may_hold_content(key: str) -> bool:
+    """Whether a key's name alone says that it holds content that is not read."""
+    name = normal(key)
+    held_apart = name == "label" or name in LOSS_KEYS
+    return held_apart or bool(_content_word(name)) or _names_picture(name)
+
+
+def unread_keys(value: Mapping[str, Any], read: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """Keys of a turn or content item that are not read and say something.
+
+    Raises:
+        BadRowError: one of them holds content, so that what is left means something else.
+    """
+    for key, item in value.items():
+        if normal(key) not in read and not is_empty(item):
+            problem = unread_problem(key, item, has_picture=False)
+            if problem:
+                raise BadRowError(problem)
+            if not is_metadata(key):
+                yield key, item
+
+
+def is_learned(turn: Mapping[str, Any], role: str) -> bool:
+    """Whether a turn is learned, by the keys that other tools write for that.
+
+    Raises:
+        BadRowError: a value is neither yes nor no, two contradict each other, or a turn that is
+            not the assistant's is to be learned.
+    """
+    found: dict[str, bool] = {}
+    for key, value in turn.items():
+        name = normal(key)
+        if name == "mask" and value is not None:
+            message = f"`{key}` of a turn may mean either; write `loss: true` or `loss: false`"
+            raise BadRowError(message)
+        if name in LOSS_KEYS and value is not None:
+            found[key] = _yes_or_no(key, value) != (name in _UNLEARNED)
+    if len(set(found.values())) > 1:
+        message = f"{' and '.join(f'`{key}`' for key in found)} of a turn contradict each other"
+        raise BadRowError(message)
+    learned = next(iter(found.values()), None)
+    if learned and role != "assistant":
+        message = f"`{next(iter(found))}` wants the {role}'s turn learned; only answers are"
+        raise BadRowError(message)
+    return learned is None or learned
+
+
+def _yes_or_no(key: str, value: Any) -> bool:
+    word = value.strip().lower() if isinstance(value, str) else value
+    if word in ("true", "1", "yes") or (not isinstance(word, str) and word == 1):
+        return True
+    if word in ("false", "0", "no") or (not isinstance(word, str) and word == 0):
+        return False
+    message = f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0"
+    raise BadRowError(message)
+
+
+def foreign_mark(text: str, *, has_images: bool) -> str:
+    """A mark in a text that stands for media that are not read; empty if there is none.
+
+    `<video>`, `<audio>` and `<img>` are words about HTML, too: they count as marks where a
+    line begins or ends with them and no end tag follows.
+    """
+    for match in _MEDIA_MARK.finditer(text) if "<" in text else ():
+        name = match[1]
+        if name not in _HTML_TAGS:
+            if f"</{name}>" not in text:
+                return match[0]
+        elif name == "img":
+            if has_images or "</img>" in text:
+                return match[0]
+        elif f"</{name}>" not in text and _is_at_an_end(text, match):
+            return match[0]
+    return ""
+
+
+def _is_at_an_end(text: str, match: re.Match[str]) -> bool:
+    before = text[: match.start()].rpartition("\n")[2]
+    after = text[match.end() :].partition("\n")[0]
+    before = _MEDIA_MARK.sub("", before).replace("<image>", "")
+    return not before.strip() or not after.strip()
+
+
+_MAX_SHOWN = 200
+"""Characters of a manifest's value in a message."""
+
+
+def shorten(value: Any) -> str:
+    """The value as Python writes it, for a message."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -1,0 +1,422 @@
+"""Keys of rows: read, ignored in the open, or a reason to reject the row; alike in all formats."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.preprocess.manifest import read_manifest
+from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.stage_config.preprocess import Columns
+
+Row = Mapping[str, Any]
+Write = Callable[[Path, Row], Path]
+
+
+def as_lines(folder: Path, row: Row) -> Path:
+    (folder / "m.jsonl").write_text(json.dumps(row) + "\n")
+    return folder / "m.jsonl"
+
+
+def as_list(folder: Path, row: Row) -> Path:
+    (folder / "m.json").write_text(json.dumps([row], indent=2))
+    return folder / "m.json"
+
+
+def as_parquet(folder: Path, row: Row) -> Path:
+    pq.write_table(pa.Table.from_pylist([dict(row)]), folder / "m.parquet")
+    return folder / "m.parquet"
+
+
+def as_csv(folder: Path, row: Row) -> Path:
+    with (folder / "m.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, row)
+        writer.writeheader()
+        writer.writerow(row)
+    return folder / "m.csv"
+
+
+MAPPINGS = [as_lines, as_list, as_parquet]
+FORMATS = [*MAPPINGS, as_csv]
+
+
+def one(path: Path, **options: Any) -> ManifestRow:
+    (row,) = read_manifest(path, **options)
+    return row
+
+
+def said(row: ManifestRow) -> list[tuple[str, str]]:
+    return [
+        (m.role, "|".join(f"[{i.value}]" if i.kind == "image" else i.value for i in m.content))
+        for m in row.messages
+    ]
+
+
+def chat(*turns: Row, **others: Any) -> dict[str, Any]:
+    return {"messages": list(turns) or [QUESTION, ANSWER], **others}
+
+
+QUESTION = {"role": "user", "content": "How many?"}
+ANSWER = {"role": "assistant", "content": "Two."}
+LLAVA = [{"from": "human", "value": "<image>\nHow many?"}, {"from": "gpt", "value": "Two."}]
+ASKED = [("user", "[p.png]|How many?"), ("assistant", "Two.")]
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    "mark",
+    [
+        {"loss": False},
+        {"weight": 0},
+        {"train": False},
+        {"training": False},
+        {"train_on_turn": False},
+        {"loss_mask": 0},
+        {"loss_weight": 0.0},
+        {"loss_scale": 0},
+        {"masked": True},
+        {"Loss": "false"},
+        {"loss": False, "weight": 0},
+    ],
+)
+def test_a_turn_that_is_marked_is_not_learned(tmp_path: Path, write: Write, mark: Row) -> None:
+    row = one(write(tmp_path, chat(QUESTION, {**ANSWER, **mark}, QUESTION, ANSWER)))
+    assert (row.problem, [m.is_learned for m in row.messages][1::2]) == ("", [False, True])
+    assert row.ignored == ()
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [{"loss": True}, {"weight": 1}, {"train": None}, {"weight": 1.0}, {"masked": False}],
+)
+def test_a_turn_that_is_marked_to_be_learned_is(tmp_path: Path, mark: Row) -> None:
+    row = one(as_lines(tmp_path, chat({**QUESTION, "loss": False}, {**ANSWER, **mark})))
+    assert (row.problem, row.messages[1].is_learned) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("turns", "problem"),
+    [
+        ([QUESTION, {**ANSWER, "weight": 0.5}], "`weight` of a turn is 0.5; allowed are true, fal"),
+        ([QUESTION, {**ANSWER, "loss": "maybe"}], "`loss` of a turn is 'maybe'"),
+        ([QUESTION, {**ANSWER, "loss_scale": 2.0}], "`loss_scale` of a turn is 2.0"),
+        ([QUESTION, {**ANSWER, "loss": True, "weight": 0}], "`loss` and `weight` of a turn contra"),
+        ([QUESTION, {**ANSWER, "mask": True}], "`mask` of a turn may mean either"),
+        ([{**QUESTION, "loss": True}, ANSWER], "`loss` wants the user's turn learned"),
+        ([QUESTION, {**ANSWER, "train_detail": [{"a": 1}]}], "`train_detail` of a turn is not sup"),
+        (
+            [
+                QUESTION,
+                {
+                    "role": "assistant",
+                    "content": [{"type": "text", "text": "Hm.", "train": False}],
+                },
+            ],
+            "`train` of a part of a turn is not supported",
+        ),
+    ],
+)
+def test_a_mark_that_cannot_be_honoured_rejects_the_row(
+    tmp_path: Path, turns: list[Row], problem: str
+) -> None:
+    assert problem in one(as_lines(tmp_path, chat(*turns))).problem
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    ("others", "problem"),
+    [
+        ({"video": "v.mp4"}, "`video` holds video"),
+        ({"videos": ["v.mp4"]}, "`videos` holds video"),
+        ({"video_path": "v.mp4"}, "`video_path` holds video"),
+        ({"video_url": "https://x.org/v"}, "`video_url` "),
+        ({"audio": {"path": "a.wav", "bytes": None}}, "`audio` holds audio"),
+        ({"audios": ["a.wav"]}, "`audios` holds audio"),
+        ({"clip": "v.bin"}, "`clip` holds video"),
+        ({"source": "v.webm"}, "`source` names video or audio"),
+        ({"objects": {"bbox": [[1, 2, 3, 4]], "ref": ["dog"]}}, "`objects` holds places"),
+        ({"bbox": [1, 2, 3, 4]}, "`bbox` holds places"),
+        ({"tools": [{"name": "look"}]}, "`tools` holds tools"),
+        ({"tools": '[{"name": "look"}]'}, "`tools` holds tools"),
+        ({"functions": [{"name": "look"}]}, "`functions` holds tools"),
+        ({"rejected": "No."}, "`rejected` holds preference"),
+        ({"rejected_response": "No."}, "`rejected_response` holds preference"),
+        ({"chosen": [ANSWER]}, "`chosen` holds preference"),
+        ({"kto_tag": "x"}, "`kto_tag` holds preference"),
+        ({"label": False}, "`label` holds preference"),
+        ({"reasoning_content": "Hm."}, "`reasoning_content` holds a thought"),
+        ({"chat_template_kwargs": {"max_pixels": 9}}, "`chat_template_kwargs` holds settings"),
+        ({"loss": False}, "`loss` of a whole row is not read"),
+        ({"photo": "p.png"}, "`photo` names a picture"),
+        ({"image_1": "p.png"}, "`image_1` names a picture"),
+        ({"pixel_values": "AAAA"}, "`pixel_values` names a picture"),
+        ({"scan": "scans/p.TIF"}, "`scan` names a picture"),
+        ({"url": "https://x.org/p.jpg?w=2"}, "`url` names a picture"),
+    ],
+)
+def test_a_key_that_holds_content_which_is_not_read_rejects_the_row(
+    tmp_path: Path, write: Write, others: Row, problem: str
+) -> None:
+    row = one(write(tmp_path, chat(**others)))
+    assert problem in row.problem
+    (key,) = others
+    allowed = one(write(tmp_path, chat(**others)), columns=Columns(ignore=(key,)))
+    assert (allowed.problem, allowed.ignored) == ("", ())
+    emptied = dict.fromkeys(others, None)
+    assert one(as_lines(tmp_path, chat(**emptied))).problem == ""
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    ("turn", "problem"),
+    [
+        ({"tool_calls": [{"name": "look"}]}, "`tool_calls` holds tools"),
+        ({"function_call": {"name": "look"}}, "`function_call` holds tools"),
+        ({"reasoning_content": "Hm."}, "`reasoning_content` holds a thought"),
+        ({"thinking": "Hm."}, "`thinking` holds a thought"),
+        ({"images": ["p.png"]}, "`images` names a picture"),
+        ({"image": "p.png"}, "`image` names a picture"),
+        ({"audio": {"id": "x"}}, "`audio` holds audio"),
+        ({"attachment": "p.png"}, "`attachment` names a picture"),
+    ],
+)
+def test_a_key_of_a_turn_that_holds_content_rejects_the_row(
+    tmp_path: Path, write: Write, turn: Row, problem: str
+) -> None:
+    assert problem in one(write(tmp_path, chat(QUESTION, {**ANSWER, **turn}))).problem
+
+
+@pytest.mark.parametrize(
+    ("text", "others", "problem"),
+    [
+        ("<video>What happens?", {}, "mark <video>"),
+        ("<video><audio>What happens?", {}, "mark <video>"),
+        ("What happens?\n<video>", {}, "mark <video>"),
+        ("Where is <ref-object>?", {}, "mark <ref-object>"),
+        ("What is in <bbox>?", {}, "mark <bbox>"),
+        ("<image_1>What is it?", {}, "mark <image_1>"),
+        ("<image 1> What is it?", {"image": "p.png"}, "mark <image 1>"),
+        ("Picture 1: <img>p.png</img>\nWhat is it?", {}, "mark <img>"),
+        ("How do I write a <video> tag?", {}, ""),
+        ("<video src='a.mp4'></video> does not play", {}, ""),
+        ("<video>\n<source src='a'>\n</video> does not play", {}, ""),
+        ("Box: <bbox>1, 2, 3, 4</bbox>?", {}, ""),
+        ("Is 1 <2> 3?", {}, ""),
+    ],
+)
+def test_a_mark_for_media_that_are_not_read_rejects_the_row(
+    tmp_path: Path, text: str, others: Row, problem: str
+) -> None:
+    row = one(as_lines(tmp_path, chat({"role": "user", "content": text}, ANSWER, **others)))
+    assert problem in row.problem
+    assert bool(row.problem) == bool(problem)
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+def test_unknown_keys_are_named_and_metadata_is_not(tmp_path: Path, write: Write) -> None:
+    turns = [QUESTION, {**ANSWER, "mood": "glad", "id": "t1"}]
+    row = one(write(tmp_path, chat(*turns, difficulty="hard", source="coco", score=3, void="")))
+    assert row.problem == ""
+    assert set(row.ignored) == {"messages[].mood", "difficulty", "score"}
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize("key", ["system", "system_prompt", "System Prompt"])
+def test_a_rows_system_message_comes_first(tmp_path: Path, write: Write, key: str) -> None:
+    row = one(write(tmp_path, chat(**{key: "Be brief."})))
+    assert said(row)[0] == ("system", "Be brief.")
+    again = chat({"role": "system", "content": "Be brief."}, QUESTION, ANSWER, **{key: "Be brief."})
+    assert said(one(write(tmp_path, again))) == said(row)
+    other = chat({"role": "system", "content": "Be long."}, QUESTION, ANSWER, **{key: "Be brief."})
+    assert (
+        "`system` is 'Be brief.', and a turn of the system" in one(write(tmp_path, other)).problem
+    )
+    assert said(one(write(tmp_path, chat(**{key: None})))) == said(one(write(tmp_path, chat())))
+
+
+IMAGE_KEYS = [
+    *("image", "images", "image_path", "image_paths", "image_file", "img", "img_path", "image_url"),
+    *("file_name", "filename", "path", "Image", "IMAGE_PATH", "image-path"),
+]
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize("key", IMAGE_KEYS)
+def test_common_names_of_a_picture_are_read(tmp_path: Path, write: Write, key: str) -> None:
+    assert said(one(write(tmp_path, chat(**{key: "p.png"})))) == ASKED
+    llava = {"conversations": LLAVA, key: "p.png"}
+    assert said(one(write(tmp_path, llava))) == ASKED
+    caption = {key: "p.png", "caption": "A dog."}
+    assert said(one(write(tmp_path, caption), prompt="What?")) == [
+        ("user", "[p.png]|What?"),
+        ("assistant", "A dog."),
+    ]
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"image": "p.png", "image_path": "q.png"}, "`image` lists ['p.png'], `image_path` ['q.p"),
+        ({"image": "p.png", "file_name": "q.png"}, "`image` lists ['p.png'], `file_name` ['q.png"),
+        ({"image": "p.png", "image_path": "p.png"}, ""),
+        ({"image": "sub/p.png", "file_name": "p.png"}, ""),
+        ({"image": "p.png", "image_url": "https://x.org/17"}, ""),
+        ({"image": "p.png", "url": "https://x.org/17.jpg"}, ""),
+        ({"image": "p.png", "image_path": None}, ""),
+        ({"image": "p.png", "image_width": 3, "image_id": "p.png"}, ""),
+        ({"image": "p.png", "image2": "q.png"}, "`image2` names a picture"),
+        ({"image": "p.png", "depth_map": "q.png"}, "`depth_map` names a picture"),
+    ],
+)
+def test_pictures_under_two_names_must_agree(
+    tmp_path: Path, write: Write, keys: Row, problem: str
+) -> None:
+    row = one(write(tmp_path, chat(**keys)))
+    assert problem in row.problem
+    assert problem or said(row)[0] == ("user", f"[{keys['image']}]|How many?")
+
+
+def test_bytes_are_taken_where_another_column_has_the_name(tmp_path: Path) -> None:
+    row = one(as_parquet(tmp_path, chat(image={"bytes": b"1", "path": None}, file_name="p.png")))
+    assert [image.data for image in row.images] == [b"1"]
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": None, "conversations": LLAVA, "image": "p.png"},
+        {"conversations": None, "texts": [{"user": "How many?", "assistant": "Two."}],
+         "images": ["p.png"]},
+        {"messages": None, "conversations": None, "image": "p.png", "question": "How many?",
+         "answer": "Two."},
+    ],
+)  # fmt: skip
+def test_the_first_column_of_turns_that_is_not_null_is_read(
+    tmp_path: Path, write: Write, row: Row
+) -> None:
+    assert said(one(write(tmp_path, row))) == ASKED
+
+
+@pytest.mark.parametrize("write", FORMATS)
+@pytest.mark.parametrize("asked", ["prompt", "question", "query", "instruction"])
+@pytest.mark.parametrize("answered", ["text", "answer", "response", "output", "completion"])
+def test_a_question_and_its_answer_are_read(
+    tmp_path: Path, write: Write, asked: str, answered: str
+) -> None:
+    row = {"image": "p.png", asked: "How many?", answered: "Two."}
+    assert said(one(write(tmp_path, row))) == ASKED
+    marked = {"image": "p.png", asked: "How many?\n<image>", answered: "Two."}
+    assert said(one(write(tmp_path, marked)))[0] == ("user", "How many?|[p.png]")
+    alone = {asked: "How many?", answered: "Two."}
+    assert said(one(write(tmp_path, alone)))[0] == ("user", "How many?")
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_an_answer_that_two_columns_could_be_needs_columns(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path, {"image": "p.png", "text": "A dog.", "caption": "A cat."})
+    problem = "`text` and `caption` differ, and each could be the assistant's answer; set `columns:"
+    assert problem in one(path).problem
+    row = one(path, columns=Columns(text="caption"))
+    assert (said(row)[-1], row.ignored) == (("assistant", "A cat."), ("text",))
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_columns_name_what_holds_what(tmp_path: Path, write: Write) -> None:
+    row = {"snap": "p.png", "wish": "How many?", "words": "Two.", "tone": "Be brief."}
+    columns = Columns(image="snap", text="words", prompt="wish", system="tone")
+    read = one(write(tmp_path, row), columns=columns)
+    assert said(read) == [("system", "Be brief."), *ASKED]
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+def test_columns_name_the_conversation(tmp_path: Path, write: Write) -> None:
+    row = one(write(tmp_path, {"talk": LLAVA, "image": "p.png"}), columns=Columns(messages="talk"))
+    assert said(row) == ASKED
+
+
+@pytest.mark.parametrize("write", [as_parquet, as_csv])
+def test_a_column_that_does_not_exist_is_refused_with_those_that_do(
+    tmp_path: Path, write: Write
+) -> None:
+    path = write(tmp_path, {"picture": "p.png", "text": "A dog."})
+    words = r"no column `pictures`, which `columns\.image` names; did you mean `picture`\? found: "
+    with pytest.raises(StageConfigError, match=words):
+        read_manifest(path, columns=Columns(image="pictures"))
+
+
+@pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv", "metadata.parquet"])
+def test_an_image_folder_of_hugging_face_is_read(tmp_path: Path, name: str) -> None:
+    writers = {"jsonl": as_lines, "csv": as_csv, "parquet": as_parquet}
+    written = writers[name.partition(".")[2]](tmp_path, {"file_name": "p.png", "text": "A dog."})
+    row = one(written.rename(tmp_path / name), prompt="What?")
+    assert said(row) == [("user", "[p.png]|What?"), ("assistant", "A dog.")]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [{"role": "user", "content": "<video>Why is it funny?"},
+                      {"role": "assistant", "content": "A baby reads."}], "videos": ["d/1.mp4"]},
+        {"messages": [{"role": "user", "content": "<audio>What is it?"},
+                      {"role": "assistant", "content": "Glass."}], "audios": ["d/1.mp3"]},
+        {"video": "v_7.mp4", "conversations": [{"from": "human", "value": "<video>\nDescribe it."},
+                                               {"from": "gpt", "value": "Men wash cars."}]},
+        {"messages": [{"role": "user", "content": [{"type": "video", "path": "v.mp4"}]}, ANSWER]},
+        {"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "f"},
+                           {"from": "observation", "value": "o"}, {"from": "gpt", "value": "a"}]},
+        {"messages": [QUESTION, {"role": "assistant", "content": None,
+                                 "tool_calls": [{"function": {"name": "f"}}]},
+                      {"role": "tool", "content": "Sunny"}, ANSWER]},
+        {"messages": [QUESTION, ANSWER], "images": [], "objects": {"ref": [], "bbox": [[1, 2]]}},
+        {"prompt": [QUESTION], "chosen": [ANSWER], "rejected": [ANSWER], "images": ["p.png"]},
+        {"prompt": [QUESTION], "completion": [ANSWER], "image": "p.png"},
+    ],
+)  # fmt: skip
+def test_rows_of_other_tools_that_are_not_supported_are_rejected(tmp_path: Path, row: Row) -> None:
+    assert one(as_lines(tmp_path, row)).problem
+
+
+def test_rows_of_other_tools_with_images_are_read(tmp_path: Path) -> None:
+    factory = {
+        "messages": [
+            {"content": "<image>Who are they?", "role": "user"},
+            {"content": "Two players.", "role": "assistant"},
+            {"content": "What do they do?<image>", "role": "user"},
+            {"content": "They celebrate.", "role": "assistant"},
+        ],
+        "images": ["d/1.jpg", "d/1.jpg"],
+        "videos": [],
+        "audios": None,
+    }
+    qwen = {
+        "image": "d/1.png",
+        "conversations": [
+            {"from": "human", "value": "How many bars?\n<image>"},
+            {"from": "gpt", "value": "6"},
+        ],
+    }
+    openai = {
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is it?", "image_url": None},
+                    {"type": "image_url", "image_url": {"url": "d/1.png", "detail": "low"}},
+                ],
+            },
+            {"role": "assistant", "content": "A dog.", "weight": 1},
+        ]
+    }
+    assert said(one(as_lines(tmp_path, factory)))[2] == ("user", "What do they do?|[d/1.jpg]")
+    assert said(one(as_list(tmp_path, qwen)))[0] == ("user", "How many bars?|[d/1.png]")
+    assert said(one(as_lines(tmp_path, openai)))[0] == ("user", "What is it?|[d/1.png]")
