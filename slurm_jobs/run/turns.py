@@ -2,11 +2,15 @@
 
 A `begin` entry of the ledger keeps a second command out while the first one
 is at work; an `end` entry lets the next one in. A command that was killed
-leaves its `begin` behind: it counts no longer once its process is gone.
+leaves its `begin` behind. On the same host its process id and start time say
+that it is dead. For another host, this host measures the silence with its own
+clock, from the first `begin` that it wrote after the command's last entry. The
+next command writes the missing `end`, so the ledger says who holds the turn.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import shlex
@@ -23,18 +27,15 @@ from slurm_jobs.common.files import private_umask
 from slurm_jobs.run.intents import Entry
 from slurm_jobs.run.ledger import append_entry, last_number, read_ledger
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.schedulers.protocol import CLOCKS_APART_S
 
 OTHER_HOST_PATIENCE_S = 600.0
-"""A command on another host that has written nothing for longer than this is taken for dead."""
-
-
-_CLOCKS_DIFFER_S = 30.0
-"""So much earlier than its patience ends another host's command may take this one for dead."""
+"""A command on another host counts as dead after this host has seen it silent for so long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """A command's right to submit for a run. It is lost if another takes the command for dead."""
+    """A command's right to submit for a run, until the ledger has an `end` for it."""
 
     run_dir: Path
     ledger_dir: Path
@@ -55,9 +56,11 @@ def submitting(paths: RunPaths) -> Iterator[Turn]:
     own = append_entry(paths.ledger_dir, "begin", token, {**_whoami()})
     try:
         earlier = read_ledger(paths.ledger_dir, up_to=own.number)[: own.number - 1]
-        other = open_command(earlier)
-        if other is not None:
-            raise RunFailedError(_in_the_way(paths.run_dir, other, earlier))
+        for other in _unended(earlier):
+            left_s = _patience_left_s(other, earlier, own)
+            if left_s > 0:
+                raise RunFailedError(_in_the_way(paths.run_dir, other, own, left_s))
+            append_entry(paths.ledger_dir, "end", other.token, {"ended_by": token})
         with private_umask():  # a notebook's own mask may let others read what jobs write
             yield Turn(run_dir=paths.run_dir, ledger_dir=paths.ledger_dir, begin=own)
     finally:
@@ -65,37 +68,34 @@ def submitting(paths: RunPaths) -> Iterator[Turn]:
 
 
 def refuse_if_lost(turn: Turn, newest: Entry) -> None:
-    """Raise where a command on another host has begun that took this one for dead.
+    """Raise if a command on another host has ended this one's turn.
 
-    That is what a process looks like which was suspended, or whose file system hung, for longer
-    than the others' patience.
+    It does so after a silence longer than its patience: this process was suspended, or its file
+    system hung.
 
     Args:
         turn: of this command.
-        newest: the last entry that it wrote. Where nobody has written since, the listing of
-            the ledger is all that is read.
+        newest: the last entry that it wrote. If no other entry follows, the listing of the
+            ledger is all that is read.
 
     Raises:
-        RunFailedError: the turn is lost; what this command would submit, the other one does.
+        RunFailedError: the turn is lost; the other command submits the remaining jobs.
     """
     if last_number(turn.ledger_dir) == newest.number:
         return
     entries = read_ledger(turn.ledger_dir, up_to=newest.number)
-    for entry in entries:
-        is_later = entry.kind == "begin" and entry.number > turn.begin.number
-        if not is_later or entry.values["host"] == turn.begin.values["host"]:
-            continue  # on this host it was seen to live
-        sign_unix_s = _last_sign_unix_s(turn.begin, entries[: entry.number - 1])
-        patience_s = OTHER_HOST_PATIENCE_S - _CLOCKS_DIFFER_S
-        if float(entry.values["time_unix_s"]) - sign_unix_s >= patience_s:
-            other = f"pid {entry.values['pid']} on {entry.values['host']}"
-            message = (
-                f"this command said nothing for over {patience_s / 60:.0f} min, and another one "
-                f"({other}) took it for dead and works on the run: what is missing is that one's "
-                "now, and jobs submitted before stay queued\n"
-                f"next: slurm-jobs status {shlex.quote(str(turn.run_dir))}"
-            )
-            raise RunFailedError(message)
+    ends = (e for e in entries if e.kind == "end" and e.token == turn.begin.token)
+    end = next(ends, None)
+    if end is None:
+        return
+    other = next(e for e in entries if e.kind == "begin" and e.token == end.values["ended_by"])
+    message = (
+        f"another command ({_name(other)}) took this one for dead, as it may after "
+        f"{OTHER_HOST_PATIENCE_S / 60:.0f} min without a sign, and submits the remaining jobs; "
+        "jobs submitted before stay queued\n"
+        f"next: slurm-jobs status {shlex.quote(str(turn.run_dir))}"
+    )
+    raise RunFailedError(message)
 
 
 def _whoami() -> dict[str, Any]:
@@ -112,41 +112,75 @@ def _start(pid: int) -> str | None:
 
 
 def open_command(entries: Sequence[Entry]) -> Entry | None:
-    """A command that began, has not ended, and may still live.
+    """Return a command that has begun, has not ended, and may be alive, for display.
 
-    Of one on another host only its entries tell that it lives: each job that it
-    submits writes two.
+    Nothing is submitted on this answer. It has no entry of its own to measure the silence of
+    another host from, so it takes the distance of the two clocks, and errs by as much as they do.
     """
-    ended = {entry.token for entry in entries if entry.kind == "end"}
-    for entry in entries:
-        if entry.kind != "begin" or entry.token in ended:
-            continue
-        values = entry.values
-        if values["host"] == socket.gethostname():
-            if _start(values["pid"]) == values["process_start"]:
-                return entry
-        elif time.time() - _last_sign_unix_s(entry, entries) < OTHER_HOST_PATIENCE_S:
-            return entry
+    for begin in _unended(entries):
+        if _is_here(begin):
+            if _is_alive_here(begin):
+                return begin
+        elif abs(time.time() - _time_s(_last_sign(begin, entries))) < OTHER_HOST_PATIENCE_S:
+            return begin
     return None
 
 
-def _last_sign_unix_s(begin: Entry, entries: Sequence[Entry]) -> float:
-    """When a command that began last wrote down what it did."""
-    acts = [e for e in entries if e.number > begin.number and e.kind not in {"begin", "end"}]
-    return max(float(entry.values["time_unix_s"]) for entry in (begin, *acts))
+def _unended(entries: Sequence[Entry]) -> list[Entry]:
+    ended = {entry.token for entry in entries if entry.kind == "end"}
+    return [entry for entry in entries if entry.kind == "begin" and entry.token not in ended]
 
 
-def _in_the_way(run_dir: Path, other: Entry, entries: Sequence[Entry]) -> str:
-    values = other.values
-    message = (
-        f"another command (pid {values['pid']} on {values['host']}) is submitting for this "
-        "run at this moment"
+def _patience_left_s(begin: Entry, entries: Sequence[Entry], own: Entry) -> float:
+    """Return after how many seconds a command counts as dead; 0 if it does so now.
+
+    Args:
+        begin: of the command.
+        entries: before `own`.
+        own: the `begin` that this command has just written.
+    """
+    if _is_here(begin):
+        return math.inf if _is_alive_here(begin) else 0.0
+    sign = _last_sign(begin, entries)
+    now_s = _time_s(own)
+    seen_here_s = (
+        _time_s(e) for e in entries if e.number > sign.number and e.kind == "begin" and _is_here(e)
     )
-    if values["host"] == socket.gethostname():
+    watched_s = max((now_s - first_s for first_s in seen_here_s), default=0.0)
+    # A command of last week is not waited for: clocks of a cluster are less than a day apart.
+    silent_s = max(watched_s, now_s - _time_s(sign) - CLOCKS_APART_S)
+    return max(0.0, OTHER_HOST_PATIENCE_S - silent_s)
+
+
+def _last_sign(begin: Entry, entries: Sequence[Entry]) -> Entry:
+    """Return the last entry that a command wrote; each job that it submits is two."""
+    acts = [e for e in entries if e.number > begin.number and e.kind not in {"begin", "end"}]
+    return max((begin, *acts), key=lambda entry: entry.number)
+
+
+def _is_here(begin: Entry) -> bool:
+    return bool(begin.values["host"] == socket.gethostname())
+
+
+def _is_alive_here(begin: Entry) -> bool:
+    return bool(_start(begin.values["pid"]) == begin.values["process_start"])
+
+
+def _time_s(entry: Entry) -> float:
+    return float(entry.values["time_unix_s"])
+
+
+def _name(begin: Entry) -> str:
+    return f"pid {begin.values['pid']} on {begin.values['host']}"
+
+
+def _in_the_way(run_dir: Path, other: Entry, own: Entry, left_s: float) -> str:
+    message = f"another command ({_name(other)}) is submitting for this run at this moment"
+    if _is_here(other):
         return f"{message}\nonce it has ended: slurm-jobs status {shlex.quote(str(run_dir))}"
-    free_unix_s = _last_sign_unix_s(other, entries) + OTHER_HOST_PATIENCE_S
-    clock = time.strftime("%H:%M:%S", time.localtime(free_unix_s))
+    clock = time.strftime("%H:%M:%S", time.localtime(_time_s(own) + left_s))
     return (
-        f"{message}. From here nobody can see whether it lives: without another sign of it in the "
-        f"ledger it counts as dead at {clock}; type the same again then"
+        f"{message}. {own.values['host']} cannot see whether that process is alive: if it writes "
+        f"nothing to the ledger until {clock}, type the same again then. If it is dead, the same "
+        f"command on {other.values['host']} continues at once"
     )

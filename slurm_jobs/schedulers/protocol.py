@@ -13,6 +13,10 @@ JobDependencies = Mapping[DependencyKind, Sequence[str]]
 """Ids of jobs (or array elements, `12_3`) that a job comes after, by kind."""
 
 
+CLOCKS_APART_S = 86_400.0
+"""Clocks of a cluster's machines differ by less; covers a wrong time zone."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """What a scheduler said about jobs, and what it could not say."""
@@ -42,7 +46,7 @@ class Question:
     for itself: a job of that id with another name, and a batch script that is not this one's, is
     somebody else's."""
     since_unix_s: float
-    """No later than when the first of them was submitted."""
+    """When the first of them was submitted or earlier, by the clock of the host that did so."""
     uids: frozenset[int] = frozenset()
     """Whose they are; empty: the asker's own."""
 

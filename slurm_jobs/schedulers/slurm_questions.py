@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from slurm_jobs.cluster.slurm_tables import parse_config
 from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.schedulers.protocol import Answer, Question, is_of
+from slurm_jobs.schedulers.protocol import CLOCKS_APART_S, Answer, Question, is_of
 from slurm_jobs.schedulers.slurm_environment import query_environment
 from slurm_jobs.schedulers.slurm_output import (
     SACCT_FIELDS,
@@ -162,8 +162,10 @@ def _sacct(question: Question, *, details: bool) -> _Accounts:
 
 
 def _sacct_command(question: Question, *, details: bool) -> list[str]:
-    # sacct's default window starts at midnight; an hour's grace covers clocks that differ.
-    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(question.since_unix_s - 3600))
+    # Without -S the window starts at midnight, in older versions also with -j; an open one meets
+    # MaxQueryTimeRange. Slurm's times are by the controller's clock, `since_unix_s` by another.
+    begin_s = max(0.0, question.since_unix_s - CLOCKS_APART_S)
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(begin_s))
     ids = list(dict.fromkeys(question.jobs.values()))
     which = ["-j", ",".join(ids)] if len(ids) <= MAX_IDS_NAMED else ["-u", _users(question)]
     scope = ["--duplicates"] if details else ["-X"]

@@ -22,7 +22,7 @@ from slurm_jobs.run.parents import TRUSTED_S
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.snapshot import CodeSnapshot
 from slurm_jobs.run.submission import RunContext, submit_plan, write_plan
-from slurm_jobs.run.turns import OTHER_HOST_PATIENCE_S, submitting
+from slurm_jobs.run.turns import submitting
 from slurm_jobs.schedulers.protocol import Answer, JobDependencies, Question
 from slurm_jobs.spec.model import RunSpec
 
@@ -301,17 +301,15 @@ def test_plans_are_numbered_and_never_replaced(tmp_path: Path) -> None:
     assert given.paths.plan(first).read_text() == text
 
 
-def test_a_command_that_was_taken_for_dead_submits_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_was_taken_for_dead_submits_no_more(tmp_path: Path) -> None:
     """It was suspended between two jobs, and a resume on another host went in meanwhile."""
     given, scheduler = context(tmp_path)
-    late_s = time.time() + OTHER_HOST_PATIENCE_S
 
     def let_another_in(_job: SubmittedJob) -> None:
-        monkeypatch.setattr("slurm_jobs.run.ledger.time", SimpleNamespace(time=lambda: late_s))
         who = {"pid": 7, "host": "elsewhere", "process_start": None}
+        first = read_ledger(given.paths.ledger_dir)[0]
         append_entry(given.paths.ledger_dir, "begin", "other", who)
+        append_entry(given.paths.ledger_dir, "end", first.token, {"ended_by": "other"})
 
     with pytest.raises(RunFailedError, match="pid 7 on elsewhere"):
         submit_all(given, plan(), Connections(), on_job=let_another_in)

@@ -6,13 +6,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from slurm_jobs.common.errors import RunFailedError
+from slurm_jobs.run.intents import Entry, EntryKind
 from slurm_jobs.run.ledger import append_entry, read_ledger
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.turns import OTHER_HOST_PATIENCE_S, open_command, refuse_if_lost, submitting
@@ -100,7 +102,7 @@ def test_a_second_command_is_let_in_after_the_first_was_killed(paths: RunPaths) 
         with submitting(paths):
             pass
     kinds = [entry.kind for entry in read_ledger(paths.ledger_dir)]
-    assert kinds == ["begin", "begin", "end"]
+    assert kinds == ["begin", "begin", "end", "end"]  # that of the dead one, too
 
 
 def test_a_command_that_raises_gives_its_turn_back(paths: RunPaths) -> None:
@@ -119,71 +121,124 @@ def test_another_process_that_got_the_pid_of_a_dead_command_keeps_nobody_out(
         pass
 
 
-@pytest.mark.parametrize(
-    ("age_s", "expected"),
-    [
-        (0.0, pytest.raises(RunFailedError, match="on elsewhere")),
-        (OTHER_HOST_PATIENCE_S - 5, pytest.raises(RunFailedError, match="on elsewhere")),
-        (OTHER_HOST_PATIENCE_S + 1, nullcontext()),
-    ],
-)
-def test_a_command_on_another_host_counts_as_dead_after_patience_alone(
-    paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
-    age_s: float,
-    expected: AbstractContextManager[object],
+class OtherHost:
+    """The ledger as hosts with shifted clocks write it; the true time moves only by `pass_s`."""
+
+    def __init__(self, paths: RunPaths, monkeypatch: pytest.MonkeyPatch, shift_s: float) -> None:
+        self._paths, self._monkeypatch, self._shift_s = paths, monkeypatch, shift_s
+        self._now_s = time.time()
+
+    def pass_s(self, seconds: float) -> None:
+        self._now_s += seconds
+
+    def write(self, kind: EntryKind, token: str, **values: Any) -> Entry:
+        self._set(self._now_s + self._shift_s)
+        return append_entry(self._paths.ledger_dir, kind, token, values)
+
+    def begin(self) -> Entry:
+        # The pid is one that lives here, which says nothing of another host.
+        return self.write("begin", "there", pid=os.getpid(), host="elsewhere", process_start=None)
+
+    def can_begin_here(self) -> bool:
+        self._set(self._now_s)
+        try:
+            with submitting(self._paths):
+                return True
+        except RunFailedError:
+            return False
+
+    def _set(self, now_s: float) -> None:
+        clock = SimpleNamespace(
+            time=lambda: now_s, strftime=time.strftime, localtime=time.localtime
+        )
+        self._monkeypatch.setattr("slurm_jobs.run.ledger.time", clock)
+        self._monkeypatch.setattr("slurm_jobs.run.turns.time", clock)
+
+
+SHIFTS = pytest.mark.parametrize("shift_s", [0.0, 600.0, -600.0, 50_000.0, -50_000.0])
+"""How far the other host's clock is ahead of this one's."""
+
+
+@SHIFTS
+def test_a_live_command_on_another_host_is_not_taken_for_dead_whatever_its_clock_says(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, shift_s: float
 ) -> None:
-    # The pid is one that lives here: of another host that says nothing.
-    who = {"pid": os.getpid(), "host": "elsewhere", "process_start": None}
-    append_entry(paths.ledger_dir, "begin", "there", who)
-    later = SimpleNamespace(
-        time=lambda: time.time() + age_s, strftime=time.strftime, localtime=time.localtime
-    )
-    monkeypatch.setattr("slurm_jobs.run.turns.time", later)
-    with expected, submitting(paths):
-        pass
+    other = OtherHost(paths, monkeypatch, shift_s)
+    other.begin()
+    for number in range(4):  # it submits slowly, for longer than the patience in all
+        other.pass_s(OTHER_HOST_PATIENCE_S - 5)
+        assert not other.can_begin_here()
+        other.write("submitted", f"job{number}", job_id=str(number))
+        assert not other.can_begin_here()
 
 
-def test_a_command_on_another_host_lives_as_long_as_it_submits(
+@SHIFTS
+def test_a_dead_command_on_another_host_counts_as_dead_after_patience_by_this_hosts_clock(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, shift_s: float
+) -> None:
+    other = OtherHost(paths, monkeypatch, shift_s)
+    other.begin()
+    other.pass_s(60)
+    assert not other.can_begin_here()
+    other.pass_s(OTHER_HOST_PATIENCE_S - 5)
+    assert not other.can_begin_here()
+    other.pass_s(5)
+    assert other.can_begin_here()
+    assert other.can_begin_here()  # its turn was ended; nobody waits for it again
+
+
+def test_only_this_hosts_own_observation_starts_the_patience(
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    who = {"pid": os.getpid(), "host": "elsewhere", "process_start": None}
-    append_entry(paths.ledger_dir, "begin", "there", who)
-    append_entry(paths.ledger_dir, "submitted", "job", {"job_id": "7"})
-    began_s, acted_s = (e.values["time_unix_s"] for e in read_ledger(paths.ledger_dir))
-    middle_s = (began_s + acted_s) / 2 + OTHER_HOST_PATIENCE_S  # too long since the one alone
-    assert began_s + OTHER_HOST_PATIENCE_S < middle_s < acted_s + OTHER_HOST_PATIENCE_S
-    clock = SimpleNamespace(time=lambda: middle_s, strftime=time.strftime, localtime=time.localtime)
-    monkeypatch.setattr("slurm_jobs.run.turns.time", clock)
-    assert open_command(read_ledger(paths.ledger_dir)) is not None
-    with pytest.raises(RunFailedError, match=r"it counts as dead at \d\d:\d\d:\d\d"):
-        submitting(paths).__enter__()
+    other = OtherHost(paths, monkeypatch, -OTHER_HOST_PATIENCE_S)
+    other.begin()
+    other.write("begin", "third", pid=1, host="a third one", process_start=None)
+    other.write("end", "third")
+    other.pass_s(OTHER_HOST_PATIENCE_S)
+    assert not other.can_begin_here()
 
 
-@pytest.mark.parametrize(
-    ("host", "silent_s", "expected"),
-    [
-        ("elsewhere", OTHER_HOST_PATIENCE_S, pytest.raises(RunFailedError, match="for dead")),
-        ("elsewhere", OTHER_HOST_PATIENCE_S / 2, nullcontext()),  # it was turned away
-        (socket.gethostname(), OTHER_HOST_PATIENCE_S, nullcontext()),  # it saw that this one lives
-    ],
-)
-def test_a_turn_is_lost_to_who_began_elsewhere_after_patience(
-    paths: RunPaths,
-    monkeypatch: pytest.MonkeyPatch,
-    host: str,
-    silent_s: float,
-    expected: AbstractContextManager[object],
+def test_a_command_that_died_on_another_host_last_week_is_not_waited_for(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    other = OtherHost(paths, monkeypatch, 0.0)
+    other.begin()
+    other.pass_s(7 * 86_400)
+    assert other.can_begin_here()
+
+
+def test_the_message_names_the_command_on_another_host_and_what_to_type(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    OtherHost(paths, monkeypatch, 0.0).begin()
+    with pytest.raises(RunFailedError) as refused, submitting(paths):
+        pass
+    for words in (f"pid {os.getpid()} on elsewhere", "type the same again", "continues at once"):
+        assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(("age_s", "is_open"), [(0.0, True), (-3 * 3600.0, False), (700.0, False)])
+def test_a_look_shows_a_command_on_another_host_as_submitting_while_its_last_entry_is_new(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, age_s: float, *, is_open: bool
+) -> None:
+    OtherHost(paths, monkeypatch, -age_s).begin()
+    monkeypatch.setattr("slurm_jobs.run.turns.time", time)
+    assert (open_command(read_ledger(paths.ledger_dir)) is not None) == is_open
+
+
+def test_a_turn_is_lost_to_a_command_that_ended_it_and_not_to_one_that_was_refused(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = OtherHost(paths, monkeypatch, 50_000.0)  # by the clocks alone, silent for hours
     with submitting(paths) as turn:
         refuse_if_lost(turn, turn.begin)
         newest = append_entry(paths.ledger_dir, "submitted", "job", {"job_id": "7"})
-        sign_s = newest.values["time_unix_s"]
-        clock = SimpleNamespace(time=lambda: sign_s + silent_s)
-        monkeypatch.setattr("slurm_jobs.run.ledger.time", clock)
-        who = {"pid": 7, "host": host, "process_start": "1"}
-        append_entry(paths.ledger_dir, "begin", "there", who)
-        with expected:
+        other.begin()
+        refuse_if_lost(turn, newest)
+        other.write("end", "there")
+        refuse_if_lost(turn, newest)
+        other.write("end", turn.begin.token, ended_by="there")
+        with pytest.raises(RunFailedError, match="on elsewhere\\) took this one for dead"):
             refuse_if_lost(turn, newest)
 
 
