@@ -166,7 +166,7 @@ def _from_scheduler(
     if task.state == "COMPLETED":
         reason = f"{task.source} says COMPLETED, but there is no completion record"
         return replace(known, status="unknown", reason=reason)
-    if _was_not_started(task) or _runner_ended(task):
+    if _was_not_started(task) or _runner_ended(task) or _ran_out_of_memory(task):
         reason = task.reason
     elif status.attempt == 0:
         reason = f"{task.state} before its supervisor started; see its log"
@@ -193,6 +193,11 @@ def _pending(known: SliceStatus, task: TaskAccounting) -> SliceStatus:
     else:
         return replace(known, status="waiting", reason=words if wait else task.reason, wait=wait)
     return replace(known, status="stranded", reason=reason, wait=wait)
+
+
+def _ran_out_of_memory(task: TaskAccounting) -> bool:
+    """Whether the local scheduler ended a task for its memory; only it says how much that was."""
+    return task.source == "local" and task.state == "OUT_OF_MEMORY" and bool(task.reason)
 
 
 def _runner_ended(task: TaskAccounting) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,6 +172,35 @@ def session_lives(session: Session) -> bool:
     )
     # While the leader lives, this spares a look at every process of the host.
     return bool(process_lives(leader) or left_of_session(session))
+
+
+def memory_of_sessions(leader_pids: Collection[int], limits: Mapping[int, float]) -> dict[int, int]:
+    """Return the bytes of memory that the processes of each session hold.
+
+    What is counted is what a cgroup could not reclaim: anonymous and shared memory, pages that
+    several processes have in common shared out among them. Pages of mapped files do not count. The
+    exact count is slow, and is only taken where an upper bound is over the session's limit.
+    """
+    pids: dict[int, list[int]] = {leader: [] for leader in leader_pids}
+    for process in _processes():
+        if process.session in pids:
+            pids[process.session].append(process.pid)
+    held = {}
+    for leader, members in pids.items():
+        held[leader] = sum(_sum_of(pid, "status", ("RssAnon", "RssShmem")) for pid in members)
+        if held[leader] > limits.get(leader, math.inf):
+            exact = sum(_sum_of(p, "smaps_rollup", ("Pss_Anon", "Pss_Shmem")) for p in members)
+            held[leader] = exact or held[leader]  # none before Linux 5.4
+    return held
+
+
+def _sum_of(pid: int, file: str, names: Collection[str]) -> int:
+    """The sum of such fields, in bytes; 0 of a process that has ended."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/{file}").read_text(errors="replace").splitlines()
+        pairs = (line.partition(":") for line in lines)
+        return sum(int(value.split()[0]) * 1024 for name, _, value in pairs if name in names)
+    return 0
 
 
 def _pid_space() -> str:

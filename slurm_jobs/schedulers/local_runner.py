@@ -18,7 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_jobs.common.errors import DamagedFileError
-from slurm_jobs.common.process import dies_with_parent, kill_session, note_session
+from slurm_jobs.common.process import (
+    dies_with_parent,
+    kill_session,
+    memory_of_sessions,
+    note_session,
+)
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.run.orders import JobOrder, read_order
 from slurm_jobs.run.paths import RunPaths
@@ -30,10 +35,12 @@ from slurm_jobs.schedulers.local_state import (
     LocalJob,
     decide,
     not_started_reason,
+    out_of_memory_reason,
 )
 from slurm_jobs.schedulers.surrounding_job import foreign_to_new_jobs
 
 POLL_S = 0.05
+MEMORY_SAMPLE_S = 0.5
 _START_VARIABLE = "SLURM_JOBS_LOCAL_START"
 """By which the processes of one start are known."""
 
@@ -44,11 +51,15 @@ class _Running:
 
     process: subprocess.Popen[bytes]
     accounting: TaskAccounting
+    log: Path
     warn_at_s: float | None
     end_at_s: float
     kill_at_s: float | None = None
     final_state: str | None = None
-    """TIMEOUT or CANCELLED once that has been decided."""
+    """TIMEOUT, CANCELLED or OUT_OF_MEMORY once that has been decided."""
+    mem_bytes: float | None = None
+    """The most that all its processes may hold together: `mem_gb` of each node."""
+    reason: str = ""
 
 
 class Runner:
@@ -61,6 +72,7 @@ class Runner:
         self._running: dict[str, _Running] = {}
         self._states: dict[str, TaskAccounting] = {}
         self._restarts: dict[str, int] = {}
+        self._sampled_s = 0.0
         self._looked_unix_s = 0.0
         """When the processes were last looked at: a task is eligible when its parent ended, not
         later because the disk was slow in between."""
@@ -75,6 +87,7 @@ class Runner:
             self._cancel(jobs, self._book.take_requests("cancel"))
             self._reap()
             self._hold_limits()
+            self._hold_memory()
             words = {task_id: task.state for task_id, task in self._states.items()}
             decision = decide(jobs, words, max_cpus=self._max_cpus)
             for job, task_id in decision.start:
@@ -141,8 +154,10 @@ class Runner:
         self._running[task_id] = _Running(
             process=process,
             accounting=accounting,
+            log=self._paths.job_log(order.stage, task_id),
             warn_at_s=now + limit_s - lead_s if 0 < lead_s < limit_s else None,
             end_at_s=now + limit_s,
+            mem_bytes=None if asked.mem_gb is None else asked.mem_gb * 2**30 * asked.nodes,
         )
 
     def _process(
@@ -201,6 +216,7 @@ class Runner:
                 signal=-code if code < 0 else None,
                 cpu_time_s=usage.ru_utime + usage.ru_stime,
                 max_rss_bytes=usage.ru_maxrss * 1024.0,
+                reason=running.reason,
             )
             if self._take_requeue(task_id) and running.final_state != "CANCELLED":
                 self._restarts[task_id] = self._restarts.get(task_id, 0) + 1
@@ -224,6 +240,32 @@ class Runner:
                 self._end(running, "TIMEOUT")
             if running.kill_at_s is not None and now >= running.kill_at_s:
                 kill_session(running.process.pid)
+
+    def _hold_memory(self) -> None:
+        """End tasks that hold more than `mem_gb`.
+
+        Sampling needs no right: a cgroup would need one that is delegated, which few machines do,
+        and a limit of address space would end CUDA and torch, which reserve far more than they use.
+        """
+        now = time.monotonic()
+        limits = {
+            running.process.pid: running.mem_bytes
+            for running in self._running.values()
+            if running.mem_bytes is not None and running.final_state is None
+        }
+        if not limits or now - self._sampled_s < MEMORY_SAMPLE_S:
+            return
+        self._sampled_s = now
+        held = memory_of_sessions(limits, limits)
+        for running in self._running.values():
+            pid = running.process.pid
+            if pid not in limits or held[pid] <= limits[pid]:
+                continue
+            running.final_state = "OUT_OF_MEMORY"
+            running.reason = out_of_memory_reason(held[pid], limits[pid])
+            kill_session(pid)
+            with running.log.open("ab") as log:
+                log.write(f"slurm-jobs: {running.reason}\n".encode())
 
     def _end(self, running: _Running, final_state: str) -> None:
         running.final_state = final_state

@@ -128,6 +128,14 @@ def _reason(kind: str, parents: Sequence[str]) -> str | None:
     return WAITING if num_ended < len(parents) else None
 
 
+def out_of_memory_reason(held_bytes: float, limit_bytes: float) -> str:
+    """Why a task was ended for its memory, and what to do."""
+    return (
+        f"out of memory: its processes held {held_bytes / 2**30:.2f} GB, and mem_gb allows "
+        f"{limit_bytes / 2**30:g}; raise resources.mem_gb"
+    )
+
+
 def not_started_reason(error: OSError | DamagedFileError) -> str:
     """Why a task could not be started, and what to do."""
     what = str(error)

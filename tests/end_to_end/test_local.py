@@ -61,6 +61,26 @@ def test_run_completes_all_stages_and_its_folder_is_private(local: Driver) -> No
         assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
 
 
+def test_a_task_over_its_memory_says_so_and_resume_gives_it_more(local: Driver) -> None:
+    local.write(
+        "hog.py",
+        "import time\n\ndef run(config, context):\n"
+        "    held = bytearray(b'x') * 400_000_000\n    time.sleep(2)\n",
+    )
+    local.write(
+        "spec.yaml",
+        "name: hog\ncluster: local\nstages:\n"
+        "  eat: {run: 'hog:run', resources: {mem_gb: 0.2}, on_resume: {raise_mem_gb: 5}}\n",
+    )
+    run_dir = local.submit("spec.yaml")
+    local.wait(run_dir)
+    said = local.run("status", str(run_dir), check=1).stdout
+    assert "out of memory: its processes held 0." in said
+    assert "mem_gb allows 0.2; raise resources.mem_gb" in said
+    local.run("resume", str(run_dir))
+    assert words_of(local.wait(run_dir)) == {"eat": "completed"}
+
+
 @pytest.mark.slow
 def test_max_running_bounds_how_many_array_tasks_run_at_once(local: Driver) -> None:
     run_dir = local.submit(_chain(local, "sleep_s: 0.5"))

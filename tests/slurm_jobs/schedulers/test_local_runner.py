@@ -1,5 +1,7 @@
 """The local runner with real processes; a job's order is a stand-in."""
 
+import re
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -99,3 +101,67 @@ def test_a_task_that_cannot_be_started_fails_alone_and_says_why(book, monkeypatc
     assert failed.reason.startswith("it could not be started: ")
     assert "gone" in failed.reason
     assert (failed.start_unix_s, failed.end_unix_s is None) == (None, False)
+
+
+HOLDS = "x = bytearray(b'x') * {megabytes}_000_000; "
+
+
+def script_of(book, code):
+    """Have a task run Python two processes below its shell."""
+    paths = RunPaths(book.folder.parent)
+    (paths.run_dir / "task.py").write_text(code)
+    paths.batch_script("t").write_text(f"bash -c '{sys.executable} task.py; exit $?'\nexit $?\n")
+
+
+def with_memory(mem_gb):
+    local_runner.read_order(None).resources.mem_gb = mem_gb
+
+
+def test_a_task_over_its_memory_ends_with_both_numbers_and_the_remedy(book):
+    with_memory(0.1)
+    script_of(book, HOLDS.format(megabytes=300) + "import signal; signal.pause()")
+    job = queue(book)
+    below = queue(book, after=job.job_id)
+    run(book, max_cpus=2)
+    task = book.state(job.job_id)
+    assert task.state == "OUT_OF_MEMORY"
+    found = re.fullmatch(
+        r"out of memory: its processes held (0\.\d\d) GB, and mem_gb allows 0\.1; "
+        r"raise resources\.mem_gb",
+        task.reason,
+    )
+    assert found, task.reason
+    assert float(found[1]) > 0.1
+    assert task.reason in RunPaths(book.folder.parent).job_log("work", job.job_id).read_text()
+    assert book.state(below.job_id).state == "CANCELLED"
+
+
+def test_a_task_of_several_nodes_has_the_memory_of_all(book):
+    with_memory(0.25)
+    local_runner.read_order(None).resources.nodes = 2
+    script_of(book, HOLDS.format(megabytes=300) + "import time; time.sleep(1.2)")
+    job = queue(book)
+    run(book, max_cpus=2)
+    assert book.state(job.job_id).state == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        HOLDS.format(megabytes=150)
+        + "import os, time; [os.fork() for _ in range(2)]; time.sleep(1.2)",
+        (
+            "import mmap, time; f = open('big', 'w+b'); f.truncate(600_000_000); "
+            "m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ); sum(m[::4096]); time.sleep(1.2)"
+        ),
+        "import mmap, time; m = mmap.mmap(-1, 4_000_000_000); time.sleep(1.2)",
+    ],
+    ids=["shared by a fork", "a mapped file", "reserved, not used"],
+)
+def test_memory_that_is_shared_mapped_or_only_reserved_does_not_count(book, code):
+    with_memory(0.25)
+    script_of(book, code)
+    job = queue(book)
+    run(book, max_cpus=2)
+    task = book.state(job.job_id)
+    assert (task.state, task.reason) == ("COMPLETED", "")
