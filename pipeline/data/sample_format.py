@@ -132,16 +132,20 @@ def unpack_sample(buffer: memoryview) -> Sample:
 
 
 def decode_stored_image(data: memoryview, suffix: str) -> np.ndarray:
-    """A stored image as uint8 [height, width, 3].
+    """Return a stored image as uint8 [height, width, 3].
 
-    JPEGs are decoded by libjpeg-turbo itself: the pixels that Pillow gives, in less time.
+    JPEGs are decoded by libjpeg-turbo itself: the pixels that Pillow gives, in less time. Shards
+    may come from elsewhere (`stream.urls`), so Pillow tries no format that is not stored.
+
+    Raises:
+        UnidentifiedImageError: the data is neither PNG nor WebP.
     """
     if suffix.endswith(".npy"):
         return view_npy(data)
     if suffix.endswith(".jpg"):
         decoded: np.ndarray = simplejpeg.decode_jpeg(data, "RGB")
         return decoded
-    return np.asarray(Image.open(io.BytesIO(data)))
+    return np.asarray(Image.open(io.BytesIO(data), formats=("PNG", "WEBP")))
 
 
 def view_npy(data: memoryview) -> np.ndarray:
