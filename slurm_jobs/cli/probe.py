@@ -28,6 +28,7 @@ from slurm_jobs.cli.arguments import (
 from slurm_jobs.cli.submit import print_job, print_notes
 from slurm_jobs.cli.watch import watch
 from slurm_jobs.run.paths import RunPaths
+from slurm_jobs.schedulers.protocol import CLOCKS_APART_S
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 _MOST_MINUTES = 24 * 60
 _SEEN_WITHIN_S = 15.0
 """A network file system shows this machine an older listing of a folder for some seconds."""
-_FRESH_S = 120.0
-"""What ended earlier is to be seen, if it is there."""
+_FRESH_S = CLOCKS_APART_S
+"""A record of a run that ended earlier, by its node's clock, is visible if it exists."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +176,7 @@ def _probes(paths: RunPaths, status: RunStatus, problems: list[str]) -> tuple[No
 
 
 def _is_fresh(paths: RunPaths, status: RunStatus) -> bool:
-    """Whether the run has ended just now, by clocks that may differ a little."""
+    """Return whether the run may have ended just now, by clocks that may differ."""
     from slurm_jobs.run.store import read_completion
 
     ((part,),) = (stage.slices for stage in status.stages)

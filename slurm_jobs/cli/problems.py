@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import command_text, shown_path
 from slurm_jobs.cli.log_files import failure_log, has_explaining_log, last_lines, rank_logs
+from slurm_jobs.common.errors import DamagedFileError
 from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.common.records import CompletionRecord
 from slurm_jobs.common.rows_in_progress import rows_in_progress
@@ -26,6 +29,8 @@ _RESUMES = re.compile(
     r"`slurm-jobs resume (?:(?! --set )[^`])+((?: --set \S+=(?![A-Z]+[ `])[^\s`]+)+)`"
 )
 """With what a reason says that has to be set; a value in capitals is one to be chosen."""
+MAX_NOTES_READ = 100
+"""Records of completed slices that one look opens; the report has the notes of all."""
 MAX_TAIL_LINES = 8
 """Of a failed task's log; a Python traceback's end fits."""
 
@@ -79,8 +84,34 @@ def problem_lines(run_dir: Path, status: RunStatus, *, with_logs: bool = False) 
         for name in barred
     ]
     lines += _stuck_lines(status)
+    notes = completed_notes(run_dir, status)
+    for (name, index), note in list(notes.items())[:MAX_PROBLEMS_SHOWN]:
+        part = f" slice {index}" if status.stage(name).stage.is_array else ""
+        lines.append(f"{name}{part} completed, with a note: {note}")
+    if len(notes) > MAX_PROBLEMS_SHOWN:
+        lines.append(f"... and {len(notes) - MAX_PROBLEMS_SHOWN} more notes; --json has them")
     lines += _ways_on(run_dir, status, failed, is_barred=bool(barred))
     return lines
+
+
+def completed_notes(run_dir: Path, status: RunStatus) -> dict[tuple[str, int], str]:
+    """Return what the records of completed slices note, by stage and slice.
+
+    Such as a process that outlived its function. The first `MAX_NOTES_READ` records are read.
+    """
+    notes = {}
+    completed = (
+        (stage.stage.name, part.ending)
+        for stage in status.stages
+        for part in stage.slices
+        if part.status == "completed" and part.ending is not None
+    )
+    for name, ending in itertools.islice(completed, MAX_NOTES_READ):
+        with suppress(OSError, DamagedFileError):  # the status comes from the record's name
+            reason = read_completion(RunPaths(run_dir), name, ending).reason
+            if reason:
+                notes[name, ending.slice_index] = reason
+    return notes
 
 
 def _stuck_lines(status: RunStatus) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,9 @@ def exit_code(status: RunStatus) -> int:
 
 def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[str, Any]:
     """A status for programs; ages in seconds, None for what was read from files just now."""
+    from slurm_jobs.cli.problems import completed_notes
+
+    notes = completed_notes(run_dir, status)
     return {
         "run_id": run_dir.name,
         "run_dir": str(run_dir),
@@ -80,7 +84,7 @@ def status_values(run_dir: Path, status: RunStatus, now_unix_s: float) -> dict[s
                 },
                 "slices": [
                     {
-                        **_slice_values(run_dir, stage, part),
+                        **_slice_values(run_dir, stage, part, notes),
                         "age_s": _age_s(status, (part.source,), now_unix_s),
                     }
                     for part in stage.slices
@@ -96,10 +100,17 @@ def _age_s(status: RunStatus, sources: tuple[str, ...], now_unix_s: float) -> fl
     return None if asked is None else round(max(0.0, now_unix_s - asked), 1)
 
 
-def _slice_values(run_dir: Path, stage: StageStatus, part: SliceStatus) -> dict[str, Any]:
+def _slice_values(
+    run_dir: Path,
+    stage: StageStatus,
+    part: SliceStatus,
+    notes: Mapping[tuple[str, int], str],
+) -> dict[str, Any]:
     values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     if part.status == "failed":
         from slurm_jobs.cli.problems import reason_of
 
         values["reason"] = reason_of(run_dir, stage.stage.name, part)
+    elif part.status == "completed":
+        values["reason"] = notes.get((stage.stage.name, part.slice_index), part.reason)
     return values

@@ -10,7 +10,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,12 +83,13 @@ def run_to_its_end(
         SpecError: the cluster could never run it; SchedulerError: it was refused.
         KeyboardInterrupt: the user ended it; its jobs are cancelled.
     """
-    began_s = time.time()
+    folder = Path(loaded.spec.runs_dir)
+    before = set(folder.glob("*"))
     try:
         with _interrupts_held():
             run_dir = submit(loaded).paths.run_dir
     except BaseException:
-        _cancel_new(Path(loaded.spec.runs_dir), began_s)
+        _cancel_new(folder, before)
         raise
     answering = Answering(run_dir, num_nodes) if num_nodes else None
     try:
@@ -150,10 +151,10 @@ def _cancel(run_dir: Path) -> None:
             raise SchedulerError(message) from error
 
 
-def _cancel_new(folder: Path, began_s: float) -> None:
+def _cancel_new(folder: Path, before: Collection[Path]) -> None:
     """Cancel what a submit that did not end well may have left."""
     for run_dir in folder.glob("*"):
-        if is_run(run_dir) and run_dir.stat().st_mtime >= began_s - 1:
+        if run_dir not in before and is_run(run_dir):
             with suppress(InputError):  # it has no plan, so it has no job
                 _cancel(run_dir)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_jobs.reconcile import RunStatus, reconcile
+from slurm_jobs.run.find import age_key
 from slurm_jobs.run.model import RunMeta, RunRecords
 from slurm_jobs.run.observe import answers
-from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_run
 from slurm_jobs.schedulers.protocol import Answer
 
@@ -90,13 +90,13 @@ def _noting(run_dir: Path, unreadable: dict[Path, str]) -> Iterator[None]:
 
 def _runs_by_age(runs_dir: Path) -> tuple[list[Path], dict[Path, str]]:
     """Folders with a `run.json`, newest first, and those that hide whether they have one."""
-    written_s: dict[Path, float] = {}
+    ages: dict[Path, tuple[float, str, str]] = {}
     unreadable: dict[Path, str] = {}
     for folder in sorted(runs_dir.iterdir()):
         try:
-            written_s[folder] = RunPaths(folder).run_json.stat().st_mtime
+            ages[folder] = age_key(folder)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             unreadable[folder] = error.strerror or str(error)
-    return sorted(written_s, key=lambda folder: -written_s[folder]), unreadable
+    return sorted(ages, key=ages.__getitem__, reverse=True), unreadable

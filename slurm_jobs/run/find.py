@@ -126,8 +126,23 @@ def is_run(folder: Path) -> bool:
 
 
 def _by_age(runs_dir: Path) -> list[Path]:
-    """The runs in a folder, the newest last."""
-    return sorted(_runs(runs_dir), key=lambda path: RunPaths(path).run_json.stat().st_mtime)
+    """Return the runs in a folder, the newest last."""
+    return sorted(_runs(runs_dir), key=age_key)
+
+
+def age_key(run_dir: Path) -> tuple[float, str, str]:
+    """Return what orders runs by age, the newest last.
+
+    The time of `run.json`, which is written once and, on a network file system, dated by one
+    clock. The time in a run's name comes from the machine that submitted it, and two machines'
+    clocks differ; it orders runs of the same file time, as a copy may have.
+
+    Raises:
+        OSError: the folder has no `run.json`, or hides it.
+    """
+    stamp = _STAMP.search(run_dir.name)
+    written_s = RunPaths(run_dir).run_json.stat().st_mtime
+    return written_s, stamp.group() if stamp else "", run_dir.name
 
 
 def _newest(runs_dir: Path, name: str | None = None) -> Path:

@@ -19,18 +19,24 @@ def kind_begun_on(
 ) -> str:
     """The type that the newest attempt at these slices had; empty if none of them says.
 
+    The attempts of a slice are ordered by their numbers, not by the clocks of their nodes.
     Attempts at other work (another fingerprint, or before it was asked for again) do not count.
     Read by name, one after the other, and not by listing a folder that ten thousand tasks write to.
     """
-    newest: dict[str, Any] = {"started_unix_s": 0.0, "gpu": ""}
+    begun: list[dict[str, Any]] = []
     for slice_index in slices:
+        newest = None
         for attempt in itertools.count(1):
             path = paths.attempt(stage, slice_index, attempt)
             if not path.exists():
                 break
             record = read_json(path)
             work = (record["fingerprint"], record.get("num_again", 0))
-            is_same = work == (fingerprint, num_again.get(slice_index, 0)) and record.get("gpu")
-            if is_same and record["started_unix_s"] > newest["started_unix_s"]:
+            if work == (fingerprint, num_again.get(slice_index, 0)) and record.get("gpu"):
                 newest = record
-    return str(newest["gpu"])
+        if newest is not None:
+            begun.append(newest)
+    # Attempts of different slices have no other order than their nodes' clocks. A wrong one picks
+    # a type on which another of these slices was begun.
+    last = max(begun, key=lambda record: record["started_unix_s"], default=None)
+    return "" if last is None else str(last["gpu"])

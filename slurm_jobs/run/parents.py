@@ -7,11 +7,12 @@ that is handed in after that would start on nothing.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 
 from slurm_jobs.common.errors import SchedulerError
-from slurm_jobs.common.records import DependencyKind
+from slurm_jobs.common.records import DependencyKind, TaskAccounting
 from slurm_jobs.plan import Plan, PlannedJob
 from slurm_jobs.run.connections import SubmittedJob
 from slurm_jobs.run.elements import array_indices, slices_of_element
@@ -45,11 +46,13 @@ class Parents:
         self._scheduler = scheduler
         self._jobs: dict[str, SubmittedJob] = {}
         self._since_unix_s = time.time()
+        self._added_s: dict[str, float] = {}
         self._trusted_until_s: dict[str, float] = {}
 
     def add(self, job: SubmittedJob) -> None:
         """Slurm took a job just now."""
         self._jobs[job.job_id] = job
+        self._added_s[job.job_id] = time.time()
         self._trusted_until_s[job.job_id] = time.time() + TRUSTED_S
 
     def refuse_gone(self, job: PlannedJob, dependencies: JobDependencies) -> None:
@@ -69,7 +72,8 @@ class Parents:
         )
         for job_id in due:
             # Where nobody can say, the id counts: Slurm took it.
-            why = _why_gone(self._paths, self._jobs[job_id], answer)
+            age_s = time.time() - self._added_s[job_id]
+            why = _why_gone(self._paths, self._jobs[job_id], answer, age_s)
             if answer.knows_the_living and why:
                 raise SchedulerError(self._message(job, self._jobs[job_id], why))
             self._trusted_until_s[job_id] = time.time() + TRUSTED_S
@@ -90,17 +94,22 @@ class Parents:
         )
 
 
-def _why_gone(paths: RunPaths, job: SubmittedJob, answer: Answer) -> str:
+def _why_gone(paths: RunPaths, job: SubmittedJob, answer: Answer, age_s: float) -> str:
     """What has come of a job that nothing can wait for any more; empty if it lives or ended well.
 
     What Slurm has forgotten has ended well if its records say so.
+
+    Args:
+        paths: of the run.
+        job: that was submitted.
+        answer: of the scheduler.
+        age_s: of the job, by this machine's clock.
     """
     tasks = {i: t for i, t in answer.tasks.items() if i.partition("_")[0] == job.job_id}
     states = {i: task.state for i, task in tasks.items()}
     ended = [t for t in tasks.values() if t.state not in LIVING_STATES and t.state != "COMPLETED"]
-    before_unix_s = time.time() - REMEMBERED_S
     forgotten_by_now = [
-        t for t in ended if t.source != "squeue" and (t.end_unix_s or 0.0) < before_unix_s
+        t for t in ended if t.source != "squeue" and age_s - _duration_s(t) > REMEMBERED_S
     ]
     if forgotten_by_now:
         return f"ended as {forgotten_by_now[0].state}"
@@ -108,6 +117,13 @@ def _why_gone(paths: RunPaths, job: SubmittedJob, answer: Answer) -> str:
     if not forgotten or forgotten <= _completed(paths, job):
         return ""
     return "is gone"
+
+
+def _duration_s(task: TaskAccounting) -> float:
+    """Return the seconds from submission to end, both by Slurm's clock; -inf if unknown."""
+    if task.submit_unix_s is None or task.end_unix_s is None:
+        return -math.inf
+    return task.end_unix_s - task.submit_unix_s
 
 
 def _slices_without(job: SubmittedJob, states: Mapping[str, str]) -> frozenset[int]:

@@ -215,6 +215,7 @@ def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
             exit_codes = [0]  # of srun or the keeper: its death is explained
     failed = [e for e in ends.values() if e["exit_code"] != 0 and not e["stopped"]]
     if failed:
+        # Only the nodes' clocks order ranks of several nodes; all failed, whichever is named.
         return _naming_rows(_failed(min(failed, key=lambda e: e["ended_unix_s"])), task_dir)
     missing = [rank for rank in range(num_ranks) if rank not in ends]
     if missing:

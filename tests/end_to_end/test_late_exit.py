@@ -101,10 +101,19 @@ def test_a_request_to_end_does_not_wait_for_the_patience(local: Driver) -> None:
     assert "thread `uploader`" in completion(run_dir)["reason"]
 
 
-def test_one_rank_of_several_that_lives_on_is_named(local: Driver) -> None:
+def test_one_rank_of_several_that_lives_on_is_named_by_record_status_and_report(
+    local: Driver,
+) -> None:
     run_dir = submitted(local, 0.5, num_ranks=2, kept_by="thread", ranks=[1])
     assert local.wait(run_dir)["status"] == "completed"
-    assert completion(run_dir)["reason"].startswith("rank 1 on ")
+    note = completion(run_dir)["reason"]
+    assert note.startswith("rank 1 on ")
+    (part,) = stage_of(local.status(run_dir), "a")["slices"]
+    assert (part["status"], part["reason"]) == ("completed", note)
+    assert f"a completed, with a note: {note}" in local.run("status", str(run_dir)).stdout
+    local.run("report", str(run_dir))
+    reports = list(run_dir.glob("**/report.json"))
+    assert note in reports[0].read_text()
 
 
 def test_a_result_counts_also_where_its_keeper_is_killed(local: Driver) -> None:

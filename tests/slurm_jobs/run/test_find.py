@@ -37,6 +37,15 @@ def test_a_spec_means_its_newest_run_and_never_that_of_a_longer_name(runs: Path)
     assert find_run("words.yaml") == newest
 
 
+def test_runs_whose_files_have_one_time_are_ordered_by_the_times_in_their_names(
+    runs: Path,
+) -> None:
+    names = ("words-20250101-000000-ffff", "words-20250102-000000-aaaa", "a-20250101-120000-bbbb")
+    for name in names:
+        os.utime(make(runs, name) / "run.json", (1e9, 1e9))
+    assert find_run(None) == runs / names[1]
+
+
 def test_a_spec_that_was_never_submitted_has_no_run(runs: Path) -> None:
     make(runs, "words-big-20250103-000000-cccc")
     Path("words.yaml").write_text(SPEC.format(name="words"))

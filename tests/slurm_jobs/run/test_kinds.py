@@ -23,6 +23,15 @@ def test_work_was_begun_on_the_type_of_its_newest_attempt(tmp_path: Path) -> Non
     assert kind_begun_on(paths, "train", "f", {}, (0, 1)) == "v100"
 
 
+def test_the_newest_attempt_is_the_one_with_the_highest_number_whatever_its_nodes_clock_says(
+    tmp_path: Path,
+) -> None:
+    paths = RunPaths(tmp_path)
+    note(paths, 0, 1, began_s=700.0, gpu="v100")
+    note(paths, 0, 2, began_s=100.0, gpu="a100")
+    assert kind_begun_on(paths, "train", "f", {}, (0,)) == "a100"
+
+
 def test_attempts_at_other_work_bind_nothing(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     note(paths, 0, 1, began_s=1.0, gpu="v100", fingerprint="other")

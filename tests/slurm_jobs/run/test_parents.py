@@ -29,6 +29,7 @@ class Fake:
     def __init__(self, states: Mapping[str, str], *, knows: bool = True, name: str = "fake"):
         self.states, self.knows, self.name = dict(states), knows, name
         self.asked: list[Question] = []
+        self.slurm_ahead_s = 0.0
         self.end_unix_s: float | None = None
         self.now_unix_s = BEGAN
 
@@ -38,7 +39,13 @@ class Fake:
     def query(self, question: Question) -> Answer:
         self.asked.append(question)
         tasks = {
-            i: TaskAccounting(job_id=i, state=s, source="sacct", end_unix_s=self.end_unix_s)
+            i: TaskAccounting(
+                job_id=i,
+                state=s,
+                source="sacct",
+                submit_unix_s=BEGAN + self.slurm_ahead_s,
+                end_unix_s=self.end_unix_s,
+            )
             for i, s in self.states.items()
         }
         return Answer(tasks=tasks, knows_the_living=self.knows)
@@ -132,13 +139,15 @@ def test_what_lives_or_ended_well_is_waited_for_however_slow_the_submit(
     assert (question.jobs, question.since_unix_s) == ({f"words.{stage}.{token}": job_id}, BEGAN)
 
 
-def test_what_ended_a_moment_ago_is_left_to_slurm(
-    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("slurm_ahead_s", [0.0, 600.0, -600.0])
+def test_what_ended_a_moment_ago_is_left_to_slurm_whatever_its_clock_says(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch, slurm_ahead_s: float
 ) -> None:
     """It takes away what waits for that, and starts what comes `afterany`."""
     fake = Fake({"11": "FAILED"})
     parents = handed_in(paths, fake, monkeypatch)
-    fake.end_unix_s = BEGAN
+    fake.slurm_ahead_s = slurm_ahead_s
+    fake.end_unix_s = BEGAN + slurm_ahead_s
     fake.now_unix_s += LATE_S
     parents.refuse_gone(job_of("train"), CLEAN)
     fake.now_unix_s += REMEMBERED_S
