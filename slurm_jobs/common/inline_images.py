@@ -7,7 +7,7 @@ of an image format. No file with a suffix has such a name: base64 has no dot.
 from __future__ import annotations
 
 import binascii
-import re
+import string
 from urllib.parse import unquote_to_bytes
 
 _MIN_BARE_CHARS = 64
@@ -19,8 +19,9 @@ _SIGNATURES = (
     b"II*\x00",
     b"MM\x00*",
 )
-_BLANKS = re.compile(r"\s+")
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+_BLANKS = b" \t\r\n\v\f"
+_ALPHABET = (string.ascii_letters + string.digits + "+/").encode()
+_TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 _SIGNATURE_CHARS = 24
 """Of base64: 18 bytes, which hold every signature."""
 
@@ -57,25 +58,30 @@ def _is_bare(text: str) -> bool:
     if len(text) < _MIN_BARE_CHARS:
         return False
     try:
-        head = _from_base64(_BLANKS.sub("", text[: 2 * _SIGNATURE_CHARS])[:_SIGNATURE_CHARS])
+        head = _from_base64("".join(text[: 2 * _SIGNATURE_CHARS].split())[:_SIGNATURE_CHARS])
     except ValueError:
         return False
     is_riff = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
     if not (head.startswith(_SIGNATURES) or is_riff or head[4:8] == b"ftyp"):
         return False
-    return _BASE64.fullmatch(_BLANKS.sub("", text)) is not None
+    return not _standard(text).rstrip(b"=").translate(None, _ALPHABET)
+
+
+def _standard(text: str) -> bytes:
+    """The text in the standard alphabet, without blanks."""
+    return text.encode("ascii", "replace").translate(_TO_STANDARD, _BLANKS)
 
 
 def _from_base64(text: str) -> bytes:
     """Decode either alphabet; blanks, and missing padding, say nothing else."""
-    text = _BLANKS.sub("", text)
-    if not _BASE64.fullmatch(text):
-        wrong = next(c for c in text.rstrip("=") + "=" if not re.match(r"[A-Za-z0-9+/_-]", c))
-        message = f"broken base64: {wrong!r} among {len(text):,} characters"
+    padded = _standard(text)
+    content = padded.rstrip(b"=")
+    wrong = content.translate(None, _ALPHABET)
+    if wrong or len(padded) - len(content) > 2:
+        first = chr(wrong[0]) if wrong else "="
+        message = f"broken base64: {first!r} among {len(padded):,} characters"
         raise ValueError(message)
-    text = text.rstrip("=")
-    if len(text) % 4 == 1:
-        message = f"broken base64: {len(text):,} characters, one more than whole bytes have"
+    if len(content) % 4 == 1:
+        message = f"broken base64: {len(content):,} characters, one more than whole bytes have"
         raise ValueError(message)
-    padded = text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4)
-    return binascii.a2b_base64(padded)
+    return binascii.a2b_base64(content + b"=" * (-len(content) % 4))
