@@ -6,6 +6,7 @@ samples lie stay in its file; `rows` fetches those that are wanted.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +61,12 @@ class Parts:
         """The command that makes all of them anew."""
         return again_command(self.parent.run_dir, self.parent.stage)
 
+    def too_long_lengths(self) -> list[int]:
+        """Return the lengths in tokens of all rows that were left out as too long."""
+        lines = (line for part in self.paths for line in part.rejects.read_bytes().splitlines())
+        found = (json.loads(line).get("num_tokens") for line in lines)
+        return [num_tokens for num_tokens in found if num_tokens is not None]
+
     def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The part of each sample, and its row there; `numbers` count over all parts."""
         part = np.searchsorted(self.first_sample, numbers, side="right") - 1
@@ -95,6 +102,7 @@ def gather_parts(parent: ParentStage) -> Parts:
         reject_limit=RejectLimit(
             max_reject_share=min(index.max_reject_share for index in indexes),
             num_rows=indexes[-1].end_row,
+            max_too_long_share=min(index.max_too_long_share for index in indexes),
         ),
         identity=xxhash.xxh3_128_hexdigest(words.encode()),
     )

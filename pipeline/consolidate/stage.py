@@ -27,7 +27,7 @@ from pipeline.consolidate.shards import write_shards
 from pipeline.data.index import open_index
 from pipeline.data.info import REJECTS_NAME, DatasetInfo, shard_name
 from pipeline.data.statistics import index_statistics
-from pipeline.preprocess.rejects import RejectLimit
+from pipeline.preprocess.rejects import RejectLimit, pixels_of_token, too_long_remedies
 from pipeline.stopping import StopGuard
 from slurm_jobs.common.config_values import build_config
 from slurm_jobs.common.context import TaskContext
@@ -112,6 +112,8 @@ def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: Pi
     limit = parts.reject_limit
     if stage.max_reject_share is not None:
         limit = replace(limit, max_reject_share=stage.max_reject_share)
+    if stage.max_too_long_share is not None:
+        limit = replace(limit, max_too_long_share=stage.max_too_long_share)
     problem = _too_few_left(parts, limit, context)
     if problem:
         rejects, _ = merge_rejects(parts, own)
@@ -129,9 +131,32 @@ def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str
             f"stages.{context.stage}.config.max_reject_share="
             f"{limit.needed_share(parts.rejects_by_reason):g}`, which keeps all parts"
         )
-    if parts.num_samples:
+    if not parts.num_samples:
+        return limit.nothing_left(
+            parts.rejects_by_reason, parts.settings, run=str(run), stage=origin
+        )
+    if limit.too_long_problem(parts.rejects_by_reason, [], parts.settings) is None:
         return None
-    return limit.nothing_left(parts.rejects_by_reason, parts.settings, run=str(run), stage=origin)
+    return _too_many_long(parts, limit, context)
+
+
+def _too_many_long(parts: Parts, limit: RejectLimit, context: TaskContext) -> str:
+    """Return what is said where too many rows are too long."""
+    lengths, counts = parts.too_long_lengths(), parts.rejects_by_reason
+    remedies = too_long_remedies(
+        counts,
+        lengths,
+        pixels_of_token=pixels_of_token(parts.model_inputs),
+        max_tokens=parts.settings["max_tokens"],
+    )
+    command = f"slurm-jobs resume {context.run_dir} --set stages"
+    origin = parts.parent.origin or parts.parent.stage
+    return (
+        f"{limit.too_long_problem(counts, lengths, parts.settings)}. Keep these rows by {remedies} "
+        f"with `{command}.{origin}.config.KEY=VALUE`, or leave them out by `{command}."
+        f"{context.stage}.config.max_too_long_share={limit.needed_too_long_share(counts):g}`, "
+        "which keeps all parts"
+    )
 
 
 def _write_own(

@@ -188,10 +188,15 @@ class SampleEncoder:
         num_of_images = int(expanded.of_image.sum())
         if num_of_images > self._max_tokens:
             message = f"{length}; {num_of_images} of them are image tokens, never cut"
-            self._leave_out("images_too_long", message, limit="max_tokens")
+            self._leave_out(
+                "images_too_long", message, limit="max_tokens", num_tokens=len(expanded.input_ids)
+            )
         if self._too_long != "truncate_text":
             others = "`drop` or `truncate_text`"
-            self._leave_out("too_long", length, limit="max_tokens", others=others)
+            num_tokens = len(expanded.input_ids)
+            self._leave_out(
+                "too_long", length, limit="max_tokens", others=others, num_tokens=num_tokens
+            )
         return expanded
 
     def finish(self, tokens: TokenSequence, row: ManifestRow) -> EncodedTokens:
@@ -226,13 +231,19 @@ class SampleEncoder:
         return f"{row.origin}: {num_images} images, max_images is {self._max_images}"
 
     def _leave_out(
-        self, reason: Reason, message: str, *, limit: str, others: str = "`drop`"
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        limit: str,
+        others: str = "`drop`",
+        num_tokens: int | None = None,
     ) -> NoReturn:
         """Apply `too_long` to a row that is over a limit, and not cut."""
         if self._too_long == "error":
             text = f"{message}; raise config.{limit}, or set config.too_long to {others}"
             raise StageConfigError(text)
-        raise SampleRejectedError(reason=reason, message=message)
+        raise SampleRejectedError(reason=reason, message=message, num_tokens=num_tokens)
 
     def _check_image_tokens(self, tokens: TokenSequence, row: ManifestRow) -> None:
         num_found = count_token(tokens.input_ids, self.chat.image_token_id)
@@ -250,7 +261,9 @@ class SampleEncoder:
         said = cut.input_ids[cut.supervised]
         if not self.chat.tokenizer.decode(said, skip_special_tokens=True).strip():
             message = f"{self._length(tokens, row)}; cut to that, the assistant says nothing"
-            raise SampleRejectedError(reason="too_long", message=message)
+            raise SampleRejectedError(
+                reason="too_long", message=message, num_tokens=len(tokens.input_ids)
+            )
         return cut
 
     def _length(self, tokens: TokenSequence, row: ManifestRow) -> str:

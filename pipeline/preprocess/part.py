@@ -111,6 +111,8 @@ class PartIndex:
     """What `preprocess` was told; no setting, because no sample depends on it."""
     rejects_num_bytes: int = 0
     """Of their list, as `write_part` found it."""
+    max_too_long_share: float = 1.0
+    """As `max_reject_share`, for rows left out as too long; parts of older versions have none."""
 
 
 @dataclass(slots=True)
@@ -155,6 +157,7 @@ class PartBuilder:
         processor_dir: str,
         rejects_by_reason: Mapping[str, int],
         max_reject_share: float,
+        max_too_long_share: float = 1.0,
     ) -> PartIndex:
         """Close the archive, and say what is in it."""
         self._write(END_OF_ARCHIVE)
@@ -175,6 +178,7 @@ class PartBuilder:
             num_rejected=sum(rejects_by_reason.values()),
             rejects_by_reason=rejects_by_reason,
             max_reject_share=max_reject_share,
+            max_too_long_share=max_too_long_share,
         )
 
     def _write(self, data: bytes) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 from slurm_jobs.common.context import again_command
@@ -41,9 +42,11 @@ Reason = Literal[
 class SampleRejectedError(Exception):
     """A row cannot become a sample; the stage goes on without it."""
 
-    def __init__(self, *, reason: Reason, message: str) -> None:
+    def __init__(self, *, reason: Reason, message: str, num_tokens: int | None = None) -> None:
         super().__init__(truncated(message))
         self.reason: Reason = reason
+        self.num_tokens = num_tokens
+        """Length of a row that is left out as too long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,10 +62,13 @@ class Reject:
     """File and line of the row."""
     reason: str
     message: str
+    num_tokens: int | None = None
+    """Of a row over `max_tokens`."""
 
     def to_json(self) -> dict[str, Any]:
-        """The line as JSON values."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        """Return the line as JSON values; `num_tokens` only where there is one."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +78,8 @@ class RejectLimit:
     max_reject_share: float
     num_rows: int
     """Of the whole manifest."""
+    max_too_long_share: float = 1.0
+    """The same for rows that `too_long` leaves out."""
 
     @property
     def num_allowed(self) -> int:
@@ -79,7 +87,45 @@ class RejectLimit:
 
         Of the share as it is written: 0.07 of 100 rows is 7, though in floats it is a bit more.
         """
-        return math.ceil(Fraction(str(self.max_reject_share)) * self.num_rows)
+        return self._rounded_up(self.max_reject_share)
+
+    def _rounded_up(self, share: float) -> int:
+        return math.ceil(Fraction(str(share)) * self.num_rows)
+
+    def too_long_problem(
+        self,
+        rejects_by_reason: Mapping[str, int],
+        lengths: Sequence[int],
+        settings: Mapping[str, Any],
+    ) -> str | None:
+        """Return what is wrong if more rows than allowed are too long; else None.
+
+        Args:
+            rejects_by_reason: of the rows judged.
+            lengths: in tokens, of those over `max_tokens`.
+            settings: which have the limits that rows may be over.
+        """
+        chosen = {r: n for r, n in rejects_by_reason.items() if r in CHOSEN_REASONS}
+        num_long, num_allowed = sum(chosen.values()), self._rounded_up(self.max_too_long_share)
+        if num_long <= num_allowed:
+            return None
+        limits = sorted({CHOSEN_REASONS[reason] for reason in chosen})
+        told = " and ".join(f"{limit} is {settings[limit]}" for limit in limits)
+        have = (
+            f"; the rows over max_tokens have {median(lengths):,.0f} tokens in the median, "
+            f"{max(lengths):,} at most"
+            if lengths
+            else ""
+        )
+        return (
+            f"{num_long} of {self.num_rows} rows are too long ({_told(_by_count(chosen))}); "
+            f"max_too_long_share: {self.max_too_long_share:g} allows {num_allowed}. {told}{have}"
+        )
+
+    def needed_too_long_share(self, rejects_by_reason: Mapping[str, int]) -> float:
+        """Return the least `max_too_long_share` of three digits that allows as many."""
+        num_long = sum(n for r, n in rejects_by_reason.items() if r in CHOSEN_REASONS)
+        return math.ceil(1000 * num_long / self.num_rows) / 1000
 
     def nothing_left(
         self,
@@ -133,6 +179,39 @@ def _broken(rejects_by_reason: Mapping[str, int]) -> dict[str, int]:
 def count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:
     """Number of rejects by reason, most common first, ties by name."""
     return _by_count(Counter(reject.reason for reject in rejects))
+
+
+def pixels_of_token(model_inputs: Mapping[str, Any]) -> int | None:
+    """Return the area of an image that is one token, where `image_pixels` limits images."""
+    if model_inputs["image_kind"] != "native":
+        return None
+    return int((model_inputs["patch_size"] * model_inputs["merge_size"]) ** 2)
+
+
+def too_long_remedies(
+    rejects_by_reason: Mapping[str, int],
+    lengths: Sequence[int],
+    *,
+    pixels_of_token: int | None,
+    max_tokens: int,
+) -> str:
+    """Return the keys of `preprocess` that keep rows which are too long, with values.
+
+    Args:
+        rejects_by_reason: of the rows judged.
+        lengths: in tokens, of those over `max_tokens`.
+        pixels_of_token: area of an image that is one token; None where no key makes images smaller.
+        max_tokens: the limit that they are over.
+    """
+    changes = []
+    if lengths and pixels_of_token:
+        pixels = max(1, max_tokens * 5 // 8) * pixels_of_token
+        changes.append(f"image_pixels.max={pixels} (smaller images, 5/8 of max_tokens each)")
+    if lengths:
+        changes.append(f"max_tokens={max(lengths)} (longer samples)")
+    if "too_many_images" in rejects_by_reason:
+        changes.append("max_images=NUMBER")
+    return " or ".join(changes)
 
 
 def about_places(counts: Mapping[str, int], *, root: Path, command: str) -> str:

@@ -33,6 +33,8 @@ from pipeline.preprocess.rejects import (
     RejectLimit,
     about_places,
     count_reasons,
+    pixels_of_token,
+    too_long_remedies,
 )
 from pipeline.preprocess.settings import model_inputs, part_settings
 from pipeline.preprocess.storage import mean_price
@@ -101,7 +103,14 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
         builder = PartBuilder(stream)
         _write_samples(worker, manifest.rows(mine), builder, tally, progress, guard=guard)
         _check_unchanged(manifest, len(mine), len(builder.samples) + len(tally.rejects))
-        _keep_rejects(paths, tally.rejects, stage, context, num_rows=manifest.num_rows)
+        _keep_rejects(
+            paths,
+            tally.rejects,
+            stage,
+            context,
+            num_rows=manifest.num_rows,
+            inputs=model_inputs(encoder),
+        )
         index = builder.finish(
             slice_index=context.slice_index,
             num_slices=context.num_slices,
@@ -111,6 +120,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             processor_dir=str(processor_dir),
             rejects_by_reason=count_reasons(tally.rejects),
             max_reject_share=stage.max_reject_share,
+            max_too_long_share=stage.max_too_long_share,
         )
     write_part(paths, index, builder.samples)
     if tally.ignored:
@@ -242,6 +252,7 @@ def _keep_rejects(
     context: TaskContext,
     *,
     num_rows: int,
+    inputs: Mapping[str, Any],
 ) -> None:
     """Write the list; the slice fails if by itself it rejects more than this stage's share allows.
 
@@ -250,7 +261,11 @@ def _keep_rejects(
     may: a slice still fails by this stage's, and the fewer the slices, the sooner one does.
     """
     write_rejects(paths.rejects, rejects)
-    limit = RejectLimit(max_reject_share=stage.max_reject_share, num_rows=num_rows)
+    limit = RejectLimit(
+        max_reject_share=stage.max_reject_share,
+        num_rows=num_rows,
+        max_too_long_share=stage.max_too_long_share,
+    )
     counts = count_reasons(rejects)
     problem = limit.problem(counts)
     if problem:
@@ -264,6 +279,24 @@ def _keep_rejects(
             "more where other slices lose rows, too (the share of `consolidate` is for finished "
             f"parts). First: {first.place}: {told}. All of this slice: "
             f"{paths.rejects}{_about_places(counts, stage, context)}"
+        )
+        raise StageConfigError(message)
+    lengths = [reject.num_tokens for reject in rejects if reject.num_tokens is not None]
+    limits = {"max_tokens": stage.max_tokens, "max_images": stage.max_images}
+    problem = limit.too_long_problem(counts, lengths, limits)
+    if problem:
+        remedies = too_long_remedies(
+            counts,
+            lengths,
+            pixels_of_token=pixels_of_token(inputs),
+            max_tokens=stage.max_tokens,
+        )
+        message = (
+            f"{stage.manifest}: in slice {paths.slice_index} alone {problem}. Keep these rows by "
+            f"{remedies}, or leave them out by "
+            f"max_too_long_share={limit.needed_too_long_share(counts):g} (or more where other "
+            f"slices lose rows, too): `slurm-jobs resume {context.run_dir} --set "
+            f"stages.{context.stage}.config.KEY=VALUE`. All of this slice: {paths.rejects}"
         )
         raise StageConfigError(message)
 

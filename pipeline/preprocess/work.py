@@ -220,9 +220,10 @@ def _reject(row: ManifestRow, error: Exception) -> Reject:
         message = f"{row.origin}: {row.source}: {error}"
         raise StageError(message) from error
     reason: Reason = "unexpected_error"
+    num_tokens = None
     message = f"{row.origin}: {row.source}: {type(error).__name__}: {error}"
     if isinstance(error, SampleRejectedError):
-        reason, message = error.reason, str(error)
+        reason, message, num_tokens = error.reason, str(error), error.num_tokens
     return Reject(
         row=row.origin.row,
         key=row.key,
@@ -230,6 +231,7 @@ def _reject(row: ManifestRow, error: Exception) -> Reject:
         place=str(row.origin),
         reason=reason,
         message=message,
+        num_tokens=num_tokens,
     )
 
 

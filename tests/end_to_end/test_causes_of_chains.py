@@ -196,7 +196,7 @@ def test_steps_that_a_kill_had_done_again_are_found(local: Driver, shapes: Path)
 PREPROCESSING = {
     "nothing, a preprocessing": ({}, [], set()),
     "a third of the texts longer than `max_tokens`, and dropped": (
-        {"max_tokens": 80, "too_long": "drop"},
+        {"max_tokens": 80, "too_long": "drop", "max_too_long_share": 1.0},
         [],
         {"left-out"},
     ),

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from slurm_jobs import cli
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.operations.load import load
 from tests.pipeline.build import run_preprocess
 from tests.pipeline.kinds import write_kind
@@ -93,3 +94,27 @@ def test_the_spec_that_init_writes_trains_on_all_photos(
     (result,), _ = run_preprocess(tmp_path / "run", preprocess_config(spec))
     assert (result["num_samples"], result["num_rejected"]) == (NUM_PHOTOS, 0)
     assert result["num_tokens"] < NUM_PHOTOS * 2048
+
+
+@pytest.mark.parametrize("max_tokens", [1024, 300])
+def test_a_limit_that_is_too_low_fails_with_the_share_the_lengths_and_the_keys(
+    written: tuple[Path, str], tmp_path: Path, max_tokens: int
+) -> None:
+    spec, _ = written
+    override = f"stages.preprocess.config.max_tokens={max_tokens}"
+    config = preprocess_config(spec, override)
+    with pytest.raises(StageConfigError, match="10 of 10 rows are too long") as caught:
+        run_preprocess(tmp_path / "run", config)
+    said = str(caught.value)
+    assert f"max_tokens is {max_tokens}; the rows over max_tokens have 1,3" in said
+    remedy = max_tokens * 5 // 8 * 28 * 28
+    assert f"Keep these rows by image_pixels.max={remedy} (smaller images" in said
+    assert "max_too_long_share=1 " in said
+    smaller = preprocess_config(
+        spec, override, f"stages.preprocess.config.image_pixels.max={remedy}"
+    )
+    (result,), _ = run_preprocess(tmp_path / "smaller", smaller)
+    assert result["num_samples"] == NUM_PHOTOS
+    allowed = preprocess_config(spec, override, "stages.preprocess.config.max_too_long_share=1")
+    (result,), _ = run_preprocess(tmp_path / "allowed", allowed)
+    assert (result["num_samples"], result["num_too_long"]) == (0, NUM_PHOTOS)

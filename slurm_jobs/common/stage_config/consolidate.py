@@ -28,6 +28,10 @@ class ConsolidateConfig:
     cannot be used. By default what `preprocess` was told; set it here to judge finished parts
     anew."""
 
+    max_too_long_share: Share | None = None
+    """The same for samples that `preprocess` left out as too long. By default what `preprocess`
+    was told."""
+
     num_read_threads: Count = 16
     """Threads that read samples ahead, of each array task. They wait more than they work: more of
     them help on a shared file system that answers slowly, whatever the number of cores."""

@@ -166,6 +166,10 @@ class PreprocessConfig:
     used; a slice that has so many by itself fails at once. Samples that `too_long` leaves out do
     not count."""
 
+    max_too_long_share: Share = 0.05
+    """The same for samples that `too_long` leaves out: over `max_tokens` or `max_images`. 1 lets
+    any number go."""
+
     image_decoding: ImageDecoding = DEFAULT_IMAGE_DECODING
     """How images are decoded and resized. `exact` gives the pixels of the Hugging Face image
     processor (its Pillow back end), and takes the longest. `fine` takes less than half of the time:

@@ -217,10 +217,30 @@ def test_samples_left_out_as_too_long_are_no_rejects_too_many(
 ) -> None:
     manifest = write_csv_manifest(tmp_path / "source", 14)
     config = {"manifest": str(manifest), "processor": str(processor_dir), "max_tokens": 53}
-    config |= {"num_threads": 1, "max_reject_share": 0.0}
+    config |= {"num_threads": 1, "max_reject_share": 0.0, "max_too_long_share": 1.0}
     _, parts_dir = run_preprocess(tmp_path / "prep", config, 2)
     result, _ = run_consolidate(tmp_path / "set", parts_dir, 2)
     assert result["rejects_by_reason"]["too_long"] == result["num_rejected"] > 0
+
+
+def test_rows_that_are_too_long_are_judged_over_all_slices(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    manifest = write_csv_manifest(tmp_path / "source", 14)
+    config = {"manifest": str(manifest), "processor": str(processor_dir), "max_tokens": 53}
+    config |= {"num_threads": 1, "max_too_long_share": 0.2}  # 3 of 14
+    (first, second), parts_dir = run_preprocess(tmp_path / "prep", config, 2)
+    assert (first["num_too_long"], second["num_too_long"]) == (3, 1)
+    words = (
+        r"4 of 14 rows are too long \(too_long 4\); max_too_long_share: 0\.2 allows 3\. max_tokens "
+        r"is 53; the rows over max_tokens have 54 tokens in the median, 5\d at most\. Keep .* by "
+        r"max_tokens=5\d \(longer samples\) with `.* stages\.prep\.config\.KEY=VALUE`, or .*"
+        r"stages\.consolidate\.config\.max_too_long_share=0\.286`, which keeps all parts"
+    )
+    with pytest.raises(StageConfigError, match=words):
+        run_consolidate(tmp_path / "set", parts_dir, 2)
+    result, _ = run_consolidate(tmp_path / "set", parts_dir, 2, max_too_long_share=0.286)
+    assert result["rejects_by_reason"] == {"too_long": 4}
 
 
 def test_where_every_row_is_over_a_limit_the_error_names_reasons_limit_and_remedy(
@@ -228,7 +248,8 @@ def test_where_every_row_is_over_a_limit_the_error_names_reasons_limit_and_remed
 ) -> None:
     manifest = write_csv_manifest(tmp_path / "source", 6)
     config = {"manifest": str(manifest), "processor": str(processor_dir), "max_tokens": 3}
-    _, parts_dir = run_preprocess(tmp_path / "prep", {**config, "num_threads": 1}, 2)
+    config |= {"num_threads": 1, "max_too_long_share": 1.0}
+    _, parts_dir = run_preprocess(tmp_path / "prep", config, 2)
     words = (
         r"none of 6 rows became a sample \(images_too_long 6\); max_tokens: 3 leaves out .*"
         r"slurm-jobs resume .* --set stages\.prep\.config\.max_tokens=NUMBER.*All rejects: .*jsonl"

@@ -35,9 +35,36 @@ def test_rows_to_mend_come_with_the_command_that_makes_all_parts_anew() -> None:
 
 def test_dropped_long_samples_do_not_count_as_broken(tmp_path: Path, processor_dir: Path) -> None:
     config = {**csv_config(tmp_path, processor_dir), "max_tokens": 53, "max_reject_share": 0.0}
-    (result,), _ = run_preprocess(tmp_path, config)
+    (result,), _ = run_preprocess(tmp_path, config | {"max_too_long_share": 0.3})
     assert 0 < result["num_too_long"] < 10
     assert result["num_samples"] == 10 - result["num_too_long"]
+
+
+def test_more_long_samples_than_allowed_fail_the_slice_with_lengths_and_keys(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    config = {**csv_config(tmp_path, processor_dir), "max_tokens": 53}
+    words = (
+        r"in slice 0 alone 3 of 10 rows are too long \(too_long 3\); max_too_long_share: 0\.05 "
+        r"allows 1\. max_tokens is 53; the rows over max_tokens have 54 tokens in the median, 54 "
+        r"at most\. Keep these rows by max_tokens=54 \(longer samples\), or leave them out by "
+        r"max_too_long_share=0\.3"
+    )
+    with pytest.raises(StageConfigError, match=words):
+        run_preprocess(tmp_path, config)
+    lines = (tmp_path / "output" / "parts" / "part-00000.rejects.jsonl").read_text().splitlines()
+    assert [json.loads(line)["num_tokens"] for line in lines] == [54, 54, 54]
+    (result,), _ = run_preprocess(tmp_path, config | {"max_tokens": 54})
+    assert result["num_samples"] == 10
+
+
+def test_rows_of_too_many_images_are_too_long_as_well(tmp_path: Path, processor_dir: Path) -> None:
+    config = {**csv_config(tmp_path, processor_dir), "max_images": 0}
+    words = r"10 of 10 rows .*too_many_images 10.* max_images is 0\. Keep .* max_images=NUMBER, or"
+    with pytest.raises(StageConfigError, match=words):
+        run_preprocess(tmp_path, config)
+    (result,), _ = run_preprocess(tmp_path, config | {"max_too_long_share": 1.0})
+    assert result["num_too_long"] == 10
 
 
 def test_what_fails_a_slice_is_shown_and_not_what_was_left_out_before_it(
