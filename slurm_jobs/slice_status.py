@@ -29,6 +29,10 @@ Status = Literal["waiting", "running", "completed", "failed", "cancelled", "stra
 
 RUNNER_STARTS_ANEW = "the local runner has ended; `resume` starts one"
 NOT_SUBMITTED = "not submitted"
+BEFORE_SUPERVISOR = (
+    "its supervisor never started, so a line of `setup:` has ended the job (`exit 0`, `exec`); "
+    "`logs --supervisor` shows what it printed"
+)
 CANCELLED_UNSEEN = "an array task that was cancelled while it waited looks like this"
 """squeue forgets one within minutes, and sacct of Slurm 22.05 never hears of it."""
 CANCELLED_ELSEWHERE = "cancelled by scancel, an administrator or Slurm itself"
@@ -165,11 +169,15 @@ def _from_scheduler(
         return replace(known, status="cancelled", reason=reason)
     if task.state == "COMPLETED":
         reason = f"{task.source} says COMPLETED, but there is no completion record"
+        if status.attempt == 0:
+            reason += f": {BEFORE_SUPERVISOR}"
         return replace(known, status="unknown", reason=reason)
     if _was_not_started(task) or _runner_ended(task) or _ran_out_of_memory(task):
         reason = task.reason
     elif status.attempt == 0:
         reason = f"{task.state} before its supervisor started; see its log"
+        if task.state == "FAILED":
+            reason += " for what a line of `setup:` printed, or the Python that it starts"
     else:
         reason = f"{task.state} without a completion record"
     return replace(known, status="failed", reason=reason)

@@ -168,6 +168,7 @@ def _run(words: Sequence[str]) -> int:
     module = importlib.import_module(f"slurm_jobs.cli.{options.verb}")
     code: int
     try:
+        _require_working_dir()
         code = module.run(options)
         sys.stdout.flush()
     except SlurmJobsError as error:
@@ -178,6 +179,18 @@ def _run(words: Sequence[str]) -> int:
     except OSError as error:
         code = _tell(_as_ours(error), as_json=getattr(options, "json", False))
     return code
+
+
+def _require_working_dir() -> None:
+    """Raise FileError where this process stands in no folder: no relative path means anything."""
+    try:
+        os.stat(os.getcwd())  # noqa: PTH109, PTH116 - Path.cwd() is the same, and imported later
+    except OSError as error:
+        message = (
+            f"the working directory cannot be used ({error.strerror}): it was removed, or its file "
+            "system is away; `cd` to a folder that exists and type the same again"
+        )
+        raise FileError(message) from error
 
 
 def _as_ours(error: OSError) -> FileError:

@@ -46,12 +46,18 @@ def rank_logs(
         ranks = found.get(part.slice_index, [])
         newest = max((number for number, _, _ in ranks), default=0)
         first = newest if since is None else since.get(part.slice_index, 1)
-        wanted: Collection[int] = {attempt} if attempt else range(first, newest + 1)
+        wanted: Collection[int] = {attempt} if attempt is not None else range(first, newest + 1)
         tried = sorted(one for one in ranks if one[0] in wanted)
         logs += [path for _, owner, path in tried if rank in {None, owner}]
-        if not ranks or (attempt and not tried):
+        if not ranks or (attempt is not None and not tried):
             logs += supervisor_logs(paths, stage, [part], attempt=attempt)
     return list(dict.fromkeys(logs))
+
+
+def ranks_with_logs(paths: RunPaths, stage: str, slices: Sequence[SliceStatus]) -> set[int]:
+    """Return the ranks of which any attempt at these slices has a log."""
+    logs = rank_logs(paths, stage, slices, since={})
+    return {int(match[3]) for log in logs if (match := _RANK_LOG.fullmatch(log.name))}
 
 
 def supervisor_logs(

@@ -10,9 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurm_jobs.cli.arguments import add_run
-from slurm_jobs.cli.log_files import explaining_logs, rank_logs, supervisor_logs
+from slurm_jobs.cli.log_files import (
+    explaining_logs,
+    rank_logs,
+    ranks_with_logs,
+    supervisor_logs,
+)
 from slurm_jobs.cli.log_print import print_explaining, print_logs, print_matches
 from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.ranges import ranges_text
 
 if TYPE_CHECKING:
     from slurm_jobs.reconcile import RunStatus, SliceStatus, StageStatus
@@ -82,6 +88,8 @@ def run(options: argparse.Namespace) -> int:
         stages = [status.stage(name) for name in _stages(status, stage_name, says_something)]
     for stage in stages:
         _check_slice(stage, options.slice_index)
+    if (options.attempt is not None and options.attempt < 1) or (options.rank or 0) < 0:
+        raise InputError(_of_others(run_dir, stages, options))
     name = stages[0].stage.name if len(stages) == 1 else str(stage_name)
     if options.follow:
         return _follow(run_dir, name, stages, options)
@@ -163,7 +171,7 @@ def _say_why_none(
     """
     from slurm_jobs.run.paths import RunPaths
 
-    others = []
+    others: list[StageStatus] = []
     for stage in stages:
         name, chosen = stage.stage.name, _chosen_slices(stage, options)
         if options.failed and not chosen:
@@ -172,13 +180,35 @@ def _say_why_none(
         elif (options.rank, options.attempt) != (None, None) and rank_logs(
             RunPaths(run_dir), name, chosen
         ):
-            others.append(f"`{name}`")
+            others.append(stage)
         else:
             print(f"no log of `{name}` yet", file=sys.stderr)
     if others:
-        has = f"{others[0]} has no" if len(others) == 1 else f"none of {', '.join(others)} has a"
-        message = f"{has} log of that rank or attempt; without --rank and --attempt: all"
-        raise InputError(message)
+        raise InputError(_of_others(run_dir, others, options))
+
+
+def _of_others(run_dir: Path, stages: Sequence[StageStatus], options: argparse.Namespace) -> str:
+    """Return which attempts and ranks there are, where none is the one that was named."""
+    from slurm_jobs.run.paths import RunPaths
+    from slurm_jobs.run.store import read_stage_records
+
+    paths = RunPaths(run_dir)
+    names = [f"`{stage.stage.name}`" for stage in stages]
+    has = f"{names[0]} has no" if len(names) == 1 else f"none of {', '.join(names)} has a"
+    attempts: set[int] = set()
+    ranks: set[int] = set()
+    for stage in stages:
+        name, chosen = stage.stage.name, _chosen_slices(stage, options)
+        known = read_stage_records(paths, name).attempts
+        attempts.update(n for part in chosen for n in known.get(part.slice_index, ()))
+        ranks |= ranks_with_logs(paths, name, chosen)
+    known_text = ", ".join(
+        f"{word} {ranges_text(sorted(numbers))}"
+        for word, numbers in (("attempt", attempts), ("rank", ranks))
+        if numbers
+    )
+    there_is = f"there is {known_text}" if known_text else "it has not begun"
+    return f"{has} log of that rank or attempt; without --rank and --attempt: all ({there_is})"
 
 
 def _chosen_slices(stage: StageStatus, options: argparse.Namespace) -> list[SliceStatus]:

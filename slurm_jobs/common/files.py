@@ -5,6 +5,7 @@ Appends and locks are not to be trusted on NFS; `rename` and `link` are.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
@@ -16,6 +17,44 @@ from pathlib import Path
 from typing import IO, Any
 
 from slurm_jobs.common.errors import DamagedFileError
+
+_REMEDIES = {
+    errno.ENOSPC: "free space on its file system",
+    errno.EDQUOT: "your quota is used up: remove files, or ask for more",
+    errno.EROFS: "its file system is mounted read-only: ask the administrators",
+    errno.EACCES: "give yourself the rights to it",
+    errno.EPERM: "give yourself the rights to it",
+    errno.ESTALE: "its file server was restarted or the folder replaced: look whether it is there",
+    errno.ENOENT: "a folder was removed, or its file system is away: look whether it is there",
+}
+
+
+def storage_problem(error: OSError) -> str:
+    """Return `PATH: No space left on device; free space on its file system` in one line."""
+    where = f"{error.filename}: " if error.filename else ""
+    remedy = _REMEDIES.get(error.errno or 0, "look whether its file system works")
+    return f"{where}{error.strerror or error}; {remedy}"
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names in a folder; none if it is not there.
+
+    `Path.glob` and `Path.is_dir` take a folder that cannot be read for an empty one.
+
+    Raises:
+        OSError: it is there, as far as can be seen, and cannot be listed.
+    """
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names alone: quick
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def last_json_number(folder: Path) -> int:
+    """Return the highest number of the files `NUMBER.json` in a folder; 0 if there is none."""
+    stems = (n.removesuffix(".json") for n in names_in(folder) if n.endswith(".json"))
+    return max((int(stem) for stem in stems if stem.isdecimal()), default=0)
+
 
 PRIVATE_DIR_MODE = 0o700
 PRIVATE_FILE_MODE = 0o600

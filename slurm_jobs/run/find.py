@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from slurm_jobs.common.dataset_names import INFO_NAME
-from slurm_jobs.common.errors import InputError, PathExpansionError
+from slurm_jobs.common.errors import FileError, InputError, PathExpansionError
 from slurm_jobs.common.path_expansion import expand_path, expand_typed
 from slurm_jobs.run.paths import RunPaths
 
@@ -50,7 +52,7 @@ def find_run(text: str | None) -> Path:
         return _newest(runs_dir)
     text = expand_typed(text)
     path = Path(text)
-    if text and RunPaths(path).run_json.is_file():
+    if text and _holds_run(path):
         return path.absolute()
     if path.suffix in SPEC_SUFFIXES and path.is_file():
         from slurm_jobs.operations.load import load
@@ -68,9 +70,77 @@ def find_run(text: str | None) -> Path:
     if held:
         message = f"{text} is no run, it holds runs; name one, such as the newest: {held[-1]}"
         raise InputError(message)
+    if text and not matches:
+        _refuse_away(path, runs_dir)
     if text and path.is_dir() and not matches:
         raise InputError(_of_folder(text, path, runs_dir))
     raise InputError(_no_single(text or "", path, matches, runs_dir))
+
+
+def _holds_run(folder: Path) -> bool:
+    """Check whether a folder has a `run.json`.
+
+    Raises:
+        FileError: that cannot be seen.
+    """
+    try:
+        return stat.S_ISREG(RunPaths(folder).run_json.stat().st_mode)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}:
+            return False
+        raise _unreadable(folder, _first_unreadable(folder), error.strerror) from error
+
+
+def _first_unreadable(folder: Path) -> Path:
+    """Return the uppermost of a folder and its parents that cannot be looked into."""
+    for place in [*reversed(folder.absolute().parents), folder.absolute()]:
+        try:
+            os.stat(place / ".")  # noqa: PTH116 - a Path would drop the dot
+        except OSError:
+            return place
+    return folder.absolute()
+
+
+def _unreadable(what: Path, where: Path, why: str | None) -> FileError:
+    return FileError(
+        f"{what} cannot be read: {where}: {why}. Its file system may be away (not mounted, a "
+        "server that is down); type the same again when it is back"
+    )
+
+
+_MISSING = "there is no such folder"
+
+
+def refuse_missing_place(folder: Path) -> None:
+    """Raise FileError where the place of a folder is not there, or the folder is a link to nowhere.
+
+    A folder of runs itself is made by the first submit.
+    """
+    whole = folder.absolute()
+    for place in [*reversed(whole.parents), whole]:
+        if place.is_symlink() and not place.exists():
+            why = f"a link to {place.readlink()}, which does not exist"
+            raise _unreadable(folder, place, why)
+        if place != whole and not place.exists():
+            raise _unreadable(folder, place, _MISSING)
+
+
+def _refuse_away(path: Path, runs_dir: Path) -> None:
+    """Raise FileError where a run is not there, and neither is the folder that would hold it.
+
+    A name as `run.create` gives it was a run once. Without its `run.json`, and with no other run
+    around, the file system is away; with others around, the run was removed or its name is wrong.
+    """
+    if path.suffix in SPEC_SUFFIXES:
+        return
+    is_path, was_run = len(path.parts) > 1, _STAMP.search(path.name) is not None
+    folder = path.absolute() if is_path else runs_dir / path
+    if is_path or was_run:
+        refuse_missing_place(folder)
+    if was_run and folder.is_dir():
+        raise _unreadable(path, folder, "it is there, and has no run.json")
+    if was_run and not _runs(folder.parent):
+        raise _unreadable(path, folder.parent, "no run is in it")
 
 
 def _no_single(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -> str:
@@ -120,7 +190,9 @@ def _runs(runs_dir: Path) -> list[Path]:
 def is_run(folder: Path) -> bool:
     """Whether a folder is a run, as far as this user may look."""
     try:
-        return RunPaths(folder).run_json.is_file()
+        return stat.S_ISREG(RunPaths(folder).run_json.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except PermissionError:  # somebody else's, in a folder that many share
         return False
 
@@ -151,6 +223,7 @@ def _newest(runs_dir: Path, name: str | None = None) -> Path:
     if name is not None:
         runs = [path for path in runs if _STAMP.sub("", path.name) == name]
     if not runs:
+        refuse_missing_place(runs_dir)
         which = f"run of `{name}`" if name is not None else "run"
         message = (
             f"no {which} in {runs_dir}; name a run folder, or set SLURM_JOBS_RUNS_DIR to where "

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.errors import DamagedFileError
-from slurm_jobs.common.files import create_once, dump_json, make_private_dir, read_json
+from slurm_jobs.common.files import (
+    create_once,
+    dump_json,
+    last_json_number,
+    make_private_dir,
+    read_json,
+)
 from slurm_jobs.run.intents import Entry, EntryKind
 
 
@@ -35,7 +41,7 @@ def append_entry(folder: Path, kind: EntryKind, token: str, values: Mapping[str,
 
 def last_number(folder: Path) -> int:
     """Number of the newest entry, from one listing; 0 before the first."""
-    return max((int(path.stem) for path in folder.glob("[0-9]*.json")), default=0)
+    return last_json_number(folder)
 
 
 def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
@@ -48,8 +54,6 @@ def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:
         DamagedFileError: an entry holds something else.
         OSError: an entry cannot be read, or one of those before the last is not there.
     """
-    if not folder.is_dir():
-        return []
     entries = []
     for number in range(1, max(up_to, last_number(folder)) + 1):
         path = entry_path(folder, number)

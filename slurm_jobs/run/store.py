@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_jobs.common.errors import InputError
-from slurm_jobs.common.files import damaged, read_json
+from slurm_jobs.common.files import damaged, last_json_number, names_in, read_json
 from slurm_jobs.common.records import (
     AttemptRecord,
     CompletionName,
@@ -46,7 +46,7 @@ def read_meta(paths: RunPaths) -> RunMeta:
 
 def last_plan_number(paths: RunPaths) -> int:
     """Number of the newest plan; 0 before the first."""
-    return max((int(path.stem) for path in paths.plans_dir.glob("[0-9]*.json")), default=0)
+    return last_json_number(paths.plans_dir)
 
 
 def read_plan_values(paths: RunPaths) -> Any:
@@ -75,11 +75,13 @@ def read_run(run_dir: Path, *, also: Sequence[str] = ()) -> RunRecords:
     entries = read_ledger(paths.ledger_dir)
     stages = [_summary(values) for values in read_plan_values(paths)["stages"]]
     stages += _former_stages(paths, also, {stage.name for stage in stages})
+    records = {stage.name: read_stage_records(paths, stage.name) for stage in stages}
+    paths.run_json.stat()  # a folder that went away meanwhile looked like one without records
     return RunRecords(
         meta=meta,
         stages=tuple(stages),
         intents=tuple(intents(entries)),
-        records={stage.name: read_stage_records(paths, stage.name) for stage in stages},
+        records=records,
         is_submitting=open_command(entries) is not None,
     )
 
@@ -111,12 +113,12 @@ def _former_stages(
 def read_stage_records(paths: RunPaths, stage: str) -> StageRecords:
     """Attempts of a stage and how they ended, from two directory listings."""
     attempts: dict[int, list[int]] = {}
-    for name in _names(paths.attempts_dir(stage)):
+    for name in names_in(paths.attempts_dir(stage)):
         attempt = parse_attempt_name(name)
         if attempt is not None:
             attempts.setdefault(attempt[0], []).append(attempt[1])
     endings: dict[int, dict[int, CompletionName]] = {}
-    for name in _names(paths.completions_dir(stage)):
+    for name in names_in(paths.completions_dir(stage)):
         ending = parse_completion_name(name)
         if ending is not None:
             endings.setdefault(ending.slice_index, {})[ending.attempt] = ending
@@ -124,10 +126,6 @@ def read_stage_records(paths: RunPaths, stage: str) -> StageRecords:
         attempts={index: tuple(sorted(numbers)) for index, numbers in attempts.items()},
         endings=endings,
     )
-
-
-def _names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
 
 def read_attempt(

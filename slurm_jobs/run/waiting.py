@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
+from slurm_jobs.common.errors import FileError, InputError
 from slurm_jobs.reconcile import RunStatus, Status
 
 Look = TypeVar("Look")
@@ -42,9 +43,12 @@ def looks_until_over(
         try:
             seen = last = look()
             read_s = time.monotonic()
-        except OSError as error:
+        except (OSError, InputError) as error:  # the second: its `run.json` is not there
             if last is None or time.monotonic() - read_s >= PATIENCE_S[scheduler]:
-                raise
+                if last is None or isinstance(error, OSError):
+                    raise
+                message = f"the run's files: {error}"
+                raise FileError(message) from error
             seen = with_problem(last, f"the run's files: {error}")
         status, now_s = status_of(seen), time.monotonic()
         if _lives(status) or not status.knows_the_living:

@@ -6,6 +6,8 @@ import re
 
 import yaml
 
+from slurm_jobs.spec.yaml_blanks import SpecLoader, odd_blank_before
+
 _KEY_BEFORE = re.compile(r"\S.*:\s")
 """A key with its value, on the line of a second colon."""
 
@@ -46,6 +48,9 @@ _HAS_KEY = re.compile(r":(\s|$)")
 def explain(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark | None, str]:
     """Where the mistake is (None where the parser does not say), what it is, and the remedy."""
     what = " ".join(part for part in (error.context, error.problem) if part)
+    odd = odd_blank_before(error, text)
+    if odd is not None:
+        return odd
     mark = error.problem_mark or error.context_mark
     if mark is not None:
         earlier = _cause_above(error, what, text, mark)
@@ -98,7 +103,7 @@ def _open_things(
     last = None
     brackets = []
     try:
-        for token in yaml.scan(text, yaml.SafeLoader):
+        for token in yaml.scan(text, SpecLoader):
             if token.start_mark.index >= mark.index:
                 break
             if isinstance(token, (yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken)):

@@ -18,6 +18,7 @@ import yaml
 from slurm_jobs.common.errors import Problem
 from slurm_jobs.spec.plain_text import BOOLS, NULLS, number, printable, shortened, trap
 from slurm_jobs.spec.remedies.value_remedies import clock_remedy
+from slurm_jobs.spec.yaml_blanks import SpecLoader, odd_blanks
 from slurm_jobs.spec.yaml_errors import explain
 
 Path = tuple[str | int, ...]
@@ -69,6 +70,8 @@ def read_yaml(text: str, file: str, *, key: str = "") -> YamlDocument:
     reader = _Reader(file, key)
     value = None
     node = _compose(text, reader)
+    for line, column, message in odd_blanks(text) if node is not None else ():
+        reader.problem(Place(line=line, column=column), message)
     if node is not None:
         value = reader.value(node, ())
     return YamlDocument(
@@ -89,7 +92,7 @@ def _compose(text: str, reader: _Reader) -> yaml.Node | None:
         reader.problem(start, message)
         return None
     try:
-        return yaml.SafeLoader(text).get_single_node()
+        return SpecLoader(text).get_single_node()
     except yaml.MarkedYAMLError as error:
         mark, message = explain(error, text)
         place = _place(mark) if mark is not None else start

@@ -13,18 +13,38 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+
+from slurm_jobs.common.errors import FileError
+from slurm_jobs.common.files import storage_problem
 
 
 def main(arguments: Sequence[str]) -> None:
     """Dispatch on the first word; ends the process with the exit code of what ran."""
     from slurm_jobs.task.rank import FORWARDED
 
-    code = _run(*arguments)
+    try:
+        code = _run(*arguments)
+    except (OSError, FileError) as error:  # of the run's own files: a stage's are caught earlier
+        code = _storage_failed(error, *arguments)
     # While Python ends, signals have their default effect again: one that came now, such as a
     # warning of the time limit, would turn an end that was recorded into a death by signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     sys.exit(code)
+
+
+def _storage_failed(error: OSError | FileError, verb: str, *_rest: str) -> int:
+    """Say in one line of the job's log which file of the run could not be read or written."""
+    what = storage_problem(error) if isinstance(error, OSError) else str(error)
+    who = {"task": "supervisor", "rank": "keeper of a rank"}.get(verb, "rank")
+    with suppress(OSError):  # the log may be on the same full disk
+        print(
+            f"slurm-jobs: the {who} cannot go on: {what}; then `slurm-jobs resume`",
+            file=sys.stderr,
+            flush=True,
+        )
+    return 1
 
 
 def _run(verb: str, folder: str, *rest: str) -> int:

@@ -22,12 +22,12 @@ from slurm_jobs.common.errors import (
     StageConfigError,
     StageStoppedError,
 )
-from slurm_jobs.common.files import write_text_atomic
+from slurm_jobs.common.files import write_json_atomic, write_text_atomic
 from slurm_jobs.common.outputs import outputs_problem
-from slurm_jobs.common.stop import install_stop_handler
+from slurm_jobs.common.stop import install_stop_handler, stop_requested
 from slurm_jobs.common.truncation import truncated_lines
 from slurm_jobs.task.late_exit import FAILED_PATIENCE_S, end_if_late, note_return, patience_s
-from slurm_jobs.task.rank import result_path, write_error
+from slurm_jobs.task.rank import asked_path, result_path, write_error
 
 BUILTIN_ENTRY_POINTS = {
     "preprocess": "pipeline.preprocess:run",
@@ -57,9 +57,11 @@ def call_stage(context_path: Path) -> int:
         patience, code = result_patience, 0
     except StageStoppedError as error:
         print(f"stopped: {error}", file=sys.stderr, flush=True)
+        _note_request(task_dir, context.rank)
         code = error.exit_code
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        _note_request(task_dir, context.rank)
         note_return(task_dir, context.rank, code & 0xFF, patience)
         raise
     except KeyboardInterrupt:
@@ -70,6 +72,12 @@ def call_stage(context_path: Path) -> int:
         code = error.exit_code if isinstance(error, StageConfigError) else 1
     note_return(task_dir, context.rank, code, patience)
     return code
+
+
+def _note_request(task_dir: Path, rank: int) -> None:
+    """Note for the keeper that a signal to stop came here, if it did, past the keeper or not."""
+    if stop_requested():
+        write_json_atomic(asked_path(task_dir, rank), {})
 
 
 def run_stage(context_path: Path) -> int:

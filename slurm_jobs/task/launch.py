@@ -32,6 +32,7 @@ from slurm_jobs.task.late_exit import read_returned
 from slurm_jobs.task.rank import (
     PERHAPS_HALF_DONE,
     TERMINATED_EXIT_CODE,
+    asked_path,
     context_path,
     error_path,
     exit_path,
@@ -104,7 +105,7 @@ class Ranks:
         codes = [process.returncode for process in self._processes]
         if -signal.SIGKILL in codes:
             self._end_orphans()
-        end = read_end(task_dir, num_ranks, codes)
+        end = read_end(task_dir, num_ranks, codes, was_asked=self.stop_signalled)
         if self.term_signalled and end.outcome == "completed" and self._order.shell is not None:
             # Its end came a moment before the signal reached its keeper, if not before the signal.
             end = RanksEnd(
@@ -202,8 +203,13 @@ class Ranks:
         return {**kept, **dict(zip(RANK_VARIABLES, who, strict=True))}
 
 
-def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
-    """How the attempt in `task_dir` ended, from the records of its ranks."""
+def read_end(
+    task_dir: Path, num_ranks: int, exit_codes: list[int], *, was_asked: bool = False
+) -> RanksEnd:
+    """Return how the attempt in `task_dir` ended, from the records of its ranks.
+
+    It has stopped only where it `was_asked` to, or one of its ranks was.
+    """
     ends = {
         rank: read_json(exit_path(task_dir, rank))
         for rank in range(num_ranks)
@@ -220,7 +226,12 @@ def read_end(task_dir: Path, num_ranks: int, exit_codes: list[int]) -> RanksEnd:
     missing = [rank for rank in range(num_ranks) if rank not in ends]
     if missing:
         return _naming_rows(_missing(task_dir, missing, num_ranks, exit_codes), task_dir)
-    if any(end["stopped"] for end in ends.values()):
+    stopped = [end for end in ends.values() if end["stopped"]]
+    if stopped and not (was_asked or any(end.get("asked", True) for end in ends.values())):
+        unasked = _failed(min(stopped, key=lambda e: e["ended_unix_s"]))
+        reason = f"{unasked.reason} (stopped and saved), and was not asked to stop"
+        return replace(unasked, reason=reason)
+    if stopped:
         return RanksEnd(outcome="stopped", exit_code=STOPPED_EXIT_CODE, reason="Stopped and saved.")
     if any(exit_codes):  # every rank ended well, and yet srun complains: do not hide it
         code = _first_failure(exit_codes)
@@ -252,6 +263,7 @@ def _without_keeper(task_dir: Path, rank: int) -> dict[str, Any] | None:
         "exit_code": code,
         "signal": None,
         "stopped": code == STOPPED_EXIT_CODE,
+        "asked": asked_path(task_dir, rank).exists(),
         "ended_unix_s": returned["returned_unix_s"],
         "error": read_json(error) if error.exists() else None,
         "note": "its function had returned before its process and its keeper were killed",

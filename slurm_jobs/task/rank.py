@@ -3,7 +3,8 @@
 The keeper starts the stage's process and outlives it, so that a rank killed
 with SIGKILL leaves a record that names it. It exits 0 for a rank that stopped
 on request: srun must not kill the others for it. A shell command that ends with
-the code for that, and was not asked, has failed: few know what 75 means here.
+the code for that, and was not asked, has failed: few know what 75 means here. So
+has a function, unless another rank of its attempt was asked.
 Nor is its 0 believed after SIGTERM: the signal ends what a shell waits for, and
 the shell goes on with the next command, to its end.
 """
@@ -85,6 +86,11 @@ def result_path(task_dir: Path, rank: int) -> Path:
     return task_dir / f"rank-{rank:05d}.result.json"
 
 
+def asked_path(task_dir: Path, rank: int) -> Path:
+    """Says that the rank itself got a signal to stop, whoever sent it."""
+    return task_dir / f"rank-{rank:05d}.asked.json"
+
+
 def keep_rank(task_dir: Path) -> int:
     """Run one rank to its end and write its exit record."""
     os.umask(PRIVATE_UMASK)
@@ -118,7 +124,8 @@ def keep_rank(task_dir: Path) -> int:
         code = returned["exit_code"]
     code = _checked_code(task_dir, context, code, asked)
     stopped = code == STOPPED_EXIT_CODE and (bool(asked) or not _is_shell(task_dir))
-    _write_exit(task_dir, context, code, stopped=stopped, note=note)
+    was_asked = bool(asked) or asked_path(task_dir, context.rank).exists()
+    _write_exit(task_dir, context, code, stopped=stopped, was_asked=was_asked, note=note)
     if noting is not None:
         end_noting(noting, context)
     return 0 if stopped else min(abs(code), 125)
@@ -208,7 +215,13 @@ def write_error(task_dir: Path, rank: int, error: BaseException) -> None:
 
 
 def _write_exit(
-    task_dir: Path, context: TaskContext, code: int, *, stopped: bool, note: str = ""
+    task_dir: Path,
+    context: TaskContext,
+    code: int,
+    *,
+    stopped: bool,
+    was_asked: bool = False,
+    note: str = "",
 ) -> None:
     record: dict[str, Any] = {
         "rank": context.rank,
@@ -216,6 +229,7 @@ def _write_exit(
         "exit_code": code if code >= 0 else 128 - code,
         "signal": -code if code < 0 else None,
         "stopped": stopped,
+        "asked": was_asked,
         "ended_unix_s": time.time(),
         "error": None,
         "note": note,

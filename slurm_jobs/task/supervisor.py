@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -244,4 +245,5 @@ def _stopped(task: SliceTask, ranks: Ranks) -> int:
 
 def _say(text: str) -> None:
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"[{stamp}] slurm-jobs: {truncated_lines(text)}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # the log may be on a full disk, and the work goes on
+        print(f"[{stamp}] slurm-jobs: {truncated_lines(text)}", file=sys.stderr, flush=True)

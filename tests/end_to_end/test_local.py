@@ -603,3 +603,27 @@ def test_lost_output_of_a_completed_slice_is_made_again(local: Driver) -> None:
     assert local.wait(run_dir)["status"] == "completed"
     assert (run_dir / "data/first/out-2").read_text() == "done"
     assert (run_dir / "data/first/log-1").read_text().count("begins") == 1
+
+
+def test_a_set_up_line_that_ends_the_job_well_is_named_as_the_cause(local: Driver) -> None:
+    local.write(
+        "spec.yaml", "name: s\ncluster: local\nstages:\n  a: {shell: 'true', setup: [exit 0]}\n"
+    )
+    run_dir = local.submit("spec.yaml")
+    part = stage_of(local.wait(run_dir), "a")["slices"][0]
+    assert part["status"] == "unknown"
+    assert "a line of `setup:` has ended the job (`exit 0`, `exec`)" in part["reason"]
+
+
+@pytest.mark.parametrize("how", ["sys.exit(75)", "raise StageStoppedError('as it likes')"])
+def test_a_function_that_says_unasked_that_it_stopped_has_failed(local: Driver, how: str) -> None:
+    local.write(
+        "unasked.py",
+        "import sys\nfrom slurm_jobs.common.errors import StageStoppedError\n"
+        f"def run(config, context):\n    {how}\n",
+    )
+    local.write("spec.yaml", "name: u\ncluster: local\nstages:\n  a: {run: 'unasked:run'}\n")
+    run_dir = local.submit("spec.yaml")
+    part = stage_of(local.wait(run_dir), "a")["slices"][0]
+    assert part["status"] == "failed"
+    assert "exit code 75 (stopped and saved), and was not asked to stop" in part["reason"]

@@ -579,3 +579,10 @@ def test_only_what_was_asked_for_has_an_age() -> None:
     assert found.asked_for(["record", "sacct"]) == 7.0
     assert found.asked_for(["record", "ledger"]) is None
     assert found.notes == ("no accounts",)
+
+
+def test_a_job_that_ended_well_before_its_supervisor_started_names_the_set_up() -> None:
+    part = slice_status(0, intent(), records(), answer("COMPLETED"))
+    assert (part.status, "a line of `setup:` has ended the job" in part.reason) == ("unknown", True)
+    part = slice_status(0, intent(), records((1,)), answer("COMPLETED"))
+    assert "setup" not in part.reason

@@ -147,3 +147,66 @@ def test_an_error_as_json_whose_reader_has_left_keeps_its_exit_code(tmp_path: Pa
     os.close(writing)
     assert ended.returncode == 2
     assert "none.yaml: no such file" in ended.stderr
+
+
+@pytest.mark.parametrize("verb", sorted(cli.VERBS))
+def test_a_working_directory_that_was_removed_is_named_by_every_verb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    words = {
+        "check": ["s.yaml"],
+        "submit": ["s.yaml"],
+        "run": ["s.yaml"],
+        "plan": ["s.yaml"],
+        "tune": ["s.yaml"],
+        "compare": ["a", "b"],
+        "scaling": ["a", "b"],
+        "completion": ["bash"],
+        "probe": ["s.yaml"],
+    }.get(verb, [])
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb, *words])
+    assert ended.value.code == 3
+    assert capsys.readouterr().err == (
+        "slurm-jobs: the working directory cannot be used (No such file or directory): it was "
+        "removed, or its file system is away; `cd` to a folder that exists and type the same "
+        "again\n"
+    )
+
+
+@pytest.mark.parametrize("verb", ["status", "watch", "logs", "cancel", "report"])
+@pytest.mark.parametrize("folder", ["", "ledger", "plans", "completions/a", "attempts/a"])
+def test_a_folder_that_cannot_be_listed_is_3_and_not_taken_for_empty(
+    paths: RunPaths,
+    verb: str,
+    folder: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("attempts/a", "completions/a"):
+        (paths.run_dir / name).mkdir(parents=True, exist_ok=True)
+    close(paths.run_dir / folder, monkeypatch)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb, str(paths.run_dir), *(["--yes"] if verb == "cancel" else [])])
+    assert ended.value.code == 3
+    said = capsys.readouterr().err
+    assert str(paths.run_dir / folder) in said
+    assert "Permission denied" in said
+
+
+@pytest.mark.parametrize(
+    "verb", ["status", "watch", "logs", "resume", "cancel", "report", "verify"]
+)
+def test_a_run_whose_file_system_is_away_is_3_and_names_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    run = tmp_path / "away/runs/words-20250101-000000-aaaa"
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb, str(run)])
+    assert ended.value.code == 3
+    assert f"{run} cannot be read: {tmp_path}/away: there is no such folder" in (
+        capsys.readouterr().err
+    )

@@ -118,3 +118,15 @@ def test_where_the_named_attempt_has_no_log_of_a_rank_its_own_supervisors_is_pri
     assert printed(capsys) == ["the rank"]
     logs(paths, "train", "--attempt", "3", expect=2)
     assert "`train` has no log of that rank or attempt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--attempt", "0"), ("--attempt", "-1"), ("--rank", "-1")])
+def test_a_number_that_no_attempt_or_rank_has_is_refused_with_those_that_there_are(
+    paths: RunPaths, capsys: pytest.CaptureFixture[str], words: tuple[str, str]
+) -> None:
+    paths.rank_log("train", 0, 2, 0).write_text("the rank\n")
+    paths.rank_log("train", 0, 2, 1).write_text("another rank\n")
+    logs(paths, "train", *words, expect=2)
+    assert "(there is attempt 1-2, rank 0-1)" in capsys.readouterr().err
+    logs(paths, "train", "--rank", "7", expect=2)
+    assert "(there is attempt 1-2, rank 0-1)" in capsys.readouterr().err

@@ -1,10 +1,11 @@
+import errno
 import os
 import re
 from pathlib import Path
 
 import pytest
 
-from slurm_jobs.common.errors import InputError
+from slurm_jobs.common.errors import FileError, InputError
 from slurm_jobs.run.find import find_run
 from tests.slurm_jobs.run.closed import close
 
@@ -175,3 +176,53 @@ def test_a_data_set_where_a_run_is_needed_is_told_as_one(tmp_path: Path) -> None
     (tmp_path / "dataset.json").write_text("{}")
     with pytest.raises(InputError, match="is a data set, no run: `verify`, `samples` and"):
         find_run(str(tmp_path))
+
+
+RUN = "words-20250101-000000-aaaa"
+
+
+def test_a_run_whose_file_system_is_away_cannot_be_read_and_its_missing_folder_is_named(
+    runs: Path, tmp_path: Path
+) -> None:
+    away = tmp_path / "scratch/ada/runs" / RUN
+    for text in (str(away), str(away.parent / "r"), f"scratch/ada/runs/{RUN}"):
+        with pytest.raises(FileError, match=f"cannot be read: {tmp_path}/scratch: there is no"):
+            find_run(text)
+    away.mkdir(parents=True)  # as where a disk is not mounted
+    with pytest.raises(FileError, match=f"{RUN}: it is there, and has no run.json"):
+        find_run(str(away))
+    away.rmdir()
+    with pytest.raises(FileError, match=f"{away.parent}: no run is in it"):
+        find_run(str(away))
+    make(away.parent, "words-20250101-000000-bbbb")
+    with pytest.raises(InputError, match="no run `"):  # it was removed, or never was
+        find_run(str(away))
+    with pytest.raises(FileError, match=f"{RUN} cannot be read: {runs}: there is no such folder"):
+        find_run(RUN)
+
+
+def test_a_link_to_a_folder_that_is_away_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").symlink_to("/scratch-away/runs")
+    for text in (None, RUN, f"runs/{RUN}", f"{tmp_path}/runs/{RUN}"):
+        with pytest.raises(FileError, match=f"{tmp_path}/runs: a link to /scratch-away/runs"):
+            find_run(text)
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES, errno.ENOTCONN])
+def test_a_folder_that_the_system_cannot_look_into_is_none_without_runs(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    run = make(runs, RUN)
+    real = os.stat
+
+    def away(path: object, **words: object) -> os.stat_result:
+        if str(path).startswith(str(run)):
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, **words)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(os, "stat", away)
+    with pytest.raises(FileError, match=f"{run}: {os.strerror(number)}"):
+        find_run(str(run))

@@ -142,6 +142,19 @@ def test_ranks_that_stopped_on_request_stop_the_attempt(tmp_path: Path) -> None:
     assert (end.outcome, end.exit_code) == ("stopped", STOPPED_EXIT_CODE)
 
 
+def test_a_function_that_stops_unasked_has_failed_and_one_whose_other_rank_was_asked_has_stopped(
+    tmp_path: Path,
+) -> None:
+    ended(tmp_path, 0, STOPPED_EXIT_CODE, asked=False)
+    ended(tmp_path, 1, STOPPED_EXIT_CODE, asked=False, at_s=1.0)
+    end = read_end(tmp_path, 2, [0])
+    assert (end.outcome, end.exit_code, end.failed_rank) == ("failed", STOPPED_EXIT_CODE, 0)
+    assert "exit code 75 (stopped and saved), and was not asked to stop" in end.reason
+    assert read_end(tmp_path, 2, [0], was_asked=True).outcome == "stopped"
+    ended(tmp_path, 1, STOPPED_EXIT_CODE, asked=True, at_s=1.0)
+    assert read_end(tmp_path, 2, [0]).outcome == "stopped"
+
+
 def test_the_code_for_stopped_is_a_failure_where_nobody_asked(tmp_path: Path) -> None:
     ended(tmp_path, 0, STOPPED_EXIT_CODE, stopped=False)
     end = read_end(tmp_path, 1, [STOPPED_EXIT_CODE])

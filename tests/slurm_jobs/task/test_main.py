@@ -1,9 +1,13 @@
 """The end of the compute node's processes, each in a process of its own."""
 
+import errno
+import os
 import subprocess
 import sys
 
 import pytest
+
+from slurm_jobs.task import main
 
 CODE = """
 import atexit, os
@@ -19,3 +23,45 @@ main(WORDS)
 def test_a_signal_that_comes_while_a_process_ends_does_not_change_how(words: list[str]) -> None:
     command = [sys.executable, "-c", CODE.replace("WORDS", str(words))]
     assert subprocess.run(command, check=False).returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("verb", "module", "function"),
+    [
+        ("task", "supervisor", "supervise"),
+        ("rank", "rank", "keep_rank"),
+        ("call", "call", "run_stage"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "free space on its file system"),
+        (errno.EDQUOT, "your quota is used up"),
+        (errno.EROFS, "mounted read-only"),
+        (errno.ESTALE, "look whether it is there"),
+        (errno.EACCES, "give yourself the rights"),
+        (errno.EIO, "look whether its file system works"),
+    ],
+)
+def test_a_file_of_the_run_that_cannot_be_written_is_one_line_in_the_jobs_log(  # noqa: PLR0917 - parametrised
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    module: str,
+    function: str,
+    number: int,
+    remedy: str,
+) -> None:
+    def fail(*_words: object) -> int:
+        raise OSError(number, os.strerror(number), "/r/completions/a/s00000.json")
+
+    monkeypatch.setattr(f"slurm_jobs.task.{module}.{function}", fail)
+    monkeypatch.setattr("signal.pthread_sigmask", lambda *_words: set())  # of the test's process
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "/r"])
+    assert ended.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"/r/completions/a/s00000.json: {os.strerror(number)}; " in line
+    assert remedy in line
+    assert "slurm-jobs resume" in line
