@@ -9,13 +9,13 @@ from pathlib import Path
 from slurm_jobs.common.errors import FileError, SchedulerError
 from slurm_jobs.run.home import refuse_elsewhere
 from slurm_jobs.run.intents import Intent, latest_intents
-from slurm_jobs.run.ledger import append_entry
+from slurm_jobs.run.ledger import append_entry, read_ledger
 from slurm_jobs.run.model import RunRecords, stages_named
 from slurm_jobs.run.observe import scheduler_of, status_of
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.resume import adopt_lost_jobs
 from slurm_jobs.run.store import read_run
-from slurm_jobs.run.turns import submitting
+from slurm_jobs.run.turns import is_perhaps_submitting, submitting
 from slurm_jobs.schedulers.states import LIVING_STATES
 
 
@@ -53,9 +53,11 @@ def is_anything_to_cancel(run_dir: Path, *, stage: str | None = None) -> bool:
         InputError: as `cancel`.
         SchedulerError: the scheduler could not be asked.
     """
-    _, run, stages = _meant(run_dir, stage)
-    # What another command is about to submit is not seen yet, and `cancel` says that it is at it.
-    return run.is_submitting or bool(_to_cancel(run_dir, stages).intents)
+    paths, _, stages = _meant(run_dir, stage)
+    # What another command is about to submit is not visible yet; `cancel` names that command.
+    return is_perhaps_submitting(read_ledger(paths.ledger_dir)) or bool(
+        _to_cancel(run_dir, stages).intents
+    )
 
 
 def _meant(run_dir: Path, stage: str | None) -> tuple[RunPaths, RunRecords, list[str]]:

@@ -126,6 +126,11 @@ def open_command(entries: Sequence[Entry]) -> Entry | None:
     return None
 
 
+def is_perhaps_submitting(entries: Sequence[Entry]) -> bool:
+    """Return whether a command may be alive, on another host also after a long silence."""
+    return any(not _is_here(begin) or _is_alive_here(begin) for begin in _unended(entries))
+
+
 def _unended(entries: Sequence[Entry]) -> list[Entry]:
     ended = {entry.token for entry in entries if entry.kind == "end"}
     return [entry for entry in entries if entry.kind == "begin" and entry.token not in ended]

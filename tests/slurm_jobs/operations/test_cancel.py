@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from slurm_jobs.common.errors import InputError, SchedulerError
+from slurm_jobs.common.errors import InputError, RunFailedError, SchedulerError
 from slurm_jobs.operations.cancel import cancel, is_anything_to_cancel
+from slurm_jobs.run.ledger import append_entry
 from slurm_jobs.run.observe import status_of
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.store import read_run
@@ -131,3 +134,20 @@ def test_a_job_that_is_held_is_cancelled(slurm: FakeSlurm, paths: RunPaths) -> N
     slurm.says("squeue", queue_row("1", "PENDING", "JobHeldAdmin"))
     assert is_anything_to_cancel(paths.run_dir)
     assert cancel(paths.run_dir) == ["1"]
+
+
+@pytest.mark.parametrize("shift_s", [0.0, 3600.0, -3600.0])
+def test_a_submit_on_another_host_is_something_to_cancel_whatever_its_clock_says(
+    slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift_s: float
+) -> None:
+    other = make_run(tmp_path / "other", {"a": 1})
+    assert not is_anything_to_cancel(other.run_dir)
+    now_s = time.time() + shift_s
+    who = {"pid": 1, "host": "elsewhere", "process_start": None}
+    with monkeypatch.context() as there:
+        there.setattr("slurm_jobs.run.ledger.time", SimpleNamespace(time=lambda: now_s))
+        append_entry(other.ledger_dir, "begin", "there", who)
+    assert is_anything_to_cancel(other.run_dir)
+    slurm.says("squeue", "")
+    with pytest.raises(RunFailedError, match="pid 1 on elsewhere"):
+        cancel(other.run_dir)
