@@ -124,7 +124,7 @@ def _check(parts: Parts, stage: ConsolidateConfig, context: TaskContext, own: Pi
 def _too_few_left(parts: Parts, limit: RejectLimit, context: TaskContext) -> str | None:
     origin, run = parts.parent.origin or parts.parent.stage, context.run_dir
     problem = limit.problem(parts.rejects_by_reason)
-    if problem:
+    if problem and parts.num_samples:
         return (
             f"{problem}; mend these rows, and then `{parts.again}`, or do without them by "
             f"`slurm-jobs resume {run} --set "

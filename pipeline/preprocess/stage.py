@@ -110,6 +110,7 @@ def run(config: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
             context,
             num_rows=manifest.num_rows,
             inputs=model_inputs(encoder),
+            has_samples=len(builder.samples) > 0,
         )
         index = builder.finish(
             slice_index=context.slice_index,
@@ -253,6 +254,7 @@ def _keep_rejects(
     *,
     num_rows: int,
     inputs: Mapping[str, Any],
+    has_samples: bool,
 ) -> None:
     """Write the list; the slice fails if by itself it rejects more than this stage's share allows.
 
@@ -271,13 +273,17 @@ def _keep_rejects(
     if problem:
         first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
         told = first.message.removeprefix(f"{first.place}: ")
-        message = (
-            f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; mend these rows, and "
-            f"then `{again_command(context.run_dir, context.stage)}` (all slices are of one "
-            f"manifest), or do without them by `slurm-jobs resume {context.run_dir} --set "
+        allow = (
+            f", or do without them by `slurm-jobs resume {context.run_dir} --set "
             f"stages.{context.stage}.config.max_reject_share={limit.needed_share(counts):g}`, or "
             "more where other slices lose rows, too (the share of `consolidate` is for finished "
-            f"parts). First: {first.place}: {told}. All of this slice: "
+            "parts)"
+        )
+        message = (
+            f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; fix these rows, and "
+            f"then `{again_command(context.run_dir, context.stage)}` (all slices are of one "
+            f"manifest){allow if has_samples else ''}. First: {first.place}: {told}. All of this "
+            f"slice: "
             f"{paths.rejects}{_about_places(counts, stage, context)}"
         )
         raise StageConfigError(message)

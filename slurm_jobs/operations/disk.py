@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import stat
 from pathlib import Path
 
+from slurm_jobs.common.manifests.first_rows import first_rows
+from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.manifests.values import RowOptions
 from slurm_jobs.common.path_expansion import expand_path
 from slurm_jobs.common.processors.files import processor_checksums
-from slurm_jobs.operations.tables import table_facts
+from slurm_jobs.common.table_files import find_table
+from slurm_jobs.operations.tables import first_table_rows, table_facts
 from slurm_jobs.spec.files import Beginning, Files
 
 SMALL_BYTES = 64 * 1024
@@ -33,6 +38,7 @@ def disk_files(*, to_write: bool = False) -> Files:
         sizes_in=_sizes_in,
         checksums_in=_checksums_in,
         table=table_facts,
+        first_rows=functools.cache(_first_rows),
         modules_in=_modules_in,
         has_module=_has_module,
         write_obstacle=_write_obstacle if to_write else lambda _folder: "",
@@ -72,6 +78,16 @@ def _beginning(file: str) -> Beginning | None:
     except (OSError, ValueError):
         return None
     return Beginning(data=data[:SMALL_BYTES], is_whole=len(data) <= SMALL_BYTES)
+
+
+def _first_rows(manifest: str, options: RowOptions) -> list[ManifestRow]:
+    path = Path(manifest)
+    try:
+        if find_table(path) is not None:
+            return first_table_rows(path, options)
+        return first_rows(path, options) if path.is_file() else []
+    except (OSError, ValueError):
+        return []
 
 
 def _sizes_in(folder: str) -> dict[str, int | None] | None:

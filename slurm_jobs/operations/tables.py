@@ -6,16 +6,23 @@ pyarrow is asked where it is installed; the login node's install does not need i
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slurm_jobs.common.manifests.first_rows import MAX_BYTES, MAX_ROWS
+from slurm_jobs.common.manifests.rows import ManifestRow, RowOrigin
+from slurm_jobs.common.manifests.values import RowOptions, read_row
 from slurm_jobs.common.table_files import NoTableError, TableFiles, find_table
 from slurm_jobs.spec.checks.manifest_checks import named_manifests
 from slurm_jobs.spec.files import TableFacts
 
+_BATCH_ROWS = 64
+
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from slurm_jobs.spec.model import RunSpec
 
 
@@ -30,6 +37,55 @@ def table_facts(manifest: str) -> TableFacts | None:
         return TableFacts(problem=str(error))
     except (OSError, ValueError):  # it is not there yet, or closed to us
         return None
+
+
+def first_table_rows(path: Path, options: RowOptions) -> list[ManifestRow]:
+    """Return the first rows of a table, read as the job reads them; none without pyarrow."""
+    table = find_table(path)
+    if table is None or not has_pyarrow():
+        return []
+    import pyarrow as pa
+
+    from slurm_jobs.common.manifests.table_columns import unread_names
+
+    rows: list[ManifestRow] = []
+    num_bytes = 0
+    try:
+        for names, batch in _batches(table, options):
+            unread = unread_names(names, batch.schema.names, options)
+            for value in batch.to_pylist():
+                origin = RowOrigin(row=len(rows), line=None, manifest=path)
+                rows.append(read_row(origin, value, options, unread=unread))
+            num_bytes += batch.nbytes
+            if len(rows) >= MAX_ROWS or num_bytes >= MAX_BYTES:
+                break
+    except (pa.ArrowException, OSError, EOFError, ValueError):  # the job says what is damaged
+        pass
+    return rows[:MAX_ROWS]
+
+
+def _batches(
+    table: TableFiles, options: RowOptions
+) -> Iterator[tuple[Sequence[str], pa.RecordBatch]]:
+    """Names of all columns, and rows of those whose values are needed, a few at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from slurm_jobs.common.manifests.table_columns import looked_at
+
+    for file in table.files:
+        if table.kind == "parquet":
+            with closing(pq.ParquetFile(file, pre_buffer=False, buffer_size=2**16)) as parquet:
+                schema = parquet.schema_arrow
+                columns = looked_at(schema, options)
+                for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+                    yield schema.names, batch
+            continue
+        with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
+            columns = looked_at(reader.schema, options)
+            for whole in reader:
+                for start in range(0, whole.num_rows, _BATCH_ROWS):
+                    yield whole.schema.names, whole.slice(start, _BATCH_ROWS).select(columns)
 
 
 def has_pyarrow() -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem, SpecError
+from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.manifests.values import RowOptions
 from slurm_jobs.spec.plain_text import printable
 
 
@@ -53,6 +55,8 @@ class Files:
     """SHA-256 of the files of a processor folder, by name; empty where nobody can look."""
     table: Callable[[str], TableFacts | None] = lambda _path: None
     """What can be seen of a table; None of what is none, and where nobody looks."""
+    first_rows: Callable[[str, RowOptions], Sequence[ManifestRow]] = lambda _path, _options: ()
+    """Rows of a manifest, from its beginning; none where nobody can look."""
     modules_in: Callable[[str], Collection[str]] = lambda _folder: ()
     """Names of the Python modules and packages in a folder."""
     has_module: Callable[[str], bool] = lambda _name: True

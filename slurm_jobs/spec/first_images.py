@@ -24,12 +24,15 @@ _LONGEST_PATH = 4096
 """What is longer is no path, but the picture itself, in base64."""
 
 
-def images_outside(manifest: str, beginning: Beginning | None, root: str) -> tuple[str, str] | None:
+def images_outside(
+    manifest: str, beginning: Beginning | None, root: str, *, also: Sequence[str] = ()
+) -> tuple[str, str] | None:
     """The first image that lies elsewhere, and a folder that holds all such of the first rows.
 
     Args:
         manifest: its path, which says whether it is CSV.
         beginning: of the manifest; None where nobody can look.
+        also: names that were found otherwise.
         root: absolute folder that relative paths start from, and all must lie in.
 
     Returns:
@@ -37,7 +40,7 @@ def images_outside(manifest: str, beginning: Beginning | None, root: str) -> tup
     """
     if beginning is None:
         return None
-    placed = ((name, place_of(name, root)[0]) for name in _names(manifest, beginning))
+    placed = ((name, place_of(name, root)[0]) for name in (*_names(manifest, beginning), *also))
     elsewhere = [(name, file) for name, file in placed if not lies_within(file, root)]
     if not elsewhere:
         return None

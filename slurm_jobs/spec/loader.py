@@ -17,6 +17,7 @@ from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import PathExpansionError, Problem, SpecError
 from slurm_jobs.spec.checks.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.checks.idle_settings import idle_setting_notes
+from slurm_jobs.spec.checks.manifest_checks import manifest_notes
 from slurm_jobs.spec.checks.option_conflicts import ProfileOptions, conflict_problems
 from slurm_jobs.spec.checks.path_checks import unexpanded_notes
 from slurm_jobs.spec.checks.resource_notes import resource_notes
@@ -148,6 +149,7 @@ def _notes(
 ) -> list[Problem]:
     paths = {item.given: item.resolved for item in marked}
     notes = [
+        *manifest_notes(marked, document, files),
         *idle_setting_notes(views, configs, document),
         *row_notes(views, configs, document, paths, files),
         *unexpanded_notes(views, document),

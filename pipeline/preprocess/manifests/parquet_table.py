@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from pipeline.preprocess.manifests.table_manifest import looked_at, rows_a_batch, unread_names
+from pipeline.preprocess.manifests.table_manifest import rows_a_batch
 from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.manifests.table_columns import looked_at, unread_names
 from slurm_jobs.common.manifests.values import RowOptions
 
 _TAIL_BYTES = 8

@@ -131,7 +131,7 @@ class CsvFile:
         if lines.refill() and lines.taken[0].startswith(_BOM):
             lines.taken[0] = lines.taken[0].removeprefix(_BOM)
             offset = len(_BOM)
-        header, line = self._read_header(lines)
+        header, line = self._header_of(lines)
         shape = self._shape(header)
         num_before = lines.num_given_bytes
         while lines.taken:
@@ -164,7 +164,20 @@ class CsvFile:
                 row += 1
             line += num_lines
 
-    def _read_header(self, lines: _Lines) -> tuple[tuple[str, ...], int]:
+    def read_header(self, stream: IO[bytes]) -> tuple[tuple[str, ...], int, int]:
+        """Return the cells of the first line, the number of the next, and where that begins.
+
+        Raises:
+            StageConfigError: the columns make no samples.
+        """
+        lines = _Lines(stream, self.path)
+        has_mark = bool(lines.refill()) and lines.taken[0].startswith(_BOM)
+        if has_mark:
+            lines.taken[0] = lines.taken[0].removeprefix(_BOM)
+        header, line = self._header_of(lines)
+        return header, line, lines.num_given_bytes + (len(_BOM) if has_mark else 0)
+
+    def _header_of(self, lines: _Lines) -> tuple[tuple[str, ...], int]:
         """The cells of the first line, and the line after it."""
         first, num_lines = _read_record(lines, self.path, 1)
         header = tuple(first if isinstance(first, list) else [""])

@@ -88,6 +88,8 @@ class ManifestRow:
     """Why the row cannot be used; empty for a good one."""
     ignored: tuple[str, ...] = ()
     """Keys that are neither read nor known to be metadata."""
+    keys: tuple[str, ...] = ()
+    """All keys of the row, if the config names some."""
 
     def __post_init__(self) -> None:
         for name in ("source", "problem"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm_jobs.common.manifests.keys import (
@@ -159,6 +159,15 @@ def read_row(
     if not isinstance(value, Mapping):
         problem = f"a {type(value).__name__}, expected a mapping with `messages` or the like"
         return bad_row(origin, problem)
+    row = _read(origin, value, options, unread)
+    if options.columns == KNOWN_COLUMNS:
+        return row
+    return replace(row, keys=tuple(printable(str(key)) for key in value))
+
+
+def _read(
+    origin: RowOrigin, value: Mapping[str, Any], options: RowOptions, unread: Iterable[str]
+) -> ManifestRow:
     row = _Row(value, options)
     source = ""
     try:
@@ -256,6 +265,10 @@ class _Row:
         if is_null:
             return "no turns: the cell is null"
         keys = shorten([key for key in self._value if isinstance(key, str)])
+        lists = (key for key, value in self._value.items() if _is_list_of_rows(value))
+        inner = next(lists, None)
+        if inner is not None:
+            return f"`{inner}` holds a list of rows; write that list alone as the manifest"
         return (
             "neither `messages` nor `conversations`, nor an answer (`text`, `caption`, `answer`, "
             f"...); found: {keys}"
@@ -360,6 +373,10 @@ _NAMES: Mapping[Meaning, str] = {
     "prompt": "user's words",
     "system": "system message",
 }
+
+
+def _is_list_of_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
 def _images(listed: Any) -> list[Content]:

@@ -6,13 +6,21 @@ import posixpath
 from collections.abc import Sequence
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.spec.checks.manifest_checks import MANIFESTS
+from slurm_jobs.common.manifests.values import RowOptions
+from slurm_jobs.spec.checks.manifest_checks import MANIFESTS, columns_of
 from slurm_jobs.spec.files import Files
 from slurm_jobs.spec.first_images import images_outside
 from slurm_jobs.spec.markers import MarkedString
 from slurm_jobs.spec.plain_text import printable, shortened
 from slurm_jobs.spec.validation import path_text, problem_at
-from slurm_jobs.spec.yaml_values import YamlDocument
+from slurm_jobs.spec.yaml_values import Path, YamlDocument
+
+
+def _read_names(place: Path, manifest: str, document: YamlDocument, files: Files) -> list[str]:
+    """Names of the images of the first rows, as the job reads them."""
+    options = RowOptions(columns=columns_of(place, document))
+    rows = files.first_rows(manifest, options)
+    return [image.value for row in rows for image in row.images if image.data is None]
 
 
 def image_place_problems(
@@ -30,7 +38,12 @@ def image_place_problems(
         root = resolved.get((*path[:-1], "image_root"), posixpath.dirname(manifest))
         if not (manifest.startswith("/") and root.startswith("/")):
             continue
-        found = images_outside(manifest, files.beginning(manifest), root)
+        found = images_outside(
+            manifest,
+            files.beginning(manifest),
+            root,
+            also=_read_names(path, manifest, document, files),
+        )
         if found is not None:
             name, folder = shortened(printable(found[0])), printable(found[1])
             message = (

@@ -8,11 +8,12 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from slurm_jobs.common.errors import Problem
-from slurm_jobs.common.manifests.values import RowOptions
+from slurm_jobs.common.manifests.values import RowOptions, missing_columns
 from slurm_jobs.common.stage_config.preprocess import Columns
 from slurm_jobs.common.text_formats import HEAD_BYTES, foreign_format, unknown_format
 from slurm_jobs.spec.files import Beginning, Files, TableFacts
@@ -40,6 +41,13 @@ last stands for bytes that are no UTF-8)."""
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"{\0", b"\0{", b"[\0", b"\0[")
 """Beginnings of text in UTF-16: its mark, or JSON without one."""
 
+_MAX_REASONS = 3
+_MAX_KEYS = 10
+_SPREAD_OUT = (
+    ". It looks like one JSON value over several lines: write one row on each line, or a list "
+    "`[...]`"
+)
+
 _SAVE_AS_UTF_8 = "save the manifest as UTF-8"
 
 
@@ -52,15 +60,62 @@ def manifest_problems(
         verb = MANIFESTS.get(item.path[2:])
         if not verb or not item.given:
             continue
-        options = RowOptions(columns=_columns(item.path, document))
+        options = RowOptions(columns=columns_of(item.path, document))
         wrong = _wrong(item.resolved, verb, files, options)
+        wrong = wrong or _wrong_rows(item.resolved, files, options)
         if wrong:
             message = f"{path_text(item.path)}: {item.resolved}{wrong}"
             problems.append(problem_at(document, item.path, message))
     return problems
 
 
-def _columns(place: Path, document: YamlDocument) -> Columns:
+def manifest_notes(
+    marked: Sequence[MarkedString], document: YamlDocument, files: Files
+) -> list[Problem]:
+    """Rows among the first that cannot be used, and keys of them that are not read."""
+    notes = []
+    for item in marked:
+        if item.path[2:] not in MANIFESTS or not item.given:
+            continue
+        rows = files.first_rows(item.resolved, RowOptions(columns=columns_of(item.path, document)))
+        bad = [row for row in rows if row.problem]
+        ignored = Counter(key for row in rows for key in row.ignored)
+        place = f"{path_text(item.path)}: {item.resolved}"
+        if bad and len(bad) < len(rows):
+            message = (
+                f"{place}: {len(bad):,} of the first {len(rows):,} rows cannot be used; the first "
+                f"is {bad[0].origin}: {bad[0].problem}"
+            )
+            notes.append(problem_at(document, item.path, message))
+        if ignored:
+            keys = ", ".join(f"`{key}`" for key, _ in ignored.most_common(_MAX_KEYS))
+            more = f" and {len(ignored) - _MAX_KEYS} more" if len(ignored) > _MAX_KEYS else ""
+            message = f"{place}: keys that are not read: {keys}{more}"
+            notes.append(problem_at(document, item.path, message))
+    return notes
+
+
+def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
+    """That no row can be used, or that no row has a column that the config names."""
+    rows = files.first_rows(manifest, options)
+    keys = dict.fromkeys(key for row in rows for key in row.keys)
+    missing = missing_columns(options.columns, keys) if keys else ""
+    if missing:
+        return f": {missing}"
+    if not rows or not all(row.problem for row in rows):
+        return ""
+    counts = Counter(row.problem for row in rows).most_common()
+    reasons = "; ".join(f"{count:,} x {problem}" for problem, count in counts[:_MAX_REASONS])
+    more = f"; {len(counts) - _MAX_REASONS} other reasons" if len(counts) > _MAX_REASONS else ""
+    line = (files.first_line(manifest) or "").strip()
+    hint = _SPREAD_OUT if line == "{" and len(rows) > 1 else ""
+    return (
+        f": none of the first {len(rows):,} rows can be used, from {rows[0].origin} on: "
+        f"{reasons}{more}{hint}"
+    )
+
+
+def columns_of(place: Path, document: YamlDocument) -> Columns:
     """The `columns` of a manifest's stage, as far as they are valid."""
     views = stage_views(document.value)
     name = str(place[1])

@@ -35,6 +35,7 @@ FORMS: Mapping[str, Form] = {
     "CheckpointConfig": Form(
         text="{every_min: VALUE}", key="every_min", example="30", off="{every_min: null}"
     ),
+    "Columns": Form(text="{image: VALUE}", key="image", example="photo", off=""),
     "CompileConfig": Form(text="{}"),
     "EvaluateConfig": Form(
         text="{manifest: VALUE}", key="manifest", example="data/heldout.jsonl", off=""

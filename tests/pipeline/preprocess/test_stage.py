@@ -154,7 +154,7 @@ def test_too_many_rejects_fail_and_keep_their_list(tmp_path: Path, processor_dir
     config = base_config(tmp_path, processor_dir)
     break_rows(config, 4, 5)
     words = (
-        r"slice 0 alone 2 of 10 rows cannot be used \(missing_image 2\); .* allows 1; mend these "
+        r"slice 0 alone 2 of 10 rows cannot be used \(missing_image 2\); .* allows 1; fix these "
         r"rows, and then `slurm-jobs resume .* --again prep` .*, or do without them by `slurm-jobs "
         r"resume .* stages\.prep\.config\.max_reject_share=0\.2`.* First:"
     )
@@ -374,3 +374,25 @@ def test_an_error_of_the_operating_system_while_decoding_is_no_reject(
     monkeypatch.setattr(row_images, "load_pixels", fail)
     with pytest.raises(StageError, match=r"train\.csv:2: .*Too many open files"):
         run(base_config(tmp_path, processor_dir), make_context(tmp_path))
+
+
+def test_a_slice_of_which_every_row_is_rejected_advises_no_greater_share(
+    tmp_path: Path, processor_dir: Path
+) -> None:
+    config = base_config(tmp_path, processor_dir)
+    break_rows(config, *range(10))
+    with pytest.raises(StageConfigError, match=r"10 of 10 rows cannot be used") as caught:
+        run(config, make_context(tmp_path, stage="prep"))
+    assert "config.max_reject_share=" not in str(caught.value)
+
+
+def test_keys_that_are_not_read_are_counted_and_logged_once(
+    tmp_path: Path, processor_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = base_config(tmp_path, processor_dir)
+    manifest = Path(config["manifest"])
+    header, *lines = manifest.read_text().splitlines()
+    manifest.write_text("\n".join([f"{header},mood", *(f"{line},glad" for line in lines)]) + "\n")
+    result = run(config, make_context(tmp_path, stage="prep"))
+    assert result["ignored_keys"] == {"mood": 10}
+    assert [r.message for r in caplog.records if "not read: `mood` (10 rows)" in r.message]

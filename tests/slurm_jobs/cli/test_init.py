@@ -109,10 +109,10 @@ def test_a_list_does_not_let_in_images_elsewhere_by_itself(
 def test_what_is_wrong_with_the_data_is_told_at_its_line_and_ends_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "m.csv").write_text("picture,text\na.jpg,b\n")
+    (tmp_path / "m.csv").write_text("snap,text\na,b\n")
     init("--data", "m.csv", "--yes", code=2)
     said = capsys.readouterr()
-    assert "m.csv:1: column image_path missing" in said.err
+    assert "m.csv:1: no column has images" in said.err
     assert "then: " in said.err.splitlines()[-1]
     assert said.err.endswith("check configs/finetune.yaml\n")  # without Slurm
     assert "no problems found" not in said.out

@@ -20,7 +20,11 @@ def _processor(tmp_path: Path) -> None:
 
 def messages(*images: str) -> dict[str, object]:
     content = [{"type": "image", "path": name} for name in images]
-    return {"messages": [{"role": "user", "content": [*content, {"type": "text", "text": "?"}]}]}
+    question = {"role": "user", "content": [*content, {"type": "text", "text": "?"}]}
+    return {"messages": [question, {"role": "assistant", "content": "!"}]}
+
+
+TURNS = [{"from": "human", "value": "?"}, {"from": "gpt", "value": "!"}]
 
 
 ROWS = {
@@ -29,12 +33,14 @@ ROWS = {
         json.dumps(row)
         for row in (
             messages("/pool/cats/a.jpg"),
-            {"conversations": [], "image": "/pool/dogs/b.jpg"},
+            {"conversations": TURNS, "image": "/pool/dogs/b.jpg"},
             {"messages": [], "images": [{"path": "/pool/dogs/c.jpg"}]},
             {"messages": "no list"},
         )
     ),
-    "m.json": json.dumps([{"conversations": [], "image": "/pool/cats/a.jpg"}, messages("/pool/b")]),
+    "m.json": json.dumps(
+        [{"conversations": TURNS, "image": "/pool/cats/a.jpg"}, messages("/pool/b")]
+    ),
 }
 
 
@@ -95,5 +101,5 @@ def test_a_member_of_an_archive_is_where_its_archive_is(check: Check, tmp_path: 
 def test_rows_that_cannot_be_understood_are_left_to_the_job(
     check: Check, tmp_path: Path, text: str
 ) -> None:
-    (tmp_path / "m.jsonl").write_text('{"messages": []}\n' + text)
+    (tmp_path / "m.jsonl").write_text(json.dumps(messages("a.jpg")) + "\n" + text)
     assert check(SPEC.format(name="m.jsonl")) == []

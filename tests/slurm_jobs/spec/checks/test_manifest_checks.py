@@ -1,15 +1,20 @@
 import gzip
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slurm_jobs.operations.disk import SMALL_BYTES
+from slurm_jobs.operations.load import load
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 
 Check = Callable[..., list[str]]
 
 HEADER = "image_path,text\n"
+ROW = '{"image": "a.png", "text": "words"}'
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +53,9 @@ def test_a_manifest_without_a_row_is_a_problem_at_its_line(
     [
         ("m.csv", HEADER + "a.png,words\n"),
         ("m.csv", HEADER + '"never closed'),  # what is wrong with a row is told by the job
-        ("m.jsonl", "{}"),
-        ("m.json", "[{}]"),
-        ("m.jsonl", " " * SMALL_BYTES + "\n{}\n"),
+        ("m.jsonl", ROW),
+        ("m.json", f"[{ROW}]"),
+        ("m.jsonl", " " * SMALL_BYTES + f"\n{ROW}\n"),
     ],
 )
 def test_a_manifest_that_may_hold_a_row_is_left_to_the_job(
@@ -77,6 +82,7 @@ def test_held_out_rows_that_are_none_are_told_too(check: Check, tmp_path: Path) 
 
 ROWS = "a.png,words\n" * 9000
 """More than is read of a file to see whether it has rows."""
+WIDE_ROWS = "1,a.png,words\n" * 9000
 
 
 @pytest.mark.parametrize("rows", ["a.png,words\n", ROWS])
@@ -102,10 +108,10 @@ def test_a_csv_whose_first_line_lacks_a_column_is_a_problem_at_its_line(
     "text",
     [
         "\ufeff" + HEADER + ROWS,
-        'id,"text","image_path"\r\n' + ROWS,
-        '"an\nid",image_path,text\n' + ROWS,  # a name over two lines is left to the job
+        'id,"text","image_path"\r\n' + WIDE_ROWS,
+        '"an\nid",image_path,text\n' + WIDE_ROWS,  # a name over two lines is left to the job
         "\n" + " " * SMALL_BYTES,  # it may be blank to its end
-        "a" * SMALL_BYTES + ",image_path,text\n" + ROWS,
+        "a" * SMALL_BYTES + ",image_path,text\n" + WIDE_ROWS,
     ],
 )
 def test_a_csv_whose_first_line_may_name_the_columns_is_left_to_the_job(
@@ -166,7 +172,7 @@ def test_a_file_of_no_known_format_is_a_problem_at_its_line(
     )
 
 
-@pytest.mark.parametrize("text", ["\ufeff\n {}\n", "[{}]", '{"messages": []}\n' + ROWS])
+@pytest.mark.parametrize("text", ["\ufeff\n " + ROW, f"[{ROW}]", f"{ROW}\n{ROWS}"])
 def test_json_is_known_by_its_first_character_whatever_its_name(
     check: Check, tmp_path: Path, text: str
 ) -> None:
@@ -219,5 +225,72 @@ def test_a_character_over_the_end_of_what_is_read_is_no_mistake(
 
 
 def test_a_line_of_json_that_is_no_utf_8_is_left_to_the_job(check: Check, tmp_path: Path) -> None:
-    (tmp_path / "m.jsonl").write_bytes(b'{"image_path": "a.png", "text": "caf\xe9"}\n')
+    bad = b'{"image_path": "a.png", "text": "caf\xe9"}\n'
+    (tmp_path / "m.jsonl").write_bytes(bad + ROW.encode())
     assert check(SPEC.format(name="m.jsonl")) == []
+
+
+CHAT = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        ("m.json", json.dumps({"data": [CHAT]}, indent=2), "It looks like one JSON value over sev"),
+        ("m.jsonl", json.dumps({"data": [CHAT]}), "`data` holds a list of rows; write that list"),
+        (
+            "m.jsonl",
+            '{"question": "a"}\n{"question": "b"}\n',
+            "the first 2 rows can be used, from ",
+        ),
+        ("m.json", json.dumps([{**CHAT, "videos": ["v.mp4"]}] * 3), "3 x `videos` holds video"),
+        (
+            "m.jsonl",
+            (json.dumps({**CHAT, "photo": "p.png"}) + "\n") * 9,
+            "9 x `photo` names a pict",
+        ),
+        ("m.csv", HEADER + "a.png,\n" * 3000, "the first 1,000 rows can be used, from m.csv:2 on"),
+        ("m.csv", "image,text,caption\na.png,b,c\n", "`text` and `caption` differ"),
+    ],
+)
+def test_a_manifest_of_which_no_row_can_be_used_is_a_problem_with_the_reason(
+    check: Check, tmp_path: Path, name: str, text: str, wrong: str
+) -> None:
+    (line,) = found(check, tmp_path, name, text)
+    assert line.startswith(f"7:17: stages.p.config.manifest: {name}: none of the first ")
+    assert wrong in line
+
+
+@pytest.mark.parametrize("name", ["m.jsonl", "m.json", "m.csv"])
+def test_a_column_of_the_config_that_no_row_has_is_a_problem(
+    check: Check, tmp_path: Path, name: str
+) -> None:
+    row = {"picture": "a.png", "words": "b"}
+    texts = {"m.jsonl": json.dumps(row), "m.json": json.dumps([row]), "m.csv": "picture,words\na,b"}
+    (tmp_path / name).write_text(texts[name])
+    spec = SPEC.format(name=name)
+    (line,) = check(spec + "      columns: {image: pictures, text: words}\n")
+    assert "no column `pictures`, which `columns.image` names; did you mean `picture`?" in line
+    assert check(spec + "      columns: {image: picture, text: words}\n") == []
+
+
+def notes_of(tmp_path: Path, *rows: Any) -> list[str]:
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "spec.yaml").write_text(SPEC.format(name="m.jsonl"))
+    return [note.message for note in load(tmp_path / "spec.yaml").notes]
+
+
+def test_rows_that_cannot_be_used_and_keys_that_are_not_read_are_noted(tmp_path: Path) -> None:
+    bad, ignored = notes_of(tmp_path, CHAT, {**CHAT, "video": "v.mp4"}, {**CHAT, "mood": "glad"})
+    assert "1 of the first 3 rows cannot be used; the first is m.jsonl:2: `video` holds" in bad
+    assert ignored.endswith("keys that are not read: `mood`")
+    assert notes_of(tmp_path, CHAT, {**CHAT, "source": "coco"}) == []
+
+
+def test_only_the_beginning_of_a_long_manifest_is_read(check: Check, tmp_path: Path) -> None:
+    with (tmp_path / "m.jsonl").open("w") as stream:
+        stream.write((json.dumps(CHAT) + "\n") * 2000)
+        stream.truncate(2**33)  # sparse: reading it all would take seconds and fail as JSON
+    start = time.process_time()
+    assert check(SPEC.format(name="m.jsonl")) == []
+    assert time.process_time() - start < 2

@@ -13,7 +13,7 @@ FILES = ("tokenizer.json", "preprocessor_config.json", "processor_config.json")
 
 @pytest.fixture(autouse=True)
 def _manifest(tmp_path: Path) -> None:
-    (tmp_path / "m.jsonl").write_text("{}\n")
+    (tmp_path / "m.jsonl").write_text('{"image": "a.png", "text": "words"}\n')
 
 
 def folder_with(tmp_path: Path, **texts: str) -> None:

@@ -1,0 +1,144 @@
+"""Rows with foreign keys, spellings, nulls and types: nothing raises, nothing is dropped unseen."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.preprocess.manifest import read_manifest
+from slurm_jobs.common.errors import SlurmJobsError
+from slurm_jobs.common.manifests.first_rows import first_rows
+from slurm_jobs.common.manifests.keys import FILE_NAMES, LOSS_KEYS, is_empty, is_metadata, normal
+from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.manifests.values import RowOptions
+from tests.fuzz.budget import bounded, examples
+
+KNOWN = (
+    *("id", "image", "images", "image_path", "img", "image_url", "file_name", "path", "text"),
+    *("caption", "question", "prompt", "answer", "response", "system", "system_prompt", "texts"),
+    *("messages", "conversations", "video", "audios", "objects", "tools", "rejected", "label"),
+    *("reasoning_content", "source", "width", "loss", "weight", "Image Path", "mood", "photo"),
+)
+KEYS = st.one_of(st.sampled_from(KNOWN), st.text(max_size=6))
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from(["", " ", "a.png", "b.png", "v.mp4", "x", "<image>", "<video>", "<image>\nx"]),
+    st.text(max_size=5),
+)
+ROLES = st.sampled_from(["user", "assistant", "human", "gpt", "system", "tool", None, 3])
+MARKS = st.dictionaries(st.sampled_from(sorted(LOSS_KEYS)), SCALARS, max_size=2)
+ITEMS = st.one_of(
+    st.fixed_dictionaries({"type": st.just("text"), "text": SCALARS}),
+    st.fixed_dictionaries({"type": st.just("image"), "path": SCALARS}),
+    st.dictionaries(st.sampled_from(["type", "text", "image", "video", "source"]), SCALARS),
+)
+TURNS = st.builds(
+    lambda role, content, marks, others: {"role": role, "content": content, **others, **marks},
+    ROLES,
+    st.one_of(SCALARS, st.lists(ITEMS, max_size=2)),
+    MARKS,
+    st.dictionaries(st.sampled_from(["name", "tool_calls", "images", "mood"]), SCALARS, max_size=1),
+)
+CHATS = st.lists(st.one_of(TURNS, TURNS, SCALARS), max_size=3)
+GOOD = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+VALUES = st.one_of(
+    SCALARS,
+    st.lists(SCALARS, max_size=2),
+    st.dictionaries(st.sampled_from(["bytes", "path", "url", "x"]), SCALARS, max_size=2),
+    CHATS,
+)
+ROWS = st.builds(
+    lambda base, others: {**base, **others},
+    st.one_of(
+        st.just({}),
+        st.just({"messages": GOOD}),
+        st.just({"image": "a.png", "text": "t"}),
+        st.builds(lambda turns: {"messages": turns}, CHATS),
+        st.builds(lambda marks: {"messages": [GOOD[0], {**GOOD[1], **marks}]}, MARKS),
+    ),
+    st.dictionaries(KEYS, VALUES, max_size=3),
+)
+
+
+def is_read(key: str) -> bool:
+    return RowOptions().meaning(key) is not None or normal(key) in FILE_NAMES
+
+
+def require_accounted(row: ManifestRow, value: dict[str, Any]) -> None:
+    """Each key is read, metadata, reported, or the row is rejected; a mark is honoured."""
+    if row.problem:
+        return
+    for key, item in value.items():
+        printable = key.encode("utf-8", "replace").decode()
+        assert is_empty(item) or is_read(key) or is_metadata(key) or printable in row.ignored, key
+    if not isinstance(value.get("messages"), list):
+        return
+    answers = [turn for turn in value["messages"] if turn["role"] in ("assistant", "gpt")]
+    read = [message for message in row.messages if message.role == "assistant"]
+    for turn, message in zip(answers, read, strict=True):
+        off = {k for k in LOSS_KEYS - {"masked"} if turn.get(k) in (False, 0, "0", "false", "no")}
+        off = {key for key in off if turn[key] is not None}
+        assert not (off and message.is_learned), turn
+
+
+@examples(600)
+@given(value=ROWS)
+def test_rows_of_json_lines_and_lists(tmp_path: Path, value: dict[str, Any]) -> None:
+    lines, whole = tmp_path / "m.jsonl", tmp_path / "m.json"
+    lines.write_text(json.dumps(value) + "\n")
+    whole.write_text(json.dumps([value]))
+    with bounded():
+        (row,) = read_manifest(lines)
+        (same,) = read_manifest(whole)
+        (seen,) = first_rows(lines, RowOptions())
+    require_accounted(row, value)
+    assert (row.problem, row.messages, row.ignored) == (same.problem, same.messages, same.ignored)
+    assert (seen.problem, seen.messages, seen.ignored) == (row.problem, row.messages, row.ignored)
+
+
+@examples(300)
+@given(value=ROWS)
+def test_rows_of_parquet(tmp_path: Path, value: dict[str, Any]) -> None:
+    file = tmp_path / "m.parquet"
+    try:
+        pq.write_table(pa.Table.from_pylist([value]), file)
+    except (pa.ArrowException, UnicodeError, TypeError, OverflowError, AttributeError):
+        return  # no table can hold it
+    if not value:
+        return
+    stored = pq.read_table(file).to_pylist()[0]
+    with bounded():
+        try:
+            (row,) = read_manifest(file)
+        except SlurmJobsError:
+            return  # its columns make no samples
+    require_accounted(row, stored)
+
+
+@examples(300)
+@given(value=st.dictionaries(KEYS, SCALARS, min_size=1, max_size=5))
+def test_rows_of_csv(tmp_path: Path, value: dict[str, Any]) -> None:
+    file = tmp_path / "m.csv"
+    cells = {key: "" if item is None else str(item) for key, item in value.items()}
+    try:
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows([list(cells), list(cells.values())])
+    except (UnicodeError, csv.Error):
+        return
+    with bounded():
+        try:
+            rows = read_manifest(file)
+        except SlurmJobsError:
+            return
+    for row in rows:
+        require_accounted(row, {k: v for k, v in cells.items() if k != "messages"})
