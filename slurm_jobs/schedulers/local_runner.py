@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_jobs.common.errors import DamagedFileError
+from slurm_jobs.common.files import storage_problem
 from slurm_jobs.common.process import (
     dies_with_parent,
     kill_session,
@@ -320,9 +321,12 @@ def main() -> None:
     """Wait for the lock, then run; a second runner finds nothing left and ends."""
     run_dir, max_cpus = Path(sys.argv[1]), int(sys.argv[2])
     book = LocalBook(RunPaths(run_dir).local_dir)
-    with book.runner_lock(wait=True) as is_ours:
-        assert is_ours
-        Runner(run_dir, max_cpus=max_cpus).run()
+    try:
+        with book.runner_lock(wait=True) as is_ours:
+            assert is_ours
+            Runner(run_dir, max_cpus=max_cpus).run()
+    except OSError as error:
+        sys.exit(f"slurm-jobs: the local runner ends: {storage_problem(error)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """The local runner with real processes; a job's order is a stand-in."""
 
+import errno
+import os
 import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -165,3 +168,20 @@ def test_memory_that_is_shared_mapped_or_only_reserved_does_not_count(book, code
     run(book, max_cpus=2)
     task = book.state(job.job_id)
     assert (task.state, task.reason) == ("COMPLETED", "")
+
+
+def test_a_disk_that_fails_ends_the_runner_with_one_line_in_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_runner: local_runner.Runner) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/r/local/1.json")
+
+    monkeypatch.setattr(local_runner.Runner, "run", fail)
+    monkeypatch.setattr("sys.argv", ["runner", str(tmp_path), "1"])
+    LocalBook(RunPaths(tmp_path).local_dir).create()
+    with pytest.raises(SystemExit) as ended:
+        local_runner.main()
+    assert ended.value.code == (
+        "slurm-jobs: the local runner ends: /r/local/1.json: No space left on device; free space "
+        "on its file system"
+    )
