@@ -46,7 +46,8 @@ def inline_image(text: str) -> bytes:
         message = "a data URI without a comma before its content"
         raise ValueError(message)
     media_type, *parameters = (word.strip().lower() for word in header.split(";"))
-    if media_type and not media_type.startswith("image/") and "octet-stream" not in media_type:
+    is_image = media_type in ("", "image") or media_type.startswith("image/")
+    if not is_image and "octet-stream" not in media_type:
         message = f"a data URI of {media_type[:40]}, not of an image"
         raise ValueError(message)
     if "base64" not in parameters:

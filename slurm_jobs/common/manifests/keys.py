@@ -28,10 +28,11 @@ TURN_KEYS = ("messages", "conversations", "texts")
 _READ: Mapping[Meaning, str] = {
     "image": """image images image_path image_paths image_file image_files img imgs img_path
         img_paths image_url image_urls image_name image_names image_filename image_filenames
-        image_file_name image_file_names""",
+        image_file_name image_file_names image_filepath image_bytes image_base64 img_file
+        img_name""",
     "text": "text caption answer response output completion",
     "prompt": "prompt question query instruction",
-    "system": "system system_prompt",
+    "system": "system system_prompt system_message system_instruction system_text sys_prompt",
     "id": "id",
     "turns": " ".join(TURN_KEYS),
 }
@@ -100,29 +101,41 @@ _MEDIA_NAME = re.compile(
 _LONGEST_NAME = 1000
 """Characters. A text that is longer is no file's name, whatever its end."""
 
-_UNLEARNED = frozenset({"masked"})
+UNLEARNED_KEYS = frozenset({"masked", "is_masked", "ignore_loss", "no_loss"})
 """Keys of turns that say the opposite of the others."""
-LOSS_KEYS = _words(
+LOSS_KEYS = UNLEARNED_KEYS | _words(
     """loss train training trainable weight train_on_turn train_on loss_weight loss_mask
-    loss_scale learn masked compute_loss calculate_loss"""
+    loss_scale learn compute_loss calculate_loss has_loss"""
 )
 """Keys of turns, in the formats of other tools, that say whether the turn is learned."""
 
+QUESTION_PARTS: Mapping[str, str] = {
+    "input": "words of the user",
+    **dict.fromkeys(["choices", "options"], "choices of the question"),
+    **dict.fromkeys(["context", "passage", "hint"], "words that belong to the question"),
+}
+"""Keys of a row with a question and its answer, without which the answer means something else."""
+
 _MEDIA_MARK = re.compile(
-    r"<(video|audio|speech|bbox|ref-object|image[ _-]?\d+|image_placeholder|ImageHere|img)>"
+    r"<(video|audio|speech|bbox|ref-object|image[ _-]?\d+|image_placeholder|image_?token|ImageHere"
+    r"|\|(?:image|video|audio)(?:_?\d+|_pad)?\||image ?/|image|img)>|\[IMG\]",
+    re.IGNORECASE,
 )
 """Marks of other tools in a text; `<image>` alone is read."""
-_HTML_TAGS = frozenset({"video", "audio", "img"})
+_HTML_TAGS = frozenset({"video", "audio", "img", "image"})
 
 
 class BadRowError(ValueError):
     """A row that cannot be used; the message says why."""
 
 
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
 @functools.lru_cache(maxsize=4096)
 def normal(key: str) -> str:
-    """The name as it is compared."""
-    return key.strip().lower().replace("-", "_").replace(" ", "_")
+    """Return the name as it is compared: `imagePath` and `Image-Path` are `image_path`."""
+    return _HUMP.sub("_", key.strip()).lower().replace("-", "_").replace(" ", "_")
 
 
 def is_empty(value: Any) -> bool:
@@ -132,6 +145,11 @@ def is_empty(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(is_empty(item) for item in value)
     return value is None or value in ("", b"")
+
+
+def says_nothing(value: Any) -> bool:
+    """Check whether a value that is not read is empty, also as the JSON that tables write."""
+    return is_empty(value) or (isinstance(value, str) and value.strip() in ("[]", "{}", "null"))
 
 
 def looks_like_picture(value: Any) -> bool:
@@ -185,7 +203,7 @@ def unread_problem(key: str, value: Any, *, has_picture: bool) -> str:
 
     Args:
         key: as the manifest writes it.
-        value: not empty.
+        value: says something.
         has_picture: whether the row has a picture that is read. Then an address or a file name
             elsewhere says where that one comes from.
     """
@@ -217,7 +235,7 @@ def is_metadata(key: str) -> bool:
 def may_hold_content(key: str) -> bool:
     """Whether a key's name alone says that it holds content that is not read."""
     name = normal(key)
-    held_apart = name == "label" or name in LOSS_KEYS
+    held_apart = name == "label" or name in LOSS_KEYS or name in QUESTION_PARTS
     return held_apart or bool(_content_word(name)) or _names_picture(name)
 
 
@@ -228,7 +246,7 @@ def unread_keys(value: Mapping[str, Any], read: frozenset[str]) -> Iterator[tupl
         BadRowError: one of them holds content, so that what is left means something else.
     """
     for key, item in value.items():
-        if normal(key) not in read and not is_empty(item):
+        if normal(key) not in read and not says_nothing(item):
             problem = unread_problem(key, item, has_picture=False)
             if problem:
                 raise BadRowError(problem)
@@ -243,29 +261,29 @@ def is_learned(turn: Mapping[str, Any], role: str) -> bool:
         BadRowError: a value is neither yes nor no, two contradict each other, or a turn that is
             not the assistant's is to be learned.
     """
-    found: dict[str, bool] = {}
+    marks: dict[str, bool] = {}
     for key, value in turn.items():
         name = normal(key)
         if name == "mask" and value is not None:
             message = f"`{key}` of a turn may mean either; write `loss: true` or `loss: false`"
             raise BadRowError(message)
-        if name in LOSS_KEYS and value is not None:
-            found[key] = _yes_or_no(key, value) != (name in _UNLEARNED)
-    if len(set(found.values())) > 1:
-        message = f"{' and '.join(f'`{key}`' for key in found)} of a turn contradict each other"
+        if name in LOSS_KEYS and not is_empty(value):
+            marks[key] = _yes_or_no(key, value) != (name in UNLEARNED_KEYS)
+    if len(set(marks.values())) > 1:
+        message = f"{' and '.join(f'`{key}`' for key in marks)} of a turn contradict each other"
         raise BadRowError(message)
-    learned = next(iter(found.values()), None)
+    learned = next(iter(marks.values()), None)
     if learned and role != "assistant":
-        message = f"`{next(iter(found))}` wants the {role}'s turn learned; only answers are"
+        message = f"`{next(iter(marks))}` wants the {role}'s turn learned; only answers are"
         raise BadRowError(message)
     return learned is None or learned
 
 
 def _yes_or_no(key: str, value: Any) -> bool:
     word = value.strip().lower() if isinstance(value, str) else value
-    if word in ("true", "1", "yes") or (not isinstance(word, str) and word == 1):
+    if word in ("true", "1", "1.0", "yes", "on") or (not isinstance(word, str) and word == 1):
         return True
-    if word in ("false", "0", "no") or (not isinstance(word, str) and word == 0):
+    if word in ("false", "0", "0.0", "no", "off") or (not isinstance(word, str) and word == 0):
         return False
     message = f"`{key}` of a turn is {shorten(value)}; allowed are true, false, 1 and 0"
     raise BadRowError(message)
@@ -274,15 +292,15 @@ def _yes_or_no(key: str, value: Any) -> bool:
 def foreign_mark(text: str, *, has_images: bool) -> str:
     """A mark in a text that stands for media that are not read; empty if there is none.
 
-    `<video>`, `<audio>` and `<img>` are words about HTML, too: they count as marks where a
-    line begins or ends with them and no end tag follows.
+    `<video>`, `<audio>`, `<img>` and `<Image>` are words about HTML, too: they count as marks where
+    a line begins or ends with them and no end tag follows.
     """
-    for match in _MEDIA_MARK.finditer(text) if "<" in text else ():
-        name = match[1]
-        if name not in _HTML_TAGS:
+    for match in _MEDIA_MARK.finditer(text) if "<" in text or "[" in text else ():
+        name = (match[1] or "").rstrip(" /")
+        if name.lower() not in _HTML_TAGS:
             if f"</{name}>" not in text:
                 return match[0]
-        elif name == "img":
+        elif name.lower() == "img":
             if has_images or "</img>" in text:
                 return match[0]
         elif f"</{name}>" not in text and _is_at_an_end(text, match):

@@ -35,7 +35,7 @@ class Content:
 
     def __post_init__(self) -> None:
         """Decode a picture that is in the place of a path."""
-        if self.kind != "image" or not is_inline_image(self.value):
+        if self.kind != "image" or self.problem or not is_inline_image(self.value):
             return
         try:
             data, value, problem = inline_image(self.value), "", ""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from slurm_jobs.common.inline_images import is_inline_image
 from slurm_jobs.common.manifests.keys import (
     LOSS_KEYS,
     SPELLINGS,
@@ -35,33 +36,50 @@ _NAME_KEYS = (
     "file_name",
 )
 """Of an image that is a mapping."""
-_ITEM_KEYS = frozenset({"type", "text", "bytes", *_NAME_KEYS, *LOSS_KEYS})
-_LEARNING_WORDS = frozenset({"loss", "train", "training", "trainable", "masked", "learn"})
+_DATA_KEYS = ("bytes", "base64", "b64", "data")
+"""Of an image that is a mapping: its content, in JSON as base64."""
+_ITEM_KEYS = frozenset({"type", "text", *_DATA_KEYS, *_NAME_KEYS, *LOSS_KEYS})
+_KINDS = {"image_url": "image", "input_image": "image", "input_text": "text", "output_text": "text"}
+"""Types of content items by OpenAI's names."""
+_LEARNING_WORDS = frozenset(
+    {
+        *("loss", "train", "training", "trainable", "trained", "masked", "learn", "learned"),
+        *("supervise", "supervised", "skip", "ignore", "ignored", "exclude", "excluded"),
+    }
+)
 
 
 def image_of(item: Any) -> Content:
     """An image from a path, its bytes or a mapping of them; without a name where none is given.
 
     Raises:
-        BadRowError: it has two names that differ.
+        BadRowError: it has two names that differ, or is no image.
     """
     if isinstance(item, bytes):
         return Content(kind="image", value="", data=item)
+    if item is None or isinstance(item, str):
+        return Content(kind="image", value=item or "")
     if not isinstance(item, Mapping):
-        return Content(kind="image", value=item if isinstance(item, str) else "")
+        message = f"an image is {shorten(item)}, expected a path, base64, or a mapping with one"
+        raise BadRowError(message)
     given = {key: item[key] for key in _NAME_KEYS if item.get(key)}
+    if isinstance(item.get("source"), Mapping):
+        given["source"] = item["source"]
     names = {value for value in given.values() if isinstance(value, str)}
     if len(names) > 1:
         message = f"an image with several names: {shorten(given)}"
         raise BadRowError(message)
     inner = next(iter(given.values()), "")
-    found = image_of(inner) if isinstance(inner, bytes | Mapping) else _named(inner)
-    data = item.get("bytes")
-    return replace(found, data=data) if isinstance(data, bytes) else found
-
-
-def _named(name: Any) -> Content:
-    return Content(kind="image", value=name if isinstance(name, str) else "")
+    image = image_of(inner)
+    key = next((key for key in _DATA_KEYS if item.get(key) not in (None, "")), None)
+    data = item.get(key) if key else None
+    if data is None or isinstance(data, bytes):
+        return image if data is None else replace(image, data=data)
+    if not isinstance(data, str):
+        message = f"`{key}` of an image is a {type(data).__name__}, expected bytes or base64"
+        raise BadRowError(message)
+    decoded = Content(kind="image", value=data if is_inline_image(data) else f"data:;base64,{data}")
+    return replace(decoded, value=image.value or decoded.value)
 
 
 def is_open(item: Content) -> bool:
@@ -116,7 +134,7 @@ def read_turns(
         return _read_pair(given)
     role_key, given_role = _only(given, _ROLE_KEYS, wanted)
     content_key, content = _only(given, _CONTENT_KEYS, wanted)
-    role = _ROLES.get(given_role) if isinstance(given_role, str) else None
+    role = _ROLES.get(given_role.strip().lower()) if isinstance(given_role, str) else None
     ignored = _check_keys(given, _TURN_KEYS)
     if role is None:
         problem = f"{role_key} {shorten(given_role)}; allowed are {', '.join(_ROLES)}"
@@ -181,7 +199,8 @@ def _read_content(
     ignored: list[str] = []
     for item in content:
         items += _read_item(item)
-        unread = unread_keys({k: v for k, v in item.items() if k not in ignore}, _ITEM_KEYS)
+        read = _ITEM_KEYS | {"source"} if isinstance(item.get("source"), Mapping) else _ITEM_KEYS
+        unread = unread_keys({k: v for k, v in item.items() if k not in ignore}, read)
         ignored += [key for key, _ in unread]
     return tuple(items), ignored
 
@@ -200,21 +219,34 @@ def split_marks(text: str) -> list[Content]:
 
 
 def _read_item(item: Any) -> list[Content]:
-    kind = item.get("type") if isinstance(item, Mapping) else None
+    kind = _kind(item) if isinstance(item, Mapping) else None
     if kind == "text" and isinstance(item.get("text"), str):
-        _check_item(item, [key for key in _NAME_KEYS if not is_empty(item.get(key))])
+        others = (*_NAME_KEYS, *_DATA_KEYS)
+        _check_item(item, kind, [key for key in others if not is_empty(item.get(key))])
         text = item["text"]
         return split_marks(text) if IMAGE_MARK in text else [Content(kind="text", value=text)]
-    if kind in ("image", "image_url"):
-        _check_item(item, [key for key in ("text", "source") if not is_empty(item.get(key))])
+    if kind == "image":
+        is_read = isinstance(item.get("source"), Mapping)
+        others = ("text",) if is_read else ("text", "source")
+        _check_item(item, kind, [key for key in others if not is_empty(item.get(key))])
         return [image_of(item)]
     message = f"content item of type {shorten(kind)}; allowed are `text` (with `text`) and `image`"
     raise BadRowError(message)
 
 
-def _check_item(item: Mapping[str, Any], unread: Sequence[str]) -> None:
+def _kind(item: Mapping[str, Any]) -> Any:
+    """Return `text`, `image`, or the type of an item that is neither."""
+    kind = item.get("type")
+    if kind is None:
+        if item.get("image") or item.get("image_url"):
+            return "image"
+        return "text" if isinstance(item.get("text"), str) else None
+    return _KINDS.get(kind, kind) if isinstance(kind, str) else kind
+
+
+def _check_item(item: Mapping[str, Any], kind: str, unread: Sequence[str]) -> None:
     if unread:
-        message = f"`{unread[0]}` of a content item of type `{item['type']}` is not read"
+        message = f"`{unread[0]}` of a content item of type `{kind}` is not read"
         raise BadRowError(message)
     keys = [key for key in item if normal(key) in LOSS_KEYS and item[key] is not None]
     if keys and not is_learned(item, "assistant"):

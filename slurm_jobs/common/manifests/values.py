@@ -13,8 +13,10 @@ from typing import Any
 from slurm_jobs.common.manifests.keys import (
     FILE_NAMES,
     LOSS_KEYS,
+    QUESTION_PARTS,
     SPELLINGS,
     TURN_KEYS,
+    UNLEARNED_KEYS,
     BadRowError,
     Meaning,
     foreign_mark,
@@ -22,6 +24,7 @@ from slurm_jobs.common.manifests.keys import (
     is_metadata,
     looks_like_picture,
     normal,
+    says_nothing,
     shorten,
     unread_problem,
 )
@@ -251,7 +254,8 @@ class _Row:
         """
         turns = self._held.get("turns", {})
         order = [key for name in TURN_KEYS for key in turns if normal(key) == name] or list(turns)
-        key = next((key for key in order if turns[key] not in (None, "")), None)
+        key = next((key for key in order if not is_empty(turns[key])), None)
+        key = key or next((key for key in order if turns[key] is not None), None)
         if key is not None:
             self._ignore("text", "prompt")
             self.ignored += [k for k in order if k != key and not is_empty(turns[k])]
@@ -265,13 +269,17 @@ class _Row:
         if is_null:
             return "no turns: the cell is null"
         keys = shorten([key for key in self._value if isinstance(key, str)])
-        lists = (key for key, value in self._value.items() if _is_list_of_rows(value))
-        inner = next(lists, None)
-        if inner is not None:
-            return f"`{inner}` holds a list of rows; write that list alone as the manifest"
+        for key, value in self._value.items():
+            first = value[0] if isinstance(value, list) and value else None
+            names = set(map(normal, map(str, first))) if isinstance(first, Mapping) else set()
+            if names & {"role", "from"}:
+                return f"`{key}` holds turns; set `columns: {{messages: {key}}}` to read them"
+            if not names.isdisjoint(SPELLINGS):
+                return f"`{key}` holds a list of rows; write that list alone as the manifest"
         return (
             "neither `messages` nor `conversations`, nor an answer (`text`, `caption`, `answer`, "
-            f"...); found: {keys}"
+            f"...); the keys are {keys}. Name one in the config: `columns: {{text: NAME}}`, or "
+            "`columns: {messages: NAME}`"
         )
 
     def _conversation(
@@ -305,6 +313,7 @@ class _Row:
         if has_column and any(p.data is None and not p.value.strip() for p in pictures):
             raise BadRowError(self._no_image())
         question = self._text("prompt")
+        self._check_question_parts(question)
         answer = self._text("text")
         if not answer:
             name = next(iter(answers))
@@ -321,7 +330,30 @@ class _Row:
 
     def _no_image(self) -> str:
         names = [key for key, value in self._held.get("image", {}).items() if value == ""]
-        return f"`{names[0]}` is empty" if names else "no image: neither a path nor bytes"
+        if names:
+            return f"`{names[0]}` is empty"
+        urls = (k for k, v in self._others.items() if isinstance(v, str) and v.startswith(_WEB))
+        key = next(urls, None)
+        problem = "no image: neither a path nor bytes"
+        if key is None:
+            return problem
+        return f"{problem}; `{key}` is a web address, which is not fetched: download the files"
+
+    def _check_question_parts(self, question: str) -> None:
+        for key, value in self._others.items():
+            part = QUESTION_PARTS.get(normal(key))
+            if part is None or says_nothing(value) or not (question or normal(key) == "input"):
+                continue
+            remedy = (
+                "write them into the column of the question"
+                if question
+                else f"set `columns: {{prompt: {key}}}` if they are the question"
+            )
+            message = (
+                f"`{key}` holds {part}, which are not read; {remedy}, or set "
+                f"`columns: {{ignore: [{key}]}}` to leave them out"
+            )
+            raise BadRowError(message)
 
     def _ignore(self, *meanings: Meaning) -> None:
         for meaning in meanings:
@@ -356,16 +388,30 @@ class _Row:
             BadRowError: one holds content, so that the rest of the row means something else.
         """
         for key, value in self._others.items():
-            if is_empty(value):
+            if says_nothing(value):
                 continue
+            self._check_loss(key, value)
             problem = unread_problem(key, value, has_picture=has_picture)
-            if not problem and normal(key) in LOSS_KEYS and value in (False, 0):
-                problem = f"`{key}` of a whole row is not read; leave the row out"
             if problem:
-                message = f"{problem}; set `columns: {{ignore: [{key}]}}` to leave it out"
+                remedy = f"`columns: {{ignore: [{key}]}}` to leave it out"
+                if "names a picture" in problem and not has_picture:
+                    remedy = f"`columns: {{image: {key}}}` to read it, or {remedy}"
+                message = f"{problem}; set {remedy}"
                 raise BadRowError(message)
             if not is_metadata(key):
                 self.ignored.append(key)
+
+    def _check_loss(self, key: str, value: Any) -> None:
+        """Refuse a mark of a whole row by which nothing, or only a part of it, is learned."""
+        name = normal(key)
+        words = ("true", "1") if name in UNLEARNED_KEYS else ("false", "0", "0.0", "no")
+        is_part = isinstance(value, list | Mapping)
+        if name in LOSS_KEYS and (is_part or str(value).strip().lower() in words):
+            message = (
+                f"`{key}` of a whole row is not supported; write `loss: false` into the turns that "
+                f"are not learned, or set `columns: {{ignore: [{key}]}}` to learn all answers"
+            )
+            raise BadRowError(message)
 
 
 _NAMES: Mapping[Meaning, str] = {
@@ -373,10 +419,6 @@ _NAMES: Mapping[Meaning, str] = {
     "prompt": "user's words",
     "system": "system message",
 }
-
-
-def _is_list_of_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
 def _images(listed: Any) -> list[Content]:
@@ -420,8 +462,9 @@ def _same_name(image: Content, other: Content) -> bool:
 
 def _with_system(messages: list[Message], system: str) -> list[Message]:
     given = next((message for message in messages if message.role == "system"), None)
-    if given is None:
-        return [_text_message("system", system), *messages]
+    if given is None or not given.content:
+        others = [message for message in messages if message is not given]
+        return [_text_message("system", system), *others]
     if given.text.strip() != system.strip():
         message = f"`system` is {shorten(system)}, and a turn of the system {shorten(given.text)}"
         raise BadRowError(message)

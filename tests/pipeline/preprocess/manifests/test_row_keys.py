@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 from collections.abc import Callable, Mapping
@@ -85,6 +86,12 @@ ASKED = [("user", "[p.png]|How many?"), ("assistant", "Two.")]
         {"masked": True},
         {"Loss": "false"},
         {"loss": False, "weight": 0},
+        {"weight": "0.0"},
+        {"train": "off"},
+        {"lossWeight": 0},
+        {"has_loss": False},
+        {"is_masked": True},
+        {"ignore_loss": "true"},
     ],
 )
 def test_a_turn_that_is_marked_is_not_learned(tmp_path: Path, write: Write, mark: Row) -> None:
@@ -95,7 +102,14 @@ def test_a_turn_that_is_marked_is_not_learned(tmp_path: Path, write: Write, mark
 
 @pytest.mark.parametrize(
     "mark",
-    [{"loss": True}, {"weight": 1}, {"train": None}, {"weight": 1.0}, {"masked": False}],
+    [
+        {"loss": True},
+        {"weight": 1},
+        {"train": None},
+        {"weight": 1.0},
+        {"masked": False},
+        {"loss": ""},
+    ],
 )
 def test_a_turn_that_is_marked_to_be_learned_is(tmp_path: Path, mark: Row) -> None:
     row = one(as_lines(tmp_path, chat({**QUESTION, "loss": False}, {**ANSWER, **mark})))
@@ -112,6 +126,9 @@ def test_a_turn_that_is_marked_to_be_learned_is(tmp_path: Path, mark: Row) -> No
         ([QUESTION, {**ANSWER, "mask": True}], "`mask` of a turn may mean either"),
         ([{**QUESTION, "loss": True}, ANSWER], "`loss` wants the user's turn learned"),
         ([QUESTION, {**ANSWER, "train_detail": [{"a": 1}]}], "`train_detail` of a turn is not sup"),
+        ([QUESTION, {**ANSWER, "skip": True}], "`skip` of a turn is not supported"),
+        ([QUESTION, {**ANSWER, "ignore": 1}], "`ignore` of a turn is not supported"),
+        ([QUESTION, {**ANSWER, "supervised": False}], "`supervised` of a turn is not supported"),
         (
             [
                 QUESTION,
@@ -154,7 +171,9 @@ def test_a_mark_that_cannot_be_honoured_rejects_the_row(
         ({"label": False}, "`label` holds preference"),
         ({"reasoning_content": "Hm."}, "`reasoning_content` holds a thought"),
         ({"chat_template_kwargs": {"max_pixels": 9}}, "`chat_template_kwargs` holds settings"),
-        ({"loss": False}, "`loss` of a whole row is not read"),
+        ({"loss": False}, "`loss` of a whole row is not supported"),
+        ({"weight": "0"}, "`weight` of a whole row is not supported"),
+        ({"loss_mask": [0, 1]}, "`loss_mask` of a whole row is not supported"),
         ({"photo": "p.png"}, "`photo` names a picture"),
         ({"image_1": "p.png"}, "`image_1` names a picture"),
         ({"pixel_values": "AAAA"}, "`pixel_values` names a picture"),
@@ -205,6 +224,13 @@ def test_a_key_of_a_turn_that_holds_content_rejects_the_row(
         ("<image_1>What is it?", {}, "mark <image_1>"),
         ("<image 1> What is it?", {"image": "p.png"}, "mark <image 1>"),
         ("Picture 1: <img>p.png</img>\nWhat is it?", {}, "mark <img>"),
+        ("<Image>\nWhat is it?", {"image": "p.png"}, "mark <Image>"),
+        ("<image/>\nWhat is it?", {"image": "p.png"}, "mark <image/>"),
+        ("<|image_1|>\nWhat is it?", {"image": "p.png"}, "mark <|image_1|>"),
+        ("<|video_pad|>What is it?", {}, "mark <|video_pad|>"),
+        ("[IMG]What is it?", {"image": "p.png"}, "mark [IMG]"),
+        ("<IMAGE_TOKEN>What is it?", {"image": "p.png"}, "mark <IMAGE_TOKEN>"),
+        ("Does an <Image> tag of React need an end?", {}, ""),
         ("How do I write a <video> tag?", {}, ""),
         ("<video src='a.mp4'></video> does not play", {}, ""),
         ("<video>\n<source src='a'>\n</video> does not play", {}, ""),
@@ -229,7 +255,9 @@ def test_unknown_keys_are_named_and_metadata_is_not(tmp_path: Path, write: Write
 
 
 @pytest.mark.parametrize("write", MAPPINGS)
-@pytest.mark.parametrize("key", ["system", "system_prompt", "System Prompt"])
+@pytest.mark.parametrize(
+    "key", ["system", "system_prompt", "System Prompt", "systemPrompt", "system_message"]
+)
 def test_a_rows_system_message_comes_first(tmp_path: Path, write: Write, key: str) -> None:
     row = one(write(tmp_path, chat(**{key: "Be brief."})))
     assert said(row)[0] == ("system", "Be brief.")
@@ -240,11 +268,15 @@ def test_a_rows_system_message_comes_first(tmp_path: Path, write: Write, key: st
         "`system` is 'Be brief.', and a turn of the system" in one(write(tmp_path, other)).problem
     )
     assert said(one(write(tmp_path, chat(**{key: None})))) == said(one(write(tmp_path, chat())))
+    blank = chat({"role": "system", "content": ""}, QUESTION, ANSWER, **{key: "Be brief."})
+    assert said(one(write(tmp_path, blank))) == said(row)
 
 
 IMAGE_KEYS = [
     *("image", "images", "image_path", "image_paths", "image_file", "img", "img_path", "image_url"),
     *("file_name", "filename", "path", "Image", "IMAGE_PATH", "image-path"),
+    *("imagePath", "imageUrl", "image_filepath", "img_file"),
+    *("imagePath", "imageUrl", "image_filepath", "img_file"),
 ]
 
 
@@ -295,6 +327,7 @@ def test_bytes_are_taken_where_another_column_has_the_name(tmp_path: Path) -> No
     "row",
     [
         {"messages": None, "conversations": LLAVA, "image": "p.png"},
+        {"messages": [], "conversations": LLAVA, "image": "p.png"},
         {"conversations": None, "texts": [{"user": "How many?", "assistant": "Two."}],
          "images": ["p.png"]},
         {"messages": None, "conversations": None, "image": "p.png", "question": "How many?",
@@ -420,3 +453,104 @@ def test_rows_of_other_tools_with_images_are_read(tmp_path: Path) -> None:
     assert said(one(as_lines(tmp_path, factory)))[2] == ("user", "What do they do?|[d/1.jpg]")
     assert said(one(as_list(tmp_path, qwen)))[0] == ("user", "How many bars?|[d/1.png]")
     assert said(one(as_lines(tmp_path, openai)))[0] == ("user", "What is it?|[d/1.png]")
+
+
+@pytest.mark.parametrize("write", FORMATS)
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"instruction": "Add.", "input": "1 + 1", "output": "2"}, "`input` holds words of the u"),
+        ({"image": "p.png", "input": "How many?", "output": "2"}, "set `columns: {prompt: input}`"),
+        ({"question": "Which?", "options": "A. 1 B. 2", "answer": "A"}, "`options` holds choices"),
+        ({"question": "Who?", "context": "Ann sings.", "answer": "Ann"}, "`context` holds words"),
+        ({"instruction": "Add.", "input": "", "output": "2"}, ""),
+        ({"question": "Which?", "choices": "[]", "answer": "A"}, ""),
+        ({"image": "p.png", "caption": "A dog.", "context": "a walk"}, ""),
+    ],
+)
+def test_words_without_which_an_answer_means_something_else_reject_the_row(
+    tmp_path: Path, write: Write, row: Row, problem: str
+) -> None:
+    read = one(write(tmp_path, row))
+    assert problem in read.problem
+    assert bool(read.problem) == bool(problem)
+
+
+def test_an_input_that_is_the_question_is_named_by_columns(tmp_path: Path) -> None:
+    row = {"image": "p.png", "input": "How many?", "output": "Two."}
+    assert said(one(as_lines(tmp_path, row), columns=Columns(prompt="input"))) == ASKED
+
+
+PIXELS = b"\x89PNG\r\n\x1a\n" + bytes(60)
+BASE64 = base64.b64encode(PIXELS).decode()
+
+
+@pytest.mark.parametrize("write", MAPPINGS)
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{BASE64}"}},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{BASE64}"},
+        {"type": "image", "image": f"data:image;base64,{BASE64}"},
+        {"image": f"data:image;base64,{BASE64}"},
+        {"type": "image", "base64": BASE64},
+        {"type": "image", "image": {"bytes": BASE64, "path": None}},
+        {"type": "image", "source": {"type": "base64", "media_type": "x", "data": BASE64}},
+    ],
+)
+def test_a_picture_in_a_content_item_is_decoded(tmp_path: Path, write: Write, image: Row) -> None:
+    asked = {"role": "user", "content": [image, {"type": "text", "text": "How many?"}]}
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "Two."}]}
+    row = one(write(tmp_path, chat(asked, answer)))
+    assert (row.problem, row.ignored, [i.data for i in row.images]) == ("", (), [PIXELS])
+
+
+@pytest.mark.parametrize("write", [as_lines, as_list])
+@pytest.mark.parametrize("path", [None, "p.png"])
+def test_base64_in_the_place_of_bytes_is_decoded(
+    tmp_path: Path, write: Write, path: str | None
+) -> None:
+    row = one(write(tmp_path, chat(images=[{"bytes": BASE64, "path": path}])))
+    assert [(i.value, i.data, i.problem) for i in row.images] == [(path or "image 1", PIXELS, "")]
+    row = one(write(tmp_path, chat(images=[{"bytes": BASE64[:-3] + "!", "path": path}])))
+    assert [i.data for i in row.images] == [None]
+    assert row.images[0].problem.startswith("broken base64: '!'")
+
+
+@pytest.mark.parametrize(
+    ("image", "problem"),
+    [
+        ({"bytes": [137, 80, 78, 71]}, "`bytes` of an image is a list, expected bytes or base64"),
+        (7, "an image is 7, expected a path, base64"),
+        (True, "an image is True, expected a path"),
+    ],
+)
+def test_a_value_that_is_no_picture_is_named(tmp_path: Path, image: Any, problem: str) -> None:
+    assert problem in one(as_lines(tmp_path, chat(image=image))).problem
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"dialog": [QUESTION, ANSWER]}, "`dialog` holds turns; set `columns: {messages: dialog}`"),
+        ({"data": [{"image": "p.png", "text": "A dog."}]}, "`data` holds a list of rows"),
+        ({"image": "p.png", "captions": ["A dog."]}, "`columns: {text: NAME}`"),
+        ({"url": "https://x.org/p", "text": "A dog."}, "`url` is a web address, which is not fet"),
+        (chat(photo="p.png"), "set `columns: {image: photo}` to read it, or `columns: {ignore: ["),
+    ],
+)
+def test_a_row_that_cannot_be_used_says_which_columns_would_help(
+    tmp_path: Path, row: Row, problem: str
+) -> None:
+    assert problem in one(as_lines(tmp_path, row)).problem
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_tools_that_are_an_empty_list_of_json_are_none(tmp_path: Path, write: Write) -> None:
+    row = one(write(tmp_path, {"question": "How many?", "answer": "Two.", "tools": "[]"}))
+    assert (row.problem, row.ignored) == ("", ())
+
+
+def test_roles_are_known_in_any_case(tmp_path: Path) -> None:
+    turns = ({**QUESTION, "role": "User"}, {**ANSWER, "role": "ASSISTANT"})
+    assert said(one(as_lines(tmp_path, chat(*turns)))) == said(one(as_lines(tmp_path, chat())))
