@@ -8,12 +8,15 @@ import os
 import stat
 from pathlib import Path
 
+from slurm_jobs.common.errors import StageConfigError
 from slurm_jobs.common.manifests.first_rows import first_rows
 from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.manifests.values import RowOptions
 from slurm_jobs.common.path_expansion import expand_path
+from slurm_jobs.common.processors import ImageRules, read_processor
 from slurm_jobs.common.processors.files import processor_checksums
 from slurm_jobs.common.table_files import find_table
+from slurm_jobs.operations.image_sizes import size_of
 from slurm_jobs.operations.tables import first_table_rows, table_facts
 from slurm_jobs.spec.files import Beginning, Files
 
@@ -39,6 +42,8 @@ def disk_files(*, to_write: bool = False) -> Files:
         checksums_in=_checksums_in,
         table=table_facts,
         first_rows=functools.cache(_first_rows),
+        image_size=functools.cache(size_of),
+        image_rules=functools.cache(read_image_rules),
         modules_in=_modules_in,
         has_module=_has_module,
         write_obstacle=_write_obstacle if to_write else lambda _folder: "",
@@ -88,6 +93,14 @@ def _first_rows(manifest: str, options: RowOptions) -> list[ManifestRow]:
         return first_rows(path, options) if path.is_file() else []
     except (OSError, ValueError):
         return []
+
+
+def read_image_rules(folder: str) -> ImageRules | None:
+    """Return what the image processor in a folder does; None where that is not known."""
+    try:
+        return read_processor(Path(folder)).images
+    except (StageConfigError, OSError, LookupError, TypeError, ValueError, ArithmeticError):
+        return None  # the job says what is wrong with it
 
 
 def _sizes_in(folder: str) -> dict[str, int | None] | None:

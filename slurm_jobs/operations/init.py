@@ -13,8 +13,11 @@ from pathlib import Path
 
 from slurm_jobs.common.errors import FileError, InputError
 from slurm_jobs.common.files import write_bytes_atomic
+from slurm_jobs.common.manifests.values import RowOptions
 from slurm_jobs.common.path_expansion import literal_path
+from slurm_jobs.common.row_sizes import RowSize, measure, pick_rows, spread
 from slurm_jobs.operations import image_sizes
+from slurm_jobs.operations.disk import disk_files
 from slurm_jobs.report.words import number_of
 from slurm_jobs.shipped import shipped_path
 from slurm_jobs.spec.editing import edit_text
@@ -28,11 +31,12 @@ from slurm_jobs.starter.changes import (
     with_download,
     with_lengths,
 )
-from slurm_jobs.starter.lengths import RowSize, choose_lengths
+from slurm_jobs.starter.lengths import choose_lengths
 from slurm_jobs.starter.model import Data, Place, Room
 from slurm_jobs.starter.profile_text import profile_options, profile_text
 
 _Seen = tuple[Data, dict[str, bytes], list[RowSize], list[str]]
+_NO_PILLOW = "image sizes were not read: this Python has no Pillow (slurm-jobs[train] brings it)"
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -184,12 +188,14 @@ def _look_at_data(path: Path, folder: Path, name: str) -> _Seen:
         if held_out is not None:
             said.append(f"evaluation: {held_out}")
             data = replace(data, evaluation=_as_named(held_out, folder))
-        return data, {}, [], said
+        rows, unread = _listed_sizes(manifest)
+        return data, {}, rows, [*said, *unread]
     data = data_files.look_at(path, as_named=_as_named(path, folder))
+    rows, unread = _listed_sizes(path)
     if data.num_rows is None:
-        return data, {}, [], [f"data: {path}; its rows were not counted"]
+        return data, {}, rows, [f"data: {path}; its rows were not counted", *unread]
     about = "" if data.is_exact else "about "
-    return data, {}, [], [f"data: {path}, {about}{data.num_rows:,} rows"]
+    return data, {}, rows, [f"data: {path}, {about}{data.num_rows:,} rows", *unread]
 
 
 def _captioned(path: Path, folder: Path, name: str) -> _Seen:
@@ -207,12 +213,34 @@ def _captioned(path: Path, folder: Path, name: str) -> _Seen:
     return data, texts, rows, [*said, *found.notes, *unread]
 
 
+def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
+    """Return the sizes of the first rows of a manifest, and what is said of those not measured."""
+    files, manifest = disk_files(), data_files.expanded(manifest).absolute()
+    rows = [row for row in files.first_rows(str(manifest), RowOptions()) if not row.problem]
+    if not any(row.images for row in rows):
+        return [], []
+    if not image_sizes.can_read_sizes():
+        return [], [_NO_PILLOW]
+    picked = pick_rows(rows, image_sizes.MAX_HEADERS)
+    sizes = [
+        measure(
+            row,
+            lambda image: image_sizes.size_of(image, str(manifest.parent)),
+            most=image_sizes.MAX_HEADERS,
+        )
+        for row in picked
+    ]
+    found = [size for size in sizes if size is not None]
+    unread = len(sizes) - len(found)
+    note = f"the images of {unread:,} of {len(sizes):,} rows could not be measured"
+    return found if any(row.images for row in found) else [], [note] if unread else []
+
+
 def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
     """Return the sizes of at most 1,000 rows, and what is said where some could not be read."""
     if not image_sizes.can_read_sizes():
-        note = "image sizes were not read: this Python has no Pillow (slurm-jobs[train] brings it)"
-        return [], [note]
-    places = image_sizes.spread(len(rows.files))
+        return [], [_NO_PILLOW]
+    places = spread(len(rows.files), image_sizes.MAX_HEADERS)
     sizes = [image_sizes.read_size(rows.files[place]) for place in places]
     found = [
         RowSize(images=(size,), num_text_bytes=len(rows.words[place].encode()))

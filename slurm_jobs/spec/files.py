@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm_jobs.common.errors import Problem, SpecError
-from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.manifests.rows import Content, ManifestRow
 from slurm_jobs.common.manifests.values import RowOptions
+from slurm_jobs.common.processors.plan import ImageRules, Size
 from slurm_jobs.spec.plain_text import printable
 
 
@@ -57,6 +58,11 @@ class Files:
     """What can be seen of a table; None of what is none, and where nobody looks."""
     first_rows: Callable[[str, RowOptions], Sequence[ManifestRow]] = lambda _path, _options: ()
     """Rows of a manifest, from its beginning; none where nobody can look."""
+    image_size: Callable[[Content, str], Size | None] = lambda _image, _root: None
+    """Width and height of an image of a row, whose relative path starts from a folder; None where
+    they cannot be read."""
+    image_rules: Callable[[str], ImageRules | None] = lambda _folder: None
+    """What the image processor in a folder does; None where that is not known."""
     modules_in: Callable[[str], Collection[str]] = lambda _folder: ()
     """Names of the Python modules and packages in a folder."""
     has_module: Callable[[str], bool] = lambda _name: True

@@ -17,6 +17,7 @@ from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import PathExpansionError, Problem, SpecError
 from slurm_jobs.spec.checks.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.checks.idle_settings import idle_setting_notes
+from slurm_jobs.spec.checks.image_size_checks import image_size_notes, image_size_problems
 from slurm_jobs.spec.checks.manifest_checks import manifest_notes
 from slurm_jobs.spec.checks.option_conflicts import ProfileOptions, conflict_problems
 from slurm_jobs.spec.checks.path_checks import unexpanded_notes
@@ -123,6 +124,7 @@ def load_document(
     if not profile_problems:
         problems += module_problems(views, document, spec_dir, files, profile)
     problems += _elsewhere(problems, file_problems(marked, document, files, profile))
+    problems += _elsewhere(problems, image_size_problems(configs, marked, document, files))
     problems = [*document.problems, *_beside_yaml(document, problems), *profile_problems]
     if spec is None or problems:
         raise SpecError(_sorted(problems))
@@ -150,6 +152,7 @@ def _notes(
     paths = {item.given: item.resolved for item in marked}
     notes = [
         *manifest_notes(marked, document, files),
+        *image_size_notes(configs, marked, document, files),
         *idle_setting_notes(views, configs, document),
         *row_notes(views, configs, document, paths, files),
         *unexpanded_notes(views, document),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm_jobs.common.model_kinds import SMALL_VLM
-from slurm_jobs.common.stage_config.preprocess import DEFAULT_MAX_TOKENS
+from slurm_jobs.common.stage_config.preprocess import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
 from slurm_jobs.common.stage_config.train import DEFAULT_NUM_LANES
 from slurm_jobs.spec.yaml_values import Path
 from slurm_jobs.starter.choices import (
@@ -57,6 +57,9 @@ def with_lengths(text: str, lengths: Lengths) -> str:
         new += f"\n{key:<39}# {lengths.reason}"
     elif lengths.reason:
         new += f"; {lengths.reason}"
+    if lengths.max_images != DEFAULT_MAX_IMAGES:
+        key = f"      max_images: {lengths.max_images}"
+        new += f"\n{key:<39}# as many as a row that was looked at has"
     text = text.replace(line, new, 1)
     packed = "batching: {kind: packed, max_tokens: "
     most = max(_PACK_TOKENS, lengths.max_tokens)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from slurm_jobs.common.processors.native import NativeImages
-from slurm_jobs.common.processors.plan import ImageRules, Size, UnfitImageError
-from slurm_jobs.common.stage_config.preprocess import DEFAULT_MAX_TOKENS
+from slurm_jobs.common.processors.plan import ImageRules, Size
+from slurm_jobs.common.row_sizes import RowSize, image_tokens
+from slurm_jobs.common.stage_config.preprocess import DEFAULT_MAX_IMAGES, DEFAULT_MAX_TOKENS
 
 _LARGE: tuple[Size, ...] = ((4032, 3024), (3024, 4032), (4000, 4000), (1600, 500), (500, 1600))
 """Shapes for which the tokens of an image are counted where no image could be read."""
@@ -25,21 +26,13 @@ _STEP = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RowSize:
-    """What of a row its length depends on."""
-
-    images: tuple[Size, ...]
-    """Width and height of those that could be read."""
-    num_text_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Lengths:
     """The limits that a spec is written with."""
 
     max_tokens: int = DEFAULT_MAX_TOKENS
     image_pixels: int | None = None
     """`image_pixels.max`; None leaves the processor's own limit."""
+    max_images: int = DEFAULT_MAX_IMAGES
     reason: str = ""
     """Why a limit is not the default, for a comment."""
     notes: tuple[str, ...] = ()
@@ -53,6 +46,15 @@ def choose_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths
         rows: Those that were looked at; empty where no image could be.
         rules: Of the model's processor; None where it is not known.
     """
+    lengths = _token_lengths(rows, rules)
+    most = max((len(row.images) for row in rows), default=0)
+    if most <= DEFAULT_MAX_IMAGES:
+        return lengths
+    note = f"max_images is {most}, as many as a row that was looked at has"
+    return replace(lengths, max_images=most, notes=(*lengths.notes, note))
+
+
+def _token_lengths(rows: Sequence[RowSize], rules: ImageRules | None) -> Lengths:
     if rules is None:
         note = "the model's image processor is not known here, so lengths were not checked"
         return Lengths(notes=(f"{note}: max_tokens is {DEFAULT_MAX_TOKENS}",))
@@ -80,21 +82,9 @@ def text_tokens(row: RowSize) -> int:
     return _TURN_TOKENS + math.ceil(row.num_text_bytes / _BYTES_A_TOKEN)
 
 
-def image_tokens(row: RowSize, rules: ImageRules) -> int:
-    """Return how many tokens stand for the images of a row; an unfit image counts none."""
-    return sum(_tokens_of(size, rules) for size in row.images)
-
-
 def row_length(row: RowSize, rules: ImageRules) -> int:
     """Return how many tokens a row may have."""
     return text_tokens(row) + image_tokens(row, rules)
-
-
-def _tokens_of(size: Size, rules: ImageRules) -> int:
-    try:
-        return sum(count for _, count in rules.plan(size).placeholder)
-    except UnfitImageError:
-        return 0
 
 
 def _reduced(rows: Sequence[RowSize], rules: NativeImages, text: int) -> Lengths:

@@ -197,7 +197,8 @@ def test_samples_are_the_same_whether_pictures_are_files_or_text_of_the_manifest
 ) -> None:
     expected = preprocess(tmp_path / "a", write_files(tmp_path / "files"), processor_dir)
     manifest = write_inline(tmp_path / "inline" / name, encode)
-    assert len(preprocess(tmp_path / "b", manifest, processor_dir, 3)) == NUM_ROWS == len(expected)
+    assert len(expected) == NUM_ROWS
+    assert preprocess(tmp_path / "b", manifest, processor_dir, 3) == expected
 
 
 @pytest.mark.parametrize("value", ["data:image/png;base64,!", "http://a/", "", "x/"])

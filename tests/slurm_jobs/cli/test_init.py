@@ -8,8 +8,11 @@ import shutil
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
+from PIL import Image
 
 from slurm_jobs import cli
 from slurm_jobs.starter.recipes import recipe_names
@@ -77,6 +80,46 @@ def test_images_in_folders_and_a_model_become_a_spec_that_passes_its_check(
     assert 'image_root: "../pics"' in spec
     assert (tmp_path / "specs" / "mine.csv").read_text().splitlines()[1] == "cat/1.jpg,cat"
     assert not (tmp_path / "specs" / "recipes.py").exists()
+
+
+def qwen(folder: Path) -> Path:
+    """A model whose processor is that of Qwen2.5-VL."""
+    images = {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 12_845_056}
+    (model(folder) / "preprocessor_config.json").write_text(json.dumps(images))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "num_images"), [("m.csv", 1), ("m.jsonl", 3), ("m.json", 9), ("m.parquet", 9)]
+)
+def test_photos_that_a_manifest_names_get_limits_in_which_every_row_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, num_images: int
+) -> None:
+    qwen(tmp_path / "vlm")
+    (tmp_path / "photos").mkdir()
+    for number in range(num_images):
+        Image.new("1", (4032, 3024)).save(tmp_path / f"photos/{number}.png")
+    rows = [{"image": [f"photos/{i}.png" for i in range(num_images)], "text": "word"}] * 12
+    texts = {
+        "m.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
+        "m.json": json.dumps(rows),
+        "m.csv": "image,text\n" + "photos/0.png,word\n" * 12,
+    }
+    if name in texts:
+        (tmp_path / name).write_text(texts[name])
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
+    init("specs", "--data", name, "--model", "vlm", "--name", "mine", "--yes")
+    said = capsys.readouterr().out
+    spec = yaml.safe_load((tmp_path / "specs/mine.yaml").read_text())
+    config = spec["stages"]["preprocess"]["config"]
+    assert "lengths: 12 rows looked at, images of 4032 x 3024 in the median" in said
+    assert f"at most {15_552 * num_images + 64 + 12:,}" in said
+    assert "mine.yaml: no problems found" in said
+    assert "longer by their images" not in said
+    tokens = config["image_pixels"]["max"] // 28**2 * num_images
+    assert tokens + 768 <= config["max_tokens"]
+    assert config.get("max_images", 8) == max(8, num_images)
 
 
 def test_data_elsewhere_are_named_by_their_whole_path(

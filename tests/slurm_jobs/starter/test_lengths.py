@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_jobs.starter.lengths import RowSize, choose_lengths, row_length
+from slurm_jobs.common.row_sizes import RowSize
+from slurm_jobs.starter.lengths import choose_lengths, row_length
 from slurm_jobs.starter.weights import image_rules
 
 PHOTO = (4032, 3024)

@@ -1,0 +1,160 @@
+"""`check` compares the headers of the first rows' images with the limits of their `preprocess`."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from slurm_jobs.operations import image_sizes
+from slurm_jobs.operations.load import load
+from slurm_jobs.spec.checks.image_size_checks import MAX_HEADERS
+from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC
+
+Check = Callable[..., list[str]]
+PHOTO, SMALL = (4032, 3024), (64, 48)
+FOOT = "7 rows that were looked at"
+
+
+def picture(size: tuple[int, int]) -> bytes:
+    stream = io.BytesIO()
+    Image.new("1", size).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _processor(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    images = {"image_processor_type": "Qwen2VLImageProcessor", "max_pixels": 12_845_056}
+    (tmp_path / "proc/processor_config.json").write_text(json.dumps({"image_processor": images}))
+    (tmp_path / "proc/tokenizer.json").write_text("{}")
+    (tmp_path / "photo.png").write_bytes(picture(PHOTO))
+    (tmp_path / "small.png").write_bytes(picture(SMALL))
+
+
+def write(folder: Path, *rows: str | list[str], name: str = "m.jsonl") -> str:
+    """Write a manifest of rows with these images, and return the spec that reads it."""
+    texts = [json.dumps({"image": row, "prompt": "?", "text": "!"}) for row in rows]
+    (folder / name).write_text("\n".join(texts) + "\n")
+    return SPEC.format(name=name)
+
+
+def notes_of(folder: Path, spec: str) -> list[str]:
+    (folder / "spec.yaml").write_text(spec)
+    return [str(note).split("spec.yaml:")[1] for note in load(folder / "spec.yaml").notes]
+
+
+def photo_csv(folder: Path) -> str:
+    (folder / "m.csv").write_text("image_path,text\nphoto.png,a\nphoto.png,b\n")
+    return "m.csv"
+
+
+def photo_uri(folder: Path) -> str:
+    uri = f"data:image/png;base64,{base64.b64encode(picture(PHOTO)).decode()}"
+    write(folder, uri, name="m.json")
+    (folder / "m.json").write_text(f"[{(folder / 'm.json').read_text()}]")
+    return "m.json"
+
+
+def photo_table(folder: Path) -> str:
+    image = {"bytes": picture(PHOTO), "path": None}
+    pq.write_table(pa.Table.from_pylist([{"image": image, "text": "a"}]), folder / "m.parquet")
+    return "m.parquet"
+
+
+@pytest.mark.parametrize("manifest", [photo_csv, photo_uri, photo_table])
+def test_a_manifest_whose_photos_are_all_longer_than_max_tokens_is_a_problem(
+    check: Check, tmp_path: Path, manifest: Callable[[Path], str]
+) -> None:
+    spec = SPEC.format(name=manifest(tmp_path))
+    (line,) = check(spec)
+    assert "6:5: stages.p.config.max_tokens: max_tokens is 2,048, but " in line
+    assert "(100 %) are longer by their images alone (median 15,552 tokens, at most 15,552)" in line
+    assert "none of them becomes a sample (if other rows are shorter, set max_too_long_" in line
+    assert ". Set image_pixels.max (802816 gives at most 1,024 tokens an image), or raise" in line
+    for fitting in ("image_pixels: {max: 802816}", "max_tokens: 16384"):
+        assert check(f"{spec}      {fitting}\n") == []
+        assert notes_of(tmp_path, f"{spec}      {fitting}\n") == []
+
+
+def test_some_long_rows_are_noted_and_whether_the_stage_would_fail(tmp_path: Path) -> None:
+    spec = write(tmp_path, "photo.png", *["small.png"] * 6) + "      max_tokens: 4096\n"
+    (note,) = notes_of(tmp_path, spec)
+    assert note.startswith("9:19: stages.p.config.max_tokens: max_tokens is 4,096, but 1 of 7 ")
+    assert "(14.3 %)" in note
+    assert "(median 4 tokens, at most 15,552)" in note
+    assert "the stage fails" not in note  # one row of seven is 5 %, rounded up
+    assert "the stage fails" in notes_of(tmp_path, f"{spec}      max_too_long_share: 0\n")[0]
+    assert "fails the stage at the first" in notes_of(tmp_path, f"{spec}      too_long: error\n")[0]
+
+
+def test_a_share_of_1_makes_a_note_of_the_problem(check: Check, tmp_path: Path) -> None:
+    spec = write(tmp_path, "photo.png") + "      max_too_long_share: 1\n"
+    assert check(spec) == []
+    assert "1 of 1 rows" in notes_of(tmp_path, spec)[0]
+
+
+def test_tokens_of_all_images_of_a_row_count(check: Check, tmp_path: Path) -> None:
+    spec = write(tmp_path, ["small.png"] * 8) + "      max_tokens: 31\n"
+    (line,) = check(spec)
+    assert "at most 32" in line
+    assert check(spec.replace("31", "32")) == []
+
+
+def test_rows_with_more_images_than_max_images_are_counted(check: Check, tmp_path: Path) -> None:
+    many = ["small.png"] * 9
+    spec = write(tmp_path, many, many)
+    (line,) = check(spec)
+    assert "stages.p.config.max_images: max_images is 8, but 2 of 2 rows" in line
+    assert check(f"{spec}      max_images: 9\n") == []
+    (note,) = notes_of(tmp_path, write(tmp_path, many, *["small.png"] * 6))
+    assert f"1 of {FOOT} (14.3 %) have more images (at most 9). Raise max_images" in note
+
+
+@pytest.mark.parametrize("processor", ["known", "unknown"])
+def test_a_small_max_pixels_is_explained(check: Check, tmp_path: Path, processor: str) -> None:
+    if processor == "unknown":
+        (tmp_path / "proc/processor_config.json").write_text("{}")
+        (tmp_path / "proc/preprocessor_config.json").write_text("{}")
+    key = "      max_pixels: 1003520\n"
+    (note,) = notes_of(tmp_path, write(tmp_path, "photo.png", *["small.png"] * 6) + key)
+    assert note.startswith("9:19: stages.p.config.max_pixels: 1 of 7 rows")
+    assert "more than 1,003,520 pixels (the largest: 4032 x 3024), and are rejected" in note
+    assert "image_pixels.max is the limit that images are resized to" in note
+    (line,) = check(write(tmp_path, "photo.png") + key)
+    assert line.startswith("9:19: stages.p.config.max_pixels: 1 of 1 rows")
+
+
+@pytest.mark.parametrize("name", ["gone.png", "broken.png", "pipe", "nul\0.png", "t.tar::a.png"])
+def test_an_image_that_cannot_be_measured_is_left_to_the_job(
+    check: Check, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "broken.png").write_bytes(picture(PHOTO)[:20])
+    os.mkfifo(tmp_path / "pipe")
+    spec = write(tmp_path, name, "photo.png")
+    (line,) = check(spec)
+    assert "1 of 1 rows" in line
+    assert check(write(tmp_path, name)) == []
+
+
+def test_few_headers_of_a_long_manifest_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1000):
+        (tmp_path / f"{number}.png").hardlink_to(tmp_path / "photo.png")
+    read: list[Any] = []
+    read_size = image_sizes.read_size
+    monkeypatch.setattr(image_sizes, "read_size", lambda file: read.append(file) or read_size(file))
+    rows = [[f"{number}.png", f"{number + 1}.png"] for number in range(0, 1000, 2)]
+    notes = notes_of(tmp_path, write(tmp_path, *rows) + "      max_too_long_share: 1\n")
+    assert "100 of 100 rows" in notes[0]
+    assert len(read) == MAX_HEADERS
