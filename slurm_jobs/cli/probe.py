@@ -27,8 +27,8 @@ from slurm_jobs.cli.arguments import (
 )
 from slurm_jobs.cli.submit import print_job, print_notes
 from slurm_jobs.cli.watch import watch
+from slurm_jobs.common.json_values import CLOCKS_APART_S
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.schedulers.protocol import CLOCKS_APART_S
 
 if TYPE_CHECKING:
     from rich.console import Console

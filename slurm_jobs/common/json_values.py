@@ -8,6 +8,8 @@ END_OF_TIME_S = 1e11
 """In the year 5138. A time or duration of more seconds was not written by us: it is damage."""
 MOST = 2**53
 """The largest number that all who read JSON take for the same."""
+CLOCKS_APART_S = 86_400.0
+"""Clocks of a cluster's machines differ by less; covers a wrong time zone."""
 
 
 def is_number(value: Any) -> bool:

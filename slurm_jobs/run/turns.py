@@ -24,10 +24,10 @@ from typing import Any
 
 from slurm_jobs.common.errors import RunFailedError
 from slurm_jobs.common.files import private_umask
+from slurm_jobs.common.json_values import CLOCKS_APART_S
 from slurm_jobs.run.intents import Entry
 from slurm_jobs.run.ledger import append_entry, last_number, read_ledger
 from slurm_jobs.run.paths import RunPaths
-from slurm_jobs.schedulers.protocol import CLOCKS_APART_S
 
 OTHER_HOST_PATIENCE_S = 600.0
 """A command on another host counts as dead after this host has seen it silent for so long."""

@@ -13,10 +13,6 @@ JobDependencies = Mapping[DependencyKind, Sequence[str]]
 """Ids of jobs (or array elements, `12_3`) that a job comes after, by kind."""
 
 
-CLOCKS_APART_S = 86_400.0
-"""Clocks of a cluster's machines differ by less; covers a wrong time zone."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """What a scheduler said about jobs, and what it could not say."""

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 
 from slurm_jobs.cluster.slurm_tables import parse_config
 from slurm_jobs.common.errors import SchedulerError
+from slurm_jobs.common.json_values import CLOCKS_APART_S
 from slurm_jobs.common.records import TaskAccounting
-from slurm_jobs.schedulers.protocol import CLOCKS_APART_S, Answer, Question, is_of
+from slurm_jobs.schedulers.protocol import Answer, Question, is_of
 from slurm_jobs.schedulers.slurm_environment import query_environment
 from slurm_jobs.schedulers.slurm_output import (
     SACCT_FIELDS,
