@@ -38,6 +38,7 @@ _DIRECT_MODES = frozenset({"RGB", "L", "1", "P", "CMYK", "YCbCr", "HSV"})
 _ALPHA_MODES = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
 _STRIP_PIXELS = 1 << 20
 
+_SHOWN_BYTES = 12
 _JPEG_FORMATS = frozenset({"JPEG", "MPO"})
 """MPO: a JPEG with further pictures behind it, as telephones write them."""
 
@@ -102,7 +103,10 @@ def _unopened(error: Exception, data: bytes, *, name: str, max_pixels: int) -> S
     if promised:
         message = f"{name}: a {promised} file whose header is broken or cut short"
         return SampleRejectedError(reason="corrupt_image", message=message)
-    foreign = describe_foreign(data) or "no image format that is read here"
+    foreign = describe_foreign(data) or (
+        f"no image format that is read (it begins with {data[:_SHOWN_BYTES]!r}); convert it to PNG "
+        "or JPEG"
+    )
     return SampleRejectedError(reason="not_an_image", message=f"{name}: {foreign}")
 
 

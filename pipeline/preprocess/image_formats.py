@@ -58,6 +58,8 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\xff\x0a", f"a JPEG XL file{_CONVERT}"),
     (0, b"\0\0\0\x0cJXL ", f"a JPEG XL file{_CONVERT}"),
     (0, b"II\xbc", f"a JPEG XR file{_CONVERT}"),
+    (0, b"Image type:", f"an IM file{_CONVERT}"),
+    (2048, b"PCD_", f"a Photo CD file (PCD){_CONVERT}"),
     (0, b"/* XPM */", f"an XPM file{_CONVERT}"),
     (0, b"icns", f"a macOS icon (ICNS){_CONVERT}"),
     (0, b"\0\0\2\0", f"a Windows cursor (CUR){_CONVERT}"),
@@ -116,6 +118,8 @@ def describe_foreign(data: bytes) -> str | None:
 
 def _describe_text(data: bytes) -> str | None:
     text = data.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if text.startswith(b"%!ps"):
+        return f"an EPS or PostScript file{_CONVERT}"
     if b"<svg" in text and text.startswith((b"<svg", b"<?xml", b"<!doctype svg", b"<!--")):
         return "an SVG drawing; convert it to PNG"
     if text.startswith((b"<!doctype html", b"<html", b"<head", b"<body")) or b"<html" in text:

@@ -37,6 +37,8 @@ from slurm_jobs.common.image_places import (
 )
 from slurm_jobs.common.manifests.rows import Content
 
+_LONGEST_PATH = 4096
+"""Bytes, by Linux's PATH_MAX."""
 _NO_SUCH_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
 
@@ -72,6 +74,9 @@ class ImageSource:
         if image.problem:
             message = f"{image.value}: {image.problem}"
             raise SampleRejectedError(reason="corrupt_image", message=message)
+        if len(image.value) > _LONGEST_PATH and "::" not in image.value:
+            message = f"{image.value[:40]}...: {len(image.value):,} characters, which no path has"
+            raise SampleRejectedError(reason="missing_image", message=message)
         try:
             return self._read_named(image.value)
         except SampleRejectedError as rejection:

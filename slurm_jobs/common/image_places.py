@@ -19,6 +19,7 @@ _IN_ARCHIVE = re.compile(
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
+_URL_END = re.compile(r"(?<=\.[A-Za-z]{3})[?#].*|(?<=\.[A-Za-z]{4})[?#].*", re.DOTALL)
 _AROUND = " \t\r\n\"'\u00a0\ufeff"
 
 
@@ -62,19 +63,22 @@ def strange_name(name: str) -> tuple[str, str]:
         return f"{scheme[1]}:// is not fetched: download the files, and name their paths", ""
     if scheme and _without_file_scheme(name) == name:
         return "a file:// URL that names a machine: write the path from image_root", ""
-    if start.startswith("~"):
-        return "`~` is not expanded in a manifest: write the path from image_root", ""
+    if start.startswith(("~", "$")):
+        return f"`{start[0]}` is not expanded in a manifest: write the path from image_root", ""
+    if start.startswith(("['", '["', "<img ")):
+        return "a list or a tag, not the name of one file: write paths alone", ""
     if re.match(r"[a-z]:[\\/]", start):
         return "a path of Windows: write the path from image_root, with `/`", ""
     kinds = {
         "blanks or quotes around it": (meant := name.strip(_AROUND)) != name,
         "backslashes": "\\" in meant,
         "codes of a URL (`%20`)": _PERCENT.search(meant) is not None,
+        "the end of a URL (`?...`, `#...`)": _URL_END.search(meant) is not None,
     }
     seen = [kind for kind, is_seen in kinds.items() if is_seen]
     if not seen:
         return "", ""
-    return f"it has {' and '.join(seen)}", unquote(meant).replace("\\", "/")
+    return f"it has {' and '.join(seen)}", unquote(_URL_END.sub("", meant)).replace("\\", "/")
 
 
 def other_suffixes(name: str) -> list[str]:

@@ -129,6 +129,8 @@ class RowOptions:
             "(`text`, `caption`, `answer`, ...)",
         }[key]
         found = ", ".join(names) or "nothing"
+        if looks_like_picture(list(names)):
+            return f"{lacks}; found: {found}. The first line must name the columns"
         if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
             return f"{lacks}; found: {found}. Put commas between the columns"
         return f"{lacks}; found: {found}. Name it in the config: `columns: {{{key}: NAME}}`"
@@ -136,9 +138,14 @@ class RowOptions:
 
 def missing_columns(columns: Columns, names: Collection[str]) -> str:
     """Which columns of the config do not exist; empty if all do. `ignore` may name any."""
-    for key, _ in _MAPPED:
-        name = getattr(columns, key)
-        if name is not None and name not in names:
+    mapped = {key: getattr(columns, key) for key, _ in _MAPPED}
+    for key, name in mapped.items():
+        if name is None:
+            continue
+        keys = [f"`columns.{other}`" for other, value in mapped.items() if value == name]
+        if len(keys) > 1:
+            return f"{' and '.join(keys)} name the same column, `{name}`"
+        if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             meant = f"; did you mean `{near[0]}`?" if near else ""
             return (

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from slurm_jobs.common.errors import Problem
+from slurm_jobs.common.image_places import strange_name
+from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.manifests.values import RowOptions, missing_columns
 from slurm_jobs.common.stage_config.preprocess import Columns
 from slurm_jobs.common.text_formats import HEAD_BYTES, foreign_format, unknown_format
@@ -41,6 +43,8 @@ last stands for bytes that are no UTF-8)."""
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"{\0", b"\0{", b"[\0", b"\0[")
 """Beginnings of text in UTF-16: its mark, or JSON without one."""
 
+_LONGEST_SCHEME = 20
+"""Characters at the start of a URL that hold its `://`."""
 _MAX_REASONS = 3
 _MAX_KEYS = 10
 _SPREAD_OUT = (
@@ -78,13 +82,13 @@ def manifest_notes(
         if item.path[2:] not in MANIFESTS or not item.given:
             continue
         rows = files.first_rows(item.resolved, RowOptions(columns=columns_of(item.path, document)))
-        bad = [row for row in rows if row.problem]
+        bad = [(row.origin, problem) for row in rows if (problem := _row_problem(row))]
         ignored = Counter(key for row in rows for key in row.ignored)
         place = f"{path_text(item.path)}: {item.resolved}"
         if bad and len(bad) < len(rows):
             message = (
                 f"{place}: {len(bad):,} of the first {len(rows):,} rows cannot be used; the first "
-                f"is {bad[0].origin}: {bad[0].problem}"
+                f"is {bad[0][0]}: {bad[0][1]}"
             )
             notes.append(problem_at(document, item.path, message))
         if ignored:
@@ -102,9 +106,10 @@ def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
     missing = missing_columns(options.columns, keys) if keys else ""
     if missing:
         return f": {missing}"
-    if not rows or not all(row.problem for row in rows):
+    problems = [_row_problem(row) for row in rows]
+    if not rows or not all(problems):
         return ""
-    counts = Counter(row.problem for row in rows).most_common()
+    counts = Counter(problems).most_common()
     reasons = "; ".join(f"{count:,} x {problem}" for problem, count in counts[:_MAX_REASONS])
     more = f"; {len(counts) - _MAX_REASONS} other reasons" if len(counts) > _MAX_REASONS else ""
     line = (files.first_line(manifest) or "").strip()
@@ -113,6 +118,18 @@ def _wrong_rows(manifest: str, files: Files, options: RowOptions) -> str:
         f": none of the first {len(rows):,} rows can be used, from {rows[0].origin} on: "
         f"{reasons}{more}{hint}"
     )
+
+
+def _row_problem(row: ManifestRow) -> str:
+    """Return why a row cannot be used, as far as its text alone says it; empty if it may be."""
+    if row.problem:
+        return row.problem
+    for image in row.images:
+        is_url = image.data is None and "://" in image.value[:_LONGEST_SCHEME]
+        problem = image.problem or (strange_name(image.value)[0] if is_url else "")
+        if problem:
+            return f"its image cannot be read: {problem}"
+    return ""
 
 
 def columns_of(place: Path, document: YamlDocument) -> Columns:

@@ -52,6 +52,10 @@ FOREIGN = {
     "Git LFS": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
     "zero bytes": bytes(5000),
     "base64": b"iVBORw0KGgoAAAANSUhEUgAAABAAAAAQ",
+    "IM": b"Image type: RGB image\r\nName: a\r\n" + bytes(600),
+    "PCD": bytes(2048) + b"PCD_IPI" + bytes(2000),
+    "EPS or PostScript": b"\xef\xbb\xbf\n" + EPS,
+    r"begins with b'Not found'\); convert it": b"Not found",
     "XBM": b"#define a_width 8\n#define a_height 1\nstatic char a_bits[] = {0x00};\n",
 }
 

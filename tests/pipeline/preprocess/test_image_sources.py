@@ -298,6 +298,13 @@ def test_a_file_url_leads_nowhere_else(tmp_path: Path, name: str) -> None:
         (" HTTP://example.org/a.jpg", "http:// is not fetched"),
         ("file://server/a.jpg", "a file:// URL that names a machine"),
         ("~/a.jpg", "`~` is not expanded in a manifest"),
+        ("$HOME/a.jpg", "`$` is not expanded in a manifest"),
+        ("['sub/a.jpg']", "a list or a tag, not the name of one file"),
+        (
+            "sub/a.jpg?raw=1",
+            "it has the end of a URL (`?...`, `#...`); write `sub/a.jpg`",
+        ),
+        ("A" * 5000, "AAAA...: 5,000 characters, which no path has"),
         ("C:\\data\\a.jpg", "a path of Windows"),
         ("d:/data/a.jpg", "a path of Windows"),
         ("sub\\a.jpg", "it has backslashes; write `sub/a.jpg`, which is there"),

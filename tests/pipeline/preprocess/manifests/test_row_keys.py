@@ -387,6 +387,23 @@ def test_a_column_that_does_not_exist_is_refused_with_those_that_do(
         read_manifest(path, columns=Columns(image="pictures"))
 
 
+@pytest.mark.parametrize("write", FORMATS)
+def test_two_keys_of_columns_that_name_one_column_are_refused(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path, {"image": "p.png", "words": "A dog."})
+    columns = Columns(image="words", text="words")
+    if write in (as_parquet, as_csv):
+        with pytest.raises(StageConfigError, match="name the same column, `words`"):
+            read_manifest(path, columns=columns)
+    else:
+        assert one(path, columns=columns).problem
+
+
+def test_a_csv_without_names_of_columns_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_text("photos/1.jpg,a dog\nphotos/2.jpg,a cat\n")
+    with pytest.raises(StageConfigError, match="The first line must name the columns"):
+        read_manifest(tmp_path / "m.csv")
+
+
 @pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv", "metadata.parquet"])
 def test_an_image_folder_of_hugging_face_is_read(tmp_path: Path, name: str) -> None:
     writers = {"jsonl": as_lines, "csv": as_csv, "parquet": as_parquet}

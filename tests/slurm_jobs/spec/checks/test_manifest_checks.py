@@ -294,3 +294,20 @@ def test_only_the_beginning_of_a_long_manifest_is_read(check: Check, tmp_path: P
     start = time.process_time()
     assert check(SPEC.format(name="m.jsonl")) == []
     assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("image", "problem"),
+    [
+        ("https://example.org/1.jpg", "2 x its image cannot be read: https:// is not fetched"),
+        ("data:image/png;base64,%%%", "broken base64"),
+    ],
+)
+def test_images_that_no_job_can_read_are_a_problem_of_their_rows(
+    check: Check, tmp_path: Path, image: str, problem: str
+) -> None:
+    row = json.dumps({"image": image, "text": "words"})
+    (message,) = found(check, tmp_path, "m.jsonl", f"{row}\n{row}\n")
+    assert "none of the first 2 rows can be used" in message
+    assert problem in message
+    assert found(check, tmp_path, "m.jsonl", f"{row}\n{ROW}\n") == []
