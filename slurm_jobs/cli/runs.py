@@ -38,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List; exit code 3 if a scheduler could not be asked what lives."""
     from slurm_jobs.run.catalogue import list_runs
-    from slurm_jobs.run.find import default_runs_dir, refuse_missing_place
+    from slurm_jobs.run.find import default_runs_dir, is_missing, refuse_missing_place
 
     runs_dir = default_runs_dir() if options.dir is None else options.dir.absolute()
     try:
         catalogue = list_runs(runs_dir, number=options.number)
     except (FileNotFoundError, NotADirectoryError) as error:
         refuse_missing_place(runs_dir)
-        message = f"no runs in {runs_dir}: {error.strerror}; --dir names the folder they lie in"
+        message = f"no runs in {runs_dir}{is_missing(runs_dir)}; --dir names another folder"
         raise InputError(message) from error
     if options.json:
         print_json(catalogue_values(catalogue))

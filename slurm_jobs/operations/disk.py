@@ -151,6 +151,8 @@ def _write_obstacle(folder: str) -> str:
     nearest = Path(folder)
     try:
         while not nearest.exists():
+            if nearest.is_symlink():
+                return f"{nearest} is a link to {nearest.readlink()}, which does not exist"
             nearest = nearest.parent
         if not nearest.is_dir():
             return f"{nearest} is no folder"

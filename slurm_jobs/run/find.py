@@ -125,6 +125,18 @@ def refuse_missing_place(folder: Path) -> None:
             raise _unreadable(folder, place, _MISSING)
 
 
+def is_missing(runs_dir: Path) -> str:
+    """Return what to add to a message that names a folder of runs; empty if it is a folder."""
+    if runs_dir.is_dir():
+        return ""
+    if runs_dir.exists():
+        return ", which is not a folder"
+    return (
+        ", which does not exist: either nothing has been submitted there, or its file system is "
+        "away (not mounted, a server that is down)"
+    )
+
+
 def _refuse_away(path: Path, runs_dir: Path) -> None:
     """Raise FileError where a run is not there, and neither is the folder that would hold it.
 
@@ -140,7 +152,8 @@ def _refuse_away(path: Path, runs_dir: Path) -> None:
     if was_run and folder.is_dir():
         raise _unreadable(path, folder, "it is there, and has no run.json")
     if was_run and not _runs(folder.parent):
-        raise _unreadable(path, folder.parent, "no run is in it")
+        why = "no run is in it" if folder.parent.is_dir() else "it is not a folder"
+        raise _unreadable(path, folder.parent, why)
 
 
 def _no_single(text: str, path: Path, matches: Sequence[Path], runs_dir: Path) -> str:
@@ -226,8 +239,8 @@ def _newest(runs_dir: Path, name: str | None = None) -> Path:
         refuse_missing_place(runs_dir)
         which = f"run of `{name}`" if name is not None else "run"
         message = (
-            f"no {which} in {runs_dir}; name a run folder, or set SLURM_JOBS_RUNS_DIR to where "
-            "runs lie"
+            f"no {which} in {runs_dir}{is_missing(runs_dir)}; name a run folder, or set "
+            "SLURM_JOBS_RUNS_DIR to the folder of your runs"
         )
         raise InputError(message)
     return runs[-1].absolute()

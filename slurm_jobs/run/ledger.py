@@ -13,15 +13,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slurm_jobs.common.errors import DamagedFileError
+from slurm_jobs.common.errors import DamagedFileError, FileError
 from slurm_jobs.common.files import (
     create_once,
     dump_json,
     last_json_number,
     make_private_dir,
+    names_in,
     read_json,
 )
 from slurm_jobs.run.intents import Entry, EntryKind
+from slurm_jobs.run.paths import RunPaths
 
 
 def entry_path(folder: Path, number: int) -> Path:
@@ -42,6 +44,24 @@ def append_entry(folder: Path, kind: EntryKind, token: str, values: Mapping[str,
 def last_number(folder: Path) -> int:
     """Number of the newest entry, from one listing; 0 before the first."""
     return last_json_number(folder)
+
+
+def refuse_lost_ledger(paths: RunPaths) -> None:
+    """Raise where the ledger has no entry although jobs were prepared.
+
+    A command writes its `begin` before it prepares a job. A run whose entries are gone would look
+    as if nothing had been submitted, and its jobs would be submitted a second time.
+
+    Raises:
+        FileError: the entries are gone.
+    """
+    if last_number(paths.ledger_dir) == 0 and names_in(paths.jobs_dir):
+        message = (
+            f"{paths.ledger_dir} has no entries, but {paths.jobs_dir} has jobs that were prepared "
+            "for submission. Which of them were submitted is unknown: restore the folder from a "
+            "backup or snapshot, or submit the spec as a new run after its jobs have ended"
+        )
+        raise FileError(message)
 
 
 def read_ledger(folder: Path, *, up_to: int = 0) -> list[Entry]:

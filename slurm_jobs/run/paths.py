@@ -94,9 +94,14 @@ class RunPaths:
         """Numbered entries, each created once."""
         return self.run_dir / "ledger"
 
+    @property
+    def jobs_dir(self) -> Path:
+        """One folder for each intent."""
+        return self.run_dir / "jobs"
+
     def job_dir(self, token: str) -> Path:
         """What the job of one intent was given."""
-        return self.run_dir / "jobs" / token
+        return self.jobs_dir / token
 
     def batch_script(self, token: str) -> Path:
         """The exact text that sbatch was given."""

@@ -20,7 +20,7 @@ from slurm_jobs.common.records import (
     parse_completion_name,
 )
 from slurm_jobs.run.intents import intents
-from slurm_jobs.run.ledger import read_ledger
+from slurm_jobs.run.ledger import read_ledger, refuse_lost_ledger
 from slurm_jobs.run.model import RunMeta, RunRecords, StageRecords, StageSummary
 from slurm_jobs.run.paths import RunPaths
 from slurm_jobs.run.turns import open_command
@@ -72,6 +72,7 @@ def read_run(run_dir: Path, *, also: Sequence[str] = ()) -> RunRecords:
     """
     paths = RunPaths(run_dir)
     meta = read_meta(paths)
+    refuse_lost_ledger(paths)
     entries = read_ledger(paths.ledger_dir)
     stages = [_summary(values) for values in read_plan_values(paths)["stages"]]
     stages += _former_stages(paths, also, {stage.name for stage in stages})

@@ -26,7 +26,7 @@ from slurm_jobs.common.errors import RunFailedError
 from slurm_jobs.common.files import private_umask
 from slurm_jobs.common.json_values import CLOCKS_APART_S
 from slurm_jobs.run.intents import Entry
-from slurm_jobs.run.ledger import append_entry, last_number, read_ledger
+from slurm_jobs.run.ledger import append_entry, last_number, read_ledger, refuse_lost_ledger
 from slurm_jobs.run.paths import RunPaths
 
 OTHER_HOST_PATIENCE_S = 600.0
@@ -51,7 +51,9 @@ def submitting(paths: RunPaths) -> Iterator[Turn]:
 
     Raises:
         RunFailedError: another command is at it; the message names it.
+        FileError: the ledger has lost its entries.
     """
+    refuse_lost_ledger(paths)
     token = secrets.token_hex(4)
     own = append_entry(paths.ledger_dir, "begin", token, {**_whoami()})
     try:

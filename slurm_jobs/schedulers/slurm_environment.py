@@ -45,12 +45,13 @@ there, and would change how the ranks start."""
 def query_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a command that reads or changes Slurm's state.
 
-    Which Slurm is meant, and how to log in to it, remains; no filter and no format does.
+    Which Slurm is meant, and how to log in to it, remains; no filter and no format does. Slurm takes
+    an empty `SLURM_CLUSTERS` for the name of a cluster, so an empty setting is left out.
     """
     kept = {
         name: value
         for name, value in variables.items()
-        if name in SITE_SETTINGS or not name.startswith(_OPTION_PREFIXES)
+        if (name in SITE_SETTINGS and value) or not name.startswith(_OPTION_PREFIXES)
     }
     return {**kept, **_OF_QUERIES}
 

@@ -54,7 +54,11 @@ def foreign_to_new_jobs(variables: Mapping[str, str]) -> frozenset[str]:
     some of them. The SBATCH_... variables are the user's own, see `slurm_environment`.
     """
     in_stage = "SLURM_JOBS_STAGE" in variables
-    found = {name for name in variables if _is_foreign(name)}
+    found = {
+        name
+        for name, value in variables.items()
+        if _is_foreign(name) or (name in SITE_SETTINGS and not value)
+    }
     if _FAKE_CLOCK in variables.get("LD_PRELOAD", ""):
         found |= {"LD_PRELOAD", *(n for n in variables if n.startswith(_FAKE_CLOCK_PREFIXES))}
     if in_stage:

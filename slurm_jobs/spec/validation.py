@@ -237,6 +237,8 @@ def _value_message(target: Any, name: str, location: Path, entry: Any) -> str:
         return f"{name}: found {found}; allowed: {allowed}{near}"
     if kind in _EXPECTED:
         remedy = _remedy(target, name, location, entry)
+        if kind == "string_type" and entry["input"] is None:
+            remedy = "; YAML takes an empty value, `null` and `~` without quotes for nothing"
         return f"{name}: expected {_EXPECTED[kind]}, found {found}{remedy}"
     if kind in {"string_too_short", "too_short"}:
         return f"{name}: must not be empty"

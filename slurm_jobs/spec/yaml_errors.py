@@ -12,7 +12,9 @@ _KEY_BEFORE = re.compile(r"\S.*:\s")
 """A key with its value, on the line of a second colon."""
 
 _WRITE_QUOTED = "put quotes around the text"
+_TAB_AFTER_DASH = re.compile(r"[ ]*(?:-[ ]+)*-[ ]*\t")
 _REMEDIES: tuple[tuple[str, str], ...] = (
+    ("scanning a tag", "leave out the tag"),
     ("'\\t'", "indent with spaces, not tabs"),
     ("expected a single document", "a spec is one document, so leave out the second `---`"),
     ("'%'", _WRITE_QUOTED),
@@ -85,6 +87,9 @@ def _cause_above(
         )
     above = _lines_above(text, mark)
     before = _before(text, mark)
+    if "mapping values are not allowed" in what and (tab := _TAB_AFTER_DASH.match(before)):
+        at = yaml.Mark(mark.name, 0, mark.line, tab.end() - 1, None, 0)
+        return at, "a tab stands between the dash and a key; type a space"
     is_first_key = not _KEY_BEFORE.search(before) and not before.lstrip().startswith("- ")
     if "mapping values are not allowed" in what and is_first_key:
         number = _line_without_key(above)

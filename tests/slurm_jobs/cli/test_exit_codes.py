@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -62,6 +63,22 @@ def test_a_ledger_that_cannot_be_read_is_3_with_every_verb(
         assert "000001.json" in found["error"]
     else:
         assert "000001.json" in said.err
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("verb", ["status", "watch", "logs", "resume", "cancel", "report"])
+def test_a_ledger_whose_entries_are_gone_is_not_taken_for_a_run_without_jobs(
+    paths: RunPaths, verb: str, is_there: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(paths.ledger_dir)
+    if is_there:
+        paths.ledger_dir.mkdir()
+    paths.job_dir("aaaa0001").mkdir(parents=True, exist_ok=True)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([verb, str(paths.run_dir)])
+    assert ended.value.code == 3
+    assert f"{paths.ledger_dir} has no entries, but" in capsys.readouterr().err
+    assert not list(paths.ledger_dir.glob("*"))
 
 
 def test_a_file_in_place_of_the_runs_is_wrong_input(

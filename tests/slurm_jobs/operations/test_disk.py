@@ -31,6 +31,13 @@ def test_a_runs_dir_below_a_file_is_a_problem_for_who_submits_alone(
     )
 
 
+def test_a_runs_dir_below_a_link_to_nowhere_is_a_problem(spec: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").symlink_to("/scratch-away")
+    message = f"{tmp_path}/here is a link to /scratch-away, which does not exist"
+    with pytest.raises(SpecError, match=message):
+        load(spec, to_submit=True)
+
+
 def test_a_runs_dir_that_may_not_be_written_is_a_problem(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,6 +201,19 @@ def test_a_run_whose_file_system_is_away_cannot_be_read_and_its_missing_folder_i
         find_run(RUN)
 
 
+def test_a_missing_folder_of_runs_is_named_as_missing(runs: Path) -> None:
+    Path("words.yaml").write_text(SPEC.format(name="words"))
+    for text in (None, "words.yaml"):
+        with pytest.raises(InputError, match=f"{runs}, which does not exist: .* is away"):
+            find_run(text)
+    runs.touch()
+    for text in (None, "words.yaml"):
+        with pytest.raises(InputError, match=f"{runs}, which is not a folder"):
+            find_run(text)
+    with pytest.raises(FileError, match=f"cannot be read: {runs}: it is not a folder"):
+        find_run(f"runs/{RUN}")
+
+
 def test_a_link_to_a_folder_that_is_away_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

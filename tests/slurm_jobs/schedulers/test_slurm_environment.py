@@ -40,6 +40,12 @@ def test_a_new_job_gets_of_the_shells_slurm_variables_where_it_runs_and_who_pays
     assert variables["HOME"] == "/home/me"
 
 
+@pytest.mark.parametrize("name", sorted(WHICH_SLURM))
+def test_an_empty_variable_names_no_slurm(name: str) -> None:
+    assert name not in query_environment({name: ""})
+    assert name not in sbatch_environment({name: ""}, options=())
+
+
 @pytest.mark.parametrize("option", sorted(WHOSE))
 def test_what_a_spec_says_wins_over_the_variable_of_that_option(option: str) -> None:
     name = f"SBATCH_{option.upper()}"

@@ -51,6 +51,13 @@ def test_a_tab_in_the_indentation_of_a_block_is_refused_where_it_is(text: str, l
     assert "indent with spaces, not tabs" in problem.message
 
 
+@pytest.mark.parametrize("text", ["-\tb: 1\n", "-\t1\n-\tb: 1\n", "- a: 1\n-\tb: 1\n"])
+def test_a_tab_between_a_dash_and_a_key_is_named_where_it_is(text: str) -> None:
+    (problem,) = read_yaml(text, "f").problems
+    assert (problem.line, problem.column) == (text.count("\n"), 2)
+    assert "a tab stands between the dash and a key; type a space" in problem.message
+
+
 @pytest.mark.parametrize(
     ("text", "place", "character"),
     [
