@@ -45,8 +45,8 @@ there, and would change how the ranks start."""
 def query_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a command that reads or changes Slurm's state.
 
-    Which Slurm is meant, and how to log in to it, remains; no filter and no format does. Slurm takes
-    an empty `SLURM_CLUSTERS` for the name of a cluster, so an empty setting is left out.
+    Which Slurm is meant, and how to log in to it, remains; no filter and no format does. Slurm
+    takes an empty `SLURM_CLUSTERS` for the name of a cluster, so an empty setting is left out.
     """
     kept = {
         name: value
