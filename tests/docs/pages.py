@@ -24,12 +24,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
+_ROW = '{"image": "a.png", "text": "words"}\n'
 STAND_INS = {
     "clusters/ours.yaml": "scheduler: slurm\n",
-    "data/train.jsonl": "{}\n",
-    "data/heldout.jsonl": "{}\n",
-    "data/colour.jsonl": "{}\n",
-    "data/size.jsonl": "{}\n",
+    "data/train.jsonl": _ROW,
+    "data/heldout.jsonl": _ROW,
+    "data/colour.jsonl": _ROW,
+    "data/size.jsonl": _ROW,
     "helpers/__init__.py": "",
     "models/qwen2-vl/config.json": '{"model_type": "qwen2_5_vl"}',
     "tables/codes.csv": "",
