@@ -64,8 +64,8 @@ class Parts:
     def too_long_lengths(self) -> list[int]:
         """Return the lengths in tokens of all rows that were left out as too long."""
         lines = (line for part in self.paths for line in part.rejects.read_bytes().splitlines())
-        found = (json.loads(line).get("num_tokens") for line in lines)
-        return [num_tokens for num_tokens in found if num_tokens is not None]
+        counts = (json.loads(line).get("num_tokens") for line in lines)
+        return [num_tokens for num_tokens in counts if num_tokens is not None]
 
     def locate(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The part of each sample, and its row there; `numbers` count over all parts."""

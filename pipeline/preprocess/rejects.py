@@ -110,7 +110,7 @@ class RejectLimit:
         if num_long <= num_allowed:
             return None
         limits = sorted({CHOSEN_REASONS[reason] for reason in chosen})
-        told = " and ".join(f"{limit} is {settings[limit]}" for limit in limits)
+        limits_set = " and ".join(f"{limit} is {settings[limit]}" for limit in limits)
         have = (
             f"; the rows over max_tokens have {median(lengths):,.0f} tokens in the median, "
             f"{max(lengths):,} at most"
@@ -119,7 +119,8 @@ class RejectLimit:
         )
         return (
             f"{num_long} of {self.num_rows} rows are too long ({_told(_by_count(chosen))}); "
-            f"max_too_long_share: {self.max_too_long_share:g} allows {num_allowed}. {told}{have}"
+            f"max_too_long_share: {self.max_too_long_share:g} allows {num_allowed}. "
+            f"{limits_set}{have}"
         )
 
     def needed_too_long_share(self, rejects_by_reason: Mapping[str, int]) -> float:
@@ -222,20 +223,20 @@ def about_places(counts: Mapping[str, int], *, root: Path, command: str) -> str:
         root: the folder that relative paths start from.
         command: that sets a key of the stage, up to the key.
     """
-    told = ""
+    hints = ""
     if "missing_image" in counts:
-        told += f". Images are looked for in {root} (image_root)"
+        hints += f". Images are looked for in {root} (image_root)"
     if "image_outside" in counts:
-        told += (
+        hints += (
             f". No list may bring in files from elsewhere than {root} unasked; if this one may: "
             f"`{command}.images_within=FOLDER`, one that holds them all"
         )
     if "too_many_pixels" in counts:
-        told += (
+        hints += (
             ". max_pixels rejects image files of more pixels and makes none smaller; "
             "image_pixels.max is the limit that images are resized to"
         )
-    return told
+    return hints
 
 
 def add_reasons(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

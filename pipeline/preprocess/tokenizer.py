@@ -66,8 +66,8 @@ def make_chat_tokenizer(
     Raises:
         StageConfigError: no usable template, or no image token.
     """
-    found = find_template(folder, tokenizer)
-    tokenizer.chat_template = found.text
+    template = find_template(folder, tokenizer)
+    tokenizer.chat_template = template.text
     image_token_id = tokenizer.convert_tokens_to_ids(image_token)
     if image_token_id is None or image_token_id == tokenizer.unk_token_id:
         message = (
@@ -80,7 +80,7 @@ def make_chat_tokenizer(
         image_token_id=image_token_id,
         pad_token_id=_pad_token_id(tokenizer),
     )
-    check_template(chat, found.place)
+    check_template(chat, template.place)
     return dataclasses.replace(chat, closes_each_text=closes_each_text(chat))
 
 

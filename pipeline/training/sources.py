@@ -94,8 +94,8 @@ def _check_processor(folder: Path, info: DatasetInfo) -> None:
     Raises:
         StageConfigError: a file is missing, or was changed or added.
     """
-    found = hash_folder(folder) if folder.is_dir() else "no folder"
-    if found == info.preprocess["processor_xxh3"]:
+    digest = hash_folder(folder) if folder.is_dir() else "no folder"
+    if digest == info.preprocess["processor_xxh3"]:
         return
     changes = changed_files(info.processor_sha256 or {}, processor_checksums(folder))
     if info.processor_sha256 is None or not changes:  # an older version noted no single files

@@ -34,8 +34,8 @@ def place_of(name: str, root: str) -> tuple[str, str | None]:
     Returns:
         The absolute path of the file or archive, without `..`; and the member, None of a file.
     """
-    found = _IN_ARCHIVE.fullmatch(_without_file_scheme(name))
-    file, member = (_without_file_scheme(name), None) if found is None else found.groups()
+    match = _IN_ARCHIVE.fullmatch(_without_file_scheme(name))
+    file, member = (_without_file_scheme(name), None) if match is None else match.groups()
     return _plain(posixpath.join(root, file)), member
 
 
@@ -95,8 +95,8 @@ def _without_file_scheme(name: str) -> str:
     """The path of a `file:` URL; of any other name the name."""
     if name[:5].lower() != "file:":
         return name
-    found = re.match(r"(?i)file:(?://(?:localhost)?)?(/(?!/).*)", name, re.DOTALL)
-    return name if found is None else unquote(found[1])
+    match = re.match(r"(?i)file:(?://(?:localhost)?)?(/(?!/).*)", name, re.DOTALL)
+    return name if match is None else unquote(match[1])
 
 
 def _plain(path: str) -> str:

@@ -111,9 +111,9 @@ def metadata_files(folder: Path) -> tuple[Path | None, Path | None]:
     Raises:
         InputError: a folder has two of them.
     """
-    own = _metadata_of(folder)
-    if own is not None:
-        return own, None
+    metadata = _metadata_of(folder)
+    if metadata is not None:
+        return metadata, None
     found: dict[str, Path] = {}
     for child in sorted(path for path in folder.iterdir() if path.is_dir()):
         manifest = _metadata_of(child) if _split_name(child.name) else None
@@ -123,12 +123,12 @@ def metadata_files(folder: Path) -> tuple[Path | None, Path | None]:
 
 
 def _metadata_of(folder: Path) -> Path | None:
-    found = [folder / name for name in _METADATA if (folder / name).is_file()]
-    if len(found) > 1:
-        names = " and ".join(path.name for path in found)
+    files = [folder / name for name in _METADATA if (folder / name).is_file()]
+    if len(files) > 1:
+        names = " and ".join(path.name for path in files)
         message = f"{folder} has {names}: name one of them as the manifest"
         raise InputError(message)
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def read_image_folder(folder: Path) -> ImageFolder:
@@ -347,8 +347,8 @@ def _about_shared(images: Sequence[Path], captions: Mapping[Path, list[Path]]) -
     shared = sorted(file for file, count in users.items() if count > 1)
     if not shared:
         return []
-    told = _number(len(shared), "caption")
-    return [f"{told} shared by images of one name, as the words of each ({_named(shared)})"]
+    num_captions = _number(len(shared), "caption")
+    return [f"{num_captions} shared by images of one name, as the words of each ({_named(shared)})"]
 
 
 def _rows(images: Sequence[Path], words: Mapping[Path, str], name: str, notes: list[str]) -> Rows:
@@ -396,13 +396,13 @@ def _about_files(listing: _Listing, texts: Mapping[Path, str]) -> list[str]:
 
 
 def _no_words(folder: Path, listing: _Listing, notes: Sequence[str]) -> InputError:
-    told = "".join(f". {note}" for note in notes if "without words" not in note)
+    details = "".join(f". {note}" for note in notes if "without words" not in note)
     if not listing.images:
-        return InputError(f"{folder} has no image that can be opened{told}")
+        return InputError(f"{folder} has no image that can be opened{details}")
     message = (
         f"{folder} has {_number(len(listing.images), 'image')} and no words for them: put a text "
         "file beside each (cat.txt beside cat.jpg), sort them into folders named after what they "
-        f"show, or name a manifest (docs/data.md says what one looks like){told}"
+        f"show, or name a manifest (docs/data.md says what one looks like){details}"
     )
     return InputError(message)
 

@@ -142,8 +142,8 @@ def _given(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[tuple[Path,
     ]
     given = [(place, value) for place, value in values if value]
     # A tokenizer that was changed after it was loaded has one that is in no file.
-    own = tokenizer.chat_template
-    return given or ([(folder / _TOKENIZER, own)] if own else [])
+    template = tokenizer.chat_template
+    return given or ([(folder / _TOKENIZER, template)] if template else [])
 
 
 def _differs(value: Any, text: str, place: Path) -> bool:

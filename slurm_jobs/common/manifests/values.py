@@ -5,7 +5,9 @@ Each format of files reads values in its own way; what they mean is decided here
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -128,12 +130,12 @@ class RowOptions:
             "text": "no column has turns (`messages`, `conversations`, `texts`) or answers "
             "(`text`, `caption`, `answer`, ...)",
         }[key]
-        found = ", ".join(names) or "nothing"
+        listed_names = ", ".join(names) or "nothing"
         if looks_like_picture(list(names)):
-            return f"{lacks}; found: {found}. The first line must name the columns"
+            return f"{lacks}; found: {listed_names}. The first line must name the columns"
         if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-            return f"{lacks}; found: {found}. Put commas between the columns"
-        return f"{lacks}; found: {found}. Name it in the config: `columns: {{{key}: NAME}}`"
+            return f"{lacks}; found: {listed_names}. Put commas between the columns"
+        return f"{lacks}; found: {listed_names}. Name it in the config: `columns: {{{key}: NAME}}`"
 
 
 def missing_columns(columns: Columns, names: Collection[str]) -> str:
@@ -429,6 +431,9 @@ _NAMES: Mapping[Meaning, str] = {
 
 
 def _images(listed: Any) -> list[Content]:
+    if isinstance(listed, str) and listed.startswith(('["', "[{")):  # a list in a cell of CSV
+        with contextlib.suppress(ValueError, RecursionError):
+            listed = json.loads(listed)
     return [image_of(item) for item in (listed if isinstance(listed, list) else [listed])]
 
 

@@ -40,10 +40,10 @@ def with_image_pixels(images: Mapping[str, Any], pixels: ImagePixels) -> dict[st
     """
     name = image_processor_class(images)
     if MADE_IMAGES.get(name) != "native":
-        own = f"its limit is {_SIZE_KEYS[name]}" if name in _SIZE_KEYS else "it has none of these"
+        limit = f"its limit is {_SIZE_KEYS[name]}" if name in _SIZE_KEYS else "it has none of these"
         message = (
             f"image_pixels limits images that keep their proportions (Qwen2-VL, Qwen2.5-VL, "
-            f"Qwen3-VL), and this is a {name or 'processor of an unnamed class'}: {own}. Leave "
+            f"Qwen3-VL), and this is a {name or 'processor of an unnamed class'}: {limit}. Leave "
             "image_pixels out; to change that limit, edit it in a copy of the folder and set "
             "`processor` to the copy"
         )

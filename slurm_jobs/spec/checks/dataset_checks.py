@@ -60,10 +60,10 @@ def _wrong_shards(folder: str, files: Files) -> str:
 def _wrong_processor(folder: str, files: Files) -> str:
     """Which files of the processor were changed since the data set was written."""
     expected = files.json_values(f"{folder}/{INFO_NAME}").get("processor_sha256")
-    found = files.checksums_in(f"{folder}/{PROCESSOR_DIR}")
-    if not isinstance(expected, dict) or not found:
+    checksums = files.checksums_in(f"{folder}/{PROCESSOR_DIR}")
+    if not isinstance(expected, dict) or not checksums:
         return ""
-    changes = changed_files(expected, found)
+    changes = changed_files(expected, checksums)
     return f": {changed_processor(PurePosixPath(PROCESSOR_DIR), changes)}" if changes else ""
 
 

@@ -146,10 +146,10 @@ def _processor_of(
 ) -> _Side | None:
     """What makes the images of a `preprocess`; None where that cannot be known."""
     images, folder = _images_of(name, view, folders, files)
-    found = image_processor_class(images)
-    if found not in MADE_IMAGES:
+    class_name = image_processor_class(images)
+    if class_name not in MADE_IMAGES:
         return None
-    return _Side(kind=MADE_IMAGES[found], name=found, folder=folder)
+    return _Side(kind=MADE_IMAGES[class_name], name=class_name, folder=folder)
 
 
 def _images_of(

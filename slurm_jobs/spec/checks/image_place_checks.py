@@ -38,14 +38,14 @@ def image_place_problems(
         root = resolved.get((*path[:-1], "image_root"), posixpath.dirname(manifest))
         if not (manifest.startswith("/") and root.startswith("/")):
             continue
-        found = images_outside(
+        outside = images_outside(
             manifest,
             files.beginning(manifest),
             root,
             also=_read_names(path, manifest, document, files),
         )
-        if found is not None:
-            name, folder = shortened(printable(found[0])), printable(found[1])
+        if outside is not None:
+            name, folder = shortened(printable(outside[0])), printable(outside[1])
             message = (
                 f"{path_text(path)}: {manifest} names the image {name}, which lies outside of "
                 f"{root}; if this list may bring such files into the data set, set `images_within` "

@@ -568,6 +568,11 @@ def test_tools_that_are_an_empty_list_of_json_are_none(tmp_path: Path, write: Wr
     assert (row.problem, row.ignored) == ("", ())
 
 
+def test_a_cell_of_csv_may_hold_a_list_of_pictures_as_json(tmp_path: Path) -> None:
+    row = {"images": json.dumps(["p.png"]), "question": "How many?", "answer": "Two."}
+    assert said(one(as_csv(tmp_path, row))) == ASKED
+
+
 def test_roles_are_known_in_any_case(tmp_path: Path) -> None:
     turns = ({**QUESTION, "role": "User"}, {**ANSWER, "role": "ASSISTANT"})
     assert said(one(as_lines(tmp_path, chat(*turns)))) == said(one(as_lines(tmp_path, chat())))
