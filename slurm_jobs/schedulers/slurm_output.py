@@ -11,8 +11,10 @@ import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.common.ranges import parse_ranges
 from slurm_jobs.common.records import TaskAccounting
+from slurm_jobs.common.truncation import truncated
 
 SQUEUE_FORMAT = "%i|%F|%T|%r|%V|%S|%N|%j|%o"
 """Job id (with array index), array's id, state, reason, submit, start (or expected), nodes, name,
@@ -63,6 +65,27 @@ def is_refusal(text: str) -> bool:
     return "sbatch: error" in lowered and not any(words in lowered for words in _OPEN_ENDS)
 
 
+def split_rows(text: str, num_fields: int, command: str) -> list[list[str]]:
+    """Return the fields of each line of a table; the last field may contain a `|`.
+
+    Other lines, such as a banner, are left out.
+
+    Raises:
+        SchedulerError: there are rows, and none has this number of fields. A command that a site
+            has replaced may ignore the format, and what it prints says nothing about any job.
+    """
+    rows = [line.split("|", maxsplit=num_fields - 1) for line in text.splitlines() if "|" in line]
+    valid = [row for row in rows if len(row) == num_fields]
+    if rows and not valid:
+        example = truncated("|".join(rows[0]), 200)
+        message = (
+            f"`{command}` did not print the {num_fields} fields that it was asked for, but: "
+            f"{example}"
+        )
+        raise SchedulerError(message)
+    return valid
+
+
 def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounting]:
     """Tasks by id, of the jobs in `wanted` (ids by name), each under the name that it has there.
 
@@ -70,11 +93,8 @@ def parse_squeue(text: str, wanted: Mapping[str, str]) -> dict[str, TaskAccounti
     """
     by_folder = {(job_id, name.rpartition(".")[2]): name for name, job_id in wanted.items()}
     tasks = {}
-    for line in text.splitlines():
-        fields = line.split("|", maxsplit=8)
-        if len(fields) != 9:
-            continue
-        job_id, plain_id, state, reason, submit, start, nodes, name, command = fields
+    for row in split_rows(text, 9, "squeue"):
+        job_id, plain_id, state, reason, submit, start, nodes, name, command = row
         if wanted.get(name) != plain_id:
             name = by_folder.get((plain_id, _token_of(command)), "")
         if not name:
@@ -101,11 +121,10 @@ def _token_of(command: str) -> str:
 
 def parse_sacct(text: str) -> list[TaskAccounting]:
     """One entry a start of a task, in sacct's order; steps' memory is added to the start above."""
-    rows = [line.split("|") for line in text.splitlines()]
     tasks: list[TaskAccounting] = []
     newest: dict[str, int] = {}
-    for row in rows:
-        if len(row) != len(SACCT_FIELDS):
+    for row in split_rows(text, len(SACCT_FIELDS), "sacct"):
+        if "|" in row[-1]:  # a job's name contains one: the fields are shifted
             continue
         values = dict(zip(SACCT_FIELDS, row, strict=True))
         job_id, _, step = values["JobID"].partition(".")

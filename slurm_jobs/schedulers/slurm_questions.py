@@ -26,6 +26,7 @@ from slurm_jobs.schedulers.slurm_output import (
     SQUEUE_FORMAT,
     parse_sacct,
     parse_squeue,
+    split_rows,
 )
 from slurm_jobs.schedulers.states import LIVING_STATES
 
@@ -62,27 +63,26 @@ def find(job_names: Sequence[str]) -> Mapping[str, str]:
         SchedulerError: squeue could not be asked.
     """
     text = ask([*_SQUEUE, "--me", "--name", ",".join(job_names), "-o", "%F|%T|%N|%j"])
-    found = _taken(text)
+    found = _taken(text, "squeue")
     missing = [name for name in job_names if name not in found]
     if missing:
         command = [*_sacct_of_cluster(), "-X", "-S", "now-30days", "--name", ",".join(missing)]
         try:
             text = ask([*command, "--format", "JobID,State,NodeList,JobName"])
+            found.update(_taken(text, "sacct"))
         except SchedulerError:
             return found
-        found.update(_taken(text))
     return found
 
 
-def _taken(text: str) -> dict[str, str]:
+def _taken(text: str, command: str) -> dict[str, str]:
     """Ids by name in lines of id, state, nodes and name, without the jobs that were refused.
 
     Some refusals ("Requested node configuration is not available") leave a record of a job that
     has FAILED and never had a node.
     """
     taken = {}
-    for line in _lines(text):
-        job_id, state, nodes, name = line.split("|", maxsplit=3)
+    for job_id, state, nodes, name in split_rows(text, 4, command):
         if state != "FAILED" or nodes not in {"", "None assigned"}:
             taken[name] = job_id.partition("_")[0]
     return taken
@@ -154,12 +154,12 @@ def accounting(question: Question) -> Answer:
 
 def _sacct(question: Question, *, details: bool) -> _Accounts:
     try:
-        text = ask(_sacct_command(question, details=details))
+        tasks = parse_sacct(ask(_sacct_command(question, details=details)))
     except SchedulerError as error:
         if SWITCHED_OFF in str(error).lower():
             return _Accounts(notes=(NO_ACCOUNTS,))
         return _Accounts(problems=(f"sacct: {error}",))
-    return _Accounts(tasks=[task for task in parse_sacct(text) if is_of(task, question.jobs)])
+    return _Accounts(tasks=[task for task in tasks if is_of(task, question.jobs)])
 
 
 def _sacct_command(question: Question, *, details: bool) -> list[str]:
@@ -191,10 +191,6 @@ def cluster_settings() -> Mapping[str, str]:
         SchedulerError: its controller could not be asked.
     """
     return parse_config(ask(["scontrol", "show", "config"]))
-
-
-def _lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if "|" in line]
 
 
 def ask(command: list[str]) -> str:

@@ -1,5 +1,6 @@
 import pytest
 
+from slurm_jobs.common.errors import SchedulerError
 from slurm_jobs.common.records import TaskAccounting
 from slurm_jobs.schedulers.slurm_output import (
     SACCT_FIELDS,
@@ -184,7 +185,13 @@ def test_gpus_are_counted_with_and_without_types(tres: str, num_gpus: int) -> No
 
 
 def test_lines_of_another_form_are_left_out() -> None:
-    assert newest_by_id("sacct: error: slurmdbd is down\n\n12|FAILED\n") == {}
+    assert newest_by_id("sacct: error: slurmdbd is down\n\n") == {}
+    assert set(newest_by_id(f"12|FAILED\n{row('13', 'FAILED')}")) == {"13"}
+
+
+def test_rows_of_which_none_has_the_fields_asked_for_are_no_answer() -> None:
+    with pytest.raises(SchedulerError, match="`sacct` did not print the 16 fields"):
+        newest_by_id("12|FAILED\n")
 
 
 @pytest.mark.parametrize(

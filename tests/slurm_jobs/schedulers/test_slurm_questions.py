@@ -178,3 +178,21 @@ def test_a_program_that_is_not_there_is_named(
     assert not answer.knows_the_living
     assert {"`sacct`" in p or "`squeue`" in p for p in answer.problems} == {True}
     assert len(answer.problems) == 2
+
+
+@pytest.mark.parametrize("text", ["\ufffd|a|b\n", "JOBID|STATE\n7|RUNNING\n"])
+def test_rows_in_another_format_say_nothing_of_any_job(slurm: FakeSlurm, text: str) -> None:
+    slurm.says("squeue", text)
+    answer = query(question("7"))
+    assert not answer.knows_the_living
+    (problem,) = answer.problems
+    assert problem.startswith("squeue: `squeue` did not print the 9 fields")
+    with pytest.raises(SchedulerError, match="`squeue` did not print the 4 fields"):
+        find(["r.a.1"])
+
+
+def test_lines_of_a_sites_own_around_the_rows_are_left_out(slurm: FakeSlurm) -> None:
+    slurm.says("squeue", "Welcome | to the cluster\n" + queue_row("1", "RUNNING"))
+    assert states(["1"]) == {"1": ("squeue", "RUNNING")}
+    slurm.says("squeue", "Welcome to the cluster\n")
+    assert query(question("1")).knows_the_living
