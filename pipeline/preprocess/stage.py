@@ -273,16 +273,19 @@ def _keep_rejects(
     if problem:
         first = next(reject for reject in rejects if reject.reason not in CHOSEN_REASONS)
         told = first.message.removeprefix(f"{first.place}: ")
+        needed = limit.needed_share(counts)
         allow = (
             f", or do without them by `slurm-jobs resume {context.run_dir} --set "
-            f"stages.{context.stage}.config.max_reject_share={limit.needed_share(counts):g}`, or "
+            f"stages.{context.stage}.config.max_reject_share={needed:g}`, or "
             "more where other slices lose rows, too (the share of `consolidate` is for finished "
             "parts)"
         )
+        if not has_samples or needed >= 0.5:  # a wrong column or folder rather than broken rows
+            allow = ""
         message = (
             f"{stage.manifest}: in slice {paths.slice_index} alone {problem}; fix these rows, and "
             f"then `{again_command(context.run_dir, context.stage)}` (all slices are of one "
-            f"manifest){allow if has_samples else ''}. First: {first.place}: {told}. All of this "
+            f"manifest){allow}. First: {first.place}: {told}. All of this "
             f"slice: "
             f"{paths.rejects}{_about_places(counts, stage, context)}"
         )

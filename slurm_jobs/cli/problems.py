@@ -236,12 +236,19 @@ def _mends(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> list
 
 
 def _settings(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> list[str]:
-    """What has to be set in a resume, where the reasons say so: without it the same comes again."""
-    found: list[str] = []
+    """Return what has to be set in a resume, where the reasons say so; else the same comes again.
+
+    Each key is given once. Shares that slices of one manifest lost add up.
+    """
+    settings: dict[str, str] = {}
     for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
         for command in _RESUMES.findall(reason_of(run_dir, stage.stage.name, part)):
-            found += command.split()
-    return found
+            for setting in command.replace("--set", "").split():
+                key, _, value = setting.partition("=")
+                if key.endswith("_share") and key in settings:
+                    value = f"{min(1.0, float(settings[key]) + float(value)):.3g}"
+                settings[key] = value
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def problem_line(run_dir: Path, stage: StageStatus, part: SliceStatus) -> str:

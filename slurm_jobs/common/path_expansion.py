@@ -82,7 +82,9 @@ def _value(shown: str, name: str, variables: Mapping[str, str]) -> str:
     found = variables.get(name)
     if found is None:
         near = difflib.get_close_matches(name, sorted(variables), n=1, cutoff=0.7)
-        hint = f"did you mean `${near[0]}`?" if near else _LITERAL
+        folded = {known.lower(): known for known in variables}
+        meant = folded.get(name.lower()) or next(iter(near), None)
+        hint = f"did you mean `${meant}`?" if meant else "set it, or write the folder"
         message = f"no environment variable `{name}` is set here; {hint}"
         raise PathExpansionError(message)
     if not found:

@@ -87,8 +87,11 @@ def read_text(path: Path) -> str:
     """Return the text of a file, without a byte order mark and with Unix line ends.
 
     Raises:
-        StageConfigError: it is not UTF-8.
+        StageConfigError: it is not UTF-8, or a folder.
     """
+    if path.is_dir():
+        message = f"{path} is a folder; name the file of the template in it"
+        raise StageConfigError(message)
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -320,7 +320,7 @@ class _Row:
             value is not None for value in self._held["image"].values()
         )
         if has_column and any(p.data is None and not p.value.strip() for p in pictures):
-            raise BadRowError(self._no_image())
+            raise self._no_image()
         question = self._text("prompt")
         self._check_question_parts(question)
         answer = self._text("text")
@@ -330,23 +330,28 @@ class _Row:
             message = f"`{name}` is {'null, expected a string' if is_null else 'empty'}"
             raise BadRowError(message)
         if not pictures and (not question or has_column):
-            raise BadRowError(self._no_image())
+            raise self._no_image()
         system = self._text("system") or self._options.system_prompt
         messages = [_text_message("system", system)] if system else []
         words = split_marks(question) if question else [_text(self._options.prompt)]
         messages += [Message(role="user", content=tuple(words)), _text_message("assistant", answer)]
         return fill_images(messages, pictures)
 
-    def _no_image(self) -> str:
+    def _no_image(self) -> BadRowError:
+        """Return what to raise; a key that holds other content says more than a missing image."""
+        try:
+            self.check_unread(has_picture=False)
+        except BadRowError as error:
+            return error
         names = [key for key, value in self._held.get("image", {}).items() if value == ""]
         if names:
-            return f"`{names[0]}` is empty"
+            return BadRowError(f"`{names[0]}` is empty")
         urls = (k for k, v in self._others.items() if isinstance(v, str) and v.startswith(_WEB))
         key = next(urls, None)
         problem = "no image: neither a path nor bytes"
-        if key is None:
-            return problem
-        return f"{problem}; `{key}` is a web address, which is not fetched: download the files"
+        if key is not None:
+            problem += f"; `{key}` is a web address, which is not fetched: download the files"
+        return BadRowError(problem)
 
     def _check_question_parts(self, question: str) -> None:
         for key, value in self._others.items():

@@ -434,3 +434,10 @@ def test_a_template_that_is_no_text_is_said(tmp_path: Path) -> None:
     own.write_bytes(b"\xff\xfe{")
     with pytest.raises(StageConfigError, match=r"own\.jinja: not a text in UTF-8"):
         prepare_folder(folder, tmp_path / "copies", str(own))
+
+
+def test_a_folder_is_no_chat_template(tmp_path: Path) -> None:
+    folder = tmp_path / "processor"
+    folder.mkdir()
+    with pytest.raises(StageConfigError, match="is a folder; name the file of the template"):
+        prepare_folder(folder, tmp_path, str(folder))

@@ -69,6 +69,19 @@ def test_what_a_reason_says_to_set_in_a_resume_stands_in_the_command_that_is_off
     assert problem_lines(tmp_path / "run", status)[-1] == shown
 
 
+def test_a_key_is_offered_once_and_shares_that_slices_lost_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    setting = "stages.a.config.max_reject_share=0.025"
+    reason = f"5 of 200 rows cannot be used; `slurm-jobs resume {tmp_path}/run --set {setting}`"
+    status = RunStatus(
+        status="failed", stages=(stage("a", ["failed"] * 4, reason=reason),), asked_unix_s=1.0
+    )
+    shown = command_text("resume", "run", "--set", "stages.a.config.max_reject_share=0.1")
+    assert problem_lines(tmp_path / "run", status)[-1] == f"next: {shown}"
+
+
 @pytest.mark.parametrize("name", ["my run", "it's", 'so "called"'])
 def test_what_has_to_be_set_is_offered_where_the_run_folder_needs_quotes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -111,7 +111,7 @@ def test_two_dollar_signs_are_one(folder: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("$NOT_SET_HERE/r", "no environment variable `NOT_SET_HERE` is set here"),
+        ("$NOT_SET_HERE/r", "`NOT_SET_HERE` is set here; set it, or write the folder"),
         ("/scratch/${NOT_SET_HERE}/r", "no environment variable `NOT_SET_HERE` is set here"),
         ("/scratch/$SCRATCHDIRX", "did you mean `$SCRATCHDIR`?"),
         ("$EMPTY_HERE/r", "the environment variable `EMPTY_HERE` is empty here"),

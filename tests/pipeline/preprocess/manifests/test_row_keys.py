@@ -193,6 +193,21 @@ def test_a_key_that_holds_content_which_is_not_read_rejects_the_row(
     assert one(as_lines(tmp_path, chat(**emptied))).problem == ""
 
 
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"video": "v.mp4", "text": "a cat"}, "`video` holds video"),
+        ({"audio": "a.wav", "caption": "a cat"}, "`audio` holds audio"),
+        ({"image_pth": "p.png", "text": "a cat"}, "`image_pth` names a picture"),
+        ({"loss": False, "text": "a cat"}, "`loss` of a whole row is not supported"),
+    ],
+)
+def test_a_caption_without_an_image_is_rejected_by_the_key_that_holds_other_content(
+    tmp_path: Path, row: Row, problem: str
+) -> None:
+    assert problem in one(as_lines(tmp_path, row)).problem
+
+
 @pytest.mark.parametrize("write", MAPPINGS)
 @pytest.mark.parametrize(
     ("turn", "problem"),
