@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from slurm_jobs import cli
-from slurm_jobs.common.errors import StageConfigError
+from slurm_jobs.common.errors import SpecError, StageConfigError
 from slurm_jobs.operations.load import load
 from tests.pipeline.build import run_preprocess
 from tests.pipeline.kinds import write_kind
@@ -102,7 +102,9 @@ def test_a_limit_that_is_too_low_fails_with_the_share_the_lengths_and_the_keys(
 ) -> None:
     spec, _ = written
     override = f"stages.preprocess.config.max_tokens={max_tokens}"
-    config = preprocess_config(spec, override)
+    with pytest.raises(SpecError, match="max_tokens"):  # before anything is queued
+        preprocess_config(spec, override)
+    config = {**preprocess_config(spec), "max_tokens": max_tokens}
     with pytest.raises(StageConfigError, match="10 of 10 rows are too long") as caught:
         run_preprocess(tmp_path / "run", config)
     said = str(caught.value)
