@@ -123,12 +123,3 @@ def test_a_result_counts_also_where_its_keeper_is_killed(local: Driver) -> None:
     kill(json.loads(started.read_text())["keeper_pid"])
     assert local.wait(run_dir)["status"] == "completed"
     assert "its process and its keeper were killed" in completion(run_dir)["reason"]
-
-
-@pytest.mark.cluster
-def test_ranks_under_srun_are_ended_too(on_slurm: Driver) -> None:
-    run_dir = submitted(on_slurm, 0.5, num_ranks=2, kept_by="thread", ranks=[0, 1])
-    assert on_slurm.wait(run_dir)["status"] == "completed"
-    record = completion(run_dir)
-    assert "thread `uploader`" in record["reason"]
-    assert "1 more rank" in record["reason"]

@@ -25,8 +25,17 @@ stages:
 """
 
 
-@pytest.mark.parametrize("is_submitted_there", [True, False])
-@pytest.mark.parametrize("offset", ["-10m", "+10m", "+3h"])
+@pytest.mark.parametrize(
+    ("offset", "is_submitted_there"),
+    [
+        ("-10m", True),
+        ("+10m", False),
+        *(
+            pytest.param(*values, marks=pytest.mark.slow)
+            for values in [("-10m", False), ("+10m", True), ("+3h", True), ("+3h", False)]
+        ),
+    ],
+)
 def test_one_resume_after_a_killed_supervisor_completes_the_run(
     on_slurm: Driver, offset: str, *, is_submitted_there: bool
 ) -> None:
