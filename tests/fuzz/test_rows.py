@@ -15,11 +15,20 @@ from hypothesis import strategies as st
 from pipeline.preprocess.manifest import read_manifest
 from slurm_jobs.common.errors import SlurmJobsError
 from slurm_jobs.common.manifests.first_rows import first_rows
-from slurm_jobs.common.manifests.keys import FILE_NAMES, LOSS_KEYS, is_empty, is_metadata, normal
+from slurm_jobs.common.manifests.keys import (
+    FILE_NAMES,
+    LOSS_KEYS,
+    UNLEARNED_KEYS,
+    is_empty,
+    is_metadata,
+    normal,
+)
 from slurm_jobs.common.manifests.rows import ManifestRow
 from slurm_jobs.common.manifests.values import RowOptions
 from tests.fuzz.budget import bounded, examples
 
+NO = frozenset({"false", "0", "0.0", "-0.0", "no"})
+YES = frozenset({"true", "1", "1.0", "yes"})
 KNOWN = (
     *("id", "image", "images", "image_path", "img", "image_url", "file_name", "path", "text"),
     *("caption", "question", "prompt", "answer", "response", "system", "system_prompt", "texts"),
@@ -86,9 +95,13 @@ def require_accounted(row: ManifestRow, value: dict[str, Any]) -> None:
     answers = [turn for turn in value["messages"] if turn["role"] in ("assistant", "gpt")]
     read = [message for message in row.messages if message.role == "assistant"]
     for turn, message in zip(answers, read, strict=True):
-        off = {k for k in LOSS_KEYS - {"masked"} if turn.get(k) in (False, 0, "0", "false", "no")}
-        off = {key for key in off if turn[key] is not None}
+        off = {key for key in LOSS_KEYS - UNLEARNED_KEYS if _reads(turn.get(key), NO)}
+        off |= {key for key in UNLEARNED_KEYS if _reads(turn.get(key), YES)}
         assert not (off and message.is_learned), turn
+
+
+def _reads(value: object, words: frozenset[str]) -> bool:
+    return not isinstance(value, (list, dict)) and str(value).lower() in words
 
 
 @examples(600)

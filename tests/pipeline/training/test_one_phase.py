@@ -19,7 +19,8 @@ def test_reader_pins_memory_for_the_gpu_of_the_rank_and_for_no_cpu(monkeypatch, 
         ranks=SimpleNamespace(rank=0, num_ranks=1),
         workplace=SimpleNamespace(device=torch.device(device)),
     )
-    assert one_phase.make_reader(job, planned, ModelNeeds(), 0)["gpu"] == gpu
+    model = SimpleNamespace(needs=ModelNeeds())
+    assert one_phase.make_reader(job, planned, model, 0)["gpu"] == gpu
 
 
 def test_no_look_is_made_with_weights_that_were_not_loaded():
