@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from slurm_jobs.cli.arguments import command_text, shown_path
 from slurm_jobs.cli.log_files import failure_log, has_explaining_log, last_lines, rank_logs
 from slurm_jobs.common.errors import DamagedFileError
+from slurm_jobs.common.files import read_json
 from slurm_jobs.common.ranges import ranges_text
 from slurm_jobs.common.records import CompletionRecord
 from slurm_jobs.common.rows_in_progress import rows_in_progress
@@ -29,6 +31,8 @@ _RESUMES = re.compile(
     r"`slurm-jobs resume (?:(?! --set )[^`])+((?: --set \S+=(?![A-Z]+[ `])[^\s`]+)+)`"
 )
 """With what a reason says that has to be set; a value in capitals is one to be chosen."""
+_MORE_MEMORY = 1.5
+"""Factor that is offered after a stage ran out of memory."""
 MAX_NOTES_READ = 100
 """Records of completed slices that one look opens; the report has the notes of all."""
 MAX_TAIL_LINES = 8
@@ -240,7 +244,7 @@ def _settings(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> l
 
     Each key is given once. Shares that slices of one manifest lost add up.
     """
-    settings: dict[str, str] = {}
+    settings = _memory_settings(run_dir, failed)
     for stage, part in failed[:MAX_PROBLEMS_SHOWN]:
         for command in _RESUMES.findall(reason_of(run_dir, stage.stage.name, part)):
             for setting in command.replace("--set", "").split():
@@ -249,6 +253,25 @@ def _settings(run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]) -> l
                     value = f"{min(1.0, float(settings[key]) + float(value)):.3g}"
                 settings[key] = value
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+def _memory_settings(
+    run_dir: Path, failed: list[tuple[StageStatus, SliceStatus]]
+) -> dict[str, str]:
+    """Return more memory for stages that ran out of it, unless their `on_resume` raises it."""
+    names = dict.fromkeys(stage.stage.name for stage, p in failed if p.state == "OUT_OF_MEMORY")
+    try:
+        stages = read_json(RunPaths(run_dir).resolved_spec)["stages"] if names else {}
+    except (OSError, DamagedFileError):
+        return {}
+    settings = {}
+    for name in names:
+        stage = stages.get(name, {})
+        mem_gb = stage.get("resources", {}).get("mem_gb")
+        if mem_gb and not (stage.get("on_resume") or {}).get("raise_mem_gb"):
+            more_gb = math.ceil(mem_gb * _MORE_MEMORY)
+            settings[f"stages.{name}.resources.mem_gb"] = str(more_gb)
+    return settings
 
 
 def problem_line(run_dir: Path, stage: StageStatus, part: SliceStatus) -> str:

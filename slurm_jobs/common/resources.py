@@ -12,7 +12,13 @@ def lead_within(timeout_min: float, asked_s: int) -> int:
     return min(asked_s, int(timeout_min * 60 / 2))
 
 
-_GPU_REQUEST = re.compile(r"(?:gres[/:])?gpu(?:[:=][^:=,]*?[A-Za-z_-][^:=,]*)?(?:[:=](\d+))?")
+_GPU_REQUEST = re.compile(
+    r"(?:gres[/:])?gpu(?:[:=](?!\d+[kmg]?$)[^:=,]+)?(?:[:=](\d+)([kmg]?))?", re.IGNORECASE
+)
+_SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+"""After a count; from Slurm's src/common/gres.c."""
+_SOCKETS = re.compile(r"\(S:[^)]*\)")
+"""In Slurm's own output, which people copy."""
 
 
 def gpus_of_options(slurm: Mapping[str, object], tasks_per_node: int) -> int:
@@ -21,19 +27,22 @@ def gpus_of_options(slurm: Mapping[str, object], tasks_per_node: int) -> int:
     `gres: gpu:a100:4`, `tres-per-task: gres/gpu:1`, and `gpus-per-socket` with `sockets-per-node`.
     """
     options = {key.replace("_", "-"): value for key, value in slurm.items()}
-    found = _num_gpus(options.get("gres"))
-    found += tasks_per_node * _num_gpus(options.get("tres-per-task"))
+    num_gpus = _num_gpus(options.get("gres"))
+    num_gpus += tasks_per_node * _num_gpus(options.get("tres-per-task"))
     a_socket = options.get("gpus-per-socket")
     if a_socket:
         sockets = str(options.get("sockets-per-node", 1)).partition("-")[0]
-        found += _num_gpus(f"gpu:{a_socket}") * (int(sockets) if sockets.isdecimal() else 1)
-    return found
+        num_gpus += _num_gpus(f"gpu:{a_socket}") * (int(sockets) if sockets.isdecimal() else 1)
+    return num_gpus
 
 
 def _num_gpus(text: object) -> int:
     """Return the GPUs of `gpu`, `gpu:4`, `gpu:a100:4`, `gres/gpu=2`, alone or in a list."""
-    matches = [_GPU_REQUEST.fullmatch(part.strip()) for part in str(text or "").split(",")]
-    return sum(int(match[1] or 1) for match in matches if match)
+    parts = _SOCKETS.sub("", str(text or "")).split(",")
+    matches = [_GPU_REQUEST.fullmatch(part.strip()) for part in parts]
+    return sum(
+        int(match[1] or 1) * _SUFFIXES[(match[2] or "").lower()] for match in matches if match
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

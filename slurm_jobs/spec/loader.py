@@ -17,6 +17,7 @@ from slurm_jobs.cluster.profile import LOCAL, ClusterProfile
 from slurm_jobs.common.errors import PathExpansionError, Problem, SpecError
 from slurm_jobs.spec.checks.file_checks import file_problems, named_path_problems
 from slurm_jobs.spec.checks.idle_settings import idle_setting_notes
+from slurm_jobs.spec.checks.image_place_checks import missing_image_notes
 from slurm_jobs.spec.checks.image_size_checks import image_size_notes, image_size_problems
 from slurm_jobs.spec.checks.manifest_checks import manifest_notes
 from slurm_jobs.spec.checks.option_conflicts import ProfileOptions, conflict_problems
@@ -152,6 +153,7 @@ def _notes(
     paths = {item.given: item.resolved for item in marked}
     notes = [
         *manifest_notes(marked, document, files),
+        *missing_image_notes(marked, document, files),
         *image_size_notes(configs, marked, document, files),
         *idle_setting_notes(views, configs, document),
         *row_notes(views, configs, document, paths, files),

@@ -25,7 +25,7 @@ _TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"[-+]?0[0-9_]+"),
-        "is an octal number in YAML 1.1 (010 would be 8); write it without the zero, or in quotes",
+        "is an octal number in YAML 1.1 (010 would be 8); write it without the zero, or quote text",
     ),
     (
         re.compile(r"[-+]?0(x[0-9a-fA-F_]+|b[01_]+|o[0-7]+)"),
@@ -33,7 +33,7 @@ _TRAPS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (
         re.compile(r"[-+]?[0-9][0-9,]*_[0-9_]*(\.[0-9_]*)?"),
-        "is a number in YAML 1.1 and text in YAML 1.2; write it without underscores, or in quotes",
+        "is a number in YAML 1.1 and text in YAML 1.2; write it without underscores, or quote text",
     ),
     (
         re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ].*)?"),

@@ -16,12 +16,14 @@ import yaml
 ODD = "\u00a0\u1680\u180e\u2000-\u200f\u202a-\u202f\u205f-\u2064\u3000\ufeff"
 """Spaces that are no U+0020, characters without width, and marks of direction."""
 _ODD_ENDS = re.compile(f"^[{ODD}]+|[{ODD}]+$")
+_WIDE_COLON = "\uff1a"
 _ODD_ANYWHERE = re.compile(f"[{ODD}]")
 _ODD_SEPARATOR = re.compile(
     f"^(?P<before>[ ]*(?:- +)*)(?P<indent>[ ]*[{ODD}])|^[ ]*(?:- +)*[\\w.-]+:(?P<colon>[{ODD}])"
-    f"|^[ ]*-(?P<dash>[{ODD}])"
+    f"|^[ ]*-(?P<dash>[{ODD}])|^[ ]*(?:- +)*[\\w.-]+(?P<wide>{_WIDE_COLON})"
 )
-"""At the beginning of a line: in its indentation, after its key's colon, after its dash."""
+"""At the beginning of a line: in its indentation, after its key's colon, after its dash, and a wide
+colon after its key."""
 _BLOCK_HEAD = re.compile(r"[|>][-+0-9]*[ \t]+")
 _UNSPLIT = re.compile(f"^[\\w.-]+:(?=[{ODD}])|[{ODD}](?=#)")
 """A plain text that holds a colon, or a comment, which YAML does not see."""
@@ -100,7 +102,7 @@ def _in_plain(
     number, column = token.start_mark.line, token.start_mark.column
     line = lines[number] if number < len(lines) else ""
     match = _ODD_SEPARATOR.match(line) if not line[:column].strip(" -") else None
-    if match is not None:
+    if match is not None and not match["wide"]:  # which an item of a list may have
         return (number + 1, *_named(line, match.end() - 1))
     if number != token.end_mark.line:
         return None
@@ -116,7 +118,7 @@ def _in_plain(
 def odd_blank_before(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark, str] | None:
     """Return the odd blank for which the parser gave up, on its line or on the one before."""
     marks = [mark for mark in (error.context_mark, error.problem_mark) if mark is not None]
-    if not marks or not _ODD_ANYWHERE.search(text):
+    if not marks or not (_WIDE_COLON in text or _ODD_ANYWHERE.search(text)):
         return None
     lines = _lines(text)
     last = max(mark.line for mark in marks)
@@ -132,6 +134,8 @@ def odd_blank_before(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark,
 def _named(line: str, position: int) -> tuple[int, str]:
     character = line[position]
     name = unicodedata.name(character, "a character without a name").lower()
+    if character == _WIDE_COLON:
+        return position + 1, f"the character U+FF1A ({name}) stands where YAML wants `: `; type it"
     is_space = unicodedata.category(character) == "Zs"
     remedy = "stands where YAML wants a space; type one" if is_space else "is invisible; remove it"
     return position + 1, f"the character U+{ord(character):04X} ({name}) {remedy}"

@@ -1,6 +1,7 @@
 """What is offered as the next command when something is wrong."""
 
 import dataclasses
+import json
 import shlex
 from pathlib import Path
 
@@ -80,6 +81,28 @@ def test_a_key_is_offered_once_and_shares_that_slices_lost_add_up(
     )
     shown = command_text("resume", "run", "--set", "stages.a.config.max_reject_share=0.1")
     assert problem_lines(tmp_path / "run", status)[-1] == f"next: {shown}"
+
+
+@pytest.mark.parametrize(
+    ("on_resume", "sets"),
+    [
+        (None, ["--set", "stages.a.resources.mem_gb=6"]),
+        ({"exclude_failed_nodes": True}, ["--set", "stages.a.resources.mem_gb=6"]),
+        ({"raise_mem_gb": 2.0}, []),
+    ],
+)
+def test_more_memory_is_offered_to_a_stage_that_ran_out_of_it_unless_a_resume_raises_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_resume: object, sets: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = RunPaths(tmp_path / "run")
+    paths.resolved_spec.parent.mkdir(parents=True)
+    spec = {"stages": {"a": {"resources": {"mem_gb": 4.0}, "on_resume": on_resume}}}
+    paths.resolved_spec.write_text(json.dumps(spec))
+    killed = stage("a", ["failed", "failed"], state="OUT_OF_MEMORY")
+    status = RunStatus(status="failed", stages=(killed,), asked_unix_s=1.0)
+    shown = f"next: {command_text('resume', 'run', *sets)}"
+    assert problem_lines(tmp_path / "run", status)[-1] == shown
 
 
 @pytest.mark.parametrize("name", ["my run", "it's", 'so "called"'])

@@ -10,6 +10,7 @@ import pytest
 from slurm_jobs.spec.yaml_values import read_yaml
 
 NBSP, NARROW, WIDE, ZERO, BOM = "\u00a0", "\u202f", "\u3000", "\u200b", "\ufeff"
+COLON = "\uff1a"
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,7 @@ def test_a_tab_between_a_dash_and_a_key_is_named_where_it_is(text: str) -> None:
         (f"a: 1\nb{ZERO}: 2\n", (2, 2), ZERO),
         (f"a: 1\n{BOM}b: 2\n", (2, 1), BOM),
         (f"{BOM}a: 1\nb:{NBSP}2\nc: 3\n", (2, 3), NBSP),
+        (f"a: 1\nb{COLON} 2\nc: 3\n", (2, 2), COLON),
     ],
 )
 def test_a_character_that_only_looks_like_a_space_is_named_where_it_is(
@@ -97,6 +99,7 @@ def test_a_character_that_only_looks_like_a_space_is_named_where_it_is(
         f"a: |\n  b:{NBSP}c\n  {NBSP}d\n",
         f"{BOM}a: one{NBSP}word\n",
         f"# b:{NBSP}c\na: 1\n",
+        f"a:\n  - b{COLON} c\n  - d{COLON}\n",
     ],
 )
 def test_such_characters_in_texts_and_between_words_are_meant(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Images outside of the folder that they must lie in are told before anything is queued."""
+"""Images that are missing, or outside of their folder, are reported before anything is queued."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_jobs.operations.load import load
 from tests.slurm_jobs.spec.checks.preprocess_spec import SPEC, write_processor
 
 Check = Callable[..., list[str]]
@@ -34,7 +35,7 @@ ROWS = {
         for row in (
             messages("/pool/cats/a.jpg"),
             {"conversations": TURNS, "image": "/pool/dogs/b.jpg"},
-            {"messages": [], "images": [{"path": "/pool/dogs/c.jpg"}]},
+            {**messages(), "images": [{"path": "/pool/dogs/c.jpg"}]},
             {"messages": "no list"},
         )
     ),
@@ -103,3 +104,22 @@ def test_rows_that_cannot_be_understood_are_left_to_the_job(
 ) -> None:
     (tmp_path / "m.jsonl").write_text(json.dumps(messages("a.jpg")) + "\n" + text)
     assert check(SPEC.format(name="m.jsonl")) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (("a.jpg", "b.jpg"), "none of 2 images exists; a.jpg means"),
+        (("a.jpg",), "its image does not exist; a.jpg means"),
+        (("photos.tar::a.jpg",), "its image does not exist; photos.tar::a.jpg means"),
+        (("a.jpg", "there.jpg"), ""),
+    ],
+)
+def test_a_manifest_whose_images_are_all_missing_is_noted(
+    tmp_path: Path, names: tuple[str, ...], missing: str
+) -> None:
+    (tmp_path / "there.jpg").touch()
+    (tmp_path / "m.jsonl").write_text("\n".join(json.dumps(messages(name)) for name in names))
+    (tmp_path / "spec.yaml").write_text(SPEC.format(name="m.jsonl"))
+    notes = [str(note) for note in load(tmp_path / "spec.yaml").notes]
+    assert [missing in note for note in notes if "exist" in note] == [True] * bool(missing)
