@@ -41,6 +41,34 @@ def left_out(data: DataNumbers) -> Finding | Check:
     )
 
 
+@rule("rows that cannot be used are 5 % of all or more (half: high)")
+def rejected(data: DataNumbers) -> Finding | Check:
+    """Rows that were rejected, and not by a limit of the config: 5 % of all, from half on high."""
+    rule_id = f"rejected:{data.stage}"
+    num_rows, num_rejects = data.num_rows, data.num_rejects
+    if not num_rows.value or num_rejects.value is None:
+        return abstain(rule_id, num_rows.missing or num_rejects.missing or "there are no rows")
+    by_reason = {reason: num for reason, num in data.rejects if reason not in CHOSEN_REASONS}
+    num_chosen = sum(num for reason, num in data.rejects if reason in CHOSEN_REASONS)
+    num_unusable = round(num_rejects.value) - num_chosen
+    share = num_unusable / num_rows.value
+    if share < _LIMIT:
+        return clear(rule_id, f"{words.percent(share)} of the rows cannot be used")
+    reasons = ", ".join(f"{reason} {num:,}" for reason, num in by_reason.items())
+    return Finding(
+        rule_id=rule_id,
+        severity="high" if share >= _HIGH else "medium",
+        title=f"{words.percent(share)} of the rows cannot be used ({data.stage})",
+        text="Nothing fails for them, because `max_reject_share` allows it.",
+        evidence=(
+            f"{num_unusable:,} of {words.quantity(num_rows)} rows"
+            + (f": {reasons}" if reasons else ""),
+        ),
+        next_knob="fix the rows that the lists of rejects name, then lower max_reject_share",
+        ceiling="no gain in speed: more to learn from",
+    )
+
+
 def _next_knob(by_reason: dict[str, int]) -> str:
     """Where the records name no reason, every limit."""
     limits = dict.fromkeys(CHOSEN_REASONS[reason] for reason in by_reason or CHOSEN_REASONS)

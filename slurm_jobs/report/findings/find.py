@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_jobs.report.findings.data import left_out, slow_tokenising
+from slurm_jobs.report.findings.data import left_out, rejected, slow_tokenising
 from slurm_jobs.report.findings.foreign_load import foreign_load
 from slurm_jobs.report.findings.load import fluctuating_gpu, full_network, gpu_use, slow_storage
 from slurm_jobs.report.findings.memory import accumulation, needless_checkpointing, small_batch
@@ -63,9 +63,9 @@ _TRAINING_RULES = (
     around_steps,
     unexplained_time,
 )
-_DATA_RULES = (left_out, slow_tokenising)
+_DATA_RULES = (left_out, rejected, slow_tokenising)
 _STAGE_RULES = (array_imbalance, memory_request, time_request)
-_BEFORE_SPEED = ("left-out:", "foreign-load:")
+_BEFORE_SPEED = ("left-out:", "rejected:", "foreign-load:")
 """First among equals: what is not learned at all, and what the times of all others have in them."""
 _SEVERITY_ORDER = {"high": 0, "medium": 1, "note": 2}
 

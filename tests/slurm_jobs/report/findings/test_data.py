@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from slurm_jobs.report.findings.data import left_out, slow_tokenising
+from slurm_jobs.report.findings.data import left_out, rejected, slow_tokenising
 from slurm_jobs.report.model.values import known, missing
 
 
@@ -42,6 +42,22 @@ def test_the_knob_is_the_limit_that_the_rows_are_over(judged):
 def test_few_rows_over_a_limit_are_no_finding_and_broken_ones_do_not_count(judged):
     assert judged(too_long=499).outcome == "clear"
     assert judged(too_long=500).severity == "medium"
+
+
+@pytest.mark.parametrize(("num", "severity"), [(500, "medium"), (5000, "high")])
+def test_rows_that_cannot_be_used_are_a_finding_with_their_reasons(report_of, num, severity):
+    data = report_of(num_steps=1, stopped_at=None).data[0]
+    rejects = (("too_long", 4000), ("bad_row", num - 1), ("missing_image", 1))
+    total = known(sum(count for _, count in rejects), "count")
+    finding = rejected(dataclasses.replace(data, num_rejects=total, rejects=rejects))
+    assert (finding.severity, finding.rule_id) == (severity, "rejected:preprocess")
+    assert finding.evidence == (f"{num:,} of 10,000 rows: bad_row {num - 1:,}, missing_image 1",)
+
+
+def test_few_rows_that_cannot_be_used_are_no_finding(report_of):
+    data = report_of(num_steps=1, stopped_at=None).data[0]
+    few = dataclasses.replace(data, num_rejects=known(499, "count"), rejects=(("bad_row", 499),))
+    assert rejected(few).outcome == "clear"
 
 
 def test_rows_that_nobody_counted_are_not_judged(report_of):
