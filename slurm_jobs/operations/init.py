@@ -21,6 +21,7 @@ from slurm_jobs.operations.disk import disk_files
 from slurm_jobs.report.words import number_of
 from slurm_jobs.shipped import shipped_path
 from slurm_jobs.spec.editing import edit_text
+from slurm_jobs.spec.plain_text import printable
 from slurm_jobs.starter import data as data_files
 from slurm_jobs.starter import image_folder, recipes, weights
 from slurm_jobs.starter.changes import (
@@ -230,10 +231,15 @@ def _listed_sizes(manifest: Path) -> tuple[list[RowSize], list[str]]:
         )
         for row in picked
     ]
-    found = [size for size in sizes if size is not None]
-    unread = len(sizes) - len(found)
-    note = f"the images of {unread:,} of {len(sizes):,} rows could not be measured"
-    return found if any(row.images for row in found) else [], [note] if unread else []
+    measured = [size for size in sizes if size is not None]
+    unread = [row for row, size in zip(picked, sizes, strict=True) if size is None]
+    notes = []
+    if unread:
+        notes.append(
+            f"the images of {len(unread):,} of {len(sizes):,} rows could not be measured; the "
+            f"first is {unread[0].origin}: {printable(unread[0].images[0].value)}"
+        )
+    return measured if any(row.images for row in measured) else [], notes
 
 
 def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
@@ -242,13 +248,16 @@ def _row_sizes(rows: image_folder.Rows) -> tuple[list[RowSize], list[str]]:
         return [], [_NO_PILLOW]
     places = spread(len(rows.files), image_sizes.MAX_HEADERS)
     sizes = [image_sizes.read_size(rows.files[place]) for place in places]
-    found = [
+    measured = [
         RowSize(images=(size,), num_text_bytes=len(rows.words[place].encode()))
         for place, size in zip(places, sizes, strict=True)
         if size is not None
     ]
-    unread = len(sizes) - len(found)
-    return found, [f"{unread} of {len(sizes)} image headers could not be read"] if unread else []
+    unread = [rows.files[place] for place, size in zip(places, sizes, strict=True) if size is None]
+    if not unread:
+        return measured, []
+    note = f"{len(unread)} of {len(sizes)} image headers could not be read; the first is "
+    return measured, [f"{note}{printable(str(unread[0]))}"]
 
 
 def _as_named(path: Path, folder: Path) -> str:

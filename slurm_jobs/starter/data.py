@@ -90,11 +90,15 @@ def _table_rows(table: TableFiles) -> int | None:
 
 
 def is_image_folder(folder: Path) -> bool:
-    """Check whether a path is a folder that is no table and holds images."""
+    """Check whether a path is a folder that holds images and is no table.
+
+    A `metadata.parquet` beside images lists them, and makes no table of the folder.
+    """
     if not folder.is_dir():
         return False
     try:
-        return find_table(folder) is None
+        is_listed = (folder / "metadata.parquet").is_file() and has_images(folder)
+        return is_listed or find_table(folder) is None
     except NoTableError:
         return has_images(folder)
     except OSError:

@@ -53,7 +53,7 @@ _PLAIN = (
 )
 _PLAIN_NAMES = frozenset(_PLAIN.split())
 """Names of folders that say nothing of what an image shows."""
-_METADATA = ("metadata.jsonl", "metadata.csv")
+_METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 """Manifests of Hugging Face's ImageFolder."""
 _CAPTION_SUFFIXES = (".txt", ".caption")
 _YOLO = re.compile(r"\s*\d+(?:\s+[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?){4,}\s*")

@@ -74,6 +74,7 @@ def test_images_in_folders_and_a_model_become_a_spec_that_passes_its_check(
     init("specs", "--data", "pics", "--model", "models/vlm", "--name", "mine", "--yes")
     said = capsys.readouterr().out
     assert "data: 2 images of pics with their words" in said
+    assert "2 of 2 image headers could not be read; the first is pics/cat/1.jpg" in said
     assert "specs/mine.yaml: no problems found" in said
     spec = (tmp_path / "specs" / "mine.yaml").read_text()
     assert 'path: "../models/vlm"' in spec
@@ -120,6 +121,26 @@ def test_photos_that_a_manifest_names_get_limits_in_which_every_row_fits(
     tokens = config["image_pixels"]["max"] // 28**2 * num_images
     assert tokens + 768 <= config["max_tokens"]
     assert config.get("max_images", 8) == max(8, num_images)
+
+
+def test_a_list_in_parquet_beside_its_images_is_the_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    qwen(tmp_path / "vlm")
+    (tmp_path / "photos").mkdir()
+    rows = [{"file_name": f"{number}.png", "text": "word"} for number in range(3)]
+    for row in rows[1:]:
+        Image.new("1", (64, 64)).save(tmp_path / "photos" / row["file_name"])
+    (tmp_path / "photos/0.png").write_bytes(b"broken")
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "photos/metadata.parquet")
+    init("specs", "--data", "photos", "--model", "vlm", "--yes")
+    said = capsys.readouterr().out
+    assert "data: photos/metadata.parquet, the list of photos" in said
+    assert "1 of 3 rows could not be measured; the first is metadata.parquet:row 0" in said
+    assert "none of 3 images exists" not in said
+    assert (
+        'manifest: "../photos/metadata.parquet"' in (tmp_path / "specs/finetune.yaml").read_text()
+    )
 
 
 def test_data_elsewhere_are_named_by_their_whole_path(
