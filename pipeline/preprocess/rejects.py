@@ -118,7 +118,7 @@ class RejectLimit:
             else ""
         )
         return (
-            f"{num_long} of {self.num_rows} rows are too long ({_told(_by_count(chosen))}); "
+            f"{num_long} of {self.num_rows} rows are too long ({_reasons(_by_count(chosen))}); "
             f"max_too_long_share: {self.max_too_long_share:g} allows {num_allowed}. "
             f"{limits_set}{have}"
         )
@@ -145,15 +145,15 @@ class RejectLimit:
             stage: that preprocessed, as the spec names it.
         """
         counts = _by_count(rejects_by_reason)
-        told = f"none of {self.num_rows} rows became a sample ({_told(counts)})"
+        message = f"none of {self.num_rows} rows became a sample ({_reasons(counts)})"
         limits = sorted({CHOSEN_REASONS[reason] for reason in counts if reason in CHOSEN_REASONS})
         if not limits:
-            return f"{told}; mend these rows, and then `{again_command(run, stage)}`"
+            return f"{message}; mend these rows, and then `{again_command(run, stage)}`"
         allowed = " and ".join(f"{limit}: {settings[limit]}" for limit in limits)
         changes = " ".join(f"--set stages.{stage}.config.{limit}=NUMBER" for limit in limits)
         return (
-            f"{told}; {allowed} leaves out what is over it. Raise it by `slurm-jobs resume {run} "
-            f"{changes}`: the list says what each row has"
+            f"{message}; {allowed} leaves out what is over it. Raise it by "
+            f"`slurm-jobs resume {run} {changes}`: the list says what each row has"
         )
 
     def problem(self, rejects_by_reason: Mapping[str, int]) -> str | None:
@@ -163,7 +163,7 @@ class RejectLimit:
         if num_broken <= self.num_allowed:
             return None
         return (
-            f"{num_broken} of {self.num_rows} rows cannot be used ({_told(_by_count(broken))}); "
+            f"{num_broken} of {self.num_rows} rows cannot be used ({_reasons(_by_count(broken))}); "
             f"max_reject_share: {self.max_reject_share} allows {self.num_allowed}"
         )
 
@@ -247,7 +247,7 @@ def add_reasons(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return _by_count(total)
 
 
-def _told(counts: Mapping[str, int]) -> str:
+def _reasons(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {count}" for reason, count in counts.items())
 
 

@@ -79,18 +79,18 @@ def _value(shown: str, name: str, variables: Mapping[str, str]) -> str:
     if not _NAME.fullmatch(name):
         message = f"`{shown}` is no variable (write `$NAME` or `${{NAME}}`); {_LITERAL}"
         raise PathExpansionError(message)
-    found = variables.get(name)
-    if found is None:
+    value = variables.get(name)
+    if value is None:
         near = difflib.get_close_matches(name, sorted(variables), n=1, cutoff=0.7)
         folded = {known.lower(): known for known in variables}
         meant = folded.get(name.lower()) or next(iter(near), None)
         hint = f"did you mean `${meant}`?" if meant else "set it, or write the folder"
         message = f"no environment variable `{name}` is set here; {hint}"
         raise PathExpansionError(message)
-    if not found:
+    if not value:
         message = f"the environment variable `{name}` is empty here: set it, or write the folder"
         raise PathExpansionError(message)
-    return found
+    return value
 
 
 def _home_of(user: str, variables: Mapping[str, str]) -> str:

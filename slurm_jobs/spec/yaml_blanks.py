@@ -109,10 +109,10 @@ def _in_plain(
     text = line[column : token.end_mark.column]
     unsplit = _UNSPLIT.search(text)
     if unsplit is not None and not (is_value and unsplit[0].endswith(":")):
-        found = _ODD_ANYWHERE.search(text, unsplit.start())
+        match = _ODD_ANYWHERE.search(text, unsplit.start())
     else:
-        found = (_ODD_ANYWHERE if is_key else _ODD_ENDS).search(text)
-    return None if found is None else (number + 1, *_named(line, column + found.start()))
+        match = (_ODD_ANYWHERE if is_key else _ODD_ENDS).search(text)
+    return None if match is None else (number + 1, *_named(line, column + match.start()))
 
 
 def odd_blank_before(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark, str] | None:

@@ -114,12 +114,12 @@ def metadata_files(folder: Path) -> tuple[Path | None, Path | None]:
     metadata = _metadata_of(folder)
     if metadata is not None:
         return metadata, None
-    found: dict[str, Path] = {}
+    manifests: dict[str, Path] = {}
     for child in sorted(path for path in folder.iterdir() if path.is_dir()):
         manifest = _metadata_of(child) if _split_name(child.name) else None
         if manifest is not None:
-            found.setdefault(_split_name(child.name), manifest)
-    return found.get(_TRAIN), found.get(_VALIDATION) or found.get(_TEST)
+            manifests.setdefault(_split_name(child.name), manifest)
+    return manifests.get(_TRAIN), manifests.get(_VALIDATION) or manifests.get(_TEST)
 
 
 def _metadata_of(folder: Path) -> Path | None:
@@ -226,10 +226,10 @@ def _split(folder: Path, images: Sequence[Path]) -> dict[str, list[Path]]:
     for level in (0, 1):
         names = {image: _part(image, folder, level) for image in images}
         kinds = {name: _split_name(name) for name in set(names.values()) if name}
-        found = set(filter(None, kinds.values()))
-        if not found or (found == {_TRAIN} and len(kinds) > 1 and level == 0):
+        split_names = set(filter(None, kinds.values()))
+        if not split_names or (split_names == {_TRAIN} and len(kinds) > 1 and level == 0):
             continue
-        if _TRAIN not in found and not all(kinds.values()):
+        if _TRAIN not in split_names and not all(kinds.values()):
             continue
         splits: dict[str, list[Path]] = {}
         for image, name in names.items():

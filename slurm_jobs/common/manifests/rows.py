@@ -41,8 +41,8 @@ class Content:
             data, value, problem = inline_image(self.value), "", ""
         except ValueError as error:
             data, value, problem = None, f"{self.value.lstrip()[:_SHOWN_CHARS]}...", str(error)
-        for name, found in (("data", data), ("value", value), ("problem", problem)):
-            object.__setattr__(self, name, found)
+        for name, content in (("data", data), ("value", value), ("problem", problem)):
+            object.__setattr__(self, name, content)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -297,12 +297,12 @@ class _Row:
         wanted = {"conversations": ("from", "value"), "texts": ("user", "assistant")}
         messages: list[Message] = []
         for turn in turns_of(value):
-            found, ignored = read_turns(
+            turn_messages, ignored = read_turns(
                 turn,
                 wanted=wanted.get(column, ("role", "content")),
                 ignore=self._options.columns.ignore,
             )
-            messages += found
+            messages += turn_messages
             self.ignored += [f"{column}[].{key}" for key in ignored]
         system = self._text("system")
         if system:

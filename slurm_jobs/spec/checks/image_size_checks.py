@@ -58,16 +58,16 @@ def image_size_problems(
 
     A share of 1 allows the job to lose any number of rows: then this is a note.
     """
-    found = _findings(configs, marked, document, files)
-    return [problem for problem, is_fatal in found if is_fatal]
+    findings = _findings(configs, marked, document, files)
+    return [problem for problem, is_fatal in findings if is_fatal]
 
 
 def image_size_notes(
     configs: Mapping[str, Any], marked: Sequence[MarkedString], document: YamlDocument, files: Files
 ) -> list[Problem]:
     """Return the limits that some of the rows looked at are over."""
-    found = _findings(configs, marked, document, files)
-    return [problem for problem, is_fatal in found if not is_fatal]
+    findings = _findings(configs, marked, document, files)
+    return [problem for problem, is_fatal in findings if not is_fatal]
 
 
 def _findings(
@@ -81,8 +81,8 @@ def _findings(
         if not manifest.startswith("/") or not isinstance(config, PreprocessConfig):
             continue
         folder = resolved.get((*place, "processor"))
-        own = files.image_rules(folder) if folder else None
-        rules = _with_limits(own, config.image_pixels)
+        processor_rules = files.image_rules(folder) if folder else None
+        rules = _with_limits(processor_rules, config.image_pixels)
         if rules is None and config.max_pixels >= DEFAULT_MAX_PIXELS:
             continue
         root = resolved.get((*place, "image_root"), posixpath.dirname(manifest))

@@ -46,29 +46,29 @@ def conflict_problems(
     problems: list[Problem] = []
     for name, view in views.items():
         resources = view.keys.get("resources")
-        own = resources.get("slurm") if isinstance(resources, dict) else None
-        if isinstance(resources, dict) and isinstance(own or {}, dict):
+        options = resources.get("slurm") if isinstance(resources, dict) else None
+        if isinstance(resources, dict) and isinstance(options or {}, dict):
             place: Path = ("stages", name, "resources")
-            problems += _problems(place, resources, own or {}, profile, document)
+            problems += _problems(place, resources, options or {}, profile, document)
     return problems
 
 
 def _problems(
     place: Path,
     resources: Mapping[str, Any],
-    own: Mapping[str, Any],
+    options: Mapping[str, Any],
     profile: ProfileOptions,
     document: YamlDocument,
 ) -> Iterator[Problem]:
     tasks, gpus = resources.get("tasks_per_node", 1), resources.get("gpus_per_node")
     tasks = tasks if isinstance(tasks, int) else 1
     general, of_gpus = map(_named, profile)
-    asks_for_gpus = gpus or gpus_of_options({**general, **_named(own)}, tasks)
+    asks_for_gpus = gpus or gpus_of_options({**general, **_named(options)}, tasks)
     from_profile = {**general, **(of_gpus if asks_for_gpus else {})}
-    keys = {str(key).replace("_", "-"): (*place, "slurm", key) for key in own}
+    keys = {str(key).replace("_", "-"): (*place, "slurm", key) for key in options}
     given = {
         name: value
-        for name, value in {**from_profile, **_named(own)}.items()
+        for name, value in {**from_profile, **_named(options)}.items()
         if value is not None and value is not False
     }
 
@@ -81,10 +81,10 @@ def _problems(
         )
         return problem_at(document, path, message, at_key=True)
 
-    for one, other in _PAIRS:
-        if one in given and other in given and {one, other} & keys.keys():
-            why = f"leave one of them out (`{one}: false` leaves out the profile's)"
-            yield problem(one, other, other, why)
+    for option, other in _PAIRS:
+        if option in given and other in given and {option, other} & keys.keys():
+            why = f"leave one of them out (`{option}: false` leaves out the profile's)"
+            yield problem(option, other, other, why)
     for option in _OF_MEMORY:
         if option in given and resources.get("mem_gb") is not None:
             yield problem(option, "", "mem_gb", "both say how much memory a job gets; give one")

@@ -59,8 +59,8 @@ def _message(item: MarkedString, exists: Callable[[str], bool], *, runs_here: bo
         return "the path is empty"
     if item.problem:
         return item.problem
-    found = REFERENCE.finditer(item.given)
-    reference = next((match for match in found if referenced_stage(match[1])), None)
+    references = REFERENCE.finditer(item.given)
+    reference = next((match for match in references if referenced_stage(match[1])), None)
     if reference is not None:
         if "config" not in item.path:
             return f"`{reference[0]}` has a meaning in the config of a stage alone"
