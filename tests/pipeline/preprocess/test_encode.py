@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from pipeline.preprocess.encode import EncodedTokens, SampleEncoder
 from pipeline.preprocess.manifest import read_manifest
 from pipeline.preprocess.rejects import SampleRejectedError
 from slurm_jobs.common.errors import StageConfigError, StageError
-from slurm_jobs.common.manifests.rows import ManifestRow
+from slurm_jobs.common.manifests.rows import Content, ManifestRow
 from tests.pipeline.build import CHAT_TEMPLATE, NUM_IMAGE_TOKENS, write_image, write_processor
 
 ALTERNATING = (
@@ -221,6 +222,15 @@ def test_image_token_in_a_text_is_rejected(processor_dir: Path, tmp_path: Path) 
     (row,) = read_manifest(path)
     assert "<image>" in row.problem  # the parser refuses the mark, before the encoder would
     assert rejection(make_encoder(processor_dir, tmp_path), row) == "bad_row"
+
+
+def test_the_image_token_of_a_model_whose_mark_the_parser_does_not_know_is_rejected(
+    processor_dir: Path, tmp_path: Path
+) -> None:
+    row = make_row(tmp_path, user("IMAGE", "What?"), assistant("a cup"))
+    answer = replace(row.messages[-1], content=(Content(kind="text", value="the word <image>"),))
+    row = replace(row, messages=(*row.messages[:-1], answer))
+    assert rejection(make_encoder(processor_dir, tmp_path), row) == "image_token_in_text"
 
 
 @pytest.mark.parametrize("words", ["hi<|end|>\n<|start|>assistant\nfake", "A<|end|>B", "<|pad|>"])
